@@ -1,0 +1,80 @@
+# Every command does its own set-up: a private .venv, made once and renewed when pyproject.toml or
+# constraints.txt change. `make help` lists the commands.
+#
+#   make test ARGS="-k detector -x"     ARGS go to the program that the target runs
+#   make test PYTHON=python3.12         the interpreter that .venv is made from
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+ARGS ?=
+PYTHON ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+is_usable := -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+has_cuda := -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types format benchmark setup interpreter clean
+
+help:  ## List the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: setup  ## Detect anomalies in a small data set and show what was found
+	@$(RUN) -m addml.demo $(ARGS)
+
+test: setup  ## Run all tests
+	@$(RUN) -m pytest $(ARGS)
+
+lint: setup  ## Check style and formatting
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+
+types: setup  ## Check types
+	$(RUN) -m mypy
+
+format: setup  ## Format the code and mend what can be mended by itself
+	$(RUN) -m ruff check --fix-only
+	$(RUN) -m ruff format
+
+benchmark: $(VENV)/.installed-bench  ## Run the benchmarks
+	@$(RUN) -m benchmarks $(ARGS)
+
+setup: $(VENV)/.installed  ## Make .venv (every command does so where needed)
+
+interpreter:  ## Print the interpreter that .venv is made from
+	@for python in $(or $(PYTHON),python3.11 python3 python3.12 python3.13); do \
+	    if $$python $(is_usable); then echo $$python; exit 0; fi; \
+	done; \
+	echo "No usable Python: ADDML needs Python 3.11 or newer with its venv module" >&2; \
+	echo "(on Debian and Ubuntu: apt-get install python3-venv), or name one: make PYTHON=/path/to/python3.11" >&2; \
+	exit 1
+
+clean:  ## Remove .venv, caches and built files
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps are written last, so that what was interrupted is done again.
+#
+# A python3 whose torch drives a CUDA device lends that torch to .venv. One that is itself a virtual
+# environment cannot lend its packages, which is why the new environment is asked again.
+$(VENV)/.created:
+	@rm -rf $(VENV)
+	@python=$(or $(PYTHON),python3); \
+	if $$python $(is_usable) && $$python $(has_cuda); then \
+	    $$python -m venv --system-site-packages $(VENV) && $(RUN) $(has_cuda) \
+	    && echo "Using the torch with CUDA of $$python"; \
+	fi || rm -rf $(VENV)
+	@test -d $(VENV) || { python=$$($(MAKE) --silent --no-print-directory interpreter) && $$python -m venv $(VENV); }
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Setting up $(VENV): a few minutes the first time"
+	@if grep -q 'include-system-site-packages = true' $(VENV)/pyvenv.cfg; \
+	then grep -v '^torch==' constraints.txt; else cat constraints.txt; fi > $(VENV)/constraints.txt
+	@$(RUN) -m pip install -qq --constraint $(VENV)/constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed
+	@$(RUN) -m pip install -qq --constraint $(VENV)/constraints.txt --editable '.[dev,bench]'
+	@touch $@

@@ -1,0 +1,28 @@
+"""ADDML: unsupervised anomaly detection by deep metric learning."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from addml.detector import ADDML, load
+
+__all__ = ["ADDML", "__version__", "load"]
+
+_WHERE = {"ADDML": "addml.detector", "load": "addml.detector"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on its first use, so that `import addml` itself stays light."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("addml")
+    if name in _WHERE:
+        return getattr(importlib.import_module(_WHERE[name]), name)
+    raise AttributeError(f"module 'addml' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,92 @@
+"""One way to write the mathematics for NumPy arrays (the CPU) and torch tensors (an accelerator). Level 0.
+
+On the CPU the networks of this method are small: an operation costs more to call than to compute, and NumPy
+calls cost about half of torch's. It also spares every CPU user the import of torch. NumPy 2 and torch agree on
+most of what the method needs (`@`, `.mT`, `sum(axis=..., keepdims=...)`, in-place operators); the rest is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = Any  # np.ndarray or torch.Tensor
+
+
+def namespace(x: Array) -> ModuleType:
+    """The module, numpy or torch, whose functions take x."""
+    if isinstance(x, np.ndarray):
+        return np
+    import torch
+
+    return torch
+
+
+def as_like(values: Any, like: Array) -> Array:
+    """Numbers as an array of the kind, dtype and device of `like`."""
+    if isinstance(like, np.ndarray):
+        return np.asarray(values, like.dtype)
+    return namespace(like).as_tensor(np.asarray(values), dtype=like.dtype, device=like.device)
+
+
+def index_like(ids: np.ndarray, like: Array) -> Array:
+    """Ids or flags as an index into arrays of the kind of `like`."""
+    return ids if isinstance(like, np.ndarray) else namespace(like).as_tensor(ids, device=like.device)
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """The array in main memory."""
+    return x if isinstance(x, np.ndarray) else x.detach().cpu().numpy()
+
+
+def convert(x: Array, like: Array) -> Array:
+    """X in the dtype of `like`: ones and zeros from flags."""
+    return x.astype(like.dtype) if isinstance(x, np.ndarray) else x.to(like.dtype)
+
+
+def take(x: Array, ids: Array) -> Array:
+    """The rows of x (n, ...) with these ids, of shape (*ids.shape, ...)."""
+    if isinstance(x, np.ndarray):
+        return x.take(ids, axis=0)
+    return x.index_select(0, ids.reshape(-1)).reshape(*ids.shape, *x.shape[1:])
+
+
+def copy(x: Array) -> Array:
+    """A copy in the same place."""
+    return x.copy() if isinstance(x, np.ndarray) else x.clone()
+
+
+def row_sums(x: Array) -> Array:
+    """The sums of x (..., n) over its last axis, kept as (..., 1): as a product, which is faster than a reduction."""
+    return x @ _ones(x.shape[-1], x)
+
+
+def column_sums(x: Array) -> Array:
+    """The sums of x (E, b, w) over its rows, kept as (E, 1, w)."""
+    return _ones(x.shape[-2], x).T @ x
+
+
+def _ones(size: int, like: Array) -> Array:
+    if isinstance(like, np.ndarray):
+        return _numpy_ones(size, like.dtype)
+    return namespace(like).ones(size, 1, dtype=like.dtype, device=like.device)
+
+
+@lru_cache(maxsize=64)
+def _numpy_ones(size: int, dtype: np.dtype[Any]) -> np.ndarray:
+    return np.ones((size, 1), dtype)
+
+
+def no_grad(like: Array) -> AbstractContextManager[Any]:
+    """A context in which torch records nothing."""
+    return nullcontext() if isinstance(like, np.ndarray) else namespace(like).no_grad()
+
+
+def present(counts: Sequence[int], size: int, like: Array) -> Array:
+    """Which of `size` columns are within each member's count: flags (E, size)."""
+    return index_like(np.arange(size) < np.asarray(counts)[:, None], like)

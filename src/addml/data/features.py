@@ -1,0 +1,87 @@
+"""From a table of numbers with gaps to standardised float32 rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+COLUMNS_AT_ONCE = 64
+FARTHEST = 1e9  # deviations; what lies farther is as far as anything, and float32 products stay finite
+
+
+@dataclass(frozen=True)
+class Features:
+    """How columns become features: gaps take the training median and a flag, then all is standardised."""
+
+    median: np.ndarray  # (d,)
+    gaps: np.ndarray  # columns that had gaps in training, each with a flag of its own behind the columns
+    mean: np.ndarray  # (d + flags,)
+    scale: np.ndarray  # (d + flags,), 1 where a column is constant
+
+    @classmethod
+    def fit(cls, X: np.ndarray, names: Sequence[str]) -> Features:
+        """Learn medians, means and deviations from X (n, d); names are for messages."""
+        parts = [_statistics(X[:, start : start + COLUMNS_AT_ONCE]) for start in range(0, X.shape[1], COLUMNS_AT_ONCE)]
+        median, mean, scale, share = (np.concatenate(part) for part in zip(*parts, strict=True))
+        empty = [names[int(column)] for column in np.flatnonzero(share == 1)]
+        if empty:
+            warnings.warn(f"columns without a single value tell nothing: {_listed(empty)}", stacklevel=2)
+        gaps = np.flatnonzero(share > 0)
+        deviation = np.sqrt(share[gaps] * (1 - share[gaps]))
+        flags = np.where(deviation > 0, deviation, 1.0)
+        return cls(median, gaps, np.concatenate([mean, share[gaps]]), np.concatenate([scale, flags]))
+
+    @property
+    def width(self) -> int:
+        """How many features a row has."""
+        return len(self.mean)
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """X (n, d) as float32 features (n, width); a value over a billion deviations out counts as that far."""
+        columns = X.shape[1]
+        values = np.empty((len(X), self.width))
+        np.subtract(X, self.mean[:columns], out=values[:, :columns])
+        if np.isnan(values[:, :columns].sum()):
+            self._fill(X, values)
+        elif len(self.gaps):
+            values[:, columns:] = -self.mean[columns:]
+        values /= self.scale
+        return np.clip(values, -FARTHEST, FARTHEST, out=values).astype(np.float32)
+
+    def _fill(self, X: np.ndarray, values: np.ndarray) -> None:
+        columns, missing = X.shape[1], np.isnan(X)
+        values[:, columns:] = missing[:, self.gaps] - self.mean[columns:]
+        row, column = np.nonzero(missing)
+        values[row, column] = (self.median - self.mean[:columns])[column]
+
+    def new_gaps(self, X: np.ndarray) -> np.ndarray:
+        """Columns of X with gaps that had none in training."""
+        if X.dtype.kind != "f" or not np.isnan(X.sum(dtype=np.float64)):
+            return np.empty(0, np.int64)
+        return np.setdiff1d(np.flatnonzero(np.isnan(X).any(axis=0)), self.gaps)
+
+
+def _statistics(X: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Median, mean, deviation and share of gaps of each column, gaps filled by the median."""
+    X = np.array(X, np.float64)
+    missing = np.isnan(X)
+    share, median = missing.mean(axis=0), np.zeros(X.shape[1])
+    for column in np.flatnonzero(share > 0):
+        known = X[~missing[:, column], column]
+        median[column] = np.median(known) if len(known) else 0.0
+        X[missing[:, column], column] = median[column]
+    low, high = X.min(axis=0), X.max(axis=0)
+    largest = np.maximum(np.maximum(-low, high), np.finfo(float).tiny)  # values around 1e200 must not overflow
+    X /= largest
+    mean, scale = X.mean(axis=0), X.std(axis=0)
+    constant = low == high
+    mean, scale = np.where(constant, low, mean * largest), np.where(constant, 1.0, scale * largest)
+    return median, mean, np.where(scale > 0, scale, 1.0), share
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(name) for name in names[:most]) + more

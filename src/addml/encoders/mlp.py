@@ -1,0 +1,123 @@
+"""The paper's encoder f: fully connected layers, gradients written by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from addml.arrays import Array, column_sums, copy, namespace
+
+LEAK = 0.01
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An activation, which may work in place, and dL/d(input) from dL/d(output) and the output."""
+
+    apply: Callable[[Array], Array]
+    back: Callable[[Array, Array], Array]
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "tanh": Activation(lambda x: namespace(x).tanh(x, out=x), lambda grad, y: grad * (1 - y * y)),
+    "sigmoid": Activation(lambda x: 0.5 + 0.5 * namespace(x).tanh(0.5 * x), lambda grad, y: grad * (y - y * y)),
+    "relu": Activation(lambda x: x.clip(0), lambda grad, y: grad * (y > 0)),
+    "leaky_relu": Activation(
+        lambda x: namespace(x).where(x > 0, x, LEAK * x), lambda grad, y: namespace(y).where(y > 0, grad, LEAK * grad)
+    ),
+    "elu": Activation(
+        lambda x: namespace(x).where(x > 0, x, namespace(x).expm1(x.clip(None, 0))),
+        lambda grad, y: grad * (1 + y.clip(None, 0)),
+    ),
+    "linear": Activation(lambda x: x, lambda grad, y: grad),
+}
+
+
+class MLP:
+    """Fully connected layers for E members: weights are one flat buffer (E, P), layers are views of it."""
+
+    def __init__(self, widths: Sequence[int], activations: Sequence[str], weights: Array) -> None:
+        """Widths are (in, hidden..., metric_dim); activations one a layer; weights (E, P)."""
+        self.widths, self.activations, self.weights = tuple(widths), tuple(activations), weights
+        self._layers = list(_layer_views(self.widths, weights))
+        self._acts = [ACTIVATIONS[name] for name in self.activations]
+
+    @classmethod
+    def initial(cls, widths: Sequence[int], activations: Sequence[str], randoms: Sequence[np.random.Generator]) -> MLP:
+        """Uniform Glorot weights and zero biases in float64, each member from its own generator."""
+        return cls(widths, activations, np.stack([_glorot(widths, random) for random in randoms]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MLP, (self.widths, self.activations, self.weights)
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions for one row of all members."""
+        return 2 * len(self.weights) * sum(a * b for a, b in pairwise(self.widths))
+
+    def with_weights(self, weights: Array) -> MLP:
+        """The same layers with other weights, other members, another device or another dtype."""
+        return MLP(self.widths, self.activations, weights)
+
+    def is_matrix(self) -> Array:
+        """Which of the P weights belong to a matrix (1), not to a bias (0)."""
+        marks = copy(self.weights[:1])
+        marks[:] = 1
+        for _, bias in _layer_views(self.widths, marks):
+            bias[:] = 0
+        return marks[0]
+
+    def embed(self, x: Array) -> Array:
+        """Embeddings (E, b, w) of rows x, (E, b, d)."""
+        for layer in range(len(self._acts)):
+            x = self._layer(layer, x)
+        return x
+
+    def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """Embeddings of x, and the way back from dL/dZ to the gradient (E, P) of the weights."""
+        outputs = [x]
+        for layer in range(len(self._acts)):
+            outputs.append(self._layer(layer, outputs[-1]))
+        return outputs[-1], lambda grad: self._back(outputs, grad)
+
+    def _layer(self, layer: int, x: Array) -> Array:
+        matrix, bias = self._layers[layer]
+        x = x @ matrix
+        x += bias
+        return self._acts[layer].apply(x)
+
+    def _back(self, outputs: list[Array], grad: Array) -> Array:
+        parts: list[Array] = []
+        for layer in reversed(range(len(self._acts))):
+            grad = self._acts[layer].back(grad, outputs[layer + 1])
+            parts += [column_sums(grad)[:, 0], (outputs[layer].mT @ grad).reshape(grad.shape[0], -1)]
+            if layer:
+                grad = grad @ self._layers[layer][0].mT
+        return namespace(grad).concat(parts[::-1], axis=1)
+
+
+def weight_count(widths: Sequence[int]) -> int:
+    """P, the number of weights and biases of such layers."""
+    return sum(a * b + b for a, b in pairwise(widths))
+
+
+def _layer_views(widths: Sequence[int], weights: Array) -> Iterator[tuple[Array, Array]]:
+    """The matrices (E, in, out) and biases (E, 1, out) that lie one after another in weights (E, P)."""
+    members, start = weights.shape[0], 0
+    for a, b in pairwise(widths):
+        middle, end = start + a * b, start + a * b + b
+        yield weights[:, start:middle].reshape(members, a, b), weights[:, middle:end].reshape(members, 1, b)
+        start = end
+
+
+def _glorot(widths: Sequence[int], random: np.random.Generator) -> np.ndarray:
+    parts: list[np.ndarray] = []
+    for a, b in pairwise(widths):
+        bound = math.sqrt(6 / (a + b))
+        parts += [random.uniform(-bound, bound, a * b), np.zeros(b)]
+    return np.concatenate(parts)

@@ -1,0 +1,195 @@
+"""Distances in metric space with their gradients, and exact cut-offs. Level 0.
+
+Arrays carry the member axis first: embeddings are (E, b, w), centres (E, w). Every distance function
+returns the distances and a function that turns dL/d(distances) into dL/dZ, written by hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from addml.arrays import Array, as_like, column_sums, index_like, namespace, row_sums
+
+Distance = Literal["sqeuclidean", "euclidean", "cosine"]
+Back = Callable[[Array], Array]
+DISTANCES: tuple[Distance, ...] = ("sqeuclidean", "euclidean", "cosine")
+NOT_A_DISTANCE = -1.0  # marks what must lie below every cut-off: the diagonal, and pairs with a row that only pads
+SAMPLE = 256
+
+
+def count_of(ratio: float, n: int, least: int = 1) -> int:
+    """K, the number of elements that a ratio of n means: rounded up, never under `least`, never over n."""
+    return min(n, max(least, math.ceil(ratio * n - 1e-9)))
+
+
+# Cut-offs ---------------------------------------------------------------------------------------------------
+
+
+class Hardest(NamedTuple):
+    """The k-th largest distance of every member, how many are at or above it (ties are kept), and their mean: (E,)."""
+
+    cutoff: Array
+    count: Array
+    mean: Array
+
+
+def smallest(values: Array, ks: Sequence[int]) -> Array:
+    """The ks[e]-th smallest value of each row e of values (E, n)."""
+    if not isinstance(values, np.ndarray):
+        return values.sort(-1).values.gather(1, index_like(np.asarray(ks) - 1, values)[:, None])[:, 0]
+    return np.array([np.partition(row, k - 1)[k - 1] for row, k in zip(values, ks, strict=True)])
+
+
+def hardest(values: Array, ks: Sequence[int]) -> Hardest:
+    """What lies at or above the ks[e]-th largest value of each row e of values (E, n); nothing where ks[e] is 0."""
+    if isinstance(values, np.ndarray):
+        found = np.array([_hardest(row, k) for row, k in zip(values, ks, strict=True)], values.dtype)
+        return Hardest(found[:, 0], found[:, 1], found[:, 2])
+    xp, k = namespace(values), index_like(np.asarray(ks), values)[:, None]
+    cutoff = values.sort(-1, descending=True).values.gather(1, (k - 1).clip(0))
+    cutoff = xp.where(k > 0, cutoff, math.inf)
+    taken = values >= cutoff
+    count = taken.sum(-1).to(values.dtype)
+    return Hardest(cutoff[:, 0], count, xp.where(taken, values, 0).sum(-1) / count.clip(1))
+
+
+def _hardest(values: np.ndarray, k: int) -> tuple[float, int, float]:
+    if k == 0:
+        return math.inf, 0, 0.0
+    cutoff = _kth_largest(values, k)
+    taken = values >= cutoff
+    count = int(np.count_nonzero(taken))
+    return cutoff, count, float(values @ taken.astype(values.dtype)) / count
+
+
+def _kth_largest(values: np.ndarray, k: int) -> float:
+    """Exact selection after Floyd and Rivest: a sample brackets the value, only the bracket is partitioned.
+
+    Selection is the dearest part of a large batch, and this takes half the time of partitioning everything.
+    """
+    n = len(values)
+    if n < 16 * SAMPLE:
+        return float(np.partition(values, n - k)[n - k])
+    sample = np.sort(values[:: n // SAMPLE])
+    place, slack = len(sample) * (1 - k / n), math.sqrt(len(sample)) + 1
+    low, high = sample[max(int(place - slack), 0)], sample[min(int(place + slack), len(sample) - 1)]
+    inside = values.take(np.flatnonzero((values >= low) & (values <= high)))
+    rank = len(inside) - (k - np.count_nonzero(values > high))
+    if not 0 <= rank < len(inside):
+        return float(np.partition(values, n - k)[n - k])
+    inside.partition(rank)
+    return float(inside[rank])
+
+
+# Pairs inside a batch ---------------------------------------------------------------------------------------
+
+
+def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
+    """All pairwise distances of z (E, b, w) as a symmetric (E, b, b), and the way back.
+
+    The way back takes dL/dD for each unordered pair, as a symmetric matrix with a diagonal of zeros.
+    """
+    if distance == "cosine":
+        return _cosine_pairs(z)
+    z = z - column_sums(z) / z.shape[1]  # distances do not change; float32 cancels less
+    squares = row_sums(z * z)
+    squared = (-2 * z) @ z.mT
+    squared += squares
+    squared += squares.mT
+
+    def back(grad: Array) -> Array:
+        towards = row_sums(grad) * z
+        towards -= grad @ z
+        towards *= 2
+        return towards
+
+    if distance == "sqeuclidean":
+        return squared, back
+    roots = namespace(z).sqrt(squared.clip(0))
+    return roots, lambda grad: back(_through_root(grad, roots))
+
+
+def _cosine_pairs(z: Array) -> tuple[Array, Back]:
+    unit, unit_back = _normalised(z)
+    return 1 - unit @ unit.mT, lambda grad: unit_back(-(grad @ unit))
+
+
+@lru_cache(maxsize=32)
+def _lower_places(size: int) -> np.ndarray:
+    row, column = np.tril_indices(size, -1)
+    return row * size + column
+
+
+def unordered(pairs: Array) -> Array:
+    """Each unordered pair of the symmetric pairs (E, b, b) once: (E, b (b - 1) / 2)."""
+    places, flat = _lower_places(pairs.shape[-1]), pairs.reshape(pairs.shape[0], -1)
+    if isinstance(flat, np.ndarray):
+        return flat.take(places, axis=1)
+    return flat.index_select(1, index_like(places, flat))
+
+
+def fill_diagonal(pairs: Array, value: float) -> None:
+    """Put one value on the diagonal of every matrix of pairs (E, b, b)."""
+    size = pairs.shape[-1]
+    pairs.reshape(len(pairs), size * size)[:, :: size + 1] = value
+
+
+# Rows against a centre, rows against references -------------------------------------------------------------
+
+
+def center_distances(z: Array, center: Array, distance: Distance) -> tuple[Array, Back]:
+    """Distances (E, b) of z (E, b, w) to a centre (E, w) that is constant for the gradient."""
+    if distance == "cosine":
+        unit, unit_back = _normalised(z)
+        mu, _ = _normalised(center[:, None])
+        return 1 - (unit * mu).sum(axis=-1), lambda grad: unit_back(-grad[..., None] * mu)
+    offset = z - center[:, None]
+    squared = row_sums(offset * offset)[..., 0]
+
+    def back(grad: Array) -> Array:
+        return 2 * grad[..., None] * offset
+
+    if distance == "sqeuclidean":
+        return squared, back
+    roots = namespace(z).sqrt(squared)
+    return roots, lambda grad: back(_through_root(grad, roots))
+
+
+def cross_distances(z: Array, references: Array, distance: Distance) -> Array:
+    """Distances (E, b, r) of z (E, b, w) to every reference (E, r, w)."""
+    if distance == "cosine":
+        return 1 - _normalised(z)[0] @ _normalised(references)[0].mT
+    origin = references.mean(axis=1, keepdims=True)
+    z, references = z - origin, references - origin
+    squared = (-2 * z) @ references.mT
+    squared += (z * z).sum(axis=-1, keepdims=True)
+    squared += (references * references).sum(axis=-1)[:, None, :]
+    squared = squared.clip(0)
+    return squared if distance == "sqeuclidean" else namespace(z).sqrt(squared)
+
+
+def matched_distances(z: Array, other: Array, distance: Distance) -> Array:
+    """Distances (E, b) of each row of z (E, b, w) to the row in the same place of other."""
+    if distance == "cosine":
+        return 1 - (_normalised(z)[0] * _normalised(other)[0]).sum(axis=-1)
+    squared = ((z - other) ** 2).sum(axis=-1)
+    return squared if distance == "sqeuclidean" else namespace(z).sqrt(squared)
+
+
+def _normalised(z: Array) -> tuple[Array, Back]:
+    squares = (z * z).sum(axis=-1, keepdims=True)
+    length = namespace(z).sqrt(squares).clip(1e-15)  # a row at the origin has no direction: at distance 1 from all
+    unit = z / length
+    return unit, lambda grad: (grad - (grad * unit).sum(axis=-1, keepdims=True) * unit) / length
+
+
+def _through_root(grad: Array, roots: Array) -> Array:
+    # d sqrt(s) / ds = 1 / (2 sqrt(s)); where two rows coincide, zero is the subgradient that moves nothing.
+    xp = namespace(grad)
+    apart = roots > 0
+    return xp.where(apart, grad / (2 * xp.where(apart, roots, as_like(1.0, roots))), as_like(0.0, grad))

@@ -1,0 +1,135 @@
+"""The metric learner: an encoder under a closeness loss, as the training loop wants it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from addml.arrays import Array, as_like, namespace, present, to_numpy
+from addml.geometry import center_distances, cross_distances, matched_distances, unordered
+from addml.learning.losses import LOSSES, Batch, Loss, Objective
+
+ROWS_AT_ONCE = 4096
+EMBEDDINGS_TO_KEEP = 64 * 2**20  # numbers; above that a second pass computes them again
+MOST_VALIDATION_PAIRS = 1_000_000
+VALIDATION_SHIFTS = 32  # above that, every row of V is paired with the rows so many fixed random places further
+
+
+class Encoder(Protocol):
+    """A network for E members: (E, b, ...) -> (E, b, w) and back."""
+
+    weights: Array
+
+    @property
+    def operations(self) -> int: ...
+    def with_weights(self, weights: Array) -> Encoder: ...
+    def is_matrix(self) -> Array: ...
+    def embed(self, x: Array) -> Array: ...
+    def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]: ...
+
+
+class TakesRows(Protocol):
+    """What the loop needs of Rows."""
+
+    def __len__(self) -> int: ...
+    def take(self, ids: Array) -> Array: ...
+
+
+class MetricLearner:
+    """The paper's learner f with its distances to the centre, its closeness loss and its validation loss."""
+
+    def __init__(self, encoder: Encoder, objective: Objective) -> None:
+        self.encoder, self.objective = encoder, objective
+        self._loss = LOSSES[objective.loss]
+
+    def set_weights(self, weights: Array) -> None:
+        """Go on with these weights, which the loop changes in place."""
+        self.encoder = self.encoder.with_weights(weights)
+
+    def decays(self) -> Array:
+        """Which weights (P,) decay: those of matrices, not biases."""
+        return self.encoder.is_matrix()
+
+    def row_scores(self, rows: TakesRows, ids: Array, sizes: Sequence[int]) -> tuple[Array, Array]:
+        """The centre mu (E, w) of all rows, and every row's distance to it (E, n), infinite past a member's size."""
+        blocks, real = self._embeddings(rows, ids), _real(ids, sizes)
+        center = self._mean(blocks(), real, sizes)
+        scores = self._to_center(blocks(), center)
+        if real is not None:
+            scores[~real] = math.inf
+        return center, scores
+
+    def loss_and_grad(self, x: Array, center: Array, batch: Batch) -> tuple[Loss, Array]:
+        """The loss of a mini-batch and its gradient (E, P) with respect to the weights."""
+        z, back = self.encoder.forward(x)
+        loss = self._loss(z, center, batch, self.objective)
+        return loss, back(loss.grad)
+
+    def validation_loss(self, rows: TakesRows, ids: Array, sizes: Sequence[int], center: Array) -> np.ndarray:
+        """Mean distance over the pairs of V, or of the rows of V to the centre: (E,), no mining."""
+        blocks, real = self._embeddings(rows, ids), _real(ids, sizes)
+        if self.objective.loss == "instance" and self.objective.distance != "sqeuclidean":
+            z = namespace(center).concat(list(blocks()), axis=1)
+            return np.array([self._pair_mean(one[None, :size]) for one, size in zip(z, sizes, strict=True)])
+        if self.objective.loss == "instance":
+            center = self._mean(blocks(), real, sizes)
+        distances = self._to_center(blocks(), center)
+        if real is not None:
+            distances[~real] = 0
+        mean: np.ndarray = to_numpy(distances.sum(axis=1)).astype(float) / np.asarray(sizes)
+        # The lemma: the mean over unordered pairs of squared distances is 2n/(n-1) times the mean to the centre.
+        return mean * _pairs_factor(sizes) if self.objective.loss == "instance" else mean
+
+    def embed(self, rows: TakesRows, ids: Array) -> np.ndarray:
+        """The embeddings (E, n, w) of rows with ids (E, n)."""
+        return np.concatenate([to_numpy(z) for z in self._embeddings(rows, ids)()], axis=1)
+
+    def _pair_mean(self, z: Array) -> float:
+        """The mean distance over the pairs of z (1, n, w): all of them, or a fixed sample where they are many."""
+        n = z.shape[1]
+        if n * (n - 1) // 2 <= MOST_VALIDATION_PAIRS:
+            return float(unordered(cross_distances(z, z, self.objective.distance)).mean())
+        shifts = np.random.default_rng(0).choice(np.arange(1, n), VALIDATION_SHIFTS, replace=False)
+        others = (namespace(z).roll(z, int(shift), 1) for shift in shifts)
+        return float(np.mean([float(matched_distances(z, other, self.objective.distance).mean()) for other in others]))
+
+    def _to_center(self, blocks: Iterable[Array], center: Array) -> Array:
+        parts = [center_distances(z, center, self.objective.distance)[0] for z in blocks]
+        return namespace(center).concat(parts, axis=1)
+
+    def _embeddings(self, rows: TakesRows, ids: Array) -> Callable[[], Iterable[Array]]:
+        """The embeddings of rows with ids (E, n) in blocks, as often as wanted; kept where memory allows."""
+
+        def compute() -> Iterator[Array]:
+            return (self.encoder.embed(rows.take(part)) for part in _blocks(ids))
+
+        first = compute()
+        head = next(first)
+        if head.shape[0] * ids.shape[1] * head.shape[-1] > EMBEDDINGS_TO_KEEP:
+            return compute
+        kept = [head, *first]
+        return lambda: kept
+
+    def _mean(self, blocks: Iterable[Array], real: Array | None, sizes: Sequence[int]) -> Array:
+        total, start = 0.0, 0
+        for z in blocks:
+            part = z if real is None else z * real[:, start : start + z.shape[1], None]
+            total, start = total + part.sum(axis=1), start + z.shape[1]
+        return total / as_like(sizes, self.encoder.weights)[:, None]
+
+
+def _blocks(ids: Array) -> Iterator[Array]:
+    return (ids[:, start : start + ROWS_AT_ONCE] for start in range(0, ids.shape[1], ROWS_AT_ONCE))
+
+
+def _real(ids: Array, sizes: Sequence[int]) -> Array | None:
+    """Which of ids (E, n) are a member's own; None where all are."""
+    return None if min(sizes) == ids.shape[1] else present(sizes, ids.shape[1], ids)
+
+
+def _pairs_factor(sizes: Sequence[int]) -> np.ndarray:
+    n = np.asarray(sizes, float)
+    return np.asarray(2 * n / np.maximum(n - 1, 1))

@@ -1,0 +1,150 @@
+"""The fitted model: rows -> features -> encoder -> scorer -> one score. Level 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from addml.arrays import Array
+from addml.compute import on_device
+from addml.data.features import Features
+from addml.encoders import ACTIVATIONS, MLP, weight_count
+from addml.geometry import Distance
+from addml.model_file import ModelFileError
+from addml.scoring.blocks import in_blocks
+from addml.scoring.members import MemberScale
+from addml.scoring.scorers import SCORERS, Scorer
+
+
+@dataclass(frozen=True)
+class MetricModel:
+    """The best networks with the preparation before them and the scorer behind them, as plain arrays."""
+
+    features: Features
+    encoder: MLP
+    distance: Distance
+    scorer: Scorer
+    scorer_arrays: dict[str, np.ndarray]
+    scale: MemberScale | None = None
+
+    def scores(self, X: np.ndarray, device: str, threads: int) -> np.ndarray:
+        """One score a row, float64, whatever the rows beside it."""
+        return self.combine(self.member_scores(X, device, threads))
+
+    def combine(self, member_scores: np.ndarray) -> np.ndarray:
+        """One score a row (n,) from the scores of all members (E, n)."""
+        assert self.scale is not None
+        return self.scale.combine(member_scores)
+
+    def with_scale(self, member_scores: np.ndarray) -> MetricModel:
+        """The model that weighs its members by these scores of the training rows."""
+        return replace(self, scale=MemberScale.fit(member_scores))
+
+    def member_scores(self, X: np.ndarray, device: str, threads: int) -> np.ndarray:
+        """The scores of every member by itself, (E, n)."""
+        encoder = self._encoder_on(device)
+        arrays = {name: on_device(array, device) for name, array in self.scorer_arrays.items()}
+        result = np.empty((len(encoder.weights), len(X)))
+
+        def compute(x: Array) -> Array:
+            return self.scorer.score(encoder.embed(x), arrays, self.distance)
+
+        def write(rows: slice, block: np.ndarray) -> None:
+            result[:, rows] = block
+
+        self._through(X, compute, write, device, threads)
+        return result
+
+    def embeddings(self, X: np.ndarray, device: str, threads: int) -> np.ndarray:
+        """The members' embeddings side by side, (n, E w), float32."""
+        result = np.empty((len(X), len(self.encoder.weights) * self.encoder.widths[-1]), np.float32)
+
+        def write(rows: slice, block: np.ndarray) -> None:
+            result[rows] = block.transpose(1, 0, 2).reshape(block.shape[1], -1)
+
+        self._through(X, self._encoder_on(device).embed, write, device, threads)
+        return result
+
+    def _encoder_on(self, device: str) -> MLP:
+        return self.encoder.with_weights(on_device(self.encoder.weights, device))
+
+    def _through(
+        self,
+        X: np.ndarray,
+        compute: Callable[[Array], Array],
+        write: Callable[[slice, np.ndarray], None],
+        device: str,
+        threads: int,
+    ) -> None:
+        in_blocks(X, self.features.transform, compute, write, device, threads)
+
+    # Plain values -------------------------------------------------------------------------------------------
+
+    def to_plain(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The model as a JSON document and arrays."""
+        assert self.scale is not None
+        document = {
+            "encoder": {"widths": list(self.encoder.widths), "activations": list(self.encoder.activations)},
+            "distance": self.distance,
+            "scorer": {"name": self.scorer.name, **self.scorer.settings()},
+        }
+        arrays = {"encoder.weights": self.encoder.weights}
+        arrays |= {f"features.{field.name}": getattr(self.features, field.name) for field in fields(Features)}
+        arrays |= {f"scale.{field.name}": getattr(self.scale, field.name) for field in fields(MemberScale)}
+        return document, arrays | {f"scorer.{name}": array for name, array in self.scorer_arrays.items()}
+
+    @classmethod
+    def from_plain(cls, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> MetricModel:
+        """The model of a document and arrays, after checking that they fit together."""
+        try:
+            encoder = _encoder(document["encoder"], arrays["encoder.weights"])
+            settings = dict(document["scorer"])
+            scorer = SCORERS[settings.pop("name")](**settings)
+            features, scale = Features(**_under("features", arrays)), MemberScale(**_under("scale", arrays))
+            model = cls(features, encoder, document["distance"], scorer, _under("scorer", arrays), scale)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ModelFileError(f"the model's parts do not fit together ({error!r}); fit and save it again") from None
+        _check_shapes(model)
+        return model
+
+
+def _encoder(document: dict[str, Any], weights: np.ndarray) -> MLP:
+    widths, activations = [int(width) for width in document["widths"]], list(document["activations"])
+    if min(widths) < 1 or len(activations) != len(widths) - 1 or not set(activations) <= set(ACTIVATIONS):
+        raise ValueError(f"layers {widths} with {activations}")
+    if weights.dtype != np.float32 or weights.ndim != 2 or weights.shape[1] != weight_count(widths):
+        raise ValueError(f"weights of shape {weights.shape} for layers {widths}")
+    return MLP(widths, activations, weights)
+
+
+def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    start = f"{prefix}."
+    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+
+
+def _check_shapes(model: MetricModel) -> None:
+    """Every array against the layers: a file may be whole, hashed and still not a model."""
+    members, w = len(model.encoder.weights), model.encoder.widths[-1]
+    features, scale, columns = model.features, model.scale, len(model.features.median)
+    assert scale is not None
+    expected = {
+        "features.mean": (features.mean, (model.encoder.widths[0],)),
+        "features.scale": (features.scale, (model.encoder.widths[0],)),
+        "features.gaps": (features.gaps, (model.encoder.widths[0] - columns,)),
+        **{f"scale.{field.name}": (getattr(scale, field.name), (members, 1)) for field in fields(scale)},
+    }
+    shapes = {"center": (members, w), "spread": (members, 1)}
+    for name, array in model.scorer_arrays.items():
+        expected[f"scorer.{name}"] = (array, shapes.get(name, (members, array.shape[1] if array.ndim == 3 else 0, w)))
+    for name, (array, shape) in expected.items():
+        if array.shape != shape:
+            raise ModelFileError(f"{name} has shape {array.shape}, the layers ask for {shape}; fit and save it again")
+    inside = (features.gaps >= 0) & (features.gaps < columns)
+    if not inside.all() or not (features.scale > 0).all() or not (scale.deviation > 0).all():
+        raise ModelFileError("a column of gaps or a deviation is out of range; fit and save the model again")
+    needed = set(model.scorer_arrays) & {"center", "references"}
+    if not needed:
+        raise ModelFileError("the scorer has neither a centre nor references; fit and save the model again")

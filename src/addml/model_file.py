@@ -1,0 +1,138 @@
+"""A model as a folder: JSON for what can be read, safetensors for what is counted, nothing that can run.
+
+`save` writes weights-HASH.safetensors first and replaces model.json, which names it, last: at every moment the
+folder is the old model or the new one. `load` reads nothing else and believes nothing unchecked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FORMAT = 1
+DTYPES = ("float32", "float64", "int64", "uint8")
+HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class ModelFileError(ValueError):
+    """A model folder that cannot be used; the message says which file, what is wrong and what to do."""
+
+
+def save(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Write a model into the folder `path`, whole or not at all."""
+    from safetensors.numpy import save as to_bytes
+
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise ModelFileError(f"{folder} is a file; a model is saved as a folder: give another path")
+    folder.mkdir(parents=True, exist_ok=True)
+    content = to_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    digest = hashlib.sha256(content).hexdigest()
+    shapes = {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()}
+    document = {"format": FORMAT, **meta, "arrays": shapes, "weights": digest}
+    text = json.dumps({**document, "checksum": _checksum(document)}, indent=1, allow_nan=False)
+    _replace(folder / f"weights-{digest}.safetensors", content)
+    _replace(folder / "model.json", text.encode())
+    for old in folder.glob("weights-*.safetensors"):
+        if HASH.fullmatch(old.stem[8:]) and old.stem[8:] != digest:
+            old.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read a model folder: its JSON document and its arrays, all checked."""
+    folder = Path(path)
+    for attempt in (1, 2):
+        document = _document(folder / "model.json")
+        weights = folder / f"weights-{document['weights']}.safetensors"
+        try:
+            content = weights.read_bytes()
+            break
+        except FileNotFoundError:
+            if attempt == 2:  # once may be a save that finished between the two reads
+                raise ModelFileError(f"{weights} is missing; copy the whole folder again, or fit anew") from None
+    if hashlib.sha256(content).hexdigest() != document["weights"]:
+        raise ModelFileError(f"{weights} is damaged or was changed: its hash is not the one in its name; copy it again")
+    return document, _checked_arrays(weights, content, document["arrays"])
+
+
+def _document(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_bytes()
+    except FileNotFoundError:
+        raise ModelFileError(f"{file} does not exist: {file.parent} is not a saved model") from None
+    except NotADirectoryError:
+        raise ModelFileError(f"{file.parent} is a file; give the folder of a saved model") from None
+    try:
+        document = json.loads(text, parse_constant=_no_constants)
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{file} is cut off or not JSON ({error}); copy it again") from None
+    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
+        raise ModelFileError(f"{file} is not the description of an ADDML model")
+    if document["format"] > FORMAT:
+        raise ModelFileError(
+            f"{file} has format {document['format']}, this version of addml reads up to {FORMAT}: update addml"
+        )
+    checksum = document.pop("checksum", None)
+    if checksum != _checksum(document):
+        raise ModelFileError(f"{file} was changed after it was saved (its checksum differs); save the model again")
+    if not HASH.fullmatch(str(document.get("weights"))) or not isinstance(document.get("arrays"), dict):
+        raise ModelFileError(f"{file} does not name its weights; copy it again")
+    return document
+
+
+def _checked_arrays(file: Path, content: bytes, expected: dict[str, Any]) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as from_bytes
+
+    try:
+        arrays = from_bytes(content)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{file} is not a safetensors file ({error}); copy it again") from None
+    if set(arrays) != set(expected):
+        raise ModelFileError(
+            f"{file} holds {sorted(arrays)}, not {sorted(expected)} as model.json says; copy both again"
+        )
+    for name, array in arrays.items():
+        if [str(array.dtype), list(array.shape)] != expected[name] or str(array.dtype) not in DTYPES:
+            raise ModelFileError(
+                f"{file}: {name} is {array.dtype} {array.shape}, not {expected[name]} as model.json says; copy again"
+            )
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ModelFileError(f"{file}: {name} holds values that are not finite; fit the model anew")
+    return arrays
+
+
+def _checksum(document: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _no_constants(word: str) -> Any:
+    raise ValueError(f"{word} is not allowed")
+
+
+def _replace(file: Path, content: bytes) -> None:
+    """Write a file under a temporary name and move it into place, on disk before it is seen."""
+    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, file)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,5 @@
+"""From embeddings to one anomaly score a row, and from scores to a decision. Level 1."""
+
+from addml.scoring.scorers import SCORERS, Center, Dissimilarity, Neighbors
+
+__all__ = ["SCORERS", "Center", "Dissimilarity", "Neighbors"]

@@ -1,0 +1,185 @@
+"""The package's layout: a module imports from lower levels only, and `import addml` loads nothing heavy."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parents[1] / "src" / "addml"
+
+LEVELS = {
+    name: level
+    for level, names in enumerate(
+        [
+            "arrays compute processes",
+            "geometry",
+            "data encoders learning scoring model_file parameters explain",
+            "model",
+            "detector",
+            "baselines pyod streaming export",
+            "experiments cluster",
+            "report web client",
+            "cli demo",
+            "__main__",
+        ]
+    )
+    for name in names.split()
+}
+ROOT = "addml"
+ROOT_LEVEL = LEVELS[
+    "web"
+]  # `from addml import ADDML` may reach any public module, so only cli, demo and __main__ say it
+
+Import = tuple[str, int, bool]  # dotted name, line, whether it runs when the module is imported
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def absolute(name: str, dots: int, package: str) -> str:
+    """The full name of `dots` dots and `name`, seen from `package`."""
+    if not dots:
+        return name
+    above = package.split(".")[: len(package.split(".")) - dots + 1]
+    return ".".join([*above, name] if name else above)
+
+
+def names_imported(node: ast.AST, package: str) -> list[str]:
+    """The dotted names that one node imports, by statement or by `import_module("...")`."""
+    match node:
+        case ast.Import():
+            return [alias.name for alias in node.names]
+        case ast.ImportFrom():
+            base = absolute(node.module or "", node.level, package)
+            return [f"{base}.{alias.name}" for alias in node.names]
+        case ast.Call(args=[ast.Constant(value=str(name)), *_]):
+            called = ast.unparse(node.func)
+            if called in ("import_module", "importlib.import_module", "__import__"):
+                stem = name.lstrip(".")
+                return [absolute(stem, len(name) - len(stem), package)]
+    return []
+
+
+def imports(tree: ast.AST, package: str, runs: bool = True) -> Iterator[Import]:
+    """Every import of a tree, wherever it stands."""
+    for node in ast.iter_child_nodes(tree):
+        for name in names_imported(node, package):
+            yield name, node.lineno, runs
+        if is_type_checking(node):
+            for part in node.body:
+                yield from imports(ast.Module([part], []), package, False)
+            for part in node.orelse:
+                yield from imports(ast.Module([part], []), package, runs)
+        else:
+            lazy = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from imports(node, package, runs and not lazy)
+
+
+def complaint(module: str, name: str, runs: bool) -> str | None:
+    """Why `module` (its full dotted name) may not import `name`, or None where it may."""
+    if name.split(".")[0] != ROOT:
+        return None
+    own, target = (*module.split("."), "")[1], (*name.split("."), "")[1]
+    if module == ROOT:
+        return f"imports {name} at once; it must do so inside a function" if runs else None
+    if target not in LEVELS:
+        if target.startswith("__") or LEVELS[own] > ROOT_LEVEL:
+            return None  # __version__ costs nothing
+        return f"imports {name} through the package's root; import it from its own module"
+    if own == target or LEVELS[target] < LEVELS[own]:
+        return None
+    return f"(level {LEVELS[own]}) imports {name} (level {LEVELS[target]}); only lower levels may be imported"
+
+
+def complaints(module: str, source: str, is_package: bool = False) -> list[str]:
+    """Every breach of the layout in one module's source."""
+    top = (*module.split("."), "")[1]
+    if top and top not in LEVELS:
+        return [f"{module} has no level: add {top!r} to LEVELS in tests/test_layout.py"]
+    package = module if is_package else module.rpartition(".")[0]
+    found = imports(ast.parse(source), package)
+    reasons = ((line, complaint(module, name, runs)) for name, line, runs in found)
+    return [f"{module}, line {line}: {reason}" for line, reason in reasons if reason]
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCES.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_modules_import_from_lower_levels_only():
+    paths = sorted(SOURCES.rglob("*.py"))
+    assert paths, f"no module under {SOURCES}"
+    found = [
+        line for path in paths for line in complaints(module_name(path), path.read_text(), path.stem == "__init__")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    heavy = {"torch", "sklearn", "pyarrow", "pandas", "scipy"}
+    program = f"import sys, addml; print(*sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("addml.compute", "from addml.processes import mean"),
+        ("addml.geometry", "import numpy, addml.detector"),
+        ("addml.data.rows", "from addml.learning.training import train"),
+        ("addml.data.rows", "from addml import scoring"),
+        ("addml.data.rows", "from ..scoring import scorers"),
+        ("addml.data.rows", "from .. import detector"),
+        ("addml.data.rows", "def read():\n    from addml import detector"),
+        ("addml.data.rows", "class Rows:\n    async def read(self):\n        import addml.cli"),
+        ("addml.data.rows", "if TYPE_CHECKING:\n    from addml.detector import ADDML"),
+        ("addml.data.rows", "try:\n    pass\nexcept ImportError:\n    import addml.web"),
+        ("addml.data.rows", "import importlib\nimportlib.import_module('addml.detector')"),
+        ("addml.data.rows", "f = lambda: import_module('..detector', __package__)"),
+        ("addml.pyod", "from addml.baselines import rivals"),
+        ("addml.web.app", "from addml import ADDML"),
+        ("addml.web.app", "import addml"),
+        ("addml.web.app", "from .. import *"),
+        ("addml.detector", "from addml.helpers import anything"),
+        ("addml", "from addml.detector import ADDML"),
+        ("addml", "import typing\nif typing.TYPE_CHECKING:\n    pass\nelse:\n    from addml import geometry"),
+    ],
+)
+def test_a_breach_is_found(module, source):
+    assert len(complaints(module, source)) == 1
+
+
+def test_a_breach_by_a_folder_itself_is_found():
+    assert complaints("addml.data", "from . import rows", is_package=True) == []
+    assert len(complaints("addml.data", "from .. import learning", is_package=True)) == 1
+    assert len(complaints("addml", "from . import detector", is_package=True)) == 1
+
+
+def test_a_module_without_a_level_is_named():
+    (found,) = complaints("addml.helpers", "import numpy")
+    assert "add 'helpers' to LEVELS" in found
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("addml.data.rows", "import numpy\nfrom addml.geometry import cutoff\nfrom .. import processes"),
+        ("addml.data.rows", "from .features import scale\nfrom . import images\nimport addml.data.series"),
+        ("addml.model_file", "from addml import __version__"),
+        ("addml.pyod", "from pyod.models.base import BaseDetector\nfrom .detector import ADDML"),
+        ("addml.detector", "from addml import data, geometry\nimport addml.learning.training as training"),
+        ("addml.demo", "from addml import ADDML"),
+        ("addml.__main__", "from addml.cli import main"),
+        ("addml", "def __getattr__(name):\n    from addml.detector import ADDML\n    return ADDML"),
+        ("addml", "if TYPE_CHECKING:\n    from addml.detector import ADDML"),
+    ],
+)
+def test_what_is_allowed_passes(module, source):
+    assert complaints(module, source) == []
