@@ -63,7 +63,7 @@ def _hardest(values: np.ndarray, k: int) -> tuple[float, int, float]:
         return math.inf, 0, 0.0
     cutoff = _kth_largest(values, k)
     taken = values >= cutoff
-    count = int(np.count_nonzero(taken))
+    count = max(1, np.count_nonzero(taken))  # none only where training diverged and the distances are NaN
     return cutoff, count, float(values @ taken.astype(values.dtype)) / count
 
 
@@ -98,9 +98,9 @@ def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
         return _cosine_pairs(z)
     z = z - column_sums(z) / z.shape[1]  # distances do not change; float32 cancels less
     squares = row_sums(z * z)
-    squared = (-2 * z) @ z.mT
-    squared += squares
-    squared += squares.mT
+    squared = z @ z.mT
+    squared *= -2
+    squared += squares + squares.mT  # in this order the matrix is symmetric to the last bit, as a cut-off needs it
 
     def back(grad: Array) -> Array:
         towards = row_sums(grad) * z

@@ -1,0 +1,1 @@
+"""Speed, as ratios against rivals measured in the same run: `make benchmark`."""
