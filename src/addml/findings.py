@@ -1,0 +1,92 @@
+"""What a run found, as plain values: the command line prints it, the report draws it, a file stores it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One column that made a row stand out."""
+
+    column: str
+    share: float  # of the row's score that goes when the column takes its usual value
+    words: str  # "amount 41x the usual", "country unseen"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of the table with its score."""
+
+    row: int  # counted from 1, the header not counted
+    rank: int  # 1 is the most anomalous
+    score: float
+    is_anomaly: bool
+    ids: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)  # raw values of the columns used; None is a gap
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Findings that stand out for the same columns."""
+
+    columns: tuple[str, ...]
+    words: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Usual:
+    """The ordinary values of one column among the training rows that are not anomalies."""
+
+    column: str
+    kind: str  # "number", "boolean", "date", "category"
+    words: str  # "12.5, mostly 3 to 40"
+    low: float | None = None  # the middle 90 % of a number
+    middle: float | None = None
+    high: float | None = None
+    common: tuple[tuple[str, float], ...] = ()  # most common categories with their shares
+
+
+@dataclass(frozen=True)
+class SpaceMap:
+    """The metric space in two dimensions: a sample of rows, every listed finding, and the centre."""
+
+    x: np.ndarray
+    y: np.ndarray
+    rows: np.ndarray  # counted from 1
+    scores: np.ndarray
+    center: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A whole run: what was read, what was left out, every score, the ranked rows with their reasons."""
+
+    source: str
+    rows: int
+    columns: tuple[str, ...]  # used
+    left_out: tuple[tuple[str, str], ...]  # (column, why)
+    notes: tuple[str, ...]  # what reading and preparing found out and is to be said
+    scores: np.ndarray  # (n,), float64
+    threshold: float
+    ranked: tuple[Finding, ...]  # the flagged rows and the top ones, most anomalous first
+    groups: tuple[Group, ...] = ()
+    usual: tuple[Usual, ...] = ()
+    history: tuple[dict[str, Any], ...] = ()
+    dropped: np.ndarray | None = None  # (epochs, len(ranked)): share of members that dropped the row in that epoch
+    space: SpaceMap | None = None
+    evaluation: dict[str, Any] | None = None  # with a label column: roc_auc, average_precision, curves ...
+    drift: tuple[dict[str, Any], ...] = ()  # one dict a column: how this table differs from the training rows
+    settings: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    trained_rows: int = 0  # less than rows where training took a sample
+
+    @property
+    def anomalies(self) -> int:
+        """How many rows score above the threshold."""
+        return int((self.scores > self.threshold).sum())
