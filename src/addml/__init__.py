@@ -16,12 +16,19 @@ _WHERE = {"ADDML": "addml.detector", "load": "addml.detector"}
 def __getattr__(name: str) -> Any:
     """Import a public name on its first use, so that `import addml` itself stays light."""
     if name == "__version__":
-        from importlib.metadata import version
-
-        return version("addml")
+        return _version()
     if name in _WHERE:
         return getattr(importlib.import_module(_WHERE[name]), name)
     raise AttributeError(f"module 'addml' has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("addml")
+    except PackageNotFoundError:  # run from its source, not installed
+        return "0+source"
 
 
 def __dir__() -> list[str]:

@@ -158,8 +158,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         members = [self._member(len(X), marks, random) for random in randoms]
         learner = MetricLearner(encoder, self._objective())
         state = TrainingState.begin(encoder.weights, self.patience)
-        with blas_threads(threads_for(3 * encoder.operations * self.batch_size, most_threads(self.n_jobs))):
-            train(learner, rows, members, self._schedule(), state)
+        train(learner, rows, members, self._schedule(encoder), state)
+        with blas_threads(1):
             space = _metric_space(learner, rows, members, state.best, randoms[0])
         _warn_of_collapse(state)
         best, scorer = encoder.with_weights(to_numpy(state.best)), self._scorer()
@@ -304,7 +304,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def _objective(self) -> Objective:
         return Objective(self.loss, self.distance, self.hard_ratio, self.margin, self.anomaly_pairs, self.miner)  # type: ignore[arg-type]
 
-    def _schedule(self) -> Schedule:
+    def _schedule(self, encoder: MLP) -> Schedule:
+        operations = 3 * encoder.operations * self.batch_size  # of one step: forward, and twice that back
         return Schedule(
             self.epochs,
             self.batch_size,
@@ -312,6 +313,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
             self.weight_decay,
             self.patience,
             least_batch=1 if self.loss == "center" else 2,
+            threads=threads_for(operations, most_threads(self.n_jobs)),
         )
 
     def _randoms(self) -> list[np.random.Generator]:

@@ -9,7 +9,9 @@ from benchmarks.reference import fit_reference, flat_weights, plain_encoder
 from tests.learning.conftest import WIDTHS
 
 
-def reference(rows, seed, *, loss="instance", normal_ratio=2 / 3, hard_ratio=1 / 3, epochs=3, batch_size=32, patience=50):
+def reference(
+    rows, seed, *, loss="instance", normal_ratio=2 / 3, hard_ratio=1 / 3, epochs=3, batch_size=32, patience=50
+):
     """The same member by the plain reference: last weights, best weights, validation losses."""
     random = np.random.default_rng(seed)
     flat = _glorot(random)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from addml.arrays import Array, index_like, namespace, no_grad, to_numpy
+from addml.compute import blas_threads
 from addml.learning.distillation import distill, packed, padded
 from addml.learning.losses import Batch, Loss
 from addml.learning.metric import TakesRows
@@ -44,6 +45,7 @@ class Schedule:
     weight_decay: float = 1e-5
     patience: int = 5
     least_batch: int = 2  # rows that make a step: 2 for pairs, 1 for distances to the centre
+    threads: int = 1  # of a matrix product; more than one pays only where products are large
 
 
 def train(
@@ -55,7 +57,7 @@ def train(
     on_epoch: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> TrainingState:
     """Train every member to its best network, from where the state stands."""
-    with no_grad(state.weights):
+    with no_grad(state.weights), blas_threads(schedule.threads):
         distinct = [_distinct_rows(rows, member, state.weights) for member in members]
         while state.epoch < schedule.epochs and len(state.active):
             began = time.perf_counter()

@@ -1,0 +1,51 @@
+"""The same detector on an accelerator: where there is one."""
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+import addml
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    return "cuda"
+
+
+@pytest.fixture(scope="module")
+def X():
+    random = np.random.default_rng(0)
+    X = random.standard_normal((3000, 12)) @ random.standard_normal((12, 12))
+    X[:100] *= 4
+    return X
+
+
+@pytest.mark.parametrize("settings", [{}, {"members": 1}, {"scorer": "knn"}, {"distance": "euclidean", "loss": "center"}])
+def test_a_model_trained_on_one_device_scores_alike_on_the_other(cuda, X, tmp_path, settings):
+    for trained, loaded in (("cpu", cuda), (cuda, "cpu")):
+        detector = addml.ADDML(epochs=5, random_state=0, device=trained, **settings).fit(X)
+        detector.save(tmp_path / trained)
+        other = addml.load(tmp_path / trained, device=loaded)
+        ours, theirs = detector.anomaly_score(X), other.anomaly_score(X)
+        np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-4)
+
+
+def test_training_on_either_device_ranks_alike(cuda, X):
+    scores = [addml.ADDML(epochs=5, random_state=0, device=device).fit(X).anomaly_scores_ for device in ("cpu", cuda)]
+    assert spearmanr(*scores).statistic > 0.999
+
+
+def test_a_score_on_the_device_does_not_depend_on_the_rows_beside_it(cuda, X):
+    detector = addml.ADDML(epochs=2, random_state=0, device=cuda).fit(X)
+    whole = detector.anomaly_score(X)
+    order = np.random.default_rng(1).permutation(len(X))
+    np.testing.assert_array_equal(detector.anomaly_score(X[order]), whole[order])
+    np.testing.assert_array_equal(detector.anomaly_score(X[:1]), whole[:1])
+
+
+def test_the_same_seed_gives_the_same_scores_on_the_device(cuda, X):
+    first, second = (addml.ADDML(epochs=3, random_state=0, device=cuda).fit(X).anomaly_scores_ for _ in range(2))
+    np.testing.assert_array_equal(first, second)
