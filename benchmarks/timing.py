@@ -1,0 +1,26 @@
+"""Seconds of several ways to do one thing, taken in turns so that the machine's moods hit all alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def seconds(ways: dict[str, Callable[[], Any]], rounds: int = 3, slow: float = 5.0) -> dict[str, float]:
+    """The least time of each way over some rounds; a way that takes over `slow` seconds is run once."""
+    best: dict[str, float] = {}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            if best.get(name, 0.0) > slow:
+                continue
+            began = time.perf_counter()
+            way()
+            best[name] = min(best.get(name, float("inf")), time.perf_counter() - began)
+    return best
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """A table of text in Markdown, numbers to the right."""
+    line = "| " + " | ".join(header) + " |\n|" + "|".join(["---"] + ["--:"] * (len(header) - 1)) + "|\n"
+    return line + "".join("| " + " | ".join(row) + " |\n" for row in rows)

@@ -1,0 +1,1 @@
+"""One file format each: how its text or bytes become a pyarrow table."""

@@ -1,0 +1,128 @@
+"""Parquet files and folders, Arrow and Feather files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from addml.data.files.origin import Origin, ReadError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import dataset
+
+BATCHES_AHEAD = 2
+
+
+def read_parquet(origin: Origin, columns: Sequence[str] | None) -> pa.Table:
+    """The table of one Parquet file."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
+            return file.read(columns=_once(columns, file.schema_arrow.names))
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(origin, "Parquet", error) from error
+
+
+def parquet_batches(origin: Origin, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
+    """One Parquet file, at most `rows` rows at a time."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
+            yield from file.iter_batches(rows, columns=_once(columns, file.schema_arrow.names))
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(origin, "Parquet", error) from error
+
+
+def read_arrow(origin: Origin, is_stream: bool) -> pa.Table:
+    """The table of an Arrow (Feather 2) file or stream."""
+    import pyarrow as pa
+    from pyarrow import ipc
+
+    try:
+        with origin.open_seekable() as stream:
+            return ipc.open_stream(stream).read_all() if is_stream else ipc.open_file(stream).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(origin, "Arrow", error) from error
+
+
+def read_folder(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
+    """The Parquet files of a folder as one table, with columns from subfolders named year=2024."""
+    import pyarrow as pa
+
+    found, notes = _dataset(origin)
+    try:
+        return found.to_table(columns=_once(columns, found.schema.names)), notes
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(origin, "Parquet", error) from error
+
+
+def folder_batches(
+    origin: Origin, columns: Sequence[str] | None, rows: int, notes: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """The Parquet files of a folder, at most `rows` rows at a time."""
+    import pyarrow as pa
+
+    found, said = _dataset(origin)
+    notes.extend(said)
+    try:
+        yield from found.to_batches(
+            columns=_once(columns, found.schema.names),
+            batch_size=rows,
+            batch_readahead=BATCHES_AHEAD,
+            fragment_readahead=1,
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(origin, "Parquet", error) from error
+
+
+def _dataset(origin: Origin) -> tuple[dataset.Dataset, list[str]]:
+    """The folder with a schema that has the columns of all its files."""
+    import pyarrow as pa
+
+    files = _parquet_files(origin)
+    try:
+        first = _folder(files, origin, None)
+        schemas = [fragment.physical_schema for fragment in first.get_fragments()]
+        schema = pa.unify_schemas([*schemas, first.schema], promote_options="permissive")
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(origin, "Parquet", error) from error
+    partial = [name for name in schema.names if 0 < sum(name in one.names for one in schemas) < len(schemas)]
+    notes = [f"folder: {len(files):,} Parquet files"]
+    if partial:
+        notes.append(f"columns that some files do not have, read as gaps there: {', '.join(partial[:8])}")
+    return _folder(files, origin, schema), notes
+
+
+def _folder(files: list[str], origin: Origin, schema: pa.Schema | None) -> dataset.Dataset:
+    from pyarrow import dataset
+
+    base = str(origin.path)
+    return dataset.dataset(files, schema, "parquet", partitioning="hive", partition_base_dir=base)
+
+
+def _parquet_files(origin: Origin) -> list[str]:
+    assert origin.path is not None
+    files = sorted(path for path in origin.path.rglob("*") if path.is_file() and not path.name.startswith(("_", ".")))
+    parquet = [str(path) for path in files if path.suffix.lower() in (".parquet", ".pq")]
+    if parquet:
+        return parquet
+    kinds = Counter(path.suffix.lower() or "no extension" for path in files).most_common(4)
+    held = ", ".join(f"{count:,} {kind}" for kind, count in kinds) or "nothing"
+    raise ReadError(f"{origin.name}: is a folder without Parquet files (it holds: {held}). Name one file.")
+
+
+def _once(columns: Sequence[str] | None, names: Sequence[str]) -> list[str] | None:
+    """The columns for Arrow to choose; all when names repeat, since only renaming makes a choice clear."""
+    if columns is None or len(set(names)) < len(names) or not set(columns) <= set(names):
+        return None
+    return list(columns)
+
+
+def _damaged(origin: Origin, kind: str, error: Exception) -> ReadError:
+    return ReadError(f"{origin.name}: the {kind} data is damaged or cut short ({error}). Copy or write it again.")

@@ -1,0 +1,238 @@
+"""Delimited text through Arrow's reader, whole or in batches, read again where the first rows misled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from addml.data.files.csv_cells import GAPS, NumberStyle
+from addml.data.files.csv_dialect import Dialect
+from addml.data.files.csv_errors import explained, unclosed_quote
+from addml.data.files.origin import Origin, ReadError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LARGEST_BLOCK = 1 << 30
+STREAM_BLOCK_BYTES = 1 << 22
+COUNTED_BYTES = 1 << 18  # what a core keeps at hand
+UTF8 = ("utf-8", "utf-8-sig")
+NEXT_ENCODING = {"utf-8": "cp1252", "utf-8-sig": "cp1252", "cp1252": "latin-1"}  # the last takes any byte
+
+
+def read_csv_table(origin: Origin, dialect: Dialect, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
+    """The table, and what was found out only while reading it."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    notes: list[str] = []
+    if origin.compression or dialect.encoding not in UTF8:  # to count its lines would be to unpack it twice
+        dialect = replace(dialect, newlines_in_cells=True)
+    while True:
+        try:
+            with origin.open() as stream:
+                table = csv.read_csv(stream, *_options(dialect, columns))
+            _refuse_binary(table)
+        except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
+            dialect = _amended(origin, dialect, error, notes)
+            continue
+        if not dialect.newlines_in_cells and _lost_rows(origin, dialect, table):
+            dialect = replace(dialect, newlines_in_cells=True)
+            continue
+        _check_last_row(origin, dialect, table)
+        return _with_numbers(table, dialect, notes), [*notes, *_gap_note(table)]
+
+
+def csv_batches(
+    origin: Origin,
+    dialect: Dialect,
+    columns: Sequence[str] | None,
+    schema: pa.Schema | None,
+    notes: list[str],
+) -> Iterator[pa.RecordBatch]:
+    """The table a few megabytes at a time, columns outside `schema` as text; typed by the first if None."""
+    import pyarrow as pa
+
+    done = 0
+    block = max(dialect.block_bytes, STREAM_BLOCK_BYTES)
+    dialect = replace(dialect, block_bytes=block, newlines_in_cells=True)  # which costs a stream nothing
+    while True:
+        try:
+            for batch in _without_first(_stream(origin, dialect, columns, schema), done):
+                done += batch.num_rows
+                yield batch
+            return
+        except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
+            dialect = _amended(origin, dialect, error, notes)
+
+
+def _stream(
+    origin: Origin, dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema | None
+) -> Iterator[pa.RecordBatch]:
+    from pyarrow import csv
+
+    with origin.open() as stream, csv.open_csv(stream, *_options(dialect, columns, schema)) as reader:
+        batch = None
+        for batch in reader:
+            _refuse_binary(batch)
+            yield _in_schema(batch, dialect, schema, origin.name)
+    if batch is not None:
+        _check_last_row(origin, dialect, batch)
+
+
+def _without_first(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The batches without their first rows, which an earlier attempt has already given."""
+    for batch in batches:
+        left = batch.slice(min(rows, batch.num_rows))
+        rows -= batch.num_rows - left.num_rows
+        if left.num_rows:
+            yield left
+
+
+def _options(dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema | None = None) -> tuple[Any, ...]:
+    """Arrow's read, parse and convert options."""
+    from pyarrow import csv
+
+    writing = dialect.writing
+    read = csv.ReadOptions(
+        column_names=list(dialect.names),
+        skip_rows=dialect.skip_lines,
+        block_size=dialect.block_bytes,
+        encoding="utf8" if dialect.encoding in UTF8 else dialect.encoding,
+    )
+    parse = csv.ParseOptions(
+        delimiter=writing.delimiter,
+        quote_char=writing.quote or False,
+        escape_char=writing.escape or False,
+        newlines_in_values=dialect.newlines_in_cells,
+        ignore_empty_lines=len(dialect.names) > 1,  # in a single column an empty line is a gap
+    )
+    convert = csv.ConvertOptions(
+        null_values=list(GAPS),
+        strings_can_be_null=True,
+        decimal_point=dialect.decimal,
+        column_types=_column_types(dialect, schema),
+        include_columns=list(columns) if columns is not None else None,
+        timestamp_parsers=[csv.ISO8601, *dialect.date_formats] if dialect.date_formats else None,
+    )
+    return read, parse, convert
+
+
+def _column_types(dialect: Dialect, schema: pa.Schema | None) -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    text = dict.fromkeys(dialect.number_styles if schema is None else dialect.names, pa.string())
+    if schema is None:
+        return text
+    return text | {field.name: field.type for field in schema if field.name not in dialect.number_styles}
+
+
+def _amended(origin: Origin, dialect: Dialect, error: Exception, notes: list[str]) -> Dialect:
+    """The dialect with which to try again, or the error in words."""
+    text = str(error)
+    if ("out of sync" in text or "CSV parse error" in text) and not dialect.newlines_in_cells:
+        return replace(dialect, newlines_in_cells=True)
+    if "straddling" in text and dialect.block_bytes < LARGEST_BLOCK and not unclosed_quote(origin, dialect):
+        return replace(dialect, block_bytes=dialect.block_bytes * 8)
+    undecoded = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in text
+    if undecoded and dialect.encoding in NEXT_ENCODING and not dialect.encoding_is_given:
+        encoding = NEXT_ENCODING[dialect.encoding]
+        notes.append(f"encoding: not {dialect.encoding} throughout, so read as {encoding}")
+        return replace(dialect, encoding=encoding)
+    raise explained(origin, dialect, error) from error
+
+
+def _refuse_binary(table: pa.Table | pa.RecordBatch) -> None:
+    """Arrow gives a column that is not UTF-8 as binary instead of failing."""
+    import pyarrow as pa
+
+    if any(pa.types.is_binary(field.type) for field in table.schema):
+        raise pa.ArrowInvalid("invalid UTF8 data")
+
+
+def _lost_rows(origin: Origin, dialect: Dialect, table: pa.Table) -> bool:
+    """Whether rows may be lost: Arrow drops the rest of a block that ends within quotes, and does not say so."""
+    if dialect.writing.quote is None:
+        return False
+    size, lines, is_quoted = _count_lines(origin, ord(dialect.writing.quote))
+    return size > dialect.block_bytes and is_quoted and table.num_rows != lines - dialect.skip_lines
+
+
+def _count_lines(origin: Origin, quote: int) -> tuple[int, int, bool]:
+    """The number of bytes and of lines, and whether there is any quote."""
+    import numpy as np
+
+    size = lines = 0
+    is_quoted, ended = False, True
+    with origin.open() as stream:
+        while (block := np.frombuffer(stream.read_buffer(COUNTED_BYTES), np.uint8)).size:
+            size += block.size
+            lines += int(np.count_nonzero(block == ord("\n")))
+            is_quoted = is_quoted or bool((block == quote).any())
+            ended = bool(block[-1] == ord("\n"))
+    return size, lines + (not ended), is_quoted
+
+
+def _check_last_row(origin: Origin, dialect: Dialect, table: pa.Table | pa.RecordBatch) -> None:
+    """A line end in the last row may be a quote that was never closed."""
+    last = table.slice(max(0, table.num_rows - 1)).to_pylist()
+    texts = [value for row in last for value in row.values() if isinstance(value, str)]
+    if any("\n" in text or "\r" in text for text in texts):
+        error = unclosed_quote(origin, dialect)
+        if error is not None:
+            raise error
+
+
+def _with_numbers(table: pa.Table, dialect: Dialect, notes: list[str]) -> pa.Table:
+    """The table with the numbers that are written in another way than Arrow reads."""
+    for name, style in dialect.number_styles.items():
+        if name not in table.column_names:
+            continue
+        numbers = _numbers(table[name], style)
+        if numbers is None:
+            notes.append(f"numbers of {name}: later rows hold other text, so the column is read as text")
+        else:
+            table = table.set_column(table.column_names.index(name), name, numbers)
+    return table
+
+
+def _in_schema(batch: pa.RecordBatch, dialect: Dialect, schema: pa.Schema | None, source: str) -> pa.RecordBatch:
+    """The batch with the numbers that are written in another way, unless the schema has them as text."""
+    import pyarrow as pa
+
+    for name, style in dialect.number_styles.items():
+        kind = schema.field(name).type if schema is not None and name in schema.names else pa.string()
+        kind = pa.float64() if schema is None else kind
+        if name not in batch.schema.names or pa.types.is_string(kind):
+            continue
+        if (numbers := _numbers(batch[name], style)) is None:
+            raise ReadError(f"{source}: column {name!r} holds text where its first rows hold numbers.")
+        batch = batch.set_column(batch.schema.get_field_index(name), name, numbers.cast(kind))
+    return batch
+
+
+def _numbers(column: pa.ChunkedArray | pa.Array, style: NumberStyle) -> pa.ChunkedArray | pa.Array | None:
+    """The numbers of a text column, or None when some cell is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.utf8_trim_whitespace(column)
+    if pc.all(pc.match_substring_regex(text, style.pattern)).as_py() is False:
+        return None
+    text = pc.utf8_ltrim(text, characters="+")
+    if style.thousands:
+        text = pc.replace_substring(text, style.thousands, "")
+    return pc.replace_substring(text, style.decimal, ".").cast(pa.float64())
+
+
+def _gap_note(table: pa.Table) -> list[str]:
+    gaps = {name: table[name].null_count for name in table.column_names if table[name].null_count}
+    if not gaps:
+        return []
+    listed = ", ".join(f"{name} {count:,}" for name, count in list(gaps.items())[:8])
+    more = f" and {len(gaps) - 8:,} more columns" if len(gaps) > 8 else ""
+    return [
+        f"gaps: {sum(gaps.values()):,} cells, empty or marked as missing "
+        f"(NA, NaN, null, n/a, None, ?, -): {listed}{more}"
+    ]

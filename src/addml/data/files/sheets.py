@@ -1,0 +1,84 @@
+"""Excel workbooks, through openpyxl."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from addml.data.files.column_names import numbered_names
+from addml.data.files.csv_cells import has_header, is_gap
+from addml.data.files.origin import Origin, ReadError, did_you_mean, missing_extra
+from addml.data.files.python_values import table_from_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HEADER_ROWS = 500
+
+
+def read_excel(origin: Origin, sheet: str | None, header: bool | None) -> tuple[pa.Table, list[str]]:
+    """The table of one sheet, the first unless named, and what was found out."""
+    name, rows, notes = _sheet_rows(origin, sheet)
+    if not rows:
+        raise ReadError(f"{origin.name}: sheet {name!r} is empty.")
+    named = has_header([_texts(row) for row in rows[:HEADER_ROWS]]) if header is None else header
+    names = _texts(rows[0]) if named else numbered_names(len(rows[0]))
+    body = rows[1:] if named else rows
+    if not body:
+        raise ReadError(f"{origin.name}: sheet {name!r} holds a header and no rows: {', '.join(names[:8])}.")
+    table, changed = table_from_rows(names, body)
+    return table, [*notes, f"header: {'first row' if named else 'none found'}", *changed]
+
+
+def _sheet_rows(origin: Origin, sheet: str | None) -> tuple[str, list[list[Any]], list[str]]:
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise missing_extra(f"{origin.name}: an Excel file", "excel") from error
+    try:
+        with warnings.catch_warnings(), origin.open_python() as stream:
+            warnings.simplefilter("ignore")  # about styles and validation, which are not data
+            book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
+            chosen = _choose(book, sheet, origin.name)
+            rows = _trimmed(chosen.iter_rows(values_only=True))
+    except ReadError:
+        raise
+    except Exception as error:  # a damaged file may raise anything
+        raise ReadError(f"{origin.name}: the workbook is damaged ({error}). Save or copy it again.") from error
+    others = [other for other in book.sheetnames if other != chosen.title]
+    return (
+        chosen.title,
+        rows,
+        [f"sheet: {chosen.title}" + (f" (not read: {', '.join(others)})" if others else "")],
+    )
+
+
+def _choose(book: Any, sheet: str | None, source: str) -> Any:
+    if sheet is None:
+        return next((one for one in book.worksheets if one.sheet_state == "visible"), book.worksheets[0])
+    for one in book.worksheets:
+        if one.title == sheet:
+            return one
+    names = [one.title for one in book.worksheets]
+    raise ReadError(f"{source}: has no sheet {sheet!r}.{did_you_mean(sheet, names)} It has: {', '.join(names)}.")
+
+
+def _trimmed(rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """The rows without blank ones and without blank columns at the right, all equally long."""
+    kept = [[_value(cell) for cell in row] for row in rows]
+    kept = [row for row in kept if any(cell is not None for cell in row)]
+    width = max((_length(row) for row in kept), default=0)
+    return [row[:width] + [None] * (width - len(row)) for row in kept]
+
+
+def _length(row: list[Any]) -> int:
+    return max(position + 1 for position, cell in enumerate(row) if cell is not None)
+
+
+def _value(cell: Any) -> Any:
+    return None if isinstance(cell, str) and is_gap(cell) else cell
+
+
+def _texts(row: Sequence[Any]) -> list[str]:
+    return ["" if cell is None else str(cell) for cell in row]

@@ -1,0 +1,294 @@
+"""Tables to CSV, Parquet or JSON lines by the name given: whole, or no file at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from addml.data.files.origin import COMPRESSION_NAMES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["TableWriter", "WriteError", "open_writer", "write_table"]
+
+FORMATS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".jsonl": "json",
+    ".ndjson": "json",
+}
+FORMULA = r"^[=+\-@\t\r\n]"  # what a spreadsheet may run when it opens the file
+JSON_ROWS = 10_000
+BUFFER_BYTES = 1 << 20
+
+
+class WriteError(OSError):
+    """An output that cannot be written; the message names it and the remedy."""
+
+
+class Sink(Protocol):
+    """What takes the pieces of a table and writes them in one format."""
+
+    changed: dict[str, int]
+
+    def write(self, table: pa.Table) -> None:
+        """Write these rows."""
+        ...
+
+    def close(self) -> None:
+        """Write what remains."""
+        ...
+
+
+class TableWriter:
+    """Takes a table piece by piece."""
+
+    def __init__(self, sink: Sink, target: Path) -> None:
+        """Pieces go to `sink`, which writes to `target`."""
+        self._sink = sink
+        self._target = target
+
+    def write(self, piece: pa.Table | pa.RecordBatch) -> None:
+        """Add rows, of the schema that the writer was opened with."""
+        import pyarrow as pa
+
+        table = pa.Table.from_batches([piece]) if isinstance(piece, pa.RecordBatch) else piece
+        with _naming(self._target):
+            self._sink.write(table)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was changed so far on the way to the file."""
+        return [f"{what}: {count:,}" for what, count in self._sink.changed.items() if count]
+
+
+def write_table(table: pa.Table, path: str | os.PathLike[str]) -> list[str]:
+    """Write the table and give back what is to be said."""
+    with open_writer(path, table.schema) as writer:
+        writer.write(table)
+    return writer.notes
+
+
+@contextmanager
+def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[TableWriter]:
+    """A writer for pieces of this schema; the file appears when the block ends well, and not otherwise."""
+    target = Path(os.path.realpath(Path(path).expanduser()))
+    kind, compression = _format(target)
+    with _replacing(target) as file:
+        opened: list[Any] = [_stream(file, compression)]
+        try:
+            with _naming(target):
+                opened.insert(0, SINKS[kind](opened[0], schema, target))
+            yield TableWriter(opened[0], target)
+            with _naming(target):
+                opened[0].close()
+                opened[1].close()
+        except BaseException:
+            for one in opened:  # or they complain when they are collected
+                with suppress(Exception):
+                    one.close()
+            raise
+
+
+class CsvSink:
+    """CSV in which no text cell begins like a spreadsheet formula."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
+        """Write the header."""
+        from pyarrow import csv
+
+        self.changed = {"text cells that began like a formula, now with an apostrophe before": 0}
+        self.schema = self._guarded(schema.empty_table()).schema
+        tabs = ".tsv" in target.suffixes
+        self._writer = csv.CSVWriter(
+            stream, self.schema, write_options=csv.WriteOptions(delimiter="\t" if tabs else ",")
+        )
+
+    def write(self, table: pa.Table) -> None:
+        """Write these rows."""
+        self._writer.write_table(self._guarded(table).cast(self.schema))
+
+    def close(self) -> None:
+        """Write what remains."""
+        self._writer.close()
+
+    def _guarded(self, table: pa.Table) -> pa.Table:
+        import pyarrow as pa
+
+        arrays = [_plain(column) for column in table.columns]
+        for position, array in enumerate(arrays):
+            if pa.types.is_string(array.type):
+                arrays[position], count = _neutralised(array)
+                self.changed[next(iter(self.changed))] += count
+        names = pa.array(table.column_names, pa.string())
+        return pa.table(arrays, names=_neutralised(names)[0].to_pylist())
+
+
+class ParquetSink:
+    """Parquet, compressed with zstd."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
+        """Begin the file."""
+        from pyarrow import parquet
+
+        self.changed: dict[str, int] = {}
+        self._writer = parquet.ParquetWriter(stream, schema, compression="zstd")
+
+    def write(self, table: pa.Table) -> None:
+        """Write these rows."""
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        """Write what remains."""
+        self._writer.close()
+
+
+class JsonSink:
+    """One JSON object a line."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
+        """Write to `stream`."""
+        self.changed = {"numbers that are not finite, written as null": 0}
+        self._stream = stream
+        self._names = schema.names
+
+    def write(self, table: pa.Table) -> None:
+        """Write these rows."""
+        for start in range(0, table.num_rows, JSON_ROWS):
+            columns = [self._values(column) for column in table.slice(start, JSON_ROWS).columns]
+            lines = (_json_line(self._names, values) for values in zip(*columns, strict=True))
+            self._stream.write("".join(lines).encode())
+
+    def close(self) -> None:
+        """Nothing remains."""
+
+    def _values(self, column: pa.ChunkedArray) -> list[Any]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if pa.types.is_floating(column.type):
+            finite = pc.is_finite(column)
+            self.changed[next(iter(self.changed))] += (len(finite) - finite.null_count) - (pc.sum(finite).as_py() or 0)
+            column = pc.if_else(finite, column, None)
+        return list(column.to_pylist())
+
+
+SINKS: dict[str, type[CsvSink] | type[ParquetSink] | type[JsonSink]] = {
+    "csv": CsvSink,
+    "parquet": ParquetSink,
+    "json": JsonSink,
+}
+
+
+def _format(target: Path) -> tuple[str, str | None]:
+    """The format and the compression that the name asks for."""
+    suffix, compression = target.suffix.lower(), COMPRESSION_NAMES.get(target.suffix.lower())
+    if compression:
+        suffix = Path(target.stem).suffix.lower()
+    if suffix not in FORMATS and not _is_special(target):
+        raise WriteError(f"{target}: the name must end in {', '.join(FORMATS)} (or .csv.gz, .csv.zst).")
+    if FORMATS.get(suffix) == "parquet" and compression:
+        raise WriteError(f"{target}: Parquet is compressed within. Leave out {target.suffix}.")
+    return FORMATS.get(suffix, "csv"), compression
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[IO[bytes]]:
+    """A file under another name in the same folder, which takes the name of `target` if all goes well."""
+    if target.is_dir():
+        raise WriteError(f"{target}: is a folder. Give the name of a file in it.")
+    if not target.parent.is_dir():
+        raise WriteError(f"{target}: the folder {target.parent} does not exist. Create it, or write elsewhere.")
+    special = _is_special(target)  # a device or a pipe is written to, never replaced
+    part = target if special else target.with_name(f".addml-{os.getpid()}-{secrets.token_hex(4)}.part")
+    with _naming(target):
+        file = part.open("wb" if special else "xb", buffering=BUFFER_BYTES)
+    try:
+        yield file
+        if not special:
+            with _naming(target):
+                _settle(part, target)
+    except BaseException:
+        with suppress(Exception):
+            file.close()
+        if not special:
+            part.unlink(missing_ok=True)
+        raise
+
+
+def _settle(temporary: Path, target: Path) -> None:
+    """Make sure that the bytes are on the disk, then give them their name."""
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    if target.exists():
+        shutil.copymode(target, temporary)
+    temporary.replace(target)
+
+
+@contextmanager
+def _naming(target: Path) -> Iterator[None]:
+    """Name the output and the remedy in an error of the system."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, WriteError):
+            raise
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        remedy = "Free some space" if full else "Check the folder's permissions"
+        reason = error.strerror or str(error)
+        raise WriteError(f"{target}: cannot be written: {reason}. {remedy}, or write elsewhere.") from error
+
+
+def _is_special(target: Path) -> bool:
+    return target.exists() and not target.is_file() and not target.is_dir()
+
+
+def _stream(file: IO[bytes], compression: str | None) -> pa.NativeFile:
+    import pyarrow as pa
+
+    stream = pa.PythonFile(file, mode="w")
+    return stream if compression is None else pa.CompressedOutputStream(stream, compression)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in a type that CSV can hold: text for nested values."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _plain(column.cast(kind.value_type))
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return column.cast(pa.string())
+    if pa.types.is_nested(kind):
+        texts = [None if value is None else _json(value) for value in column.to_pylist()]
+        return pa.chunked_array([pa.array(texts, pa.string())])
+    return column
+
+
+def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.ChunkedArray, int]:
+    """The text with an apostrophe before what a spreadsheet would take for a formula, and how often."""
+    import pyarrow.compute as pc
+
+    found = pc.fill_null(pc.match_substring_regex(text, FORMULA), False)
+    count = int(pc.sum(found).as_py() or 0)
+    if not count:
+        return text, 0
+    return pc.if_else(found, pc.binary_join_element_wise("'", text, ""), text), count
+
+
+def _json_line(names: list[str], values: tuple[Any, ...]) -> str:
+    return _json(dict(zip(names, values, strict=True))) + "\n"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
