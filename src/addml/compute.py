@@ -6,9 +6,11 @@ import ctypes.util
 import importlib.util
 import os
 import platform
-from collections.abc import Callable
+import re
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -22,10 +24,9 @@ def resolve_device(device: str) -> str:
     """The device that `device` names; "auto" takes CUDA, then MPS, then the CPU."""
     if device == "auto":
         return _best_device()
-    kind = device.split(":")[0] if isinstance(device, str) else None
-    if kind not in ("cpu", "cuda", "mps"):
+    if not isinstance(device, str) or not re.fullmatch(r"cpu|mps|cuda(:\d+)?", device):
         raise ValueError(f"device={device!r} is not a device; use 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'")
-    if kind != "cpu" and not _available(device):
+    if device != "cpu" and not _available(device):
         raise ValueError(f"device={device!r} is not available here; use device='auto' or device='cpu'")
     return device
 
@@ -77,16 +78,44 @@ def threads_for(operations: float, most: int) -> int:
     return max(1, min(most, int(operations / OPERATIONS_WORTH_A_THREAD)))
 
 
+class BlasThreads:
+    """On how many threads matrix products run: one setting of the whole process, on which Python threads must agree.
+
+    The fewest that any of them asked for hold until it leaves, and the setting found at first when the last one does.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._asked = threading.Lock(), list[int]()
+        self._before: list[tuple[Any, int]] = []  # each library with its own setting
+
+    @contextmanager
+    def __call__(self, count: int) -> Iterator[None]:
+        """At most so many threads inside."""
+        with self._lock:
+            if not self._asked:
+                self._before = [(library, library.num_threads) for library in _blas_libraries()]
+            self._asked.append(count)
+            self._set()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._asked.remove(count)
+                self._set()
+
+    def _set(self) -> None:
+        for library, before in self._before:
+            library.set_num_threads(min(self._asked, default=before))
+
+
 @lru_cache(maxsize=1)
-def _blas() -> Any:
+def _blas_libraries() -> list[Any]:
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
-def blas_threads(count: int) -> AbstractContextManager[Any]:
-    """Matrix products run on so many threads inside, and as before afterwards."""
-    return _blas().limit(limits=count)  # type: ignore[no-any-return]
+blas_threads = BlasThreads()
 
 
 def in_threads(work: Callable[[int], None], parts: int, threads: int) -> None:

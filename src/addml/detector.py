@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -142,16 +143,16 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         try:
             with _logging(self.verbose):
                 return self._fit(X, labels)
-        except BaseException:  # an interrupt too: the estimator stays as it was
-            self.__dict__.clear()
-            self.__dict__.update(before)
+        except BaseException:  # an interrupt too: the estimator stays as it was, and a second one cannot part this line
+            self.__dict__ = before
             raise
 
     def _fit(self, X: Any, labels: Any) -> ADDML:
         self._check_parameters()
         device, X = resolve_device(self.device), self._read(X, fitting=True)
         marks = parameters.read_labels(labels, len(X))
-        features = Features.fit(X, self._names())
+        features = Features.fit(X)
+        _warn_of_columns("columns without a single value tell nothing", features.empty, self._names())
         rows = MemoryRows(on_device(features.transform(X), device))
         randoms = self._randoms()
         encoder = self._new_encoder(features.width, randoms, device)
@@ -233,16 +234,17 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector as a folder of JSON and safetensors for `addml.load`; nothing is pickled."""
         check_is_fitted(self, "threshold_")
+        self._check_parameters()
         document, arrays = self.model_.to_plain()
         settings, left_out = _plain_settings(self.get_params(deep=False))
         if left_out:
-            warnings.warn(f"not saved, being objects: {', '.join(left_out)}; pass them again to refit", stacklevel=2)
+            _warn(f"not saved, being objects: {', '.join(left_out)}; pass them again to refit")
         document |= {
             "addml": __version__,
             "parameters": settings,
             "columns": list(map(str, getattr(self, "feature_names_in_", []))) or None,
             "threshold": self.threshold_,
-            "history": self.history_,
+            "history": [_plain_record(record) for record in self.history_],
         }
         arrays |= {"center": self.center_, "anomaly_scores": self.anomaly_scores_, "kept": self._kept_bits}
         model_file.save(path, document, arrays)
@@ -252,15 +254,31 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def _read(self, X: Any, *, fitting: bool = False) -> np.ndarray:
         """The table as an array of numbers with NaN for gaps, checked once, here."""
         if fitting or not self._is_plain(X):
-            X = validate_data(
-                self, X, reset=fitting, dtype="numeric", ensure_all_finite=False, ensure_min_samples=2 if fitting else 1
-            )
-        if X.dtype.kind == "b":
-            X = X.astype(np.float32)
+            X = self._numbers(X, fitting)
         parameters.finite(X, self._names())
         if not fitting:
-            _warn_of_new_gaps(self.model_.features.new_gaps(X), self._names())
+            message = "gaps in columns that had none in training took the median"
+            _warn_of_columns(message, self.model_.features.new_gaps(X), self._names())
         return np.asarray(X)
+
+    def _numbers(self, given: Any, fitting: bool) -> np.ndarray:
+        if isinstance(given, np.ma.MaskedArray):
+            given = np.ma.filled(given.astype(object), np.nan)
+        least = 2 if fitting else 1
+        try:
+            X: np.ndarray = validate_data(
+                self, given, reset=fitting, dtype="numeric", ensure_all_finite=False, ensure_min_samples=least
+            )
+            X = X.astype(np.float64) if X.dtype.kind == "O" else X  # of a frame of Python objects
+            if X.dtype.kind not in "biuf":
+                raise TypeError(f"X has dtype {X.dtype}")
+        except (TypeError, ValueError) as error:
+            raise parameters.not_numbers(given, error) from None
+        parameters.exact(given, X, self._names())
+        if X.dtype.kind == "b":
+            return X.astype(np.float32)
+        with np.errstate(over="ignore"):
+            return X.astype(np.float64) if X.dtype.itemsize > 8 else X
 
     def _is_plain(self, X: Any) -> bool:
         """An array that needs none of scikit-learn's checks, which cost more than scoring a row."""
@@ -289,6 +307,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         parameters.number("margin", self.margin, 0, with_low=False)
         parameters.number("learning_rate", self.learning_rate, 0, with_low=False)
         parameters.number("weight_decay", self.weight_decay, 0, with_low=True)
+        parameters.flag("anomaly_pairs", self.anomaly_pairs)
+        parameters.jobs("n_jobs", self.n_jobs)
         if self.loss == "center" and (self.miner is not None or self.anomaly_pairs):
             raise ValueError("miner and anomaly_pairs are about pairs, which loss='center' has not; use 'instance'")
         if self.miner is not None and not callable(self.miner):
@@ -349,22 +369,51 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
 def load(path: str | os.PathLike[str], *, device: str = "auto") -> ADDML:
     """The detector that `save` wrote, ready to score on any device; no file is ever unpickled."""
+    resolve_device(device)
     document, arrays = model_file.load(path)
-    model = MetricModel.from_plain(document, arrays)
     try:
+        own = {name: arrays.pop(name) for name in ("center", "anomaly_scores", "kept")}
+        model = MetricModel.from_plain(document, arrays)
         detector = ADDML(**{**_settings_from_plain(document["parameters"]), "device": device})
         detector._check_parameters()
-        detector._take(model, list(document["history"]), arrays["kept"])
-        detector.center_, detector.anomaly_scores_ = arrays["center"], arrays["anomaly_scores"]
+        detector._take(model, [_record_from_plain(record) for record in document["history"]], own["kept"])
+        detector.center_, detector.anomaly_scores_ = own["center"], own["anomaly_scores"]
         detector.n_features_in_ = len(model.features.median)
         if document["columns"] is not None:
-            detector.feature_names_in_ = np.array([str(name) for name in document["columns"]], dtype=object)
+            detector.feature_names_in_ = _names_from_plain(document["columns"], detector.n_features_in_)
         detector.set_threshold(tau=document["threshold"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"{path}: model.json does not describe a detector ({error}); save it again") from None
-    if len(detector._names()) != detector.n_features_in_:
-        raise ModelFileError(f"{path}: {len(detector._names())} column names for {detector.n_features_in_} columns")
+        _check_own_arrays(detector)
+    except ModelFileError as error:
+        raise ModelFileError(f"{path}: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelFileError(f"{path}: model.json does not describe a detector ({error!r}); save it again") from None
     return detector
+
+
+def _check_own_arrays(detector: ADDML) -> None:
+    """The arrays that are the detector's, not its model's."""
+    members, scores, kept = len(detector.encoder_.weights), detector.anomaly_scores_, detector._kept_bits
+    model_file.expect("center", detector.center_, np.float32, (members, detector.encoder_.widths[-1]))
+    model_file.expect("anomaly_scores", scores, np.float64, (None,))
+    bits = (len(detector.history_), members, -(-len(scores) // 8))
+    model_file.expect("kept", kept, np.uint8, bits if kept.ndim > 1 else (0,))
+
+
+def _names_from_plain(names: list[Any], columns: int) -> np.ndarray:
+    if len(names) != columns or not all(isinstance(name, str) for name in names) or len(set(names)) < columns:
+        raise ValueError(f"the names {names} for {columns} columns")
+    return np.array(names, dtype=object)
+
+
+def _plain_record(record: dict[str, Any]) -> dict[str, Any]:
+    """An epoch of the history as JSON, which has no infinity: null stands for what is not finite."""
+    plain = {name: value if np.isfinite(value) else None for name, value in record.items() if name != "members"}
+    return plain | ({"members": list(map(_plain_record, record["members"]))} if "members" in record else {})
+
+
+def _record_from_plain(plain: dict[str, Any]) -> dict[str, Any]:
+    record = {name: np.nan if value is None else value for name, value in plain.items() if name != "members"}
+    return record | ({"members": list(map(_record_from_plain, plain["members"]))} if "members" in plain else {})
 
 
 def _plain_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -374,8 +423,8 @@ def _plain_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]
     for name, value in settings.items():
         if name == "scorer" and not isinstance(value, str):
             plain[name] = {"name": value.name, **value.settings()}
-        elif isinstance(value, (tuple, list)):
-            plain[name] = [int(width) for width in value]
+        elif name == "hidden":
+            plain[name] = list(parameters.widths(name, value))
         elif isinstance(value, np.generic):
             plain[name] = value.item()
         elif value is None or isinstance(value, (str, int, float, bool)):
@@ -412,18 +461,25 @@ def _metric_space(
 
 def _warn_of_collapse(state: TrainingState) -> None:
     for e in np.flatnonzero(state.collapsed):
-        warnings.warn(
+        _warn(
             f"member {e} collapsed in epoch {state.collapsed[e]}: its embeddings met in one point; the network of "
-            f"epoch {state.best_epoch[e]} is used. Fewer epochs or a lower learning_rate avoid this.",
-            stacklevel=4,
+            f"epoch {state.best_epoch[e]} is used. Fewer epochs or a lower learning_rate avoid this."
         )
 
 
-def _warn_of_new_gaps(columns: np.ndarray, names: list[str]) -> None:
+def _warn_of_columns(message: str, columns: np.ndarray, names: list[str]) -> None:
     if len(columns):
         listed = ", ".join(repr(names[column]) for column in columns[:5])
         more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
-        warnings.warn(f"gaps in columns that had none in training took the median: {listed}{more}", stacklevel=4)
+        _warn(f"{message}: {listed}{more}")
+
+
+def _warn(message: str) -> None:
+    """Warn at the line that called into this package, however deep the warning arose, or through scikit-learn."""
+    frame, depth = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("addml.", "sklearn.")):
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(message, stacklevel=depth)
 
 
 @contextmanager

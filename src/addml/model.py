@@ -12,8 +12,8 @@ from addml.arrays import Array
 from addml.compute import on_device
 from addml.data.features import Features
 from addml.encoders import ACTIVATIONS, MLP, weight_count
-from addml.geometry import Distance
-from addml.model_file import ModelFileError
+from addml.geometry import DISTANCES, Distance
+from addml.model_file import ModelFileError, expect
 from addml.scoring.blocks import in_blocks
 from addml.scoring.members import MemberScale
 from addml.scoring.scorers import SCORERS, Scorer
@@ -105,18 +105,20 @@ class MetricModel:
             scorer = SCORERS[settings.pop("name")](**settings)
             features, scale = Features(**_under("features", arrays)), MemberScale(**_under("scale", arrays))
             model = cls(features, encoder, document["distance"], scorer, _under("scorer", arrays), scale)
+            _check_arrays(model, arrays)
+        except ModelFileError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelFileError(f"the model's parts do not fit together ({error!r}); fit and save it again") from None
-        _check_shapes(model)
         return model
 
 
 def _encoder(document: dict[str, Any], weights: np.ndarray) -> MLP:
-    widths, activations = [int(width) for width in document["widths"]], list(document["activations"])
-    if min(widths) < 1 or len(activations) != len(widths) - 1 or not set(activations) <= set(ACTIVATIONS):
+    widths, activations = list(document["widths"]), list(document["activations"])
+    known = all(type(width) is int and width > 0 for width in widths) and set(activations) <= set(ACTIVATIONS)
+    if not known or not activations or len(activations) != len(widths) - 1:
         raise ValueError(f"layers {widths} with {activations}")
-    if weights.dtype != np.float32 or weights.ndim != 2 or weights.shape[1] != weight_count(widths):
-        raise ValueError(f"weights of shape {weights.shape} for layers {widths}")
+    expect("encoder.weights", weights, np.float32, (None, weight_count(widths)))
     return MLP(widths, activations, weights)
 
 
@@ -125,26 +127,25 @@ def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
 
 
-def _check_shapes(model: MetricModel) -> None:
+def _check_arrays(model: MetricModel, arrays: dict[str, np.ndarray]) -> None:
     """Every array against the layers: a file may be whole, hashed and still not a model."""
-    members, w = len(model.encoder.weights), model.encoder.widths[-1]
+    members, (inputs, *_, w) = len(model.encoder.weights), model.encoder.widths
     features, scale, columns = model.features, model.scale, len(model.features.median)
     assert scale is not None
-    expected = {
-        "features.mean": (features.mean, (model.encoder.widths[0],)),
-        "features.scale": (features.scale, (model.encoder.widths[0],)),
-        "features.gaps": (features.gaps, (model.encoder.widths[0] - columns,)),
-        **{f"scale.{field.name}": (getattr(scale, field.name), (members, 1)) for field in fields(scale)},
-    }
-    shapes = {"center": (members, w), "spread": (members, 1)}
-    for name, array in model.scorer_arrays.items():
-        expected[f"scorer.{name}"] = (array, shapes.get(name, (members, array.shape[1] if array.ndim == 3 else 0, w)))
-    for name, (array, shape) in expected.items():
-        if array.shape != shape:
-            raise ModelFileError(f"{name} has shape {array.shape}, the layers ask for {shape}; fit and save it again")
-    inside = (features.gaps >= 0) & (features.gaps < columns)
-    if not inside.all() or not (features.scale > 0).all() or not (scale.deviation > 0).all():
+    expect("features.median", features.median, np.float64, (None,))
+    expect("features.mean", features.mean, np.float64, (inputs,))
+    expect("features.scale", features.scale, np.float64, (inputs,))
+    expect("features.gaps", features.gaps, np.int64, (inputs - columns,))
+    for field in fields(scale):
+        expect(f"scale.{field.name}", getattr(scale, field.name), np.float64, (members, 1))
+    if model.distance not in DISTANCES:
+        raise ModelFileError(f"the distance {model.distance!r} is not known; update addml, or fit and save it again")
+    shapes = model.scorer.shapes(model.distance, members, w)
+    for name, shape in shapes.items():
+        expect(f"scorer.{name}", model.scorer_arrays[name], np.float32, shape)
+    unknown = set(arrays) - set(model.to_plain()[1]) | set(model.scorer_arrays) - set(shapes)
+    if unknown:
+        raise ModelFileError(f"the arrays {sorted(unknown)} belong to no part of the model; fit and save it again")
+    inside = (features.gaps >= 0) & (features.gaps < columns) & (np.diff(features.gaps, prepend=-1) > 0)
+    if not inside.all() or min(features.scale.min(), scale.deviation.min(), scale.floor.min()) <= 0:
         raise ModelFileError("a column of gaps or a deviation is out of range; fit and save the model again")
-    needed = set(model.scorer_arrays) & {"center", "references"}
-    if not needed:
-        raise ModelFileError("the scorer has neither a centre nor references; fit and save the model again")

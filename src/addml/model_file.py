@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ def save(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, n
     if folder.exists() and not folder.is_dir():
         raise ModelFileError(f"{folder} is a file; a model is saved as a folder: give another path")
     folder.mkdir(parents=True, exist_ok=True)
-    content = to_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    content = to_bytes(arrays)
     digest = hashlib.sha256(content).hexdigest()
     shapes = {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()}
     document = {"format": FORMAT, **meta, "arrays": shapes, "weights": digest}
@@ -54,12 +55,27 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
         try:
             content = weights.read_bytes()
             break
+        except IsADirectoryError:
+            raise ModelFileError(f"{weights} is a folder; copy the whole model again, or fit anew") from None
         except FileNotFoundError:
             if attempt == 2:  # once may be a save that finished between the two reads
                 raise ModelFileError(f"{weights} is missing; copy the whole folder again, or fit anew") from None
     if hashlib.sha256(content).hexdigest() != document["weights"]:
         raise ModelFileError(f"{weights} is damaged or was changed: its hash is not the one in its name; copy it again")
     return document, _checked_arrays(weights, content, document["arrays"])
+
+
+def expect(name: str, array: np.ndarray, dtype: type[np.generic], shape: tuple[int | None, ...]) -> None:
+    """An array of a loaded model must have this dtype and shape; None is any length of at least one."""
+    fits = len(array.shape) == len(shape) and all(
+        have == want or (want is None and have > 0) for have, want in zip(array.shape, shape, strict=True)
+    )
+    if array.dtype != dtype or not fits:
+        wanted = ", ".join("n" if length is None else str(length) for length in shape)
+        raise ModelFileError(
+            f"{name} is {array.dtype} {array.shape}, not {np.dtype(dtype)} ({wanted}) as the layers ask for; "
+            "fit and save the model again"
+        )
 
 
 def _document(file: Path) -> dict[str, Any]:
@@ -69,18 +85,24 @@ def _document(file: Path) -> dict[str, Any]:
         raise ModelFileError(f"{file} does not exist: {file.parent} is not a saved model") from None
     except NotADirectoryError:
         raise ModelFileError(f"{file.parent} is a file; give the folder of a saved model") from None
+    except IsADirectoryError:
+        raise ModelFileError(f"{file} is a folder: {file.parent} is not a saved model") from None
     try:
         document = json.loads(text, parse_constant=_no_constants)
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{file} is cut off or not JSON ({error}); copy it again") from None
-    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
+    if not isinstance(document, dict) or type(document.get("format")) is not int or document["format"] < 1:
         raise ModelFileError(f"{file} is not the description of an ADDML model")
     if document["format"] > FORMAT:
         raise ModelFileError(
             f"{file} has format {document['format']}, this version of addml reads up to {FORMAT}: update addml"
         )
     checksum = document.pop("checksum", None)
-    if checksum != _checksum(document):
+    try:
+        unchanged = checksum == _checksum(document)
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{file} holds what no saved model does ({error}); copy it again") from None
+    if not unchanged:
         raise ModelFileError(f"{file} was changed after it was saved (its checksum differs); save the model again")
     if not HASH.fullmatch(str(document.get("weights"))) or not isinstance(document.get("arrays"), dict):
         raise ModelFileError(f"{file} does not name its weights; copy it again")
@@ -100,7 +122,9 @@ def _checked_arrays(file: Path, content: bytes, expected: dict[str, Any]) -> dic
             f"{file} holds {sorted(arrays)}, not {sorted(expected)} as model.json says; copy both again"
         )
     for name, array in arrays.items():
-        if [str(array.dtype), list(array.shape)] != expected[name] or str(array.dtype) not in DTYPES:
+        if str(array.dtype) not in DTYPES:
+            raise ModelFileError(f"{file}: {name} is {array.dtype}, which no model holds; fit and save the model again")
+        if [str(array.dtype), list(array.shape)] != expected[name]:
             raise ModelFileError(
                 f"{file}: {name} is {array.dtype} {array.shape}, not {expected[name]} as model.json says; copy again"
             )
@@ -119,20 +143,13 @@ def _no_constants(word: str) -> Any:
 
 def _replace(file: Path, content: bytes) -> None:
     """Write a file under a temporary name and move it into place, on disk before it is seen."""
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with open(temporary, "xb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, file)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

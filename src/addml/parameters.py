@@ -6,11 +6,13 @@ Each check names the argument, the value it got and what to give instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from numbers import Integral, Real
+from collections.abc import Callable, Collection
+from numbers import Integral, Number, Real
 from typing import Any
 
 import numpy as np
+
+LARGEST_EXACT = 2**53  # from here on float64 skips integers
 
 
 def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
@@ -29,22 +31,40 @@ def number(
     name: str, value: Any, low: float, high: float = math.inf, *, with_low: bool, with_high: bool = True
 ) -> None:
     """A number in a range, whose ends belong to it or not."""
-    inside = _is_number(value) and low <= value <= high and math.isfinite(value)
-    if not inside or (value == low and not with_low) or (value == high and not with_high):
+    size = _as_float(value)
+    inside = low <= size <= high and math.isfinite(size)
+    if not inside or (size == low and not with_low) or (size == high and not with_high):
         opening, closing = "[" if with_low else "(", "]" if with_high and math.isfinite(high) else ")"
         raise ValueError(f"{name}={value!r} must be a number in {opening}{low:g}, {high:g}{closing}")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_)) and not math.isnan(value)
+def _as_float(value: Any) -> float:
+    """The number as a float; NaN, which is in no range, for what is none."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def flag(name: str, value: Any) -> None:
+    """True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name}={value!r} must be True or False")
+
+
+def jobs(name: str, value: Any) -> None:
+    """A number of threads in scikit-learn's convention."""
+    if value is not None and (not isinstance(value, Integral) or isinstance(value, bool) or value == 0):
+        raise ValueError(f"{name}={value!r} must be None or -1 (all cores), or a whole number other than 0")
 
 
 def widths(name: str, value: Any) -> tuple[int, ...]:
     """The widths of the hidden layers, none for no hidden layer."""
-    if isinstance(value, (str, bytes)) or not isinstance(value, Collection):
-        raise ValueError(f"{name}={value!r} must be a tuple of layer widths, such as (64,) or ()")
-    for width in value:
-        whole(f"each width in {name}", width)
+    listed = isinstance(value, (tuple, list, np.ndarray))
+    if not listed or any(not isinstance(width, Integral) or isinstance(width, bool) or width < 1 for width in value):
+        raise ValueError(f"{name}={value!r} must be a tuple of layer widths of at least 1, such as (64,) or ()")
     return tuple(int(width) for width in value)
 
 
@@ -52,17 +72,25 @@ def read_labels(labels: Any, rows: int) -> np.ndarray | None:
     """Labels as an int array (n,): 0 normal, 1 anomaly, -1 unknown."""
     if labels is None:
         return None
-    array = np.asarray(labels)
+    array = _label_array(labels)
     if array.shape != (rows,):
         raise ValueError(f"labels has shape {array.shape}, X has {rows} rows; give one label for each row")
-    strange = [value for value in np.unique(array[array == array]) if value not in (-1, 0, 1)]
-    if array.dtype.kind not in "biuf" or strange or (array != array).any():
-        shown = strange[:3] if array.dtype.kind in "biuf" and strange else f"{array.dtype} values"
-        raise ValueError(f"labels holds {shown}; use 0 for normal, 1 for anomaly, -1 for unknown")
+    known = np.isin(array, (-1, 0, 1)) if array.dtype.kind in "biuf" else np.zeros(rows, bool)
+    if not known.all():
+        strange = array[np.flatnonzero(~known)[0]]
+        raise ValueError(f"labels holds {strange!s} ({array.dtype}); use 0 for normal, 1 for anomaly, -1 for unknown")
     marks = array.astype(np.int64)
     if (marks != 1).sum() < 2:
         raise ValueError("labels marks all rows but one, or all, as anomalies; at least two must be normal or unknown")
     return marks
+
+
+def _label_array(labels: Any) -> np.ndarray:
+    try:
+        array = np.asarray(labels)
+        return np.array(array.tolist()) if array.dtype.kind == "O" else array  # numbers in an object array are numbers
+    except ValueError:
+        raise ValueError("labels holds lists of different lengths; give one label for each row") from None
 
 
 def generator_seed(random_state: Any) -> np.random.SeedSequence:
@@ -80,19 +108,68 @@ def generator_seed(random_state: Any) -> np.random.SeedSequence:
     )
 
 
+# Tables -----------------------------------------------------------------------------------------------------
+
+
 def finite(X: np.ndarray, names: list[str]) -> None:
     """No infinity, and no integer that float64 cannot tell from its neighbour; NaN is a gap and allowed."""
     if X.dtype.kind in "iu":
-        if X.size and (X.dtype.itemsize == 8) and max(int(X.max()), -int(X.min())) > 2**53:
-            column = int(np.flatnonzero((np.abs(X.astype(float)) >= 2**53).any(axis=0))[0])
-            raise ValueError(
-                f"column {names[column]!r} holds integers over 2**53, which double precision cannot tell apart; "
-                "leave the column out if it is an identifier, or subtract an offset first"
-            )
+        if X.size and (X.dtype.itemsize == 8) and max(int(X.max()), -int(X.min())) > LARGEST_EXACT:
+            column = np.flatnonzero(np.maximum(X.max(axis=0).astype(float), -X.min(axis=0).astype(float)) >= 2**53)[0]
+            raise _inexact(names[column])
         return
-    if X.dtype.kind == "f" and not math.isfinite(float(X.sum(dtype=np.float64))):
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(X.sum(dtype=np.float64))
+    if not math.isfinite(total):
         infinite = np.flatnonzero(np.isinf(X).any(axis=0))
         if len(infinite):
             raise ValueError(
                 f"column {names[infinite[0]]!r} holds infinity; replace it by NaN (a gap) or by a finite value"
             )
+
+
+def exact(given: Any, X: np.ndarray, names: list[str]) -> None:
+    """No integer over 2**53 in the table that was given, where X, made from it, holds floats."""
+    if X.dtype.kind != "f" or (type(given) is np.ndarray and given.dtype.kind != "O"):
+        return
+    for column in np.flatnonzero((np.abs(X) >= LARGEST_EXACT).any(axis=0)):
+        values = _columns(given)[column][1]()
+        if any(isinstance(value, Integral) and abs(value) > LARGEST_EXACT for value in values):
+            raise _inexact(names[column])
+
+
+def _inexact(name: str) -> ValueError:
+    return ValueError(
+        f"column {name!r} holds integers over 2**53, which double precision cannot tell apart; "
+        "leave the column out if it is an identifier, or subtract an offset first"
+    )
+
+
+def not_numbers(given: Any, error: Exception) -> Exception:
+    """The error of a table that could not be read as numbers, with the column and the value that are to blame."""
+    if isinstance(given, (list, tuple)):
+        lengths = {len(row) for row in given if isinstance(row, (list, tuple))}
+        if len(lengths) > 1:
+            return ValueError(
+                f"X has rows of {min(lengths)} and of {max(lengths)} values; give all rows the same columns"
+            )
+    for name, values in _columns(given):
+        for value in values():
+            if value is not None and not isinstance(value, (Number, np.number, np.bool_)):
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                return kind(
+                    f"column {name!r} holds {value!r}, which is not a number: "
+                    f"turn it into numbers or leave the column out ({error})"
+                )
+    return error
+
+
+def _columns(given: Any) -> list[tuple[str, Callable[[], list[Any]]]]:
+    """Names of the columns of a frame, an array or a list of rows, and ways to their values; none of no table."""
+    import narwhals as nw
+
+    frame = nw.from_native(given, eager_only=True, pass_through=True)
+    if frame is not given:
+        return [(column.name, column.to_list) for column in frame.iter_columns()]
+    table = np.array(given, dtype=object) if isinstance(given, (list, tuple)) else np.asarray(given)
+    return [(str(place), column.tolist) for place, column in enumerate(table.T)] if table.ndim == 2 else []

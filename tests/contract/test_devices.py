@@ -15,15 +15,17 @@ def cuda():
     return "cuda"
 
 
-@pytest.fixture(scope="module")
-def X():
+@pytest.fixture(scope="module", name="X")
+def table():
     random = np.random.default_rng(0)
     X = random.standard_normal((3000, 12)) @ random.standard_normal((12, 12))
     X[:100] *= 4
     return X
 
 
-@pytest.mark.parametrize("settings", [{}, {"members": 1}, {"scorer": "knn"}, {"distance": "euclidean", "loss": "center"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"members": 1}, {"scorer": "knn"}, {"distance": "euclidean", "loss": "center"}]
+)
 def test_a_model_trained_on_one_device_scores_alike_on_the_other(cuda, X, tmp_path, settings):
     for trained, loaded in (("cpu", cuda), (cuda, "cpu")):
         detector = addml.ADDML(epochs=5, random_state=0, device=trained, **settings).fit(X)

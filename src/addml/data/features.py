@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,13 +20,10 @@ class Features:
     scale: np.ndarray  # (d + flags,), 1 where a column is constant
 
     @classmethod
-    def fit(cls, X: np.ndarray, names: Sequence[str]) -> Features:
-        """Learn medians, means and deviations from X (n, d); names are for messages."""
+    def fit(cls, X: np.ndarray) -> Features:
+        """Learn medians, means and deviations from X (n, d)."""
         parts = [_statistics(X[:, start : start + COLUMNS_AT_ONCE]) for start in range(0, X.shape[1], COLUMNS_AT_ONCE)]
         median, mean, scale, share = (np.concatenate(part) for part in zip(*parts, strict=True))
-        empty = [names[int(column)] for column in np.flatnonzero(share == 1)]
-        if empty:
-            warnings.warn(f"columns without a single value tell nothing: {_listed(empty)}", stacklevel=2)
         gaps = np.flatnonzero(share > 0)
         deviation = np.sqrt(share[gaps] * (1 - share[gaps]))
         flags = np.where(deviation > 0, deviation, 1.0)
@@ -39,39 +34,49 @@ class Features:
         """How many features a row has."""
         return len(self.mean)
 
+    @property
+    def empty(self) -> np.ndarray:
+        """Columns that had nothing but gaps in training."""
+        return self.gaps[self.mean[len(self.median) :] == 1]
+
     def transform(self, X: np.ndarray) -> np.ndarray:
         """X (n, d) as float32 features (n, width); a value over a billion deviations out counts as that far."""
         columns = X.shape[1]
         values = np.empty((len(X), self.width))
-        np.subtract(X, self.mean[:columns], out=values[:, :columns])
-        if np.isnan(values[:, :columns].sum()):
-            self._fill(X, values)
-        elif len(self.gaps):
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.subtract(X, self.mean[:columns], out=values[:, :columns])
             values[:, columns:] = -self.mean[columns:]
-        values /= self.scale
+            values /= self.scale
+            if not np.isfinite(values.sum()):
+                self._mend(X, values)
         return np.clip(values, -FARTHEST, FARTHEST, out=values).astype(np.float32)
 
-    def _fill(self, X: np.ndarray, values: np.ndarray) -> None:
+    def _mend(self, X: np.ndarray, values: np.ndarray) -> None:
+        """Fill gaps, and divide before subtracting where a difference is beyond float64."""
         columns, missing = X.shape[1], np.isnan(X)
-        values[:, columns:] = missing[:, self.gaps] - self.mean[columns:]
+        mean, scale = self.mean[:columns], self.scale[:columns]
+        values[:, columns:] = (missing[:, self.gaps] - self.mean[columns:]) / self.scale[columns:]
         row, column = np.nonzero(missing)
-        values[row, column] = (self.median - self.mean[:columns])[column]
+        values[row, column] = ((self.median - mean) / scale)[column]
+        row, column = np.nonzero(np.isinf(values[:, :columns]))
+        values[row, column] = X[row, column] / scale[column] - (mean / scale)[column]
 
     def new_gaps(self, X: np.ndarray) -> np.ndarray:
         """Columns of X with gaps that had none in training."""
-        if X.dtype.kind != "f" or not np.isnan(X.sum(dtype=np.float64)):
-            return np.empty(0, np.int64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if X.dtype.kind != "f" or np.isfinite(X.sum(dtype=np.float64)):
+                return np.empty(0, np.int64)
         return np.setdiff1d(np.flatnonzero(np.isnan(X).any(axis=0)), self.gaps)
 
 
 def _statistics(X: np.ndarray) -> tuple[np.ndarray, ...]:
     """Median, mean, deviation and share of gaps of each column, gaps filled by the median."""
-    X = np.array(X, np.float64)
+    X = np.array(X, np.float64, order="C")  # sums round alike whatever the order in memory
     missing = np.isnan(X)
-    share, median = missing.mean(axis=0), np.zeros(X.shape[1])
+    share, median = missing.mean(axis=0), 2 * np.median(X / 2, axis=0)  # halves: the sum of two may overflow
     for column in np.flatnonzero(share > 0):
         known = X[~missing[:, column], column]
-        median[column] = np.median(known) if len(known) else 0.0
+        median[column] = 2 * np.median(known / 2) if len(known) else 0.0
         X[missing[:, column], column] = median[column]
     low, high = X.min(axis=0), X.max(axis=0)
     largest = np.maximum(np.maximum(-low, high), np.finfo(float).tiny)  # values around 1e200 must not overflow
@@ -80,8 +85,3 @@ def _statistics(X: np.ndarray) -> tuple[np.ndarray, ...]:
     constant = low == high
     mean, scale = np.where(constant, low, mean * largest), np.where(constant, 1.0, scale * largest)
     return median, mean, np.where(scale > 0, scale, 1.0), share
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(repr(name) for name in names[:most]) + more

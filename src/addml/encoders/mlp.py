@@ -78,6 +78,18 @@ class MLP:
             x = self._layer(layer, x)
         return x
 
+    @property
+    def first_layer(self) -> tuple[Array, Array]:
+        """The matrix (E, d, h) and the bias (E, 1, h) of the first layer."""
+        return self._layers[0]
+
+    def embed_from_first(self, x: Array) -> Array:
+        """Embeddings (E, b, w) of rows that have come to the first activation, x (E, b, h), which is used up."""
+        x = self._acts[0].apply(x)
+        for layer in range(1, len(self._acts)):
+            x = self._layer(layer, x)
+        return x
+
     def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         """Embeddings of x, and the way back from dL/dZ to the gradient (E, P) of the weights."""
         outputs = [x]

@@ -15,8 +15,8 @@ import numpy as np
 from addml.arrays import to_numpy
 from addml.compute import in_threads, on_device
 
-BLOCK = {"cpu": 128, "accelerator": 16384}  # rows of one product
-CHUNK = 16384  # rows prepared together
+BLOCK = {"cpu": 256, "accelerator": 16384}  # rows of one product
+CHUNK = 4096  # rows prepared together on the CPU: what fits its cache
 
 
 def in_blocks(
@@ -27,18 +27,19 @@ def in_blocks(
     device: str,
     threads: int,
 ) -> None:
-    """Prepare the rows of X (n, d), compute (E, b, ...) from (1, b, d') of them, and write the result of each block."""
+    """Prepare the rows of X, an array or a table, compute (E, b, ...) from (1, b, d) of them, and write each result."""
     block = BLOCK["cpu" if device == "cpu" else "accelerator"]
+    size = max(block, CHUNK)
 
     def work(chunk: int) -> None:
-        begin = chunk * CHUNK
-        rows = prepare(X[begin : begin + CHUNK])
+        begin = chunk * size
+        rows = prepare(X[begin : begin + size] if isinstance(X, np.ndarray) else X.slice(begin, size))
         for start in range(0, len(rows), block):
             part = rows[start : start + block]
             result = to_numpy(compute(on_device(_padded(part, block)[None], device)))
             write(slice(begin + start, begin + start + len(part)), result[:, : len(part)])
 
-    chunks = -(-X.shape[0] // CHUNK)
+    chunks = -(-X.shape[0] // size)
     in_threads(work, chunks, min(threads, chunks) if device == "cpu" else 1)
 
 

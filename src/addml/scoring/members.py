@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 FLOOR = 1e-12  # of the median training score; below it a logarithm would say more than the score knows
+ROUNDING = 1e-12  # a deviation of logarithms that equal scores may have
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class MemberScale:
         floor = np.maximum(FLOOR * np.median(scores, axis=1, keepdims=True), np.finfo(float).tiny)
         logs = np.log(np.maximum(scores, floor))
         deviation = logs.std(axis=1, keepdims=True)
-        return cls(floor, logs.mean(axis=1, keepdims=True), np.where(deviation > 0, deviation, 1.0))
+        return cls(floor, logs.mean(axis=1, keepdims=True), np.where(deviation > ROUNDING, deviation, 1.0))
 
     def combine(self, scores: np.ndarray) -> np.ndarray:
         """One score a row (n,) from scores (E, n); a single member's score stays untouched."""
@@ -32,4 +33,4 @@ class MemberScale:
         logs = np.log(np.maximum(scores, self.floor))
         logs -= self.mean
         logs /= self.deviation
-        return np.asarray(logs.mean(axis=0))
+        return np.asarray(sum(logs) / len(logs))  # one after another: numpy's mean adds a lone row's in another order

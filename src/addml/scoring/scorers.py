@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from addml.arrays import Array, namespace
 from addml.geometry import Distance, center_distances, cross_distances
 
 REFERENCES_AT_ONCE = 4096
+Shapes = dict[str, tuple[int | None, ...]]  # names and shapes of a scorer's arrays, None for any length
 
 
 class MetricSpace(NamedTuple):
@@ -30,13 +32,14 @@ class MetricSpace(NamedTuple):
 
 
 class Scorer(Protocol):
-    """A way to score; `fit` gives its arrays, `score` uses them."""
+    """A way to score; `fit` gives its arrays, `score` uses them, `shapes` says what they are."""
 
     name: ClassVar[str]
 
     def settings(self) -> dict[str, Any]: ...
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]: ...
     def score(self, z: Array, arrays: dict[str, Array], distance: Distance) -> Array: ...
+    def shapes(self, distance: Distance, members: int, w: int) -> Shapes: ...
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,10 @@ class Center:
     def score(self, z: Array, arrays: dict[str, Array], distance: Distance) -> Array:
         """Distances (E, b) of embeddings (E, b, w) to the centre."""
         return center_distances(z, arrays["center"], distance)[0]
+
+    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
+        """One centre a member."""
+        return {"center": (members, w)}
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,12 @@ class Dissimilarity:
             total = total + cross_distances(z, references[:, start : start + REFERENCES_AT_ONCE], distance).sum(axis=-1)
         return total / references.shape[1]
 
+    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
+        """One centre and one spread a member, or any number of references."""
+        if distance == "sqeuclidean":
+            return {"center": (members, w), "spread": (members, 1)}
+        return {"references": (members, None, w)}
+
 
 @dataclass(frozen=True)
 class Neighbors:
@@ -100,12 +113,12 @@ class Neighbors:
 
     def __post_init__(self) -> None:
         for argument, value in asdict(self).items():
-            if not isinstance(value, int) or value < 1:
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"Neighbors({argument}={value!r}): give a whole number of at least 1")
 
     def settings(self) -> dict[str, Any]:
         """k and the number of references."""
-        return asdict(self)
+        return {name: int(value) for name, value in asdict(self).items()}
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Draw the references among the kept rows and keep their embeddings."""
@@ -122,6 +135,10 @@ class Neighbors:
         else:
             nearest = namespace(distances).topk(distances, k, largest=False).values
         return nearest.mean(axis=-1)
+
+    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
+        """Any number of references."""
+        return {"references": (members, None, w)}
 
 
 SCORERS: dict[str, type[Center] | type[Dissimilarity] | type[Neighbors]] = {

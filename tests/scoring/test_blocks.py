@@ -1,0 +1,58 @@
+"""Rows through fixed blocks: every product sees one shape, every row is written once, in its place."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from addml.scoring.blocks import BLOCK, CHUNK, in_blocks
+
+SIZE = BLOCK["cpu"]
+
+
+def double(X, threads=1, seen=None):
+    result = np.full((2, len(X), X.shape[1]), np.nan)
+
+    def compute(x):
+        if seen is not None:
+            seen.append((x.shape, threading.get_ident()))
+        return np.concatenate([2 * x, 3 * x])
+
+    def write(rows, block):
+        assert np.isnan(result[:, rows]).all()
+        result[:, rows] = block
+
+    in_blocks(X, lambda part: part.astype(np.float32), compute, write, "cpu", threads)
+    return result
+
+
+@pytest.mark.parametrize(
+    "rows", [1, 2, SIZE - 1, SIZE, SIZE + 1, 3 * SIZE + 7, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 5]
+)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_row_is_written_once_in_its_place(rows, threads):
+    X = np.arange(2.0 * rows).reshape(rows, 2)
+    np.testing.assert_array_equal(double(X, threads), np.stack([2 * X, 3 * X]))
+
+
+@pytest.mark.parametrize("rows", [1, SIZE - 1, SIZE, SIZE + 1, CHUNK + 1])
+def test_every_product_has_the_same_shape(rows):
+    seen = []
+    double(np.ones((rows, 2)), seen=seen)
+    assert {shape for shape, _ in seen} == {(1, SIZE, 2)}
+
+
+def test_what_pads_a_block_is_zero():
+    blocks = []
+    in_blocks(
+        np.ones((3, 2)), lambda part: part, lambda x: (blocks.append(x), x)[1], lambda rows, block: None, "cpu", 1
+    )
+    assert blocks[0].sum() == 6
+
+
+def test_an_error_in_a_thread_is_raised():
+    def fail(part):
+        raise ArithmeticError("no")
+
+    with pytest.raises(ArithmeticError, match="no"):
+        in_blocks(np.ones((3 * CHUNK, 1)), fail, lambda x: x, lambda rows, block: None, "cpu", 3)

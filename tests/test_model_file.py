@@ -1,0 +1,624 @@
+"""Saving and loading: a round trip in every bit, whole or not at all, and nothing believed unchecked."""
+
+import ast
+import copy
+import hashlib
+import json
+import os
+import pickle
+import stat
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import save as to_bytes
+
+import addml
+from addml import model_file
+from addml.model_file import ModelFileError
+from addml.scoring import Neighbors
+
+SMALL = {"epochs": 2, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
+RANDOM = np.random.default_rng(0)
+X = RANDOM.standard_normal((40, 3))
+GAPS = np.where(RANDOM.random((40, 3)) < 0.1, np.nan, X)
+
+
+@pytest.fixture(scope="module")
+def detector():
+    return addml.ADDML(**SMALL).fit(GAPS)
+
+
+@pytest.fixture
+def saved(detector, tmp_path):
+    detector.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def other_detector():
+    return addml.ADDML(**SMALL | {"random_state": 7, "metric_dim": 3}).fit(X)
+
+
+def weights_of(folder):
+    (file,) = folder.glob("weights-*.safetensors")
+    return file
+
+
+def checksum(document):
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def rewrite(folder, **changes):
+    """Change model.json and make its checksum right again, as an editor who knows how would."""
+    document = json.loads((folder / "model.json").read_text()) | changes
+    document.pop("checksum", None)
+    (folder / "model.json").write_text(json.dumps(document | {"checksum": checksum(document)}))
+
+
+def put_weights(folder, content):
+    """Other bytes under a name and a hash that are right for them."""
+    digest = hashlib.sha256(content).hexdigest()
+    (folder / f"weights-{digest}.safetensors").write_bytes(content)
+    rewrite(folder, weights=digest)
+
+
+def forge(folder, edit):
+    """Change arrays or the document and save with every hash right: only the deeper checks can object."""
+    document, arrays = model_file.load(folder)
+    document = {name: value for name, value in document.items() if name not in ("format", "arrays", "weights")}
+    edit(document, arrays)
+    model_file.save(folder, document, arrays)
+
+
+# The round trip ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"members": 1},
+        {"scorer": "dissimilarity"},
+        {"scorer": "dissimilarity", "distance": "euclidean"},
+        {"scorer": "knn", "distance": "cosine"},
+        {"scorer": Neighbors(k=3, references=9)},
+        {"hidden": (), "activation": "relu", "output_activation": "linear", "loss": "center"},
+        {"hidden": [5, 6], "contamination": np.float64(0.2), "members": np.int64(3), "n_jobs": 1},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("table", [X, GAPS], ids=["whole", "gaps"])
+def test_a_loaded_detector_is_the_saved_one(tmp_path, settings, table):
+    detector = addml.ADDML(**SMALL | settings).fit(table).set_threshold(contamination=0.3)
+    detector.save(tmp_path / "model")
+    loaded = addml.load(tmp_path / "model", device="cpu")
+    assert loaded.get_params() == detector.get_params() | {"hidden": tuple(detector.hidden)}
+    np.testing.assert_array_equal(loaded.anomaly_score(table), detector.anomaly_scores_)
+    np.testing.assert_array_equal(loaded.transform(table), detector.transform(table))
+    np.testing.assert_array_equal(loaded.predict(table), detector.predict(table))
+    np.testing.assert_array_equal(loaded.anomaly_scores_, detector.anomaly_scores_)
+    np.testing.assert_array_equal(loaded.center_, detector.center_)
+    np.testing.assert_array_equal(loaded.rows_kept(), detector.rows_kept())
+    np.testing.assert_array_equal(loaded.get_feature_names_out(), detector.get_feature_names_out())
+    assert (loaded.threshold_, loaded.offset_) == (detector.threshold_, detector.offset_)
+    assert loaded.history_ == detector.history_
+    assert loaded.n_features_in_ == 3
+    assert set(vars(loaded)) == set(vars(detector))
+
+
+def test_a_loaded_detector_goes_on(saved, detector, tmp_path):
+    loaded = addml.load(saved, device="cpu")
+    assert loaded.set_threshold(contamination=0.5).is_anomaly(GAPS).sum() == 20
+    np.testing.assert_array_equal(loaded.fit(GAPS).anomaly_scores_, detector.anomaly_scores_)
+    loaded.save(tmp_path / "again")
+    assert addml.load(tmp_path / "again", device="cpu").threshold_ == loaded.threshold_
+
+
+def test_names_of_columns_are_kept_and_checked(tmp_path):
+    frame = pd.DataFrame(X, columns=["a", "größe", "c/d"])
+    addml.ADDML(**SMALL).fit(frame).save(tmp_path / "model")
+    loaded = addml.load(tmp_path / "model", device="cpu")
+    assert loaded.feature_names_in_.tolist() == list(frame.columns)
+    assert loaded.feature_names_in_.dtype == object
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.predict(frame[["c/d", "a", "größe"]])
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_a_model_loads_on_the_device_that_is_asked_for(saved, detector, device):
+    loaded = addml.load(saved, device=device)
+    assert loaded.device == device
+    np.testing.assert_allclose(loaded.anomaly_score(GAPS), detector.anomaly_scores_, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("device", ["abacus", "cuda:x", None])
+def test_an_unknown_device_is_refused_at_once(saved, device):
+    with pytest.raises(ValueError, match="is not a device") as caught:
+        addml.load(saved, device=device)
+    assert not isinstance(caught.value, ModelFileError)
+
+
+def test_objects_are_left_out_and_said(tmp_path):
+    detector = addml.ADDML(**SMALL | {"random_state": np.random.RandomState(0)}).fit(X)
+    with pytest.warns(UserWarning, match="not saved, being objects: random_state") as caught:
+        detector.save(tmp_path / "model")
+    assert caught[0].filename == __file__
+    assert addml.load(tmp_path / "model").random_state is None
+
+
+def test_a_history_with_what_json_cannot_say(tmp_path):
+    detector = addml.ADDML(**SMALL).fit(X)
+    detector.history_[0]["hard_cutoff"] = np.inf
+    detector.history_[1]["members"][1]["train_loss"] = np.nan
+    detector.save(tmp_path / "model")
+    loaded = addml.load(tmp_path / "model")
+    assert np.isnan(loaded.history_[0].pop("hard_cutoff"))
+    assert np.isnan(loaded.history_[1]["members"][1].pop("train_loss"))
+    assert loaded.history_[1]["members"][0] == detector.history_[1]["members"][0]
+
+
+def test_rows_too_many_to_remember(tmp_path, monkeypatch):
+    monkeypatch.setattr("addml.learning.training.MOST_ROWS_REMEMBERED", 39)
+    addml.ADDML(**SMALL).fit(X).save(tmp_path / "model")
+    with pytest.raises(ValueError, match="not remembered"):
+        addml.load(tmp_path / "model").rows_kept()
+
+
+def test_a_setting_that_would_not_load_is_not_saved(tmp_path):
+    detector = addml.ADDML(**SMALL).fit(X).set_params(epochs=0)
+    with pytest.raises(ValueError, match="epochs=0"):
+        detector.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("again", [lambda d: pickle.loads(pickle.dumps(d)), copy.deepcopy, copy.copy])
+def test_a_copy_or_a_pickle_scores_alike(detector, again):
+    other = again(detector)
+    np.testing.assert_array_equal(other.anomaly_score(GAPS), detector.anomaly_scores_)
+    assert other.set_threshold(tau=0.0).threshold_ == 0
+    assert detector.threshold_ != 0
+
+
+def test_a_loaded_detector_can_be_pickled_too(saved, detector, tmp_path):
+    joblib.dump(addml.load(saved, device="cpu"), tmp_path / "detector.joblib")
+    other = joblib.load(tmp_path / "detector.joblib")
+    np.testing.assert_array_equal(other.anomaly_score(GAPS), detector.anomaly_scores_)
+
+
+# Writing ----------------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_two_files(saved, detector):
+    names = sorted(file.name for file in saved.iterdir())
+    digest = hashlib.sha256(weights_of(saved).read_bytes()).hexdigest()
+    assert names == ["model.json", f"weights-{digest}.safetensors"]
+    document = json.loads((saved / "model.json").read_text())
+    assert document["format"] == 1
+    assert document["weights"] == digest
+    assert document["addml"] == addml.__version__
+    assert document["threshold"] == detector.threshold_
+    assert document["parameters"]["hidden"] == [8]
+    assert document["columns"] is None
+    assert len(document["history"]) == 2
+
+
+def test_saving_over_a_model_replaces_it(saved):
+    other = other_detector()
+    other.save(saved)
+    assert len(list(saved.iterdir())) == 2
+    np.testing.assert_array_equal(addml.load(saved, device="cpu").anomaly_score(X), other.anomaly_scores_)
+    other.save(saved)
+    assert len(list(saved.iterdir())) == 2
+
+
+def test_other_files_of_the_folder_are_left_alone(saved):
+    for name in ("notes.txt", "weights-mine.safetensors", "weights-old.bin"):
+        (saved / name).write_text("mine")
+    other_detector().save(saved)
+    assert {"notes.txt", "weights-mine.safetensors", "weights-old.bin"} <= {file.name for file in saved.iterdir()}
+
+
+def test_folders_above_are_made_and_a_file_in_the_way_is_named(detector, tmp_path):
+    detector.save(str(tmp_path / "a" / "b" / "model"))
+    assert addml.load(str(tmp_path / "a" / "b" / "model")).threshold_ == detector.threshold_
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ModelFileError, match="file is a file; a model is saved as a folder"):
+        detector.save(tmp_path / "file")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_files_have_the_rights_of_any_other(detector, tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        detector.save(tmp_path / "model")
+        (tmp_path / "other").write_text("x")
+    finally:
+        os.umask(before)
+    expected = stat.S_IMODE((tmp_path / "other").stat().st_mode)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "model").iterdir()} == {expected}
+
+
+class FailsAt:
+    """Calls a function until the given call, which raises instead, before or after doing its work."""
+
+    def __init__(self, function, call, error, late=False):
+        self.function, self.left, self.error, self.late = function, call, error, late
+
+    def __call__(self, *args, **kwargs):
+        self.left -= 1
+        if self.left == 0 and not self.late:
+            raise self.error
+        result = self.function(*args, **kwargs)
+        if self.left == 0:
+            raise self.error
+        return result
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", ["fsync 1", "replace 1", "fsync 2", "replace 2"])
+def test_a_crash_leaves_the_old_model_or_the_new_one(saved, detector, monkeypatch, step, late, error):
+    name, call = step.split()
+    other = other_detector()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, FailsAt(getattr(os, name), int(call), error, late))
+        with pytest.raises(type(error)):
+            other.save(saved)
+    new = step == "replace 2" and late
+    loaded = addml.load(saved, device="cpu")
+    assert loaded.metric_dim == (3 if new else 4)
+    table = X if new else GAPS
+    np.testing.assert_array_equal(loaded.anomaly_score(table), (other if new else detector).anomaly_scores_)
+    assert not [file.name for file in saved.iterdir() if file.name.startswith(".")]
+    other.save(saved)
+    assert len(list(saved.iterdir())) == 2
+
+
+def test_a_crash_in_a_new_folder_leaves_no_model(tmp_path, detector, monkeypatch):
+    monkeypatch.setattr(os, "replace", FailsAt(os.replace, 2, OSError("no")))
+    with pytest.raises(OSError, match="no"):
+        detector.save(tmp_path / "model")
+    with pytest.raises(ModelFileError, match="is not a saved model"):
+        addml.load(tmp_path / "model")
+
+
+def test_a_failed_removal_of_the_old_weights_leaves_the_new_model(saved, monkeypatch):
+    other = other_detector()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", FailsAt(Path.unlink, 1, PermissionError("in use")))
+        with pytest.raises(PermissionError, match="in use"):
+            other.save(saved)
+    assert addml.load(saved).threshold_ == other.threshold_
+
+
+def test_a_reader_between_two_files_of_a_save_reads_again(saved, monkeypatch):
+    """The weights that the first look names may be gone when they are opened."""
+    other, first = other_detector(), True
+    read = Path.read_bytes
+
+    def read_bytes(file):
+        nonlocal first
+        if file.suffix == ".safetensors" and first:
+            first = False
+            other.save(saved)
+        return read(file)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    assert addml.load(saved).threshold_ == other.threshold_
+
+
+# Files that cannot be used ----------------------------------------------------------------------------------
+
+
+def remove_weights(folder):
+    weights_of(folder).unlink()
+
+
+def cut_weights(folder):
+    weights_of(folder).write_bytes(weights_of(folder).read_bytes()[:-100])
+
+
+def empty_weights(folder):
+    weights_of(folder).write_bytes(b"")
+
+
+def flip_a_bit(folder):
+    content = bytearray(weights_of(folder).read_bytes())
+    content[-5] ^= 1
+    weights_of(folder).write_bytes(content)
+
+
+def swap_weights(folder):
+    other_detector().save(folder.parent / "other")
+    weights_of(folder).write_bytes(weights_of(folder.parent / "other").read_bytes())
+
+
+def swap_weights_with_their_name(folder):
+    other_detector().save(folder.parent / "other")
+    put_weights(folder, weights_of(folder.parent / "other").read_bytes())
+
+
+def folder_as_weights(folder):
+    name = weights_of(folder)
+    name.unlink()
+    name.mkdir()
+
+
+def cut_json(folder):
+    text = (folder / "model.json").read_text()
+    (folder / "model.json").write_text(text[: len(text) // 2])
+
+
+def edit_threshold(folder):
+    document = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(document | {"threshold": 1e9}))
+
+
+def nan_threshold(folder):
+    text = (folder / "model.json").read_text().replace('"threshold": ', '"threshold": NaN, "was": ')
+    (folder / "model.json").write_text(text)
+
+
+def overflowing_threshold(folder):
+    text = (folder / "model.json").read_text().replace('"threshold": ', '"threshold": 1e999, "was": ')
+    (folder / "model.json").write_text(text)
+
+
+def deep_json(folder):
+    (folder / "model.json").write_text('{"format": 1, "history": ' + "[" * 100_000 + "]" * 100_000 + "}")
+
+
+def pickled_weights(folder):
+    put_weights(folder, pickle.dumps(Trap(folder.parent / "sprung")))
+
+
+def pickled_json(folder):
+    (folder / "model.json").write_bytes(pickle.dumps(Trap(folder.parent / "sprung")))
+
+
+def huge_header(folder):
+    put_weights(folder, (2**63).to_bytes(8, "little") + b"{}")
+
+
+def half_precision(folder):
+    arrays = model_file.load(folder)[1]
+    arrays["encoder.weights"] = arrays["encoder.weights"].astype(np.float16)
+    shapes = {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()}
+    put_weights(folder, to_bytes(arrays))
+    rewrite(folder, arrays=shapes)
+
+
+class Trap:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return Path.touch, (self.file,)
+
+
+DAMAGED = [
+    (remove_weights, r"weights-\w+.safetensors is missing; copy the whole folder again"),
+    (cut_weights, "is damaged or was changed: its hash is not the one in its name; copy it again"),
+    (empty_weights, "is damaged or was changed"),
+    (flip_a_bit, "is damaged or was changed"),
+    (swap_weights, "is damaged or was changed"),
+    (swap_weights_with_their_name, "as model.json says; copy"),
+    (folder_as_weights, "safetensors is a folder"),
+    (lambda folder: (folder / "model.json").unlink(), "model.json does not exist: .*model is not a saved model"),
+    (lambda folder: (folder / "model.json").write_text(""), "model.json is cut off or not JSON"),
+    (cut_json, r"model.json is cut off or not JSON \(.*line.*; copy it again"),
+    (edit_threshold, "model.json was changed after it was saved"),
+    (nan_threshold, r"model.json is cut off or not JSON \(NaN is not allowed"),
+    (overflowing_threshold, "model.json holds what no saved model does"),
+    (deep_json, "model.json is cut off or not JSON"),
+    (pickled_weights, "is not a safetensors file"),
+    (pickled_json, "model.json is cut off or not JSON"),
+    (huge_header, "is not a safetensors file"),
+    (half_precision, "encoder.weights is float16, which no model holds"),
+    (lambda folder: rewrite(folder, format=2), "has format 2, this version of addml reads up to 1: update addml"),
+    (lambda folder: (folder / "model.json").write_text('{"format": 99}'), "has format 99.*update addml"),
+    (lambda folder: rewrite(folder, format=0), "is not the description of an ADDML model"),
+    (lambda folder: rewrite(folder, format=True), "is not the description of an ADDML model"),
+    (lambda folder: rewrite(folder, format="1"), "is not the description of an ADDML model"),
+    (lambda folder: (folder / "model.json").write_text("[]"), "is not the description of an ADDML model"),
+    (lambda folder: rewrite(folder, weights="../../etc/passwd"), "does not name its weights"),
+    (lambda folder: rewrite(folder, weights="0" * 63 + "/"), "does not name its weights"),
+    (lambda folder: rewrite(folder, weights=None), "does not name its weights"),
+    (lambda folder: rewrite(folder, arrays=[]), "does not name its weights"),
+    (lambda folder: rewrite(folder, arrays={}), "as model.json says; copy both again"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGED, ids=lambda part: getattr(part, "__name__", ""))
+def test_a_damaged_file_is_named_with_the_remedy(saved, damage, message):
+    damage(saved)
+    with pytest.raises(ModelFileError, match=message) as caught:
+        addml.load(saved)
+    assert "model" in str(caught.value)
+    assert not (saved.parent / "sprung").exists()
+
+
+@pytest.mark.parametrize("depth", range(300, 1001, 20))
+def test_json_of_any_depth_is_refused_cleanly(saved, depth):
+    (saved / "model.json").write_text('{"format": 1, "history": ' + "[" * depth + "]" * depth + "}")
+    with pytest.raises(ModelFileError, match=r"model.json"):
+        addml.load(saved)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "", "file", "file/model", "folder"])
+def test_what_is_no_model_folder_is_said(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "folder" / "model.json").mkdir(parents=True)
+    with pytest.raises(ModelFileError, match=r"is not a saved model|give the folder of a saved model"):
+        addml.load(name)
+
+
+def put(name, value):
+    return lambda document, arrays: arrays.update({name: value})
+
+
+def change(name, function):
+    return lambda document, arrays: arrays.update({name: function(arrays[name])})
+
+
+def tell(name, value):
+    return lambda document, arrays: document.update({name: value})
+
+
+def setting(name, value):
+    return lambda document, arrays: document["parameters"].update({name: value})
+
+
+def with_nan(array):
+    array = array.copy()
+    array.flat[-1] = np.nan
+    return array
+
+
+FORGED = {
+    "NaN weights": (change("encoder.weights", with_nan), "encoder.weights holds values that are not finite"),
+    "infinite mean": (change("features.mean", lambda a: a + np.inf), "features.mean holds values that are not finite"),
+    "too few weights": (change("encoder.weights", lambda a: a[:, :-1]), r"encoder.weights is float32 \(2, 91\)"),
+    "weights of a member": (
+        change("encoder.weights", lambda a: a[:1]),
+        r"scale.floor is float64 \(2, 1\), not .*\(1, 1\)",
+    ),
+    "flat weights": (change("encoder.weights", np.ravel), "encoder.weights is float32"),
+    "double weights": (change("encoder.weights", lambda a: a.astype(float)), "encoder.weights is float64"),
+    "no weights": (lambda document, arrays: arrays.pop("encoder.weights"), "encoder.weights"),
+    "layers": (tell("encoder", {"widths": [3, 8, 5], "activations": ["tanh"] * 2}), "encoder.weights is float32"),
+    "text as layers": (tell("encoder", {"widths": "684", "activations": ["tanh"] * 2}), "layers"),
+    "no layers": (tell("encoder", {"widths": [], "activations": []}), "layers"),
+    "layers of none": (tell("encoder", {"widths": [6, 0, 4], "activations": ["tanh"] * 2}), "layers"),
+    "flags as layers": (tell("encoder", {"widths": [6, True, 4], "activations": ["tanh"] * 2}), "layers"),
+    "activation": (tell("encoder", {"widths": [6, 8, 4], "activations": ["tanh", "system"]}), "layers"),
+    "encoder": (tell("encoder", None), "do not fit together"),
+    "distance": (tell("distance", "manhattan"), "the distance 'manhattan' is not known"),
+    "scorer": (tell("scorer", {"name": "os.system"}), "do not fit together"),
+    "scorer's settings": (tell("scorer", {"name": "center", "k": 3}), "do not fit together"),
+    "another scorer": (tell("scorer", {"name": "knn", "k": 3, "references": 9}), "references"),
+    "scorer's k": (tell("scorer", {"name": "knn", "k": 0, "references": 9}), "give a whole number"),
+    "median": (change("features.median", lambda a: a[:, None]), r"features.median is float64 \(3, 1\)"),
+    "no columns": (change("features.median", lambda a: a[:0]), r"features.median is float64 \(0,\)"),
+    "scalar median": (put("features.median", np.array(1.0)), "features.gaps is"),
+    "fewer columns": (change("features.median", lambda a: a[:2]), r"features.gaps is int64 \(3,\), not int64 \(4\)"),
+    "single mean": (change("features.mean", lambda a: a.astype(np.float32)), "features.mean is float32"),
+    "zero deviation": (change("features.scale", lambda a: a * 0), "out of range"),
+    "negative deviation": (change("features.scale", lambda a: -a), "out of range"),
+    "gaps elsewhere": (change("features.gaps", lambda a: a + 1), "out of range"),
+    "negative gaps": (change("features.gaps", lambda a: a - 1), "out of range"),
+    "gaps twice": (change("features.gaps", lambda a: a * 0), "out of range"),
+    "gaps as floats": (change("features.gaps", lambda a: a.astype(float)), "features.gaps is float64"),
+    "member deviation": (change("scale.deviation", lambda a: a * 0), "out of range"),
+    "member floor": (change("scale.floor", lambda a: -a), "out of range"),
+    "scorer's centre": (change("scorer.center", lambda a: a[:, :-1]), r"scorer.center is float32 \(2, 3\)"),
+    "centre": (change("center", lambda a: a[:, :-1]), r"center is float32 \(2, 3\), not float32 \(2, 4\)"),
+    "scores": (change("anomaly_scores", lambda a: a[None]), "anomaly_scores is float64"),
+    "no scores": (change("anomaly_scores", lambda a: a[:0]), "anomaly_scores is float64"),
+    "kept rows": (change("kept", lambda a: a[:, :1]), "kept is uint8"),
+    "kept rows of others": (change("anomaly_scores", lambda a: np.tile(a, 2)), "kept is uint8"),
+    "kept as floats": (change("kept", lambda a: a.astype(float)), "kept is float64"),
+    "an extra array": (put("payload", np.zeros(3)), r"the arrays \['payload'\] belong to no part"),
+    "an extra part": (put("scorer.payload", np.zeros(3)), "payload"),
+    "an extra feature": (put("features.payload", np.zeros(3)), "payload"),
+    "threshold": (tell("threshold", "high"), "tau='high'"),
+    "no threshold": (tell("threshold", None), "tau"),
+    "names": (tell("columns", ["a"]), r"the names \['a'\] for 3 columns"),
+    "equal names": (tell("columns", ["a", "a", "b"]), "the names"),
+    "numbers as names": (tell("columns", [1, 2, 3]), "the names"),
+    "names in a word": (tell("columns", 3), "does not describe a detector"),
+    "history": (tell("history", [1, 2]), "does not describe a detector"),
+    "no history": (tell("history", None), "does not describe a detector"),
+    "longer history": (lambda document, arrays: document["history"].append({"epoch": 3}), "kept is uint8"),
+    "parameters": (tell("parameters", []), "does not describe a detector"),
+    "a setting": (setting("epochs", -1), "epochs=-1"),
+    "an unknown setting": (setting("command", "rm"), "command"),
+    "a miner": (setting("miner", "os.system"), "miner='os.system'"),
+    "a seed": (setting("hidden", 5), "does not describe a detector"),
+}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_forged_model_with_every_hash_right_is_refused(saved, kind):
+    edit, message = FORGED[kind]
+    forge(saved, edit)
+    with pytest.raises(ModelFileError, match=message) as caught:
+        addml.load(saved)
+    assert str(saved) in str(caught.value)
+
+
+def test_a_forgery_that_changes_nothing_loads(saved, detector):
+    forge(saved, lambda document, arrays: None)
+    assert addml.load(saved).threshold_ == detector.threshold_
+
+
+@pytest.mark.parametrize("distance", ["sqeuclidean", "euclidean"])
+@pytest.mark.parametrize("scorer", ["dissimilarity", "knn"])
+def test_references_are_checked_too(tmp_path, scorer, distance):
+    addml.ADDML(**SMALL, scorer=scorer, distance=distance).fit(X).save(tmp_path)
+    name = "scorer.spread" if (scorer, distance) == ("dissimilarity", "sqeuclidean") else "scorer.references"
+    forge(tmp_path, change(name, lambda array: array[:, :0]))
+    with pytest.raises(ModelFileError, match=f"{name} is float32"):
+        addml.load(tmp_path)
+
+
+# Nothing is unpickled ---------------------------------------------------------------------------------------
+
+UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "torch", "marshal", "shelve", "skops"}
+
+
+def unpickling(source):
+    """The lines of a source that could load a pickle."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in UNPICKLERS:
+            if {alias.name for alias in node.names} & {"load", "loads", "Unpickler", "open"}:
+                yield node.lineno
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            *owner, name = ast.unparse(node.func).split(".")
+            pickles = any(keyword.arg == "allow_pickle" and not is_false(keyword.value) for keyword in node.keywords)
+            loads = owner and owner[0] in UNPICKLERS and name in ("load", "loads", "Unpickler", "open")
+            if pickles or loads or name in ("read_pickle", "unpickle"):
+                yield node.lineno
+
+
+def is_false(node):
+    return isinstance(node, ast.Constant) and node.value is False
+
+
+def test_no_source_of_the_package_can_load_a_pickle():
+    sources = sorted(Path(addml.__file__).parent.rglob("*.py"))
+    assert len(sources) > 10
+    found = [f"{file}:{line}" for file in sources for line in unpickling(file.read_text())]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "pickle.load(f)",
+        "pickle.loads(b)",
+        "pickle.Unpickler(f).load()",
+        "from pickle import loads",
+        "from joblib import load",
+        "joblib.load(f)",
+        "torch.load(f, weights_only=True)",
+        "np.load(f, allow_pickle=True)",
+        "np.load(f, allow_pickle=trust)",
+        "pd.read_pickle(f)",
+        "shelve.open(f)",
+        "def read():\n    import pickle\n    return pickle.load(f)",
+    ],
+)
+def test_a_pickle_would_be_found(source):
+    assert list(unpickling(source))
+
+
+@pytest.mark.parametrize("source", ["np.load(f)", "json.load(f)", "pickle.dumps(d)", "np.load(f, allow_pickle=False)"])
+def test_what_is_harmless_is_not(source):
+    assert not list(unpickling(source))
