@@ -149,7 +149,7 @@ def center_distances(z: Array, center: Array, distance: Distance) -> tuple[Array
         mu, _ = _normalised(center[:, None])
         return 1 - (unit * mu).sum(axis=-1), lambda grad: unit_back(-grad[..., None] * mu)
     offset = z - center[:, None]
-    squared = namespace(z).einsum("ebw,ebw->eb", offset, offset)  # each row by itself, whatever its place
+    squared = namespace(z).einsum("...w,...w->...", offset, offset)  # each row by itself, whatever its place
 
     def back(grad: Array) -> Array:
         return 2 * grad[..., None] * offset

@@ -44,12 +44,15 @@ class Features:
         columns = X.shape[1]
         values = np.empty((len(X), self.width))
         with np.errstate(over="ignore", invalid="ignore"):
-            np.subtract(X, self.mean[:columns], out=values[:, :columns])
+            values[:, :columns] = X  # a copy and then in place: faster than subtracting across types
+            values[:, :columns] -= self.mean[:columns]
             values[:, columns:] = -self.mean[columns:]
             values /= self.scale
-            if not np.isfinite(values.sum()):
+            features = values.astype(np.float32)
+            if not np.isfinite(features.sum()):
                 self._mend(X, values)
-        return np.clip(values, -FARTHEST, FARTHEST, out=values).astype(np.float32)
+                features = np.clip(values, -FARTHEST, FARTHEST).astype(np.float32)
+        return np.clip(features, -FARTHEST, FARTHEST, out=features)
 
     def _mend(self, X: np.ndarray, values: np.ndarray) -> None:
         """Fill gaps, and divide before subtracting where a difference is beyond float64."""
@@ -64,7 +67,7 @@ class Features:
     def new_gaps(self, X: np.ndarray) -> np.ndarray:
         """Columns of X with gaps that had none in training."""
         with np.errstate(over="ignore", invalid="ignore"):
-            if X.dtype.kind != "f" or np.isfinite(X.sum(dtype=np.float64)):
+            if X.dtype.kind != "f" or np.isfinite(X.sum()):
                 return np.empty(0, np.int64)
         return np.setdiff1d(np.flatnonzero(np.isnan(X).any(axis=0)), self.gaps)
 

@@ -1,8 +1,8 @@
 """Rows through a network, so that a row's result never depends on the rows beside it.
 
 A matrix product may round a row differently in another place of the batch's tail, or in a batch of another size.
-Every product is therefore given blocks of one fixed shape, padded with zeros, on one thread; more threads take
-different blocks.
+Every product is therefore given blocks of one fixed shape, padded with zeros, on one thread; a stack of blocks goes
+through one call, which takes the products one by one, and more threads take different stacks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from addml.arrays import to_numpy
 from addml.compute import in_threads, on_device
 
 BLOCK = {"cpu": 256, "accelerator": 16384}  # rows of one product
-CHUNK = 4096  # rows prepared together on the CPU: what fits its cache
+STACK = {"cpu": 8, "accelerator": 1}  # blocks of one call: as many as the cache holds
 
 
 def in_blocks(
@@ -27,25 +27,29 @@ def in_blocks(
     device: str,
     threads: int,
 ) -> None:
-    """Prepare the rows of X, an array or a table, compute (E, b, ...) from (1, b, d) of them, and write each result."""
-    block = BLOCK["cpu" if device == "cpu" else "accelerator"]
-    size = max(block, CHUNK)
+    """Prepare the rows of X, an array or a table, and compute their results stack by stack.
 
-    def work(chunk: int) -> None:
-        begin = chunk * size
+    `compute` makes (s, E, b, ...) of s blocks (s, 1, b, d); `write` gets the rows and their results (E, rows, ...).
+    """
+    kind = "cpu" if device == "cpu" else "accelerator"
+    block, size = BLOCK[kind], BLOCK[kind] * STACK[kind]
+
+    def work(stack: int) -> None:
+        begin = stack * size
         rows = prepare(X[begin : begin + size] if isinstance(X, np.ndarray) else X.slice(begin, size))
-        for start in range(0, len(rows), block):
-            part = rows[start : start + block]
-            result = to_numpy(compute(on_device(_padded(part, block)[None], device)))
-            write(slice(begin + start, begin + start + len(part)), result[:, : len(part)])
+        result = to_numpy(compute(on_device(_stacked(rows, block), device)))
+        result = np.moveaxis(result, 1, 0).reshape(result.shape[1], -1, *result.shape[3:])
+        write(slice(begin, begin + len(rows)), result[:, : len(rows)])
 
-    chunks = -(-X.shape[0] // size)
-    in_threads(work, chunks, min(threads, chunks) if device == "cpu" else 1)
+    stacks = -(-X.shape[0] // size)
+    in_threads(work, stacks, min(threads, stacks) if device == "cpu" else 1)
 
 
-def _padded(part: np.ndarray, rows: int) -> np.ndarray:
-    if len(part) == rows:
-        return part
-    whole = np.zeros((rows, part.shape[1]), part.dtype)
-    whole[: len(part)] = part
-    return whole
+def _stacked(rows: np.ndarray, block: int) -> np.ndarray:
+    """Rows (n, d) as blocks (s, 1, block, d), the last one filled up with zeros."""
+    blocks = -(-len(rows) // block)
+    if len(rows) < blocks * block:
+        whole = np.zeros((blocks * block, rows.shape[1]), rows.dtype)
+        whole[: len(rows)] = rows
+        rows = whole
+    return rows.reshape(blocks, 1, block, rows.shape[1])

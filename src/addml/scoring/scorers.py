@@ -1,7 +1,7 @@
 """Scorers: how far an embedding lies from the normal rows. Higher is more anomalous.
 
 A scorer is fitted to the metric space of the best networks, keeps plain arrays with the member axis first, and
-maps embeddings (E, b, w) to scores (E, b), each row by itself.
+maps embeddings (E, b, w), or a stack of such blocks, to scores (E, b), each row by itself.
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ class Dissimilarity:
         """Mean distances (E, b) of embeddings (E, b, w) to the training rows."""
         if "spread" in arrays:
             return center_distances(z, arrays["center"], distance)[0] + arrays["spread"]
-        references, total = arrays["references"], 0.0
+        return _one_by_one(self._mean, z, arrays["references"], distance)
+
+    def _mean(self, z: Array, references: Array, distance: Distance) -> Array:
+        total = 0.0
         for start in range(0, references.shape[1], REFERENCES_AT_ONCE):
             total = total + cross_distances(z, references[:, start : start + REFERENCES_AT_ONCE], distance).sum(axis=-1)
         return total / references.shape[1]
@@ -127,8 +130,10 @@ class Neighbors:
         return {"references": space.embed(np.stack(chosen))}
 
     def score(self, z: Array, arrays: dict[str, Array], distance: Distance) -> Array:
-        """Mean distances (E, b) of embeddings (E, b, w) to their k nearest references."""
-        references = arrays["references"]
+        """Mean distances (..., b) of embeddings (..., b, w) to their k nearest references."""
+        return _one_by_one(self._nearest, z, arrays["references"], distance)
+
+    def _nearest(self, z: Array, references: Array, distance: Distance) -> Array:
         distances, k = cross_distances(z, references, distance), min(self.k, references.shape[1])
         if isinstance(distances, np.ndarray):
             nearest = np.sort(np.partition(distances, k - 1, axis=-1)[..., :k], axis=-1)
@@ -139,6 +144,15 @@ class Neighbors:
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
         """Any number of references."""
         return {"references": (members, None, w)}
+
+
+def _one_by_one(
+    score: Callable[[Array, Array, Distance], Array], z: Array, references: Array, distance: Distance
+) -> Array:
+    """Scores of a stack of blocks (s, E, b, w), block by block: distances to references fill memory soon."""
+    if z.ndim == 3:
+        return score(z, references, distance)
+    return namespace(z).stack([score(block, references, distance) for block in z])
 
 
 SCORERS: dict[str, type[Center] | type[Dissimilarity] | type[Neighbors]] = {

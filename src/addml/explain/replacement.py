@@ -1,0 +1,156 @@
+"""How much each column adds to a row's score: by how much it falls when the column takes its usual value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from addml.arrays import to_numpy
+from addml.compute import in_threads, on_device
+from addml.model import MetricModel
+from addml.scoring.blocks import BLOCK
+
+ROWS = 1024  # rows whose replacements are worked out together
+CELLS = 2**22  # numbers held for them, at most
+
+
+def column_contributions(
+    model: MetricModel,
+    rows: np.ndarray,
+    baseline: np.ndarray,
+    origins: Sequence[int],
+    device: str = "cpu",
+    threads: int = 1,
+) -> np.ndarray:
+    """How much the score of each row falls when one column takes its usual value: (m, columns), float64.
+
+    Rows (m, d') and baseline (d',) are prepared features, origins the column that each feature belongs to.
+    """
+    return Replacement(model, rows, baseline, device, threads).by_column(features_by_column(origins))[1]
+
+
+def feature_origins(origins: Sequence[int], gaps: Sequence[int] | np.ndarray) -> list[int]:
+    """The column of every prepared feature: gap flags stand behind the others and belong to their columns."""
+    return [*origins, *(origins[int(gap)] for gap in gaps)]
+
+
+def usual_row(rows: np.ndarray, origins: Sequence[int]) -> np.ndarray:
+    """The features (d',) of the usual row of rows (n, d').
+
+    A column of one feature takes its median. Medians of several, as of a category with no level over one half,
+    may be no value at all: such a column takes the values of the row nearest to them.
+    """
+    usual: np.ndarray = np.median(rows, axis=0).astype(np.float32)
+    for features in features_by_column(origins):
+        if len(features) > 1:
+            away = ((rows[:, features] - usual[features]) ** 2).sum(axis=1)
+            usual[features] = rows[int(away.argmin()), features]
+    return usual
+
+
+def features_by_column(origins: Sequence[int]) -> list[np.ndarray]:
+    """The features of each column."""
+    column = np.asarray(origins, np.int64)
+    order = np.argsort(column, kind="stable")
+    return np.split(order, np.searchsorted(column[order], np.arange(1, column.max(initial=0) + 1)))
+
+
+class Replacement:
+    """Scores of rows in which some features take their usual value.
+
+    Only the first layer sees the features, so taking a column out of its sums costs a product as thin as the
+    column, and the row is never put together again. The other layers take blocks of one fixed shape.
+    """
+
+    def __init__(self, model: MetricModel, rows: np.ndarray, baseline: np.ndarray, device: str, threads: int) -> None:
+        self.model, self.rows, self.device = model, rows, device
+        self.threads = threads if device == "cpu" else 1
+        self.baseline = baseline.astype(np.float64)  # what is taken out of a float32 sum leaves its rounding behind
+        matrix, bias = model.encoder.first_layer
+        self.matrix, self.bias = matrix.astype(np.float64), bias.astype(np.float64)
+        self.encoder = model.encoder.with_weights(on_device(model.encoder.weights, device))
+        self.scorer_arrays = {name: on_device(array, device) for name, array in model.scorer_arrays.items()}
+        self.block = BLOCK["cpu" if device == "cpu" else "accelerator"]
+
+    def by_column(self, features: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """The scores (m,), and by how much they fall (m, columns) when one column takes its usual value."""
+        columns = np.broadcast_to(np.arange(len(features)), (len(self.rows), len(features)))
+        return self.falls(columns, features.__getitem__)
+
+    def falls(self, sets: np.ndarray, features_of: Callable[[int], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """The scores (m,), and by how much they fall (m, p) when the features of each of sets (m, p) are replaced."""
+        scores, falls = np.empty(len(self.rows)), np.empty(sets.shape)
+        members, d, h = self.matrix.shape
+        size = max(1, min(ROWS, CELLS // max(d, members * h, members * sets.shape[1])))
+
+        def work(part: int) -> None:
+            chosen = slice(part * size, (part + 1) * size)
+            scores[chosen], falls[chosen] = self._falls(self.rows[chosen], sets[chosen], features_of)
+
+        in_threads(work, -(-len(self.rows) // size), self.threads)
+        return scores, falls
+
+    def _falls(
+        self, rows: np.ndarray, sets: np.ndarray, features_of: Callable[[int], np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        n, away = len(rows), self.baseline - rows
+        wanted = sets.T.ravel()  # the i-th replacement is of row i % n
+        order = np.argsort(wanted, kind="stable")
+        pieces = [(np.arange(n), np.empty(0, np.int64))]  # rows, and the features replaced in them
+        changed = []
+        for alike in np.split(order, np.flatnonzero(np.diff(wanted[order])) + 1) if len(order) else []:
+            features = features_of(int(wanted[alike[0]]))
+            changed.append(alike[away[(alike % n)[:, None], features].any(axis=1)])
+            pieces.append((changed[-1] % n, features))
+        scores = self.model.combine(self._member_scores(rows, away, pieces))
+        falls, places = np.zeros(len(wanted)), np.concatenate([np.empty(0, np.int64), *changed])
+        falls[places] = scores[places % n] - scores[n:]
+        return scores[:n], falls.reshape(-1, n).T
+
+    def _member_scores(
+        self, rows: np.ndarray, away: np.ndarray, pieces: list[tuple[np.ndarray, np.ndarray]]
+    ) -> np.ndarray:
+        """Scores (E, k) of the rows of all pieces, one after another."""
+        result = np.empty((len(self.matrix), sum(len(ids) for ids, _ in pieces)))
+        done = 0
+        for block, filled in self._blocks(rows, away, pieces):
+            z = self.encoder.embed_from_first(on_device(block, self.device))
+            scores = to_numpy(self.model.scorer.score(z, self.scorer_arrays, self.model.distance))
+            result[:, done : done + filled] = scores[:, :filled]
+            done += filled
+        return result
+
+    def _blocks(
+        self, rows: np.ndarray, away: np.ndarray, pieces: list[tuple[np.ndarray, np.ndarray]]
+    ) -> Iterator[tuple[np.ndarray, int]]:
+        """What the first layer gives for the rows of all pieces, in blocks (E, block, h) and how far each is filled."""
+        sums = rows @ self.matrix + self.bias
+        block, filled = np.zeros((len(sums), self.block, sums.shape[2]), np.float32), 0
+        for ids, features in pieces:
+            start = 0
+            while start < len(ids):
+                some = ids[start : start + self.block - filled]
+                place = block[:, filled : filled + len(some)]
+                place[:] = _first_layer(sums, away, self.matrix, some, features)
+                start, filled = start + len(some), filled + len(some)
+                if filled == self.block:
+                    yield block, filled
+                    filled = 0
+        if filled:
+            yield block, filled
+
+
+def _first_layer(
+    sums: np.ndarray, away: np.ndarray, matrix: np.ndarray, ids: np.ndarray, features: np.ndarray
+) -> np.ndarray:
+    """The first layer's sums (E, k, h) of the rows with these ids after these features took their usual values."""
+    if not len(features):
+        return sums.take(ids, axis=1)
+    change = away[ids[:, None], features]
+    weights = matrix[:, features]
+    moved: np.ndarray = (
+        change * weights if len(features) == 1 else change @ weights
+    )  # a product this thin is slow as a product
+    moved += sums.take(ids, axis=1)
+    return moved

@@ -1,0 +1,227 @@
+"""Which columns are named, checked where the score is simple enough to work out by hand."""
+
+import numpy as np
+import pytest
+
+from addml.data.features import Features
+from addml.detector import ADDML
+from addml.encoders import MLP
+from addml.explain import Reason, UsualColumn, groups, reasons, usual_row
+from addml.model import MetricModel
+from addml.scoring.members import MemberScale
+from addml.scoring.scorers import Center
+from tests.explain.conftest import random_model
+
+NAMES = ("a", "b", "c", "d")
+
+
+def model_of(matrix, activation="linear", center=0.0):
+    """The score |activation(x matrix) - center|^2."""
+    matrix = np.asarray(matrix, np.float32)
+    d, w = matrix.shape
+    encoder = MLP((d, w), [activation], np.concatenate([matrix.ravel(), np.zeros(w, np.float32)])[None])
+    features = Features(np.zeros(d), np.empty(0, np.int64), np.zeros(d), np.ones(d))
+    scale = MemberScale(*np.ones((3, 1, 1)))
+    center = np.broadcast_to(np.asarray(center, np.float32), (1, w))
+    return MetricModel(features, encoder, "sqeuclidean", Center(), {"center": center}, scale)
+
+
+def explained(model, rows, bounds=2.0, **how):
+    """The reasons of rows whose columns are usually 0, mostly within plus and minus their bound."""
+    rows = np.atleast_2d(np.asarray(rows, np.float32))
+    bounds = np.broadcast_to(bounds, rows.shape[1])
+    usual = [
+        UsualColumn(name, "number", -bound, 0.0, bound) for name, bound in zip(NAMES, bounds.tolist(), strict=False)
+    ]
+    values = {column.column: rows[:, i].tolist() for i, column in enumerate(usual)}
+    baseline = np.zeros(rows.shape[1], np.float32)
+    return reasons(model, rows, baseline, range(rows.shape[1]), usual, values, **how)
+
+
+SQUARES = model_of(np.eye(4))  # the score is the sum of the squares: a column's contribution is its square
+
+
+def test_the_largest_contribution_comes_first_with_its_share():
+    (found,) = explained(SQUARES, [3, 0.1, -6, 0])
+    assert [reason.words for reason in found] == ["c -6, usually -2 to 2", "a 3, usually -2 to 2"]
+    assert [reason.columns for reason in found] == [("c",), ("a",)]
+    assert [reason.gist for reason in found] == ["c below the usual", "a above the usual"]
+    np.testing.assert_allclose([reason.share for reason in found], [36 / 45.01, 9 / 45.01], rtol=1e-5)
+
+
+def test_less_than_a_tenth_of_the_first_is_not_said():
+    (found,) = explained(SQUARES, [10, 3.3, 3.1, 0])
+    assert [reason.column for reason in found] == ["a", "b"]
+
+
+def test_at_most_so_many_are_said():
+    assert [len(explained(SQUARES, [3, 4, 5, 6], most=most)[0]) for most in (1, 2, 3, 4)] == [1, 2, 3, 4]
+    assert [reason.column for reason in explained(SQUARES, [3, 4, 5, 6])[0]] == ["d", "c", "b"]
+
+
+def test_an_ordinary_value_is_not_said_beside_an_unusual_one():
+    (found,) = explained(SQUARES, [6, 5, 0, 0], bounds=[7, 2, 2, 2])
+    assert [reason.words for reason in found] == ["b 5, usually -2 to 2"]
+
+
+def test_an_unusual_value_that_brings_little_does_not_stand_for_an_ordinary_one_that_brings_much():
+    (found,) = explained(SQUARES, [6, 2.5, 0, 0], bounds=[7, 2, 2, 2])
+    assert [reason.words for reason in found] == ["unusual together: a, b", "b 2.5, usually -2 to 2"]
+
+
+def test_a_share_is_never_more_than_all():
+    # the usual row scores 1, this row 9, and 0 without b
+    (found,) = explained(model_of(np.eye(4), center=[1, 0, 0, 0]), [1, 3, 0, 0])
+    assert [(reason.column, reason.share) for reason in found] == [("b", 1.0)]
+
+
+def test_ordinary_values_that_do_not_go_together_are_named_together():
+    # the score is (a - b)^2: 9 here, 2.25 with either replaced, 0 with both
+    (found,) = explained(model_of([[1], [-1], [0], [0]]), [1.5, -1.5, 1, 1])
+    assert found == (Reason(("a", "b"), 1.0, "unusual together: a, b", "unusual together: a, b"),)
+    assert found[0].column == "a, b"
+
+
+def test_columns_that_hide_each_other_are_found_in_pairs():
+    # tanh(5 (b + d))^2 stays at 1 when either is replaced
+    model = model_of([[0], [5], [0], [5]], "tanh")
+    hidden, half_hidden, plain = (explained(model, [1, 1, 1, 1], bounds=bound)[0] for bound in (2, [2, 0.5, 2, 2], 0.5))
+    assert [reason.words for reason in hidden] == ["unusual together: b, d"]
+    assert [reason.words for reason in half_hidden] == ["unusual together: b, d", "b 1, usually -0.5 to 0.5"]
+    assert [reason.words for reason in plain] == ["b 1, usually -0.5 to 0.5", "d 1, usually -0.5 to 0.5"]
+
+
+def test_an_ordinary_value_without_a_partner_is_unusual_for_its_row():
+    (found,) = explained(SQUARES, [1.5, 0.1, 0, 0])
+    assert [reason.words for reason in found] == ["a 1.5 unusual for such a row"]
+    (found,) = explained(model_of([[1]]), [1.5])  # one column has no pairs
+    assert [reason.words for reason in found] == ["a 1.5 unusual for such a row"]
+
+
+def test_a_row_that_no_pair_explains_is_unusual_as_a_whole():
+    model = model_of([[5], [5], [5], [0]], "tanh")  # any one of the three keeps the score at 1 in float32
+    (found,) = explained(model, [3, 3, 3, 0])
+    assert found == (
+        Reason((), 1.0, "unusual as a whole, no column by itself", "unusual as a whole, no column by itself"),
+    )
+
+
+def test_the_usual_row_has_no_reasons():
+    assert explained(SQUARES, [0, 0, 0, 0]) == [()]
+
+
+def test_no_rows_have_no_reasons():
+    assert explained(SQUARES, np.empty((0, 4))) == []
+    assert explained(model_of([[1]]), np.empty((0, 1))) == []
+
+
+def test_many_rows_are_explained_as_each_alone():
+    random = np.random.default_rng(3)
+    model = random_model(4, members=3)
+    rows = 2 * random.standard_normal((700, 4))
+    together = explained(model, rows, threads=2)
+    for row in range(0, 700, 50):
+        (alone,) = explained(model, rows[row])
+        assert [reason.words for reason in alone] == [reason.words for reason in together[row]]
+        np.testing.assert_allclose([r.share for r in alone], [r.share for r in together[row]], atol=1e-4)
+        assert all(0 < reason.share <= 1 for reason in alone)
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """A detector of amounts, ages, weights that follow the ages, and countries; and how to explain raw rows."""
+    random, n = np.random.default_rng(0), 3000
+    levels = ["DE", "FR", "XK"]
+    amount, age = np.exp(random.normal(3.4, 0.6, n)), random.normal(40, 10, n)
+    weight, country = 1.5 * age + random.normal(0, 2, n), random.choice(3, n, p=[0.6, 0.399, 0.001])
+    origins = [0, 1, 2, 3, 3, 3, 1]  # the last is the gap flag of the ages
+
+    def numbers(rows):
+        return np.array([[*row[:3], *(row[3] == level for level in levels)] for row in rows], np.float64)
+
+    rows = [list(row) for row in zip(amount, age, weight, np.array(levels)[country], strict=True)]
+    for row in rows[::100]:
+        row[1] = np.nan
+    X = numbers(rows)
+    detector = ADDML(random_state=0, device="cpu").fit(X)
+    prepare = detector.model_.features.transform
+    columns = [
+        UsualColumn(name, "number", *np.nanquantile(X[:, i], [0.05, 0.5, 0.95]).tolist(), gaps=0.01)
+        for i, name in enumerate(["amount", "age", "weight"])
+    ]
+    shares = {level: float((country == i).mean()) for i, level in enumerate(levels)}
+    usual = [*columns, UsualColumn("country", "category", levels=shares)]
+    baseline = usual_row(prepare(X), origins)
+
+    def explain(rows):
+        values = {column.column: [row[i] for row in rows] for i, column in enumerate(usual)}
+        return reasons(detector.model_, prepare(numbers(rows)), baseline, origins, usual, values)
+
+    return explain
+
+
+def test_planted_rows_of_a_mixed_table_get_the_words_one_expects(mixed):
+    found = mixed(
+        [
+            [41 * 30, 40, 60, "DE"],
+            [30, 40, 60, "ZZ"],
+            [30, 40, 60, "XK"],
+            [30, 27, 76, "DE"],  # light and heavy enough for some, not for each other
+            [30, None, 60, "DE"],
+            [30, 40, -60, "DE"],
+        ]
+    )
+    assert [of_row[0].gist for of_row in found] == [
+        "amount above the usual",
+        "country unseen",
+        "country rare",
+        "unusual together: age, weight",
+        "age missing",
+        "weight negative",
+    ]
+    assert found[0][0].words.startswith("amount 4")
+    assert found[1][0].words == "country 'ZZ' unseen"
+
+
+# Groups -----------------------------------------------------------------------------------------------------
+
+
+def reason(*columns, share=0.5, words="", gist=None):
+    return Reason(columns, share, words, gist or f"{columns[0]} above the usual")
+
+
+def test_rows_with_the_same_leading_columns_stand_together():
+    found = [
+        (reason("amount", share=0.9, words="amount 41x the usual"), reason("age", share=0.2)),
+        (reason("country", gist="country unseen"),),
+        (reason("amount", share=0.9, words="amount 12x the usual"),),
+        (reason("amount", share=0.5), reason("age", share=0.4, gist="age missing")),
+        (reason("country", gist="country rare"),),
+        (reason("age", share=0.5, gist="age missing"), reason("amount", share=0.4)),
+        (),
+        (reason("amount"),),
+    ]
+    assert groups(found) == (
+        (("amount",), "amount above the usual", (0, 2, 7)),
+        (("country",), "country", (1, 4)),
+        (("amount", "age"), "amount above the usual; age missing", (3, 5)),
+    )
+
+
+def test_a_pair_that_no_other_row_has_joins_its_first_column():
+    found = [
+        (reason("a"),),
+        (reason("a"), reason("b")),
+        (reason("c", "d", gist="unusual together: c, d"),),
+        (reason("e"),),
+    ]
+    assert groups(found) == ((("a",), "a above the usual", (0, 1)),)
+
+
+def test_broken_pairs_and_rows_without_columns():
+    whole = Reason((), 1.0, "unusual as a whole, no column by itself", "unusual as a whole, no column by itself")
+    pair = reason("c", "d", gist="unusual together: c, d")
+    assert groups([(pair,), (whole,), (pair, reason("c")), (whole,)]) == (
+        (("c", "d"), "unusual together: c, d", (0, 2)),
+    )
+    assert groups([]) == ()
