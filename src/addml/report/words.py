@@ -1,0 +1,96 @@
+"""Numbers and raw values as a person reads them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+import unicodedata
+from typing import Any
+
+LONGEST = 160  # characters of a value, a name or a sentence; what is longer ends in an ellipsis
+MISSING = "missing"
+PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]*(?=@)")
+LINE_BREAKS = "\n\r\t\u0085\u2028\u2029"
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number to `digits` significant places, with a true minus sign and grouped thousands."""
+    if not math.isfinite(value):
+        return "not a number" if math.isnan(value) else ("∞" if value > 0 else "−∞")
+    if value == int(value) and abs(value) < 1e15:
+        text = f"{int(value):,}"
+    elif 10 ** (digits - 1) <= abs(value) < 10 ** (digits + 3):
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.{digits}g}"
+    return text.replace("-", "−")
+
+
+def fixed(value: float, places: int) -> str:
+    """A number with as many decimals as those above and below it in a column."""
+    return f"{value:,.{places}f}".replace("-", "−") if math.isfinite(value) else number(value)
+
+
+def share(part: float) -> str:
+    """A share as per cent; a small one is not rounded to nothing."""
+    if not math.isfinite(part):
+        return "–"
+    percent = 100 * part
+    if 0 < percent < 0.01:
+        return "under 0.01 %"
+    text = f"{percent:.0f}" if abs(percent) >= 9.95 else f"{percent:.2g}"
+    return f"{text} %".replace("-", "−")
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """`1 row`, `20 rows`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def plain(value: Any) -> Any:
+    """The Python value of a NumPy or pyarrow scalar."""
+    if hasattr(value, "as_py"):
+        return value.as_py()
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
+
+
+def raw(value: Any) -> str:
+    """A value as it stood in the table; a gap is said."""
+    value = plain(value)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return MISSING
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _decimal(value)
+    if isinstance(value, dt.datetime):
+        return value.isoformat(" ")
+    return text(value)
+
+
+def _decimal(value: float) -> str:
+    if math.isinf(value):
+        return number(value)
+    whole = value == int(value) and abs(value) < 1e15
+    return (f"{value:.0f}" if whole else f"{value:.7g}").replace("-", "−")
+
+
+def text(value: Any, longest: int = LONGEST) -> str:
+    """Any text on one line, without control characters and passwords, cut where it is too long."""
+    line = str(value)[: 20 * longest]
+    if not line.isprintable():
+        line = "".join(map(_visible, line))
+    line = PASSWORD.sub(r"\1:…", line)
+    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+
+
+def _visible(letter: str) -> str:
+    if letter in LINE_BREAKS:
+        return " "
+    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(letter) in ("Cc", "Cs") else letter
+
+
+def listed(items: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""

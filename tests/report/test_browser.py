@@ -1,0 +1,198 @@
+"""The page in a real browser: nothing is complained about, nothing is asked for, charts answer."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from addml.report import write_report
+from tests.report.sample import DRIFT, shop
+from tests.report.test_page import NASTY, nasty
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, findings):
+    return write_report(replace(findings, drift=DRIFT), tmp_path_factory.mktemp("report") / "report.html")
+
+
+TIP = "document.querySelector('#tip').hidden ? null : document.querySelector('#tip').innerText"
+PIXELS = "[...document.querySelectorAll('{}')].map((canvas) => canvas.toDataURL()).join()"
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 420])
+def test_no_complaint_and_no_request(browser, page, width, dark):
+    browser.open(page, width, dark=dark)
+    assert browser.requests() == [page.as_uri()]
+    assert browser.complaints() == []
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    assert browser.value("document.querySelectorAll('canvas').length") == 8
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_nasty_values_do_nothing(browser, tmp_path, text):
+    path = write_report(nasty(text), tmp_path / "nasty.html")
+    browser.open(path)
+    browser.point("#space", 0.5, 0.5)
+    assert browser.value("document.querySelectorAll('img').length") == 0
+    assert browser.requests() == [path.as_uri()]
+    assert browser.complaints() == []
+
+
+def test_the_policy_stops_what_is_not_the_page(browser, page, tmp_path):
+    other = tmp_path / "other.html"
+    code, image = '<script>document.title = "taken"</script>', '<img src="http://127.0.0.1:9/x.png">'
+    added = f'{code}{image}<i style="color: red"></i></body>'
+    other.write_text(page.read_text(encoding="utf-8").replace("</body>", added), encoding="utf-8")
+    browser.open(other)
+    assert browser.value("document.title").startswith("20 of 377 rows")
+    assert len([one for one in browser.complaints() if "Content Security Policy" in one]) == 3
+
+
+def test_the_map_names_a_row_under_the_mouse(browser, page, findings):
+    browser.open(page)
+    points = browser.value("JSON.parse(document.querySelector('#numbers').textContent).space")
+    top = points["rank"].index(1)
+    browser.focus("#space")
+    browser.press("ArrowRight")
+    said = browser.value(TIP)
+    assert said.splitlines()[0] == f"Row {points['row'][top]}, rank 1"
+    assert findings.ranked[0].reasons[0].words in said
+    browser.press("Escape")
+    assert browser.value(TIP) is None
+    assert any(_moved(browser, x / 40, y / 20) for x in range(1, 40) for y in range(1, 20))
+
+
+def _moved(browser, x, y):
+    browser.send("Input.dispatchMouseEvent", type="mouseMoved", **_at(browser, x, y))
+    return re.match(r"Row \d+, rank \d+\nscore", browser.value(TIP) or "")
+
+
+def _at(browser, x, y):
+    box = browser.value("document.querySelector('#space').getBoundingClientRect().toJSON()")
+    return {"x": box["left"] + x * box["width"], "y": box["top"] + y * box["height"]}
+
+
+def test_a_click_on_the_map_opens_the_row(browser, page):
+    browser.open(page)
+    browser.focus("#space")
+    for _ in range(4):
+        browser.press("ArrowRight")
+    browser.press("Enter")
+    assert browser.value("document.activeElement.id") == "rank-4"
+    assert browser.value("document.querySelector('#detail-4').getBoundingClientRect().height") > 100
+
+
+@pytest.mark.parametrize(
+    ("chart", "said"),
+    [
+        ("#scores", r"\d+ rows?\nscore .* to .*\nnormal"),
+        ("#training-train_loss", r"Training loss [\d.]+\nepoch \d+\nmembers .* to .*"),
+        ("#training-rows_kept", r"Rows kept 226\nepoch \d+"),
+        ("#curve-roc", r"Share of anomalies found [\d.]+\nShare of normal rows flagged [\d.]+"),
+        ("#curve-pr", r"Precision [\d.]+\nRecall [\d.]+"),
+        ("#dropped", r"Row \d+, rank \d+\nepoch \d+: dropped by every member"),
+    ],
+)
+def test_charts_answer_the_mouse(browser, page, chart, said):
+    browser.open(page)
+    browser.point(chart, 0.45, 0.5)
+    browser.wait(f"({TIP}) !== null")
+    assert re.fullmatch(said, browser.value(TIP)), browser.value(TIP)
+
+
+def test_charts_answer_the_keyboard(browser, page):
+    browser.open(page)
+    browser.focus("#scores")
+    browser.press("ArrowLeft")
+    browser.wait(f"({TIP}) !== null")
+    assert "stands out" in browser.value(TIP)
+
+
+def test_the_theme_follows_the_system_and_the_button(browser, page):
+    ground = "getComputedStyle(document.body).backgroundColor"
+    browser.open(page, dark=True)
+    dark, drawn = browser.value(ground), browser.value(PIXELS.format("canvas"))
+    assert browser.value("document.querySelector('#theme').getAttribute('aria-pressed')") == "true"
+    browser.point("#theme", click=True)
+    light = browser.value(ground)
+    assert light != dark
+    assert browser.value("document.querySelector('#theme').getAttribute('aria-pressed')") == "false"
+    assert browser.value(PIXELS.format("canvas")) != drawn
+    browser.point("#theme", click=True)
+    assert browser.value(ground) == dark
+    browser.value("localStorage.clear()")
+    browser.open(page, dark=False)
+    assert browser.value(ground) == light
+
+
+def test_rows_open_and_close(browser, page):
+    browser.open(page)
+    height = "document.querySelector('#detail-2').getBoundingClientRect().height"
+    assert browser.value("document.querySelector('#detail-1').getBoundingClientRect().height") > 100
+    assert browser.value(height) == 0
+    browser.point("#rank-2 .opener button", click=True)
+    assert browser.value(height) > 100
+    assert browser.value("document.querySelector('#rank-2 .opener button').ariaExpanded") == "true"
+    browser.point("#rank-2 .opener button", click=True)
+    assert browser.value(height) == 0
+    browser.point("#all-details", click=True)
+    assert browser.value("document.querySelectorAll('.detail.open').length") == 26
+
+
+def test_a_group_shows_only_its_rows(browser, page, findings):
+    shown = "[...document.querySelectorAll('.finding')].filter((row) => !row.hidden).map((row) => +row.dataset.rank)"
+    browser.open(page)
+    browser.point(".groups button", click=True)
+    assert browser.value(shown) == list(findings.groups[0].ranks)
+    browser.point("#all-rows", click=True)
+    assert len(browser.value(shown)) == 26
+
+
+def test_the_scale_of_the_counts_changes(browser, page):
+    browser.open(page)
+    before = browser.value(PIXELS.format("#scores canvas"))
+    browser.point("#log", click=True)
+    assert browser.value("document.querySelector('#log').ariaPressed") == "true"
+    assert browser.value(PIXELS.format("#scores canvas")) != before
+
+
+def test_the_map_zooms(browser, page):
+    browser.open(page)
+    before = browser.value(PIXELS.format("#space canvas"))
+    browser.point("[data-zoom=in]", click=True)
+    assert browser.value(PIXELS.format("#space canvas")) != before
+    browser.point("[data-zoom=all]", click=True)
+    browser.point("h1")
+    assert browser.value(PIXELS.format("#space canvas")) == before
+
+
+def test_it_prints_and_is_itself_again(browser, page):
+    browser.open(page, dark=True)
+    before = browser.value("document.documentElement.outerHTML.length")
+    printed = browser.pdf()
+    assert printed.startswith(b"%PDF")
+    assert 5 <= printed.count(b"/Type /Page\n") <= 14
+    assert browser.value("document.documentElement.className") == "js"
+    assert browser.value("document.documentElement.dataset.theme ?? null") is None
+    assert abs(browser.value("document.documentElement.outerHTML.length") - before) < 500
+    assert browser.complaints() == []
+
+
+def test_without_scripts_everything_but_the_charts_is_there(browser, page):
+    browser.send("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.load(page)
+        document = browser.send("DOM.getDocument", depth=0)["root"]["nodeId"]
+        details = browser.send("DOM.querySelectorAll", nodeId=document, selector=".detail")["nodeIds"]
+        assert browser.send("DOM.getBoxModel", nodeId=details[3])["model"]["height"] > 100
+    finally:
+        browser.send("Emulation.setScriptExecutionDisabled", value=False)
+
+
+@pytest.mark.parametrize("width", [320, 768])
+def test_long_names_do_not_widen_the_page(browser, tmp_path, width):
+    names = ("x" * 500, "a b " * 200)
+    odd = shop(source="y" * 400, columns=names, notes=("z" * 1000,), settings={"k" * 300: "v" * 900})
+    browser.open(write_report(odd, tmp_path / "long.html"), width)
+    assert browser.value("document.documentElement.scrollWidth") <= width

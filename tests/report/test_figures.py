@@ -1,0 +1,66 @@
+"""Figures for papers."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from addml.data.writers import WriteError
+from addml.report import figures, write_figures
+from tests.report.sample import shop
+from tests.report.test_page import bare
+
+NAMES = {"scores", "map", "training", "distillation", "roc", "precision_recall"}
+
+
+def test_every_figure_in_every_format(tmp_path, findings):
+    files = write_figures(findings, tmp_path / "figures")
+    assert {file.stem for file in files} == NAMES
+    assert {file.suffix for file in files} == {".png", ".svg"}
+    for file in files:
+        begins = file.read_bytes()[:8]
+        assert begins == b"\x89PNG\r\n\x1a\n" if file.suffix == ".png" else begins.startswith(b"<?xml")
+    assert sorted(tmp_path.rglob("*.*")) == sorted(files)
+
+
+def test_the_same_findings_give_the_same_files(tmp_path, findings):
+    first = [file.read_bytes() for file in write_figures(findings, tmp_path / "a", ("svg", "pdf"))]
+    assert first == [file.read_bytes() for file in write_figures(findings, tmp_path / "b", ("svg", "pdf"))]
+
+
+def test_what_is_not_there_is_not_drawn(tmp_path):
+    assert [file.name for file in write_figures(shop(), tmp_path, "png")] == ["scores.png"]
+    assert write_figures(bare([np.nan]), tmp_path / "none") == []
+
+
+def test_pyplot_is_left_alone(tmp_path, findings):
+    sys.modules.pop("matplotlib.pyplot", None)
+    write_figures(findings, tmp_path, ("png",))
+    assert "matplotlib.pyplot" not in sys.modules
+
+
+def test_a_missing_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'addml\[plots\]'"):
+        write_figures(shop(), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_unknown_format_is_named(tmp_path):
+    with pytest.raises(ValueError, match="must be among png, svg, pdf, eps"):
+        write_figures(shop(), tmp_path, ("gif",))
+
+
+def test_all_figures_or_none(tmp_path, monkeypatch, findings):
+    written = []
+
+    def twice(path, content):
+        if len(written) == 2:
+            raise WriteError(f"{path}: cannot be written")
+        written.append(path)
+        path.write_bytes(content)
+
+    monkeypatch.setattr(figures, "write_whole", twice)
+    with pytest.raises(WriteError):
+        write_figures(findings, tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,78 @@
+"""Redacted reports hold no raw value and no id."""
+
+import json
+import re
+
+import pytest
+
+from addml.report import write_report
+from addml.report.redaction import redacted
+from addml.report.words import raw
+from tests.report.sample import shop
+from tests.report.test_page import numbers_of
+
+SECRETS = ("51234.75", "51,234", "Elbonia", "A-100017", "A-100004", "2031", "4,099x", "ring twice")
+SECRETS += ("mostly 3 to 40", "mostly DE")
+
+
+@pytest.mark.parametrize("name", ["r.html", "r.md"])
+def test_no_raw_value_stays(tmp_path, name):
+    path = write_report(shop(), tmp_path / name, redact=True)
+    text = path.read_text(encoding="utf-8")
+    for secret in SECRETS:
+        assert secret not in text, secret
+    for kept in ("amount above the usual", "62 %", "17", "country rare or unseen", "left out"):
+        assert kept in text, kept
+
+
+@pytest.mark.parametrize("name", ["r.html", "r.md"])
+def test_no_value_of_a_real_table_stays(tmp_path, findings, name):
+    text = write_report(findings, tmp_path / name, redact=True).read_text(encoding="utf-8")
+    text = re.sub(r"<script>.*?</script>|<style>.*?</style>", "", text, flags=re.DOTALL)
+    if name.endswith("html"):  # the other numbers of the charts are of the scores, not of the table
+        ranked = json.dumps(numbers_of(text)["ranked"])
+        text = re.sub(r'<script type="application/json".*?</script>', lambda _: ranked, text, flags=re.DOTALL)
+    values = {raw(value) for finding in findings.ranked for value in finding.values.values()}
+    told = {value for value in values if len(value) >= 6 and re.search(rf"(?<![\d.]){re.escape(value)}(?![\d])", text)}
+    assert len(values) > 500
+    assert not told
+    assert not any(value in text for finding in findings.ranked for value in finding.ids.values())
+    assert not any(one.words in text for one in findings.usual)
+
+
+def test_without_redaction_they_are_there(tmp_path):
+    text = write_report(shop(), tmp_path / "r.html").read_text(encoding="utf-8")
+    for secret in ("51234.75", "Elbonia", "A-100017", "4,099x"):
+        assert secret in text
+
+
+def test_a_feature_named_after_a_value_is_called_by_its_column():
+    finding = redacted(shop()).ranked[0]
+    assert [reason.words for reason in finding.reasons] == ["amount above the usual", "country rare or unseen"]
+    assert redacted(shop()).groups[0].words == "amount, country"
+
+
+def test_drift_keeps_what_tells_no_value():
+    first, second = redacted(shop()).drift
+    assert first == {"column": "mean radius", "shift": 0.04, "gaps_share": 0.0, "outside_share": 0.003}
+    assert "words" not in second
+
+
+def test_quoted_and_known_values_in_sentences_are_hidden():
+    hidden = redacted(shop())
+    assert hidden.notes == ("Decimal commas in amount.", "country: 1 unseen value, [redacted]")
+    assert hidden.left_out[1] == ("remark", "free text such as [redacted]")
+    assert hidden.settings["query"] == "select * where country <> [redacted]"
+    assert hidden.settings["members"] == 5
+
+
+def test_the_findings_themselves_stay_as_they_were():
+    findings = shop()
+    redacted(findings)
+    assert findings.ranked[0].ids == {"order": "A-100017"}
+
+
+def test_rows_beyond_the_list_hold_nothing(million):
+    hidden = redacted(million)
+    assert len(hidden.ranked) == len(million.ranked)
+    assert not any(finding.ids or finding.reasons for finding in hidden.ranked[200:])
