@@ -18,7 +18,7 @@ LEVELS = {
             "geometry",
             "data encoders learning scoring model_file parameters",
             "model",
-            "explain",
+            "explain plain",
             "detector",
             "findings",
             "detection baselines pyod streaming export",

@@ -200,7 +200,7 @@ def test_a_model_is_two_files(saved, detector):
     assert document["addml"] == addml.__version__
     assert document["threshold"] == detector.threshold_
     assert document["parameters"]["hidden"] == [8]
-    assert document["columns"] is None
+    assert document["names"] is None
     assert len(document["history"]) == 2
 
 
@@ -506,8 +506,8 @@ FORGED = {
     "scorer's k": (tell("scorer", {"name": "knn", "k": 0, "references": 9}), "give a whole number"),
     "median": (change("features.median", lambda a: a[:, None]), r"features.median is float64 \(3, 1\)"),
     "no columns": (change("features.median", lambda a: a[:0]), r"features.median is float64 \(0,\)"),
-    "scalar median": (put("features.median", np.array(1.0)), "features.gaps is"),
-    "fewer columns": (change("features.median", lambda a: a[:2]), r"features.gaps is int64 \(3,\), not int64 \(4\)"),
+    "scalar median": (put("features.median", np.array(1.0)), "features.sides is"),
+    "fewer columns": (change("features.median", lambda a: a[:2]), r"features.sides is int64 \(3,\), not int64 \(2\)"),
     "single mean": (change("features.mean", lambda a: a.astype(np.float32)), "features.mean is float32"),
     "zero deviation": (change("features.scale", lambda a: a * 0), "out of range"),
     "negative deviation": (change("features.scale", lambda a: -a), "out of range"),
@@ -529,10 +529,10 @@ FORGED = {
     "an extra feature": (put("features.payload", np.zeros(3)), "payload"),
     "threshold": (tell("threshold", "high"), "tau='high'"),
     "no threshold": (tell("threshold", None), "tau"),
-    "names": (tell("columns", ["a"]), r"the names \['a'\] for 3 columns"),
-    "equal names": (tell("columns", ["a", "a", "b"]), "the names"),
-    "numbers as names": (tell("columns", [1, 2, 3]), "the names"),
-    "names in a word": (tell("columns", 3), "does not describe a detector"),
+    "names": (tell("names", ["a"]), r"the names \['a'\] for 3 columns"),
+    "equal names": (tell("names", ["a", "a", "b"]), "the names"),
+    "numbers as names": (tell("names", [1, 2, 3]), "the names"),
+    "names in a word": (tell("names", 3), "does not describe a detector"),
     "history": (tell("history", [1, 2]), "does not describe a detector"),
     "no history": (tell("history", None), "does not describe a detector"),
     "longer history": (lambda document, arrays: document["history"].append({"epoch": 3}), "kept is uint8"),

@@ -79,40 +79,57 @@ def threads_for(operations: float, most: int) -> int:
 
 
 class BlasThreads:
-    """On how many threads matrix products run: one setting of the whole process, on which Python threads must agree.
+    """On how many threads matrix products run.
 
-    The fewest that any of them asked for hold until it leaves, and the setting found at first when the last one does.
+    Where a library has one setting for the whole process, as the OpenBLAS of NumPy's wheels, Python threads agree on
+    it: the fewest that any of them asked for hold until it leaves, and what was found at first when the last one does.
+    Where each Python thread has a setting of its own, it is set for the one that asks.
     """
 
     def __init__(self) -> None:
         self._lock, self._asked = threading.Lock(), list[int]()
-        self._before: list[tuple[Any, int]] = []  # each library with its own setting
+        self._before: list[tuple[Any, int]] = []  # each shared library with its setting
 
     @contextmanager
     def __call__(self, count: int) -> Iterator[None]:
         """At most so many threads inside."""
-        with self._lock:
-            if not self._asked:
-                self._before = [(library, library.num_threads) for library in _blas_libraries()]
-            self._asked.append(count)
-            self._set()
+        own = [(library, library.num_threads) for library in _blas_libraries(shared=False)]
+        self._change(self._asked.append, count)
+        for library, _ in own:
+            library.set_num_threads(count)
         try:
             yield
         finally:
-            with self._lock:
-                self._asked.remove(count)
-                self._set()
+            for library, before in own:
+                library.set_num_threads(before)
+            self._change(self._asked.remove, count)
 
-    def _set(self) -> None:
-        for library, before in self._before:
-            library.set_num_threads(min(self._asked, default=before))
+    def _change(self, how: Callable[[int], None], count: int) -> None:
+        with self._lock:
+            if not self._asked:
+                self._before = [(library, library.num_threads) for library in _blas_libraries(shared=True)]
+            fewest = min(self._asked, default=0)
+            how(count)
+            if fewest != min(self._asked, default=0):
+                for library, before in self._before:
+                    _set_shared(library, min(self._asked, default=before))
 
 
-@lru_cache(maxsize=1)
-def _blas_libraries() -> list[Any]:
+def _set_shared(library: Any, count: int) -> None:
+    """Set a library's threads from any Python thread; threadpoolctl 3.8 otherwise listens to the first alone."""
+    release = getattr(library, "clear_controlling_thread", lambda force: None)
+    release(force=True)
+    library.set_num_threads(count)
+    release(force=True)
+
+
+@lru_cache(maxsize=2)
+def _blas_libraries(shared: bool) -> list[Any]:
+    """The libraries of matrix products with one setting for the process, or one for each thread."""
     from threadpoolctl import ThreadpoolController
 
-    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    return [library for library in libraries if (getattr(library, "threading_layer", "") == "pthreads") == shared]
 
 
 blas_threads = BlasThreads()
@@ -125,6 +142,6 @@ def in_threads(work: Callable[[int], None], parts: int, threads: int) -> None:
             for part in range(parts):
                 work(part)
             return
-        with ThreadPoolExecutor(threads) as pool:
-            for done in [pool.submit(work, part) for part in range(parts)]:
+        with ThreadPoolExecutor(threads) as pool:  # each thread asks too, in case it has a setting of its own
+            for done in [pool.submit(blas_threads(1)(work), part) for part in range(parts)]:
                 done.result()

@@ -8,17 +8,18 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from addml import __version__, model_file, parameters
+from addml import __version__, model_file, parameters, plain
 from addml.arrays import Array, to_numpy
 from addml.compute import blas_threads, most_threads, on_device, resolve_device, threads_for
 from addml.data.features import Features
+from addml.data.frames import has_other_than_numbers, is_frame
 from addml.data.rows import MemoryRows
 from addml.encoders import ACTIVATIONS, MLP
 from addml.geometry import DISTANCES, count_of
@@ -33,6 +34,10 @@ from addml.scoring.scorers import SCORERS, MetricSpace, Scorer
 from addml.scoring.thresholds import quantile_threshold
 
 logger = logging.getLogger("addml")
+
+
+if TYPE_CHECKING:
+    from addml.data.columns import Columns
 
 
 class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator):
@@ -55,6 +60,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     hard_ratio : share of a mini-batch's distances, the largest, that its loss takes.
     miner : a pair miner of pytorch-metric-learning in place of the hard normal mining, or None.
     scorer : "center", "dissimilarity", "knn", or a scorer of `addml.scoring`.
+    one_sided : columns where only one direction matters, by name or place: {"amount": "high"}.
     contamination : share of the training rows that the threshold calls anomalies, in (0, 0.5].
     members : networks trained together and averaged.
     epochs, batch_size, learning_rate, weight_decay : training by Adam.
@@ -91,6 +97,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         hard_ratio: float = 1 / 3,
         miner: Callable[..., Any] | None = None,
         scorer: str | Scorer = "center",
+        one_sided: dict[Any, str] | None = None,
         contamination: float = 0.1,
         members: int = 5,
         epochs: int = 50,
@@ -117,6 +124,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         self.hard_ratio = hard_ratio
         self.miner = miner
         self.scorer = scorer
+        self.one_sided = one_sided
         self.contamination = contamination
         self.members = members
         self.epochs = epochs
@@ -150,13 +158,15 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def _fit(self, X: Any, labels: Any) -> ADDML:
         self._check_parameters()
         device, X = resolve_device(self.device), self._read(X, fitting=True)
-        marks = parameters.read_labels(labels, len(X))
-        features = Features.fit(X)
-        _warn_of_columns("columns without a single value tell nothing", features.empty, self._names())
-        rows = MemoryRows(on_device(features.transform(X), device))
+        columns, numbers = (None, X) if isinstance(X, np.ndarray) else _fitted_columns(X)
+        names = self._names() if columns is None else columns.names
+        marks = parameters.read_labels(labels, len(numbers))
+        features = Features.fit(numbers, parameters.sides(self.one_sided, names))
+        _warn_of_columns("columns without a single value tell nothing", features.empty, names)
+        rows = MemoryRows(on_device(features.transform(numbers), device))
         randoms = self._randoms()
         encoder = self._new_encoder(features.width, randoms, device)
-        members = [self._member(len(X), marks, random) for random in randoms]
+        members = [self._member(len(numbers), marks, random) for random in randoms]
         learner = MetricLearner(encoder, self._objective())
         state = TrainingState.begin(encoder.weights, self.patience)
         train(learner, rows, members, self._schedule(encoder), state)
@@ -164,7 +174,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
             space = _metric_space(learner, rows, members, state.best, randoms[0])
         _warn_of_collapse(state)
         best, scorer = encoder.with_weights(to_numpy(state.best)), self._scorer()
-        model = MetricModel(features, best, self.distance, scorer, scorer.fit(space))  # type: ignore[arg-type]
+        model = MetricModel(features, best, self.distance, scorer, scorer.fit(space), columns=columns)  # type: ignore[arg-type]
         scores = model.member_scores(X, device, most_threads(self.n_jobs))
         self._take(model.with_scale(scores), state.history, np.array(state.kept, np.uint8))
         self.center_ = space.center
@@ -236,23 +246,26 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         check_is_fitted(self, "threshold_")
         self._check_parameters()
         document, arrays = self.model_.to_plain()
-        settings, left_out = _plain_settings(self.get_params(deep=False))
+        settings, left_out = plain.plain_settings(self.get_params(deep=False))
         if left_out:
             _warn(f"not saved, being objects: {', '.join(left_out)}; pass them again to refit")
         document |= {
             "addml": __version__,
             "parameters": settings,
-            "columns": list(map(str, getattr(self, "feature_names_in_", []))) or None,
+            "columns_in": self.n_features_in_,
+            "names": list(map(str, getattr(self, "feature_names_in_", []))) or None,
             "threshold": self.threshold_,
-            "history": [_plain_record(record) for record in self.history_],
+            "history": [plain.plain_record(record) for record in self.history_],
         }
         arrays |= {"center": self.center_, "anomaly_scores": self.anomaly_scores_, "kept": self._kept_bits}
         model_file.save(path, document, arrays)
 
     # Input --------------------------------------------------------------------------------------------------
 
-    def _read(self, X: Any, *, fitting: bool = False) -> np.ndarray:
-        """The table as an array of numbers with NaN for gaps, checked once, here."""
+    def _read(self, X: Any, *, fitting: bool = False) -> Any:
+        """The table, checked once, here: an array of numbers with NaN for gaps, or a pyarrow table."""
+        if has_other_than_numbers(X) if fitting else self.model_.columns is not None:
+            return self._table(X, fitting)
         if fitting or not self._is_plain(X):
             X = self._numbers(X, fitting)
         parameters.finite(X, self._names())
@@ -260,6 +273,18 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
             message = "gaps in columns that had none in training took the median"
             _warn_of_columns(message, self.model_.features.new_gaps(X), self._names())
         return np.asarray(X)
+
+    def _table(self, X: Any, fitting: bool) -> Any:
+        """A frame with columns that are not numbers, as a pyarrow table; columns go by name."""
+        if not fitting and not is_frame(X):
+            raise TypeError(f"the detector was fitted to a table with named columns; give such a table, not {type(X)}")
+        if fitting:
+            validate_data(self, X, skip_check_array=True)
+            if len(X) < 2:
+                raise ValueError(f"X has {len(X)} sample(s), 1 sample is not enough: give at least two rows")
+        from addml.data.columns import as_table  # pyarrow, only where there is a table
+
+        return as_table(X)
 
     def _numbers(self, given: Any, fitting: bool) -> np.ndarray:
         if isinstance(given, np.ma.MaskedArray):
@@ -374,13 +399,13 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> ADDML:
     try:
         own = {name: arrays.pop(name) for name in ("center", "anomaly_scores", "kept")}
         model = MetricModel.from_plain(document, arrays)
-        detector = ADDML(**{**_settings_from_plain(document["parameters"]), "device": device})
+        detector = ADDML(**{**plain.settings_from_plain(document["parameters"]), "device": device})
         detector._check_parameters()
-        detector._take(model, [_record_from_plain(record) for record in document["history"]], own["kept"])
+        detector._take(model, [plain.record_from_plain(record) for record in document["history"]], own["kept"])
         detector.center_, detector.anomaly_scores_ = own["center"], own["anomaly_scores"]
-        detector.n_features_in_ = len(model.features.median)
-        if document["columns"] is not None:
-            detector.feature_names_in_ = _names_from_plain(document["columns"], detector.n_features_in_)
+        detector.n_features_in_ = int(document["columns_in"])
+        if document["names"] is not None:
+            detector.feature_names_in_ = plain.names_from_plain(document["names"], detector.n_features_in_)
         detector.set_threshold(tau=document["threshold"])
         _check_own_arrays(detector)
     except ModelFileError as error:
@@ -399,48 +424,14 @@ def _check_own_arrays(detector: ADDML) -> None:
     model_file.expect("kept", kept, np.uint8, bits if kept.ndim > 1 else (0,))
 
 
-def _names_from_plain(names: list[Any], columns: int) -> np.ndarray:
-    if len(names) != columns or not all(isinstance(name, str) for name in names) or len(set(names)) < columns:
-        raise ValueError(f"the names {names} for {columns} columns")
-    return np.array(names, dtype=object)
+def _fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:
+    """How the columns of a table become numbers, and those numbers; what was left out is said."""
+    from addml.data.columns import Columns
 
-
-def _plain_record(record: dict[str, Any]) -> dict[str, Any]:
-    """An epoch of the history as JSON, which has no infinity: null stands for what is not finite."""
-    plain = {name: value if np.isfinite(value) else None for name, value in record.items() if name != "members"}
-    return plain | ({"members": list(map(_plain_record, record["members"]))} if "members" in record else {})
-
-
-def _record_from_plain(plain: dict[str, Any]) -> dict[str, Any]:
-    record = {name: np.nan if value is None else value for name, value in plain.items() if name != "members"}
-    return record | ({"members": list(map(_record_from_plain, plain["members"]))} if "members" in plain else {})
-
-
-def _plain_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Parameters as JSON values, and the names of those that cannot be."""
-    plain: dict[str, Any] = {}
-    left_out = []
-    for name, value in settings.items():
-        if name == "scorer" and not isinstance(value, str):
-            plain[name] = {"name": value.name, **value.settings()}
-        elif name == "hidden":
-            plain[name] = list(parameters.widths(name, value))
-        elif isinstance(value, np.generic):
-            plain[name] = value.item()
-        elif value is None or isinstance(value, (str, int, float, bool)):
-            plain[name] = value
-        else:
-            left_out.append(name)
-    return plain, left_out
-
-
-def _settings_from_plain(plain: dict[str, Any]) -> dict[str, Any]:
-    settings = dict(plain)
-    settings["hidden"] = tuple(settings["hidden"])
-    if isinstance(settings["scorer"], dict):
-        chosen = dict(settings["scorer"])
-        settings["scorer"] = SCORERS[chosen.pop("name")](**chosen)
-    return settings
+    columns = Columns.fit(table)
+    for name, reason in columns.left_out:
+        logger.info("column %r is left out: %s", name, reason)
+    return columns, columns.transform(table)
 
 
 def _metric_space(

@@ -1,10 +1,10 @@
-"""The fitted model: rows -> features -> encoder -> scorer -> one score. Level 2."""
+"""The fitted model: rows -> columns -> features -> encoder -> scorer -> one score. Level 3."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from addml.scoring.blocks import in_blocks
 from addml.scoring.members import MemberScale
 from addml.scoring.scorers import SCORERS, Scorer
 
+if TYPE_CHECKING:
+    from addml.data.columns import Columns
+
 
 @dataclass(frozen=True)
 class MetricModel:
@@ -29,8 +32,9 @@ class MetricModel:
     scorer: Scorer
     scorer_arrays: dict[str, np.ndarray]
     scale: MemberScale | None = None
+    columns: Columns | None = None  # where the rows are tables with columns that are not numbers
 
-    def scores(self, X: np.ndarray, device: str, threads: int) -> np.ndarray:
+    def scores(self, X: Any, device: str, threads: int) -> np.ndarray:
         """One score a row, float64, whatever the rows beside it."""
         return self.combine(self.member_scores(X, device, threads))
 
@@ -43,11 +47,15 @@ class MetricModel:
         """The model that weighs its members by these scores of the training rows."""
         return replace(self, scale=MemberScale.fit(member_scores))
 
-    def member_scores(self, X: np.ndarray, device: str, threads: int) -> np.ndarray:
+    def prepare(self, X: Any) -> np.ndarray:
+        """Rows of an array or a table as float32 features (n, d)."""
+        return self.features.transform(X if self.columns is None else self.columns.transform(X))
+
+    def member_scores(self, X: Any, device: str, threads: int) -> np.ndarray:
         """The scores of every member by itself, (E, n)."""
         encoder = self._encoder_on(device)
         arrays = {name: on_device(array, device) for name, array in self.scorer_arrays.items()}
-        result = np.empty((len(encoder.weights), len(X)))
+        result = np.empty((len(encoder.weights), X.shape[0]))
 
         def compute(x: Array) -> Array:
             return self.scorer.score(encoder.embed(x), arrays, self.distance)
@@ -58,9 +66,9 @@ class MetricModel:
         self._through(X, compute, write, device, threads)
         return result
 
-    def embeddings(self, X: np.ndarray, device: str, threads: int) -> np.ndarray:
+    def embeddings(self, X: Any, device: str, threads: int) -> np.ndarray:
         """The members' embeddings side by side, (n, E w), float32."""
-        result = np.empty((len(X), len(self.encoder.weights) * self.encoder.widths[-1]), np.float32)
+        result = np.empty((X.shape[0], len(self.encoder.weights) * self.encoder.widths[-1]), np.float32)
 
         def write(rows: slice, block: np.ndarray) -> None:
             result[rows] = block.transpose(1, 0, 2).reshape(block.shape[1], -1)
@@ -73,13 +81,13 @@ class MetricModel:
 
     def _through(
         self,
-        X: np.ndarray,
+        X: Any,
         compute: Callable[[Array], Array],
         write: Callable[[slice, np.ndarray], None],
         device: str,
         threads: int,
     ) -> None:
-        in_blocks(X, self.features.transform, compute, write, device, threads)
+        in_blocks(X, self.prepare, compute, write, device, threads)
 
     # Plain values -------------------------------------------------------------------------------------------
 
@@ -90,6 +98,7 @@ class MetricModel:
             "encoder": {"widths": list(self.encoder.widths), "activations": list(self.encoder.activations)},
             "distance": self.distance,
             "scorer": {"name": self.scorer.name, **self.scorer.settings()},
+            "columns": None if self.columns is None else self.columns.to_plain(),
         }
         arrays = {"encoder.weights": self.encoder.weights}
         arrays |= {f"features.{field.name}": getattr(self.features, field.name) for field in fields(Features)}
@@ -104,7 +113,8 @@ class MetricModel:
             settings = dict(document["scorer"])
             scorer = SCORERS[settings.pop("name")](**settings)
             features, scale = Features(**_under("features", arrays)), MemberScale(**_under("scale", arrays))
-            model = cls(features, encoder, document["distance"], scorer, _under("scorer", arrays), scale)
+            columns = None if document["columns"] is None else _columns(document["columns"])
+            model = cls(features, encoder, document["distance"], scorer, _under("scorer", arrays), scale, columns)
             _check_arrays(model, arrays)
         except ModelFileError:
             raise
@@ -122,6 +132,12 @@ def _encoder(document: dict[str, Any], weights: np.ndarray) -> MLP:
     return MLP(widths, activations, weights)
 
 
+def _columns(document: dict[str, Any]) -> Columns:
+    from addml.data.columns import Columns  # pyarrow, only where there is a table
+
+    return Columns.from_plain(document)
+
+
 def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     start = f"{prefix}."
     return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
@@ -133,6 +149,11 @@ def _check_arrays(model: MetricModel, arrays: dict[str, np.ndarray]) -> None:
     features, scale, columns = model.features, model.scale, len(model.features.median)
     assert scale is not None
     expect("features.median", features.median, np.float64, (None,))
+    expect("features.sides", features.sides, np.int64, (columns,))
+    if model.columns is not None and len(model.columns.names) != columns:
+        raise ModelFileError(
+            f"{len(model.columns.names)} features of columns for {columns} medians; fit and save it again"
+        )
     expect("features.mean", features.mean, np.float64, (inputs,))
     expect("features.scale", features.scale, np.float64, (inputs,))
     expect("features.gaps", features.gaps, np.int64, (inputs - columns,))

@@ -5,8 +5,9 @@ Each check names the argument, the value it got and what to give instead.
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral, Number, Real
 from typing import Any
 
@@ -66,6 +67,22 @@ def widths(name: str, value: Any) -> tuple[int, ...]:
     if not listed or any(not isinstance(width, Integral) or isinstance(width, bool) or width < 1 for width in value):
         raise ValueError(f"{name}={value!r} must be a tuple of layer widths of at least 1, such as (64,) or ()")
     return tuple(int(width) for width in value)
+
+
+def sides(one_sided: Any, names: Sequence[str]) -> np.ndarray:
+    """Which side of each column matters: 1 high, -1 low, 0 both."""
+    if one_sided is not None and not isinstance(one_sided, Mapping):
+        raise ValueError(f"one_sided={one_sided!r} must map columns to 'high' or 'low', such as {{'amount': 'high'}}")
+    marks = np.zeros(len(names), np.int64)
+    for column, side in (one_sided or {}).items():
+        if side not in ("high", "low"):
+            raise ValueError(f"one_sided={{{column!r}: {side!r}}}: use 'high' or 'low'")
+        if str(column) not in names:
+            near = difflib.get_close_matches(str(column), names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; the columns of numbers are {', '.join(names[:10])}"
+            raise ValueError(f"one_sided names {column!r}, which is not a column of numbers here{hint}")
+        marks[list(names).index(str(column))] = 1 if side == "high" else -1
+    return marks
 
 
 def read_labels(labels: Any, rows: int) -> np.ndarray | None:
@@ -132,7 +149,8 @@ def exact(given: Any, X: np.ndarray, names: list[str]) -> None:
     """No integer over 2**53 in the table that was given, where X, made from it, holds floats."""
     if X.dtype.kind != "f" or (type(given) is np.ndarray and given.dtype.kind != "O"):
         return
-    for column in np.flatnonzero((np.abs(X) >= LARGEST_EXACT).any(axis=0)):
+    large = np.maximum(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0)) >= LARGEST_EXACT  # NaN is not looked at
+    for column in np.flatnonzero(large):
         values = _columns(given)[column][1]()
         if any(isinstance(value, Integral) and abs(value) > LARGEST_EXACT for value in values):
             raise _inexact(names[column])

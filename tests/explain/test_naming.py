@@ -20,7 +20,7 @@ def model_of(matrix, activation="linear", center=0.0):
     matrix = np.asarray(matrix, np.float32)
     d, w = matrix.shape
     encoder = MLP((d, w), [activation], np.concatenate([matrix.ravel(), np.zeros(w, np.float32)])[None])
-    features = Features(np.zeros(d), np.empty(0, np.int64), np.zeros(d), np.ones(d))
+    features = Features(np.zeros(d), np.empty(0, np.int64), np.zeros(d), np.ones(d), np.zeros(d, np.int64))
     scale = MemberScale(*np.ones((3, 1, 1)))
     center = np.broadcast_to(np.asarray(center, np.float32), (1, w))
     return MetricModel(features, encoder, "sqeuclidean", Center(), {"center": center}, scale)

@@ -18,16 +18,19 @@ class Features:
     gaps: np.ndarray  # columns that had gaps in training, each with a flag of its own behind the columns
     mean: np.ndarray  # (d + flags,)
     scale: np.ndarray  # (d + flags,), 1 where a column is constant
+    sides: np.ndarray  # (d,): 1 where only high values matter, -1 where only low ones, else 0
 
     @classmethod
-    def fit(cls, X: np.ndarray) -> Features:
+    def fit(cls, X: np.ndarray, sides: np.ndarray | None = None) -> Features:
         """Learn medians, means and deviations from X (n, d)."""
-        parts = [_statistics(X[:, start : start + COLUMNS_AT_ONCE]) for start in range(0, X.shape[1], COLUMNS_AT_ONCE)]
+        sides = np.zeros(X.shape[1], np.int64) if sides is None else sides
+        blocks = [slice(start, start + COLUMNS_AT_ONCE) for start in range(0, X.shape[1], COLUMNS_AT_ONCE)]
+        parts = [_statistics(X[:, block], sides[block]) for block in blocks]
         median, mean, scale, share = (np.concatenate(part) for part in zip(*parts, strict=True))
         gaps = np.flatnonzero(share > 0)
         deviation = np.sqrt(share[gaps] * (1 - share[gaps]))
         flags = np.where(deviation > 0, deviation, 1.0)
-        return cls(median, gaps, np.concatenate([mean, share[gaps]]), np.concatenate([scale, flags]))
+        return cls(median, gaps, np.concatenate([mean, share[gaps]]), np.concatenate([scale, flags]), sides)
 
     @property
     def width(self) -> int:
@@ -45,6 +48,7 @@ class Features:
         values = np.empty((len(X), self.width))
         with np.errstate(over="ignore", invalid="ignore"):
             values[:, :columns] = X  # a copy and then in place: faster than subtracting across types
+            _fold(values[:, :columns], self.sides, self.median)
             values[:, :columns] -= self.mean[:columns]
             values[:, columns:] = -self.mean[columns:]
             values /= self.scale
@@ -72,7 +76,14 @@ class Features:
         return np.setdiff1d(np.flatnonzero(np.isnan(X).any(axis=0)), self.gaps)
 
 
-def _statistics(X: np.ndarray) -> tuple[np.ndarray, ...]:
+def _fold(X: np.ndarray, sides: np.ndarray, median: np.ndarray) -> None:
+    """Put the median in place of values on the side that does not matter, in place."""
+    for column in np.flatnonzero(sides):
+        keep = np.maximum if sides[column] > 0 else np.minimum
+        keep(X[:, column], median[column], out=X[:, column])  # a gap stays a gap
+
+
+def _statistics(X: np.ndarray, sides: np.ndarray) -> tuple[np.ndarray, ...]:
     """Median, mean, deviation and share of gaps of each column, gaps filled by the median."""
     X = np.array(X, np.float64, order="C")  # sums round alike whatever the order in memory
     missing = np.isnan(X)
@@ -81,6 +92,7 @@ def _statistics(X: np.ndarray) -> tuple[np.ndarray, ...]:
         known = X[~missing[:, column], column]
         median[column] = 2 * np.median(known / 2) if len(known) else 0.0
         X[missing[:, column], column] = median[column]
+    _fold(X, sides, median)
     low, high = X.min(axis=0), X.max(axis=0)
     largest = np.maximum(np.maximum(-low, high), np.finfo(float).tiny)  # values around 1e200 must not overflow
     X /= largest
