@@ -622,3 +622,19 @@ def test_a_pickle_would_be_found(source):
 @pytest.mark.parametrize("source", ["np.load(f)", "json.load(f)", "pickle.dumps(d)", "np.load(f, allow_pickle=False)"])
 def test_what_is_harmless_is_not(source):
     assert not list(unpickling(source))
+
+
+def test_weights_that_another_save_named_meanwhile_stay(tmp_path, monkeypatch):
+    ours, theirs = ({"a": np.full(3, value)} for value in (1.0, 2.0))
+    model_file.save(tmp_path / "m", {}, {"a": np.zeros(3)})
+    replace, seen = model_file._replace, []
+
+    def and_then_the_other(file, content):
+        replace(file, content)
+        if file.name == "model.json" and not seen:
+            seen.append(file)
+            model_file.save(tmp_path / "m", {}, theirs)
+
+    monkeypatch.setattr(model_file, "_replace", and_then_the_other)
+    model_file.save(tmp_path / "m", {}, ours)
+    np.testing.assert_array_equal(model_file.load(tmp_path / "m")[1]["a"], theirs["a"])

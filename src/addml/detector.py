@@ -453,8 +453,8 @@ def _metric_space(
 def _warn_of_collapse(state: TrainingState) -> None:
     for e in np.flatnonzero(state.collapsed):
         _warn(
-            f"member {e} collapsed in epoch {state.collapsed[e]}: its embeddings met in one point; the network of "
-            f"epoch {state.best_epoch[e]} is used. Fewer epochs or a lower learning_rate avoid this."
+            f"member {e} collapsed in epoch {state.collapsed[e]}: its embeddings met in one point or left all bounds; "
+            f"the network of epoch {state.best_epoch[e]} is used. Fewer epochs or a lower learning_rate avoid this."
         )
 
 

@@ -39,11 +39,24 @@ def save(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, n
     shapes = {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()}
     document = {"format": FORMAT, **meta, "arrays": shapes, "weights": digest}
     text = json.dumps({**document, "checksum": _checksum(document)}, indent=1, allow_nan=False)
-    _replace(folder / f"weights-{digest}.safetensors", content)
+    old, weights = list(folder.glob("weights-*.safetensors")), folder / f"weights-{digest}.safetensors"
+    _replace(weights, content)
     _replace(folder / "model.json", text.encode())
-    for old in folder.glob("weights-*.safetensors"):
-        if HASH.fullmatch(old.stem[8:]) and old.stem[8:] != digest:
-            old.unlink(missing_ok=True)
+    named = _named_weights(folder)  # by another process's save, perhaps, whose weights must stay
+    for file in old:
+        if HASH.fullmatch(file.stem[8:]) and file.stem[8:] not in (digest, named):
+            file.unlink(missing_ok=True)
+    if named == digest and not weights.exists():  # removed by another save between our two steps
+        _replace(weights, content)
+
+
+def _named_weights(folder: Path) -> str | None:
+    """The hash that model.json names, where there is one that can be read."""
+    try:
+        named = json.loads((folder / "model.json").read_bytes())["weights"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return named if isinstance(named, str) and HASH.fullmatch(named) else None
 
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -152,7 +152,7 @@ def exact(given: Any, X: np.ndarray, names: list[str]) -> None:
     large = np.maximum(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0)) >= LARGEST_EXACT  # NaN is not looked at
     for column in np.flatnonzero(large):
         values = _columns(given)[column][1]()
-        if any(isinstance(value, Integral) and abs(value) > LARGEST_EXACT for value in values):
+        if any(isinstance(value, Integral) and abs(int(value)) > LARGEST_EXACT for value in values):
             raise _inexact(names[column])
 
 

@@ -65,9 +65,19 @@ def test_by_hand():
     np.testing.assert_allclose(found, [[-0.75 / variance**0.5, 1, 3**0.5]], rtol=1e-6)
 
 
+@pytest.mark.parametrize("far", [0, 1e6, 1e30])
 @pytest.mark.parametrize("gaps", [(), (1, 4)])
-def test_a_row_does_not_depend_on_the_rows_beside_it(gaps):
-    X = table(gaps=gaps)
+def test_float32_loses_nothing_that_it_has(gaps, far):
+    X = (table(gaps=gaps) + far).astype(np.float32)
+    X[0, 0] = 2 * X[0, 0]
+    features = Features.fit(X)
+    np.testing.assert_allclose(features.transform(X), features.transform(X.astype(np.float64)), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("gaps", [(), (1, 4)])
+def test_a_row_does_not_depend_on_the_rows_beside_it(gaps, dtype):
+    X = table(gaps=gaps).astype(dtype)
     features = Features.fit(X)
     whole = features.transform(X)
     for row in range(len(X)):
@@ -88,7 +98,8 @@ def test_numbers_of_any_type(dtype):
     X = np.arange(40).reshape(10, 4).astype(dtype)
     found = Features.fit(X).transform(X)
     assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, Features.fit(X.astype(np.float64)).transform(X.astype(np.float64)))
+    expected = Features.fit(X.astype(np.float64)).transform(X.astype(np.float64))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("power", [1000, -1000])

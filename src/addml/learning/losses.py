@@ -6,7 +6,6 @@ Normal (or unknown) rows are pulled together and mined; anomalies are pushed bey
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -106,7 +105,7 @@ def _mined_by(
         inside = negative * (near < objective.margin)
         count = ((positive.sum() + negative.sum()) / 2).clip(1)
         values.append((positive * near + inside * (objective.margin - near)).sum() / (2 * count))
-        lowest.append(xp.where(positive > 0, near, math.inf).min())
+        lowest.append(xp.where(positive > 0, near, near.max()).min())  # the largest where it chose no positive pair
         coefficients[e, own[:, None], own] = (positive - inside) / count
     return Loss(xp.stack(values), back(coefficients), xp.stack(lowest))
 

@@ -57,7 +57,7 @@ def train(
     on_epoch: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> TrainingState:
     """Train every member to its best network, from where the state stands."""
-    with no_grad(state.weights), blas_threads(schedule.threads):
+    with no_grad(state.weights), blas_threads(schedule.threads), np.errstate(over="ignore", invalid="ignore"):
         distinct = [_distinct_rows(rows, member, state.weights) for member in members]
         while state.epoch < schedule.epochs and len(state.active):
             began = time.perf_counter()
