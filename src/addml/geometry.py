@@ -48,8 +48,10 @@ def smallest(values: Array, ks: Sequence[int]) -> Array:
 def hardest(values: Array, ks: Sequence[int]) -> Hardest:
     """What lies at or above the ks[e]-th largest value of each row e of values (E, n); nothing where ks[e] is 0."""
     if isinstance(values, np.ndarray):
-        found = np.array([_hardest(row, k) for row, k in zip(values, ks, strict=True)], values.dtype)
-        return Hardest(found[:, 0], found[:, 1], found[:, 2])
+        cutoff = np.array([_kth_largest(row, k) for row, k in zip(values, ks, strict=True)], values.dtype)
+        taken = (values >= cutoff[:, None]).astype(values.dtype)
+        count = row_sums(taken)[:, 0]
+        return Hardest(cutoff, count, np.einsum("en,en->e", values, taken) / np.maximum(count, 1))
     xp, k = namespace(values), index_like(np.asarray(ks), values)[:, None]
     cutoff = values.sort(-1, descending=True).values.gather(1, (k - 1).clip(0))
     cutoff = xp.where(k > 0, cutoff, math.inf)
@@ -58,21 +60,14 @@ def hardest(values: Array, ks: Sequence[int]) -> Hardest:
     return Hardest(cutoff[:, 0], count, xp.where(taken, values, 0).sum(-1) / count.clip(1))
 
 
-def _hardest(values: np.ndarray, k: int) -> tuple[float, int, float]:
-    if k == 0:
-        return math.inf, 0, 0.0
-    cutoff = _kth_largest(values, k)
-    taken = values >= cutoff
-    count = max(1, np.count_nonzero(taken))  # none only where training diverged and the distances are NaN
-    return cutoff, count, float(values @ taken.astype(values.dtype)) / count
-
-
 def _kth_largest(values: np.ndarray, k: int) -> float:
     """Exact selection after Floyd and Rivest: a sample brackets the value, only the bracket is partitioned.
 
     Selection is the dearest part of a large batch, and this takes half the time of partitioning everything.
     """
     n = len(values)
+    if k == 0:
+        return math.inf
     if n < 16 * SAMPLE:
         return float(np.partition(values, n - k)[n - k])
     sample = np.sort(values[:: n // SAMPLE])

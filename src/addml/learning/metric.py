@@ -8,11 +8,12 @@ from typing import Protocol
 
 import numpy as np
 
-from addml.arrays import Array, as_like, namespace, present, to_numpy
+from addml.arrays import Array, as_like, column_sums, namespace, present, to_numpy
 from addml.geometry import center_distances, cross_distances, matched_distances, unordered
 from addml.learning.losses import LOSSES, Batch, Loss, Objective
 
-ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 2048  # on the CPU
+ROWS_ON_A_DEVICE = 2**20
 EMBEDDINGS_TO_KEEP = 64 * 2**20  # numbers; above that a second pass computes them again
 MOST_VALIDATION_PAIRS = 1_000_000
 VALIDATION_SHIFTS = 32  # above that, every row of V is paired with the rows so many fixed random places further
@@ -117,12 +118,18 @@ class MetricLearner:
         total, start = 0.0, 0
         for z in blocks:
             part = z if real is None else z * real[:, start : start + z.shape[1], None]
-            total, start = total + part.sum(axis=1), start + z.shape[1]
+            total, start = total + column_sums(part)[:, 0], start + z.shape[1]
         return total / as_like(sizes, self.encoder.weights)[:, None]
 
 
 def _blocks(ids: Array) -> Iterator[Array]:
-    return (ids[:, start : start + ROWS_AT_ONCE] for start in range(0, ids.shape[1], ROWS_AT_ONCE))
+    """The ids (E, n) some columns at a time: as many rows of all members together as a core's cache holds."""
+    size = ids.shape[1]
+    if isinstance(ids, np.ndarray):
+        size = max(64, ROWS_AT_ONCE // len(ids))
+    elif len(ids) * size > ROWS_ON_A_DEVICE:
+        size = max(1, ROWS_ON_A_DEVICE // len(ids))
+    return (ids[:, start : start + size] for start in range(0, ids.shape[1], size))
 
 
 def _real(ids: Array, sizes: Sequence[int]) -> Array | None:

@@ -10,6 +10,7 @@ import numpy as np
 from addml.arrays import Array, as_like, copy, index_like, namespace
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
+NUMBERS_AT_ONCE = 16384
 
 
 @dataclass(frozen=True)
@@ -75,19 +76,30 @@ class TrainingState:
         self.steps, self.active = self.steps[~stopping], self.active[~stopping]
 
 
-def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np.ndarray) -> None:
-    """One step of Adam for the members marked in moving (A,)."""
-    state.steps += moving
-    step, parts = state.steps, (state.weights, state.first, state.second)
-    if moving.all() and (step == step[0]).all():
-        _adam(*parts, gradient, learning_rate, *_corrections(step[0]))
+def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np.ndarray | None = None) -> None:
+    """One step of Adam for all members, or for those marked in moving (A,); the gradient is used up."""
+    parts = (state.weights, state.first, state.second)
+    if moving is None and (len(state.steps) == 1 or state.steps.min() == state.steps.max()):
+        state.steps += 1
+        for part in zip(*(_pieces(whole) for whole in (*parts, gradient)), strict=True):
+            _adam(*part, learning_rate, *_corrections(int(state.steps[0])))
         return
-    rows = index_like(np.flatnonzero(moving), gradient)
+    chosen = np.arange(len(state.steps)) if moving is None else np.flatnonzero(moving)
+    state.steps[chosen] += 1
+    rows = index_like(chosen, gradient)
     weights, first, second = (whole[rows] for whole in parts)
-    bias_1, bias_2 = (as_like(bias, gradient)[:, None] for bias in _corrections(step[moving]))
+    bias_1, bias_2 = (as_like(bias, gradient)[:, None] for bias in _corrections(state.steps[chosen]))
     _adam(weights, first, second, gradient[rows], learning_rate, bias_1, bias_2)
     for whole, part in zip(parts, (weights, first, second), strict=True):
         whole[rows] = part
+
+
+def _pieces(whole: Array) -> list[Array]:
+    """Views of the flat buffer that a core's cache holds through all passes; one view elsewhere than on the CPU."""
+    flat = whole.reshape(-1)
+    if not isinstance(flat, np.ndarray):
+        return [flat]
+    return [flat[start : start + NUMBERS_AT_ONCE] for start in range(0, len(flat), NUMBERS_AT_ONCE)]
 
 
 def _corrections(step: Any) -> tuple[Any, Any]:
@@ -103,4 +115,6 @@ def _adam(weights: Array, first: Array, second: Array, grad: Array, rate: float,
     second += grad
     size = namespace(second).sqrt(second)
     size += EPSILON * bias_2  # both corrections go into the rate: one pass less
-    weights -= first / size * (rate * bias_2 / bias_1)
+    step = first / size
+    step *= rate * bias_2 / bias_1
+    weights -= step

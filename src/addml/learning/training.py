@@ -102,11 +102,12 @@ def _steps(
     for batch in minibatches(present, kept, schedule.batch_size, center):
         loss, gradient = learner.loss_and_grad(rows.take(batch.ids), center, batch)
         gradient += state.weights * decay
-        moving = np.asarray(batch.normal_counts) >= schedule.least_batch
-        adam(state, gradient, schedule.learning_rate, moving)
-        made += moving
-        if not moving.all():
+        moving = None
+        if min(batch.normal_counts) < schedule.least_batch:  # some members have no rows left, or one that makes no pair
+            moving = np.asarray(batch.normal_counts) >= schedule.least_batch
             loss = _only(loss, moving)
+        adam(state, gradient, schedule.learning_rate, moving)
+        made += 1 if moving is None else moving
         loss_sum, cutoff_sum = loss_sum + loss.value, cutoff_sum + loss.cutoff
     return np.stack([to_numpy(loss_sum), to_numpy(cutoff_sum)]) / np.maximum(made, 1)
 

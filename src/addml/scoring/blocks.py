@@ -16,7 +16,7 @@ from addml.arrays import to_numpy
 from addml.compute import in_threads, on_device
 
 BLOCK = {"cpu": 256, "accelerator": 16384}  # rows of one product
-STACK = {"cpu": 8, "accelerator": 1}  # blocks of one call: as many as the cache holds
+STACK = {"cpu": 32, "accelerator": 1}  # blocks of one call: few calls, so that threads seldom wait for each other
 
 
 def in_blocks(
