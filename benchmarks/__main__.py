@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import addml
-from benchmarks import fitting, scoring
+from benchmarks import files, fitting, scoring
 from benchmarks.tables import table
 from benchmarks.timing import markdown
 
@@ -77,7 +77,7 @@ def _place(where: tuple[str, int, str]) -> str:
     return f"`{name}`" if file == "~" else f"`{Path(file).parent.name}/{Path(file).name}: {name}`"
 
 
-PARTS = {"fits": fitting.fits, "members": member_ratio, "scores": scores, "profile": profile}
+PARTS = {"fits": fitting.fits, "members": member_ratio, "scores": scores, "files": files.files, "profile": profile}
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ It is the oracle of the correctness tests and the yardstick of the benchmark, an
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import nn
 def plain_encoder(widths: list[int], flat: np.ndarray) -> nn.Sequential:
     """Linear layers with tanh behind each, filled from [matrix (in, out), bias] of every layer in turn."""
     layers: list[nn.Module] = []
-    for a, b in zip(widths, widths[1:], strict=False):
+    for a, b in itertools.pairwise(widths):
         linear = nn.Linear(a, b, dtype=torch.from_numpy(flat).dtype)
         with torch.no_grad():
             linear.weight.copy_(torch.from_numpy(flat[: a * b]).reshape(a, b).T)

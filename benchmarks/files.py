@@ -1,0 +1,96 @@
+"""How fast a large file is read, prepared and scored by the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+import addml
+from addml.data.readers import read_table
+from benchmarks.timing import markdown, seconds
+
+ROWS = 1_000_000
+
+
+def mixed_table(rows: int, seed: int = 0) -> pa.Table:
+    """Thirty columns as people have them: numbers, two with gaps, categories, dates, flags, an identifier, a code."""
+    random = np.random.default_rng(seed)
+    columns: dict[str, pa.Array] = {"id": pa.array(np.arange(rows))}
+    for place in range(16):
+        columns[f"number_{place}"] = pa.array(np.round(random.standard_normal(rows) * 10**place**0.5, 3))
+    for place in range(2):
+        gaps = random.random(rows) < 0.05
+        columns[f"gaps_{place}"] = pa.array(np.round(random.gamma(2, 10, rows), 2), mask=gaps)
+    for place in range(6):
+        levels = np.array([f"level {i}" for i in range(4 + 3 * place)])
+        columns[f"category_{place}"] = pa.array(levels[random.zipf(1.6, rows) % len(levels)])
+    for place in range(2):
+        stamps = 1_700_000_000 + random.integers(0, 3 * 10**7, rows)
+        columns[f"date_{place}"] = pa.array(stamps.astype("datetime64[s]"))
+    for place in range(2):
+        columns[f"flag_{place}"] = pa.array(random.random(rows) < 0.2)
+    columns["code"] = pa.array(random.integers(0, 500, rows))
+    return pa.table(columns)
+
+
+def files() -> str:
+    """The table of reading, preparing and scoring a million rows."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file, model = folder / "million.csv", folder / "model"
+        table = mixed_table(ROWS)
+        pa.csv.write_csv(table, file)
+        detector = addml.ADDML(random_state=0, device="cpu").fit(table.slice(0, 50_000).drop(["id"]))
+        detector.save(model)
+        took = seconds(
+            {
+                "pyarrow": lambda: pa.csv.read_csv(file),
+                "ours": lambda: _read_and_prepare(file, detector),
+            }
+        )
+        scored, extra, matrix = _score(folder, file, model, detector)
+    rows = [
+        ["`pyarrow.csv.read_csv` alone, rows a second", f"{ROWS / took['pyarrow']:,.0f}"],
+        ["reading and preparation, rows a second", f"{ROWS / took['ours']:,.0f}"],
+        ["ratio", f"{took['pyarrow'] / took['ours']:.2f}"],
+        ["`addml score`, start to end, rows a second", f"{ROWS / scored:,.0f}"],
+        ["its peak memory over the bare imports, times the float32 matrix", f"{extra / matrix:.2f}"],
+    ]
+    return markdown([f"a mixed CSV of {ROWS:,} x {table.num_columns}", "measured"], rows)
+
+
+def _read_and_prepare(file: Path, detector: addml.ADDML) -> None:
+    table = read_table(file).table
+    for start in range(0, table.num_rows, 65536):
+        detector.model_.prepare(table.slice(start, 65536))
+
+
+def _score(folder: Path, file: Path, model: Path, detector: addml.ADDML) -> tuple[float, float, float]:
+    """Seconds of the command, its peak bytes over an idle start, and the bytes of the prepared matrix."""
+    command = [sys.executable, "-m", "addml"]
+    score = [*command, "score", str(file), "--model", str(model), "--quiet", "--no-report"]
+    imports = "import addml.detector, addml.data.columns, pyarrow.csv, pyarrow.parquet, addml.detection"
+    idle = _peak([sys.executable, "-c", imports], folder)
+    began = time.perf_counter()
+    peak = _peak([*score, "--output", str(folder / "scored.csv")], folder)
+    return time.perf_counter() - began, peak - idle, 4.0 * ROWS * detector.model_.features.width
+
+
+def _peak(command: list[str], folder: Path) -> float:
+    """The most bytes of resident memory that a command takes."""
+    probe = (
+        "import os, resource, subprocess, sys;"
+        "code = subprocess.run(sys.argv[1:]).returncode;"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe, *command], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return int(done.stdout.split()[-1]) * (1 if sys.platform == "darwin" else 1024)
