@@ -1,0 +1,10 @@
+"""The command line: parse, call one function of `detection`, print. Level 9."""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run the command that the arguments name and end with its exit code."""
+    from addml.cli.app import run
+
+    run()

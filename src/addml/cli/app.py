@@ -1,0 +1,154 @@
+"""The typer application: the commands, their arguments and their help."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from addml.cli.options import with_settings
+from addml.detection.settings import Settings
+
+File = Annotated[
+    str,
+    typer.Argument(
+        help="A CSV, Parquet, Arrow, JSON lines, Excel, NumPy or MATLAB file, a folder of Parquet files, "
+        "a database address with --query, or - for standard input.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+ModelFolder = Annotated[
+    str, typer.Argument(help="The folder that addml fit wrote.", metavar="MODEL", show_default=False)
+]
+DemoFolder = Annotated[str, typer.Argument(help="Where to write the table and what is found in it.", metavar="FOLDER")]
+
+app = typer.Typer(
+    name="addml",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog="Exit codes: 0 done; 1 the input, a model or the disk is not as needed; 2 wrong usage; "
+    "3 more anomalies than --fail-above; 130 interrupted. ADDML_DEBUG=1 shows where an error arose.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"addml {version('addml')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version, metavar=""),
+    ] = False,
+) -> None:
+    """Find the anomalies in a table, without labels."""
+
+
+@app.command()
+@with_settings(
+    "selection",
+    "naming",
+    "labelling",
+    "training",
+    "deciding",
+    "explaining",
+    "writing",
+    "reporting",
+    "saving",
+    "reading",
+    "computing",
+    "ending",
+    "showing",
+)
+def detect(file: File, settings: Settings) -> None:
+    """Train on a table, rank its rows, say why the top ones stand out; write the scored table and a report."""
+    from addml.cli import commands
+
+    commands.detect(settings)
+
+
+@app.command()
+@with_settings("selection", "naming", "labelling", "training", "deciding", "saving", "reading", "computing", "showing")
+def fit(file: File, settings: Settings) -> None:
+    """Train on a table and save the model, for addml score to use every day."""
+    from addml.cli import commands
+
+    commands.fit(settings)
+
+
+@app.command()
+@with_settings(
+    "using", "naming", "deciding", "explaining", "writing", "reporting", "reading", "computing", "ending", "showing"
+)
+def score(file: File, settings: Settings) -> None:
+    """Score a table by a saved model, a part of it at a time, and say how it differs from the training rows."""
+    from addml.cli import commands
+
+    commands.score(settings)
+
+
+@app.command()
+@with_settings(
+    "labelling",
+    "using",
+    "selection",
+    "naming",
+    "training",
+    "deciding",
+    "explaining",
+    "writing",
+    "reporting",
+    "reading",
+    "computing",
+    "showing",
+)
+def evaluate(file: File, settings: Settings) -> None:
+    """Compare scores with a label column: ROC-AUC, average precision, precision at k, the curves."""
+    from addml.cli import commands
+
+    commands.evaluate(settings)
+
+
+@app.command()
+@with_settings("showing")
+def info(model: ModelFolder, settings: Settings) -> None:
+    """Say what a saved model is: its columns, settings, training, threshold, versions and size."""
+    from addml.cli import commands
+
+    commands.info(model, settings)
+
+
+@app.command()
+@with_settings("training", "explaining", "computing", "showing")
+def demo(settings: Settings, folder: DemoFolder = "addml-demo") -> None:
+    """Detect anomalies in a small medical table that comes with scikit-learn."""
+    from addml.cli import commands
+
+    commands.demo(folder, settings)
+
+
+def run() -> None:
+    """Run the command that the arguments name; what a user can mend is said in one line, with exit code 1."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        app(prog_name="addml")
+    except (ValueError, OSError, ImportError, MemoryError) as error:
+        if os.environ.get("ADDML_DEBUG"):
+            raise
+        message = str(error) or "not enough memory; --sample trains on fewer rows"
+        print(f"Error: {message}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _terminate(number: int, frame: Any) -> None:
+    sys.exit(128 + number)  # as an exception, so that unfinished files are removed

@@ -1,0 +1,167 @@
+"""What each command does after its options are read: call one function of `detection`, write, print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from addml.cli import outputs, screen
+from addml.cli.bars import bars
+from addml.cli.outputs import Files
+from addml.cli.screen import Screen
+from addml.detection.inputs import shown
+from addml.detection.progress import Progress
+from addml.detection.record import Run
+from addml.detection.settings import Labelling, Naming, Settings
+
+if TYPE_CHECKING:
+    from addml.detection.detecting import Outcome
+    from addml.findings import Findings
+
+MORE_ANOMALIES = 3  # exit code
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run of a command: its settings, its files, and where it speaks."""
+
+    run: Run
+    settings: Settings
+    files: Files
+    screen: Screen
+    progress: Progress
+
+
+@contextmanager
+def session(command: str, settings: Settings, files: Files) -> Iterator[Session]:
+    """A run whose warnings are said in one line each."""
+    out = Screen(settings.showing)
+    plain = settings.plain()
+    run = Run.begin(command, [shown(word) for word in sys.argv[1:]], plain | {"file": shown(settings.file)})
+    with out.warned():
+        yield Session(run, settings, files, out, bars(out))
+
+
+def checked(settings: Settings) -> Settings:
+    """The settings with what they leave open, or a usage error where they contradict each other."""
+    if settings.deciding.tau is not None and settings.deciding.contamination is not None:
+        raise typer.BadParameter("give --contamination or --tau, not both.")
+    return settings.complete()
+
+
+def detect(settings: Settings, folder: Path = Path()) -> None:
+    """`addml detect`."""
+    from addml.detection import detecting
+
+    settings = checked(settings)
+    name = str(folder / detecting.name_of(settings.file))
+    files = outputs.planned(settings, name, scored=True, report=True, model=settings.saving.model)
+    with session("detect", settings, files) as one:
+        outcome = detecting.detect(settings, one.progress)
+        if files.model is not None:
+            outcome.fitted.save(files.model)
+        _finish(one, outcome)
+
+
+def fit(settings: Settings) -> None:
+    """`addml fit`."""
+    from addml.detection import detecting
+
+    settings = checked(settings)
+    name = detecting.name_of(settings.file)
+    files = outputs.planned(settings, name, model=settings.saving.model or f"{name}.model")
+    with session("fit", settings, files) as one:
+        trained = detecting.fit(settings, one.progress)
+        assert files.model is not None
+        trained.fitted.save(files.model)
+        findings = trained.findings()
+        outputs.write_record(files, one.run, {"rows": trained.rows, "threshold": findings.threshold})
+        screen.show_reading(one.screen, findings)
+        screen.show_training(one.screen, findings)
+        screen.show_files(one.screen, files.named())
+        one.screen.document(screen.summary(findings, 0, files.named()))
+
+
+def score(settings: Settings) -> None:
+    """`addml score`."""
+    from addml.detection import detecting
+
+    settings = checked(settings)
+    if settings.using.model is None:
+        raise typer.BadParameter("score needs a model: --model FOLDER, as addml fit wrote it.")
+    files = outputs.planned(settings, detecting.name_of(settings.file), scored=True)
+    with session("score", settings, files) as one:
+        _finish(one, detecting.score(settings, one.progress))
+
+
+def evaluate(settings: Settings) -> None:
+    """`addml evaluate`."""
+    from addml.detection import detecting
+
+    settings = checked(settings)
+    if settings.labelling.label is None:
+        raise typer.BadParameter("evaluate needs a label column: --label NAME.")
+    files = outputs.planned(settings, detecting.name_of(settings.file))
+    with session("evaluate", settings, files) as one:
+        run = detecting.detect if settings.using.model is None else detecting.score
+        _finish(one, run(settings, one.progress))
+
+
+def _finish(one: Session, outcome: Outcome) -> None:
+    """Write the files, then say what was found and where it is."""
+    settings, findings = one.settings, outcome.findings
+    findings = replace(
+        findings, notes=(*findings.notes, *one.screen.warnings), settings=settings.plain() | {"file": findings.source}
+    )
+    notes = outputs.write_scored(one.files, outcome.scored)
+    findings = replace(findings, notes=(*findings.notes, *notes))
+    outputs.write_reports(one.files, findings, settings.reporting)
+    outputs.write_record(one.files, one.run, {"rows": findings.rows, "anomalies": findings.anomalies})
+    _show(one, findings)
+    limit = settings.ending.fail_above
+    if limit is not None and findings.anomalies > limit:
+        print(f"{findings.anomalies:,} anomalies, more than {limit:,} (--fail-above)", file=sys.stderr)
+        raise typer.Exit(MORE_ANOMALIES)
+
+
+def _show(one: Session, findings: Findings) -> None:
+    if one.settings.reporting.redact:
+        from addml.report.redaction import redacted
+
+        findings = redacted(findings)
+    top, files = one.settings.explaining.top, one.files.named()
+    screen.show_reading(one.screen, findings)
+    screen.show_training(one.screen, findings)
+    screen.show_ranking(one.screen, findings, top)
+    screen.show_groups(one.screen, findings)
+    screen.show_evaluation(one.screen, findings)
+    screen.show_drift(one.screen, findings)
+    screen.show_files(one.screen, files)
+    one.screen.document(screen.summary(findings, top, files))
+
+
+def info(model: str, settings: Settings) -> None:
+    """`addml info`."""
+    from addml.detection.about import about_model
+
+    about = about_model(model)
+    out = Screen(settings.showing)
+    out.document(about)
+    screen.show_model(out, about)
+
+
+def demo(folder: str, settings: Settings) -> None:
+    """`addml demo`."""
+    from addml.detection.example import write_example
+
+    target = Path(folder)
+    file = write_example(target)
+    groups = ("naming", "labelling", "deciding", *settings.groups)
+    label = Labelling("diagnosis", "malignant")
+    detect(replace(settings, file=str(file), groups=groups, naming=Naming(("patient",)), labelling=label), target)

@@ -1,0 +1,229 @@
+"""What a person, or a machine, gets to read: findings on standard output, warnings and errors on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from addml.detection.settings import Showing
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from addml.findings import Finding, Findings
+
+PLAIN_WIDTH = 120  # columns, where the output is no terminal
+MOST_NAMED = 8  # columns listed in a sentence
+MOST_DRIFTED = 10  # columns that have changed
+UNCHANGED = "much as in training"
+
+
+class Screen:
+    """Says things, unless it was told to be quiet or to speak to a machine."""
+
+    def __init__(self, showing: Showing) -> None:
+        """Speak as `--quiet` and `--json` say."""
+        self.showing = showing
+        self.warnings: list[str] = []
+
+    @property
+    def silent(self) -> bool:
+        """Whether a person is to read nothing."""
+        return self.showing.quiet or self.showing.json
+
+    def console(self) -> Console:
+        """Where a person reads."""
+        from rich.console import Console
+
+        width = None if sys.stdout.isatty() else PLAIN_WIDTH
+        return Console(width=width, highlight=False, quiet=self.silent, emoji=False)
+
+    def say(self, text: str = "", style: str | None = None) -> None:
+        """One line, in which nothing is markup."""
+        self.console().print(text, markup=False, style=style)
+
+    def document(self, content: Mapping[str, Any]) -> None:
+        """The JSON document, where one is asked for."""
+        if self.showing.json:
+            print(json.dumps(content, indent=1, ensure_ascii=False, default=_plain, allow_nan=False))
+
+    @contextmanager
+    def warned(self) -> Iterator[None]:
+        """Warnings in one line each on standard error, kept for the report."""
+        shown = warnings.showwarning
+        warnings.showwarning = self._warn
+        try:
+            yield
+        finally:
+            warnings.showwarning = shown
+
+    def _warn(self, message: Any, *about: Any, **more: Any) -> None:
+        self.warnings.append(str(message))
+        print(f"Warning: {message}", file=sys.stderr)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)
+
+
+def show_reading(screen: Screen, findings: Findings) -> None:
+    """What was read and what was left out, with the reasons."""
+    screen.say(f"{findings.source}: {findings.rows:,} rows, {len(findings.columns):,} columns used", style="bold")
+    for note in findings.notes:
+        screen.say(f"  {note}")
+    for why, names in _by_reason(findings.left_out).items():
+        screen.say(f"  left out, {why}: {_listed(names)}")
+
+
+def _by_reason(left_out: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for name, why in left_out:
+        reasons.setdefault(why, []).append(name)
+    return reasons
+
+
+def _listed(names: Sequence[str], most: int = MOST_NAMED) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
+    """The table of the most anomalous rows, and how many lie above the threshold."""
+    from rich.table import Table
+    from rich.text import Text
+
+    listed = findings.ranked[:top]
+    ids = list(listed[0].ids) if listed else []
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("rank", "row", *ids, "score", "", "reasons"):
+        table.add_column(Text(name), justify="right" if name in ("rank", "row", "score") else "left")
+    for finding in listed:
+        table.add_row(*map(Text, _cells(finding, ids)))
+    if listed:
+        screen.say()
+        screen.console().print(table)
+    count, rows = findings.anomalies, findings.rows
+    screen.say()
+    screen.say(
+        f"{count:,} of {rows:,} rows score above the threshold {findings.threshold:.4g} (marked *)", style="bold"
+    )
+
+
+def _cells(finding: Finding, ids: Sequence[str]) -> list[str]:
+    names = [str(finding.ids.get(name, "")) for name in ids]
+    why = "; ".join(reason.words for reason in finding.reasons)
+    return [str(finding.rank), str(finding.row), *names, f"{finding.score:.4g}", "*" if finding.is_anomaly else "", why]
+
+
+def show_groups(screen: Screen, findings: Findings, most: int = 5) -> None:
+    """Anomalies that stand out for the same columns."""
+    groups = [group for group in findings.groups if len(group.ranks) > 1][:most]
+    for group in groups:
+        screen.say(f"  {len(group.ranks):,} alike: {group.words} (ranks {_listed(list(map(str, group.ranks)))})")
+
+
+def show_evaluation(screen: Screen, findings: Findings) -> None:
+    """The agreement with the label column, where there is one."""
+    evaluation = findings.evaluation
+    if evaluation is None:
+        return
+    screen.say()
+    marked, rows = evaluation["anomalies"], evaluation["rows"]
+    screen.say(f"Against the label {evaluation['label']} ({marked:,} anomalies in {rows:,} rows)", style="bold")
+    for name, words in {"roc_auc": "ROC-AUC", "average_precision": "average precision"}.items():
+        screen.say(f"  {words}: {evaluation[name]:.4f}")
+    at = ", ".join(f"{share:.3f} at {k:,}" for k, share in evaluation["precision_at"].items())
+    screen.say(f"  precision: {at}")
+    decision = {name: f"{evaluation[name]:.3f}" for name in ("precision", "recall", "f1")}
+    screen.say(f"  of the rows above the threshold: {', '.join(f'{name} {value}' for name, value in decision.items())}")
+    if evaluation["unlabelled"]:
+        screen.say(f"  without a label, and not counted: {evaluation['unlabelled']:,} rows")
+
+
+def show_training(screen: Screen, findings: Findings) -> None:
+    """How training went, in one line."""
+    if findings.trained_rows:
+        seconds = sum(float(entry.get("seconds", 0)) for entry in findings.history)
+        epochs = f"{len(findings.history)} epochs, {seconds:.1f} s"
+        screen.say(f"  trained on {findings.trained_rows:,} rows: {epochs}; threshold {findings.threshold:.4g}")
+
+
+def show_drift(screen: Screen, findings: Findings) -> None:
+    """How the table differs from the training rows, where that is known."""
+    if not findings.drift:
+        return
+    changed = [entry for entry in findings.drift if entry["words"] != UNCHANGED]
+    screen.say()
+    screen.say("Against the training rows", style="bold")
+    for entry in changed[:MOST_DRIFTED]:
+        screen.say(f"  {entry['column']}: {entry['words']}")
+    more = len(changed) - MOST_DRIFTED
+    if more > 0:
+        screen.say(f"  and {more:,} more columns have changed; --json tells all")
+    alike = len(findings.drift) - len(changed)
+    screen.say(f"  {alike:,} of {len(findings.drift):,} columns: {UNCHANGED}")
+
+
+def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
+    """A saved model."""
+    flagged, rows = about["anomalies_in_training"], about["trained_rows"]
+    screen.say(f"{about['model']}: {about['bytes'] / 1e6:.2f} MB, addml {about['addml']}", style="bold")
+    screen.say(f"  trained on {rows:,} rows: {about['epochs']} epochs, {about['seconds']:.1f} s")
+    screen.say(f"  threshold {about['threshold']:.4g}, above which {flagged:,} of the training rows lie")
+    screen.say(f"  layers {' - '.join(map(str, about['layers']))}, {about['weights']:,} weights in all members")
+    for kind in dict.fromkeys(about["columns"].values()):
+        names = [name for name, own in about["columns"].items() if own == kind]
+        screen.say(f"  {kind} columns ({len(names):,}): {_listed(names, len(names))}")
+    for why, names in _by_reason([(one["column"], one["why"]) for one in about["left_out"]]).items():
+        screen.say(f"  left out, {why}: {_listed(names)}")
+    screen.say("  settings: " + ", ".join(f"{name} {value}" for name, value in about["settings"].items()))
+
+
+def show_files(screen: Screen, files: Mapping[str, str]) -> None:
+    """Where everything was written."""
+    words = {
+        "scored": "scored table",
+        "figures": "figures",
+        "model": "model",
+        "record": "settings of this run",
+        "report": "report",
+    }
+    screen.say()
+    for name, what in words.items():
+        if name in files:
+            screen.say(f"{what}: {files[name]}")
+
+
+def summary(findings: Findings, top: int, files: Mapping[str, str]) -> dict[str, Any]:
+    """The findings as plain values, for `--json`."""
+    return {
+        "source": findings.source,
+        "rows": findings.rows,
+        "trained_rows": findings.trained_rows,
+        "columns": list(findings.columns),
+        "left_out": [{"column": name, "why": why} for name, why in findings.left_out],
+        "notes": list(findings.notes),
+        "threshold": findings.threshold,
+        "anomalies": findings.anomalies,
+        "top": [_finding(finding) for finding in findings.ranked[:top]],
+        "groups": [{"words": group.words, "columns": group.columns, "ranks": group.ranks} for group in findings.groups],
+        "evaluation": findings.evaluation,
+        "drift": list(findings.drift),
+        "settings": findings.settings,
+        "versions": findings.versions,
+        "files": dict(files),
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    reasons = [{"column": one.column, "share": one.share, "words": one.words} for one in finding.reasons]
+    return {
+        **{name: getattr(finding, name) for name in ("rank", "row", "score", "is_anomaly", "ids")},
+        "reasons": reasons,
+    }

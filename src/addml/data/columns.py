@@ -1,0 +1,240 @@
+"""Columns as people have them, made into numbers: fitted on the training table, applied by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from addml.data.drift import DriftCounter
+from addml.data.features import Features
+from addml.data.files.origin import did_you_mean
+from addml.data.frames import is_frame
+from addml.data.preparation import plain_values
+from addml.data.preparation.categories import CategoryColumn
+from addml.data.preparation.copies import code_copies, number_copies
+from addml.data.preparation.dates import DateColumn
+from addml.data.preparation.kinds import Kept, LeftOut, prepare_column
+from addml.data.preparation.numbers import BooleanColumn, NumberColumn
+from addml.data.preparation.prepared import CellError, Prepared
+from addml.data.tables import as_table, check_names
+
+__all__ = ["CellError", "Columns", "DriftCounter", "as_table", "describe", "is_frame"]
+
+READ_AT_ONCE = 131_072  # rows
+WRITTEN_AT_ONCE = 2048  # rows: what is written column by column must stay in the cache until all columns are
+KINDS: dict[str, Callable[[plain_values.Document], Prepared]] = {
+    one.kind: one.from_plain for one in (NumberColumn, BooleanColumn, DateColumn, CategoryColumn)
+}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the columns of a table become a matrix of numbers, NaN for gaps."""
+
+    prepared: tuple[Prepared, ...]
+    left_out: list[tuple[str, str]]  # (column, reason in words)
+    notes: list[str]
+    rows: int  # of training
+    _starts: tuple[int, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        widths = [len(column.features) for column in self.prepared]
+        object.__setattr__(self, "_starts", tuple(int(start) for start in np.cumsum([0, *widths])))
+
+    # Fit ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def fit(cls, table: pa.Table) -> Columns:
+        """Decide the kind of every column, what is left out and why."""
+        check_names(table.column_names)
+        if not table.num_rows:
+            raise ValueError("the table has no rows; at least one is needed to learn from")
+        decisions = {name: prepare_column(name, table[name]) for name in table.column_names}
+        kept = {name: one for name, one in decisions.items() if isinstance(one, Kept)}
+        copies = _copies(table, kept)
+        reasons = {name: one.reason for name, one in decisions.items() if isinstance(one, LeftOut)}
+        reasons |= {name: f"copy of column {original!r}" for name, original in copies.items()}
+        left_out = [(name, reasons[name]) for name in table.column_names if name in reasons]
+        used = [one for name, one in kept.items() if name not in copies]
+        if not used:
+            raise ValueError(f"no column is left to learn from: {_reasons(left_out)}")
+        notes = [note for one in used for note in one.notes]
+        return cls(tuple(one.prepared for one in used), left_out, notes, table.num_rows)
+
+    # What there is ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The features, those of one column beside each other."""
+        return [name for column in self.prepared for name in column.features]
+
+    @cached_property
+    def origins(self) -> list[int]:
+        """For each feature the position in `used` of the column that it comes from."""
+        return [position for position, column in enumerate(self.prepared) for _ in column.features]
+
+    @cached_property
+    def used(self) -> list[str]:
+        """The original columns that are learned from, in the order of the training table."""
+        return [column.name for column in self.prepared]
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Used column -> "number", "boolean", "date" or "category"."""
+        return {column.name: column.kind for column in self.prepared}
+
+    @property
+    def scales(self) -> np.ndarray:
+        """What to divide each feature by, NaN for its deviation in training."""
+        return np.array([scale for column in self.prepared for scale in column.scales])
+
+    @property
+    def usual(self) -> np.ndarray:
+        """The features of a row with the most ordinary value in every column."""
+        return np.array([value for column in self.prepared for value in column.usual])
+
+    def rescaled(self, features: Features) -> Features:
+        """The features with the scales that categories and truth values ask for in place of their deviations.
+
+        A deviation would blow up what is rare until it hides every strange number: see preparation/categories.py.
+        """
+        scale, own = features.scale.copy(), self.scales
+        scale[: len(own)] = np.where(np.isnan(own), scale[: len(own)], own)
+        return replace(features, scale=scale)
+
+    # Apply --------------------------------------------------------------------------------------------------
+
+    def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
+        """The matrix (n, features), float64, NaN for gaps.
+
+        Columns go by name, in any order and with others among them. What cannot be read is a CellError with the
+        column, the value and its row in this table. `drift` counts the rows in passing.
+        """
+        out = np.empty((table.num_rows, self._starts[-1]))
+        done = 0
+        for values in self.read(table):
+            rows = len(values[0])
+            self._write(values, out[done : done + rows])
+            done += rows
+            if drift is not None:
+                drift.count(values)
+        return out
+
+    def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
+        parts = list(zip(self.prepared, values, self._starts, self._starts[1:], strict=False))
+        for start in range(0, len(out), WRITTEN_AT_ONCE):
+            rows = slice(start, start + WRITTEN_AT_ONCE)
+            for column, column_values, left, right in parts:
+                column.fill(column_values[rows], out[rows, left:right])
+
+    def read(self, table: pa.Table | pa.RecordBatch) -> Iterator[list[np.ndarray]]:
+        """The values of the used columns in NumPy, some rows at a time: numbers, days since 1970, codes of levels."""
+        names = table.schema.names
+        self._check_present(names)
+        chosen = table.select(self.used)
+        for start in range(0, table.num_rows, READ_AT_ONCE):
+            part = chosen.slice(start, READ_AT_ONCE)
+            try:
+                yield [column.read(_whole(part.column(at))) for at, column in enumerate(self.prepared)]
+            except CellError as error:
+                error.row += start
+                raise
+
+    def _check_present(self, names: Sequence[str]) -> None:
+        repeated = [name for name in self.used if names.count(name) > 1] if len(set(names)) < len(names) else []
+        if repeated:
+            check_names(names)
+        present = set(names)
+        missing = [name for name in self.used if name not in present]
+        if missing:
+            listed = ", ".join(repr(name) for name in missing[:5])
+            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+            hint = did_you_mean(missing[0], names) if len(missing) == 1 else ""
+            raise ValueError(f"columns of training that are missing here: {listed}{more}.{hint}")
+
+    def far_outside(self, batch: pa.Table | pa.RecordBatch) -> dict[str, int]:
+        """Columns with values far outside the training range, or unseen in training, and how many."""
+        counter = DriftCounter(self)
+        counter.add(batch)
+        return counter.outside
+
+    # Plain values -------------------------------------------------------------------------------------------
+
+    def to_plain(self) -> dict[str, Any]:
+        """The preparation as a JSON document."""
+        return {
+            "columns": [column.to_plain() for column in self.prepared],
+            "left_out": [list(pair) for pair in self.left_out],
+            "notes": list(self.notes),
+            "rows": self.rows,
+        }
+
+    @classmethod
+    def from_plain(cls, document: Mapping[str, Any]) -> Columns:
+        """The preparation of a document, every value of it checked."""
+        listed, left_out = (document.get(key) for key in ("columns", "left_out"))
+        if not isinstance(listed, list) or not listed:
+            raise plain_values.PlainError("the preparation has no list of 'columns'; fit and save again")
+        if not isinstance(left_out, list) or not all(_is_pair(pair) for pair in left_out):
+            raise plain_values.PlainError("'left_out' is no list of columns and reasons; fit and save again")
+        prepared = tuple(_from_plain(one) for one in listed)
+        check_names([column.name for column in prepared])
+        notes, rows = plain_values.texts(document, "notes"), plain_values.count(document, "rows")
+        return cls(prepared, [(name, reason) for name, reason in left_out], list(notes), rows)
+
+
+def describe(table: pa.Table, columns: Columns) -> list[dict[str, Any]]:
+    """What is usual in each used column of the table: the middle nine tenths, or the commonest values."""
+    blocks = list(columns.read(table))
+    empty: dict[str, Any] = {"low": None, "middle": None, "high": None, "common": []}
+    found = []
+    for position, column in enumerate(columns.prepared):
+        values = np.concatenate([block[position] for block in blocks]) if blocks else np.empty(0)
+        stated = column.describe(values) if len(values) else {}
+        found.append({"column": column.name, "kind": column.kind, **empty, **stated})
+    return found
+
+
+def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
+    """Copy -> original; of a date and its number, the date is the original."""
+    codes = {name: one.mark for name, one in kept.items() if isinstance(one.mark, bytes)}
+    numbers = {name: one.mark for name, one in kept.items() if isinstance(one.mark, float)}
+    dates_first = sorted(numbers, key=lambda name: kept[name].prepared.kind != "date")
+
+    def read(name: str) -> np.ndarray:
+        chunks = [kept[name].prepared.read(chunk) for chunk in table[name].chunks]
+        return np.concatenate(chunks)
+
+    return number_copies({name: numbers[name] for name in dates_first}, read) | code_copies(codes)
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The column in one chunk: many small ones cost more calls than joining them costs copies."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    joined = column.unify_dictionaries().combine_chunks()
+    return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
+
+
+def _from_plain(document: Any) -> Prepared:
+    document = plain_values.mapping(document, "a prepared column")
+    kind = plain_values.text(document, "kind")
+    if kind not in KINDS:
+        raise plain_values.PlainError(f"{kind!r} is no kind of column; fit and save again")
+    return KINDS[kind](document)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(part, str) for part in value)
+
+
+def _reasons(left_out: Sequence[tuple[str, str]], most: int = 5) -> str:
+    more = f" and {len(left_out) - most} more" if len(left_out) > most else ""
+    return "; ".join(f"{name!r} ({reason})" for name, reason in left_out[:most]) + more

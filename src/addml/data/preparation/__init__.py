@@ -1,0 +1,1 @@
+"""The kinds of columns, one file each, and how they are told apart."""

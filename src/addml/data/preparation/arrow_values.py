@@ -1,0 +1,102 @@
+"""Arrow columns in NumPy, whatever type and chunks they come in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether the type is one of strings."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    """Whether the type is one of numbers; a duration is a number of seconds."""
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_duration)
+    return any(test(kind) for test in tests)
+
+
+def is_date(kind: pa.DataType) -> bool:
+    """Whether the type is one of dates or times."""
+    return bool(pa.types.is_temporal(kind) and not pa.types.is_duration(kind) and not pa.types.is_interval(kind))
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """The column without extension, run-length and view types, which few functions take."""
+    if isinstance(column, pa.ExtensionArray):
+        return plain(column.storage)
+    if pa.types.is_run_end_encoded(column.type):
+        return plain(pc.run_end_decode(column))
+    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+
+
+def plain_chunks(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """As `plain`, for all chunks."""
+    kind = plain(pa.nulls(0, column.type)).type
+    return pa.chunked_array([plain(chunk) for chunk in column.chunks], kind)
+
+
+def as_text(column: pa.Array) -> pa.Array:
+    """The values as strings; a dictionary's values are written out."""
+    column = plain(column)
+    if pa.types.is_dictionary(column.type):
+        column = plain(column.dictionary_decode())
+    return column if is_text(column.type) else column.cast(pa.string())
+
+
+def as_numbers(column: pa.Array) -> np.ndarray:
+    """A numeric or boolean column as a NumPy array of numbers, NaN for gaps."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif pa.types.is_decimal(kind) or pa.types.is_float16(kind):
+        column = column.cast(pa.float64())
+    elif pa.types.is_duration(kind):
+        return _numpy(column.cast(pa.int64())) / (PER_DAY[kind.unit] / 86_400)
+    return _numpy(column)
+
+
+def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
+    """A column of dates or times as days since 1970 in local time, NaN for gaps; a time alone is part of a day."""
+    kind = column.type
+    if pa.types.is_date32(kind):
+        return _numpy(column.cast(pa.int32())).astype(np.float64)
+    if pa.types.is_date64(kind):
+        return _numpy(column.cast(pa.int64())) / PER_DAY["ms"]
+    if pa.types.is_time32(kind):
+        return _numpy(column.cast(pa.int32())) / PER_DAY[kind.unit]
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = pc.local_timestamp(column.cast(pa.timestamp(kind.unit, zone or kind.tz)))
+    return _numpy(column.cast(pa.int64())) / PER_DAY[kind.unit]
+
+
+def taken(column: pa.DictionaryArray, values: np.ndarray, gap: Any) -> np.ndarray:
+    """What `values` says of each entry of the dictionary, for each row; `gap` for null."""
+    found = np.append(values, np.asarray([gap], values.dtype))
+    rows: np.ndarray = found[_numpy(column.indices.cast(pa.int64()).fill_null(len(values)))]
+    return rows
+
+
+def first_of(mask: np.ndarray) -> int | None:
+    """The position of the first that the mask marks."""
+    position = int(np.argmax(mask)) if len(mask) else 0
+    return position if len(mask) and mask[position] else None
+
+
+def shown(value: Any) -> str:
+    """A value as an error message shows it."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _numpy(column: pa.Array) -> np.ndarray:
+    array: np.ndarray = column.to_numpy(zero_copy_only=False)
+    return array

@@ -1,0 +1,139 @@
+"""Which kind a column is, and its preparation; or why it is left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from addml.data.preparation.arrow_values import as_days, as_numbers, is_date, is_numeric, is_text, plain_chunks
+from addml.data.preparation.categories import CategoryColumn
+from addml.data.preparation.copies import code_mark, number_mark, sample_rows
+from addml.data.preparation.date_text import parse_dates, written_dates
+from addml.data.preparation.dates import DateColumn
+from addml.data.preparation.distinct_texts import DistinctTexts
+from addml.data.preparation.identifiers import identifier_numbers, identifier_texts
+from addml.data.preparation.number_text import WrittenNumber, parse_numbers, written_numbers
+from addml.data.preparation.numbers import BooleanColumn, NumberColumn, refuse_infinity
+from addml.data.preparation.prepared import Prepared
+from addml.data.preparation.spread import Spread
+
+EMPTY = "empty: no row has a value"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A column that is not learned from."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A column that is, with a mark that copies of it share and what is to be said of it."""
+
+    prepared: Prepared
+    mark: float | bytes
+    notes: list[str] = field(default_factory=list)
+
+
+def prepare_column(name: str, column: pa.ChunkedArray) -> Kept | LeftOut:
+    """Decide on one column of the training table."""
+    column = plain_chunks(column)
+    kind = column.type
+    if column.null_count == len(column):
+        return LeftOut(EMPTY)
+    if pa.types.is_boolean(kind):
+        return _booleans(name, _joined([as_numbers(chunk) for chunk in column.chunks]))
+    if is_numeric(kind):
+        return _numbers(name, _joined([as_numbers(chunk) for chunk in column.chunks]))
+    if is_date(kind):
+        zone = kind.tz if pa.types.is_timestamp(kind) else None
+        days = _joined([as_days(chunk, zone) for chunk in column.chunks])
+        return _dates(name, days, DateColumn.fit(name, days, bool(pa.types.is_time(kind)), zone=zone))
+    if is_text(kind):
+        return _texts(name, column)
+    if pa.types.is_dictionary(kind) and not pa.types.is_nested(kind.value_type):
+        return _categories(name, DistinctTexts.of(column))  # whoever made it one says that it is a category
+    return LeftOut(f"not understood: values of type {kind}")
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _numbers(name: str, values: np.ndarray, written: WrittenNumber | None = None) -> Kept | LeftOut:
+    refuse_infinity(values, name)
+    if np.isnan(values).all():
+        return LeftOut(EMPTY)
+    if (values == values[0]).all():
+        return LeftOut(f"constant: {values[0]:g} in every row")
+    reason = identifier_numbers(name, values)
+    if reason is not None:
+        return LeftOut(reason)
+    return Kept(NumberColumn(name, Spread.fit(values), written), _number_mark(values))
+
+
+def _number_mark(values: np.ndarray) -> float:
+    sample = values[sample_rows(len(values))]
+    return number_mark(values if (sample == sample[0]).all() else sample)
+
+
+def _booleans(name: str, values: np.ndarray) -> Kept | LeftOut:
+    falses, trues = (int(np.count_nonzero(values == value)) for value in (0, 1))
+    if len(values) in (falses, trues):
+        return LeftOut(f"constant: {'true' if trues else 'false'} in every row")
+    return Kept(BooleanColumn(name, falses, trues, len(values) - falses - trues), _number_mark(values))
+
+
+def _dates(name: str, days: np.ndarray, prepared: DateColumn, notes: list[str] | None = None) -> Kept | LeftOut:
+    if (days == days[0]).all():
+        return LeftOut(f"constant: {prepared.shown(days[0])} in every row")
+    return Kept(prepared, _number_mark(days), notes or [])
+
+
+def _texts(name: str, column: pa.ChunkedArray) -> Kept | LeftOut:
+    texts = DistinctTexts.of(column)
+    if not len(texts.values):
+        return LeftOut(EMPTY)
+    written = written_numbers(texts.sample())
+    if written is not None and (written := written_numbers(texts.values)) is not None:
+        return _noted(_numbers(name, _spread_out(parse_numbers(texts.values, written), texts), written), texts)
+    found = written_dates(texts.values, texts.counts)
+    if found is None:
+        return _categories(name, texts)
+    form, share = found
+    days = _spread_out(parse_dates(texts.values, form), texts)
+    prepared = DateColumn.fit(name, days, form == "clock", form=form, slips=share < 1)
+    return _dates(name, days, prepared, _date_notes(prepared, texts, share))
+
+
+def _spread_out(values: np.ndarray, texts: DistinctTexts) -> np.ndarray:
+    """The values of the distinct texts in all rows."""
+    return np.asarray(np.append(values, np.nan)[texts.codes])
+
+
+def _noted(kept: Kept | LeftOut, texts: DistinctTexts) -> Kept | LeftOut:
+    if isinstance(kept, Kept):
+        kept.notes.append(f"column {kept.prepared.name!r} is text that reads as numbers ({texts.values[0].as_py()})")
+    return kept
+
+
+def _date_notes(prepared: DateColumn, texts: DistinctTexts, share: float) -> list[str]:
+    kind = "times of the day" if prepared.clock else f"dates, {prepared.form}"
+    example = f"column {prepared.name!r} is text that reads as {kind} ({texts.values[0].as_py()})"
+    unread = round((1 - share) * texts.rows)
+    return [example + (f"; {unread:,} of its values do not and count as gaps" if unread else "")]
+
+
+def _categories(name: str, texts: DistinctTexts) -> Kept | LeftOut:
+    if not len(texts.values):
+        return LeftOut(EMPTY)
+    if len(texts.values) == 1 and not texts.gaps:
+        return LeftOut(f"constant: {texts.values[0].as_py()!r} in every row")
+    reason = identifier_texts(name, texts)
+    if reason is not None:
+        return LeftOut(reason)
+    prepared = CategoryColumn.fit(name, texts.values.to_pylist(), texts.counts, texts.gaps)
+    return Kept(prepared, code_mark(texts.codes))

@@ -1,0 +1,61 @@
+"""Data frames of any library as Arrow tables, through narwhals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import narwhals as nw
+import pyarrow as pa
+
+
+def as_table(X: Any) -> pa.Table:
+    """The frame as an Arrow table; a pandas index is no column."""
+    if isinstance(X, pa.RecordBatch):
+        X = pa.Table.from_batches([X])
+    if isinstance(X, pa.Table):
+        check_names(X.column_names)
+        return X
+    if nw.dependencies.is_polars_lazyframe(X):
+        raise ValueError("a lazy frame holds no rows yet; give its .collect()")
+    if not nw.dependencies.is_into_dataframe(X):
+        raise ValueError(f"{type(X).__name__} is no data frame; give one of pandas, polars or pyarrow")
+    names = [str(name) for name in X.columns]
+    check_names(names)
+    frame = nw.from_native(X, eager_only=True)
+    return pa.table([_arrow(frame[:, position], name) for position, name in enumerate(names)], names=names)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Columns go by their names, so that no two may share one."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        listed = ", ".join(repr(name) for name in repeated[:5])
+        more = f" and {len(repeated) - 5} more" if len(repeated) > 5 else ""
+        raise ValueError(f"columns go by their names, but several are called {listed}{more}; rename them")
+
+
+def _arrow(series: Any, name: str) -> pa.Array | pa.ChunkedArray:
+    """One column; a failure names it and the first value of another type than the first."""
+    failures = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
+    try:
+        return series.to_arrow()
+    except failures as error:
+        try:
+            return pa.array(series.to_numpy(), from_pandas=True)  # a sparse column, written out
+        except failures:
+            raise ValueError(f"column {name!r} {_mixture(series, error)}; give all its values one type") from error
+
+
+def _mixture(series: Any, error: Exception) -> str:
+    values = [(row, value) for row, value in enumerate(series.to_list(), start=1) if not _is_gap(value)]
+    types = list(dict.fromkeys(type(value).__name__ for _, value in values))
+    if len(types) < 2:
+        return f"cannot be read ({error})"
+    row, value = next((row, value) for row, value in values if type(value).__name__ != types[0])
+    return f"mixes {' and '.join(types)} (row {row:,} is {value!r})"
+
+
+def _is_gap(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value != value)

@@ -1,0 +1,32 @@
+"""What a saved model is, read from its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def about_model(folder: str) -> dict[str, Any]:
+    """Columns, settings, training, threshold, versions and size of a saved model."""
+    from addml import model_file
+
+    document, arrays = model_file.load(folder)
+    columns = document.get("columns") or {}
+    kinds = {column["name"]: column["kind"] for column in columns.get("columns", [])}
+    history, scores = document.get("history", []), arrays["anomaly_scores"]
+    return {
+        "model": folder,
+        "columns": kinds or dict.fromkeys(document.get("names") or [], "number"),
+        "left_out": [{"column": name, "why": why} for name, why in columns.get("left_out", [])],
+        "layers": document["encoder"]["widths"],
+        "weights": int(arrays["encoder.weights"].size),
+        "trained_rows": len(scores),
+        "epochs": len(history),
+        "seconds": sum(float(entry.get("seconds", 0)) for entry in history),
+        "threshold": document["threshold"],
+        "anomalies_in_training": int((scores > document["threshold"]).sum()),
+        "settings": document["parameters"],
+        "addml": document["addml"],
+        "format": document["format"],
+        "bytes": sum(file.stat().st_size for file in Path(folder).iterdir() if file.is_file()),
+    }

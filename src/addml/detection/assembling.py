@@ -1,0 +1,107 @@
+"""What batches gave, put together as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from addml.detection.record import versions
+from addml.detection.scoring import Candidate, Scored
+from addml.detection.settings import Explaining
+from addml.findings import Finding, Findings, Group, Reason, SpaceMap
+
+if TYPE_CHECKING:
+    from addml.detection.fitted import Fitted
+
+
+def findings(
+    fitted: Fitted, scored: Scored, ids: Sequence[str], explaining: Explaining, source: str, notes: Sequence[str]
+) -> Findings:
+    """The findings of a run; what only some runs have is filled in by them."""
+    from addml.explain import groups
+
+    scores = np.concatenate(scored.scores)
+    anomalies = int((scores > fitted.threshold).sum())
+    listed = scored.listed[: max(anomalies, explaining.top)]
+    alike = groups([candidate.reasons for candidate in listed])
+    return Findings(
+        source=source,
+        rows=len(scores),
+        columns=fitted.used,
+        left_out=fitted.left_out,
+        notes=tuple(notes),
+        scores=scores,
+        threshold=fitted.threshold,
+        ranked=tuple(_finding(fitted, one, rank, ids) for rank, one in enumerate(listed, start=1)),
+        groups=tuple(Group(columns, words, tuple(place + 1 for place in places)) for columns, words, places in alike),
+        usual=fitted.usual,
+        history=fitted.history,
+        space=_space(fitted, scored, listed, scores),
+        versions=versions(),
+    )
+
+
+def without_rows(fitted: Fitted, source: str, notes: Sequence[str]) -> Findings:
+    """The findings of training alone."""
+    return Findings(
+        source=source,
+        rows=0,
+        columns=fitted.used,
+        left_out=fitted.left_out,
+        notes=tuple(notes),
+        scores=fitted.training_scores,
+        threshold=fitted.threshold,
+        ranked=(),
+        usual=fitted.usual,
+        history=fitted.history,
+        versions=versions(),
+    )
+
+
+def _finding(fitted: Fitted, candidate: Candidate, rank: int, ids: Sequence[str]) -> Finding:
+    values = candidate.values.to_pylist()[0]
+    return Finding(
+        row=candidate.place + 1,
+        rank=rank,
+        score=candidate.score,
+        is_anomaly=candidate.score > fitted.threshold,
+        ids={name: values[name] for name in ids},
+        values={name: values[name] for name in fitted.used},
+        reasons=tuple(Reason(one.column, one.share, one.words) for one in candidate.reasons),
+    )
+
+
+def in_order(left_out: Sequence[tuple[str, str]], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """What was left out, in the order of the table's columns."""
+    place = {name: number for number, name in enumerate(names)}
+    return tuple(sorted(left_out, key=lambda one: place.get(one[0], len(place))))
+
+
+def dropped(fitted: Fitted, places: np.ndarray, ranked: Sequence[Finding]) -> np.ndarray | None:
+    """(epochs, len(ranked)): the share of members in training that did not keep a row; NaN for rows not trained on."""
+    assert fitted.detector is not None
+    try:
+        kept = fitted.detector.rows_kept()  # (epochs, members, n)
+    except ValueError:  # not remembered for so many rows
+        return None
+    rows = np.array([finding.row - 1 for finding in ranked], np.int64)
+    where = np.searchsorted(places, rows).clip(0, len(places) - 1)
+    training = kept.any(axis=2).sum(axis=1)[:, None]  # a stopped member keeps no row
+    share = 1 - kept[:, :, where].sum(axis=1) / np.maximum(training, 1)
+    return np.where((places[where] == rows)[None], share, np.nan)
+
+
+def _space(fitted: Fitted, scored: Scored, listed: Sequence[Candidate], scores: np.ndarray) -> SpaceMap | None:
+    """Two dimensions in which the rows lie farthest apart: a sample, the listed rows and the centre."""
+    if scored.sample is None:
+        return None
+    rows = np.concatenate([scored.sample.places, [one.place for one in listed]]).astype(np.int64)
+    rows, first = np.unique(rows, return_index=True)
+    numbers = np.concatenate([scored.sample.numbers, *[one.numbers[None] for one in listed]])[first]
+    embedded, center = fitted.embedded(numbers)
+    away = embedded - center
+    _, axes = np.linalg.eigh(away.T @ away)
+    flat = away @ axes[:, :-3:-1] if away.shape[1] > 1 else np.repeat(away, 2, axis=1) * [1, 0]
+    return SpaceMap(flat[:, 0], flat[:, 1], rows + 1, scores[rows], (0.0, 0.0))

@@ -1,0 +1,157 @@
+"""What each command does, from a file to findings."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from addml.detection import assembling, evaluation
+from addml.detection.fitted import Fitted
+from addml.detection.inputs import Input, draw, expected_rows, name_of, on_disk, open_for_model, open_input, shown
+from addml.detection.progress import Advance, Progress
+from addml.detection.scoring import BATCH_ROWS, Scored, score_all, scored_table
+from addml.detection.selection import Chosen, choose
+from addml.detection.settings import Computing, Labelling, Settings
+from addml.detection.training import train
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    from addml.findings import Findings
+
+__all__ = ["Outcome", "Trained", "detect", "fit", "name_of", "score"]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A fitted detector, and what it was trained on."""
+
+    fitted: Fitted
+    data: Input
+    chosen: Chosen
+    places: np.ndarray  # of the training rows among all
+    rows: int
+    notes: tuple[str, ...]
+
+    @property
+    def left_out(self) -> tuple[tuple[str, str], ...]:
+        """Columns that are not trained on, in the order of the table, each with the reason."""
+        return assembling.in_order([*self.chosen.left_out, *self.fitted.left_out], self.data.names)
+
+    def findings(self) -> Findings:
+        """What training itself found: the training rows, if all of them, are not ranked."""
+        return replace(
+            assembling.without_rows(self.fitted, self.data.source, self.notes),
+            rows=self.rows,
+            left_out=self.left_out,
+            trained_rows=len(self.places),
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run found, the scored table, and the detector."""
+
+    findings: Findings
+    scored: pa.Table
+    fitted: Fitted
+
+
+def fit(settings: Settings, progress: Progress) -> Trained:
+    """Train on the rows of a file, or on a sample of them."""
+    use_threads(settings.computing)
+    with progress.stage(f"Reading {shown(settings.file)}", None):
+        data = open_input(settings.file, settings.reading)
+    label = settings.labelling.label
+    chosen = choose(data.names, settings.selection, settings.naming, label, data.source)
+    if data.table is not None and label is not None:  # a label that says nothing is found before training
+        evaluation.read_label(data.table[label], settings.labelling.anomalous, label)
+    training = settings.training
+    most = None if training.all_rows else training.sample
+    with progress.stage("Choosing training rows", None) as advance:
+        table, places, rows = draw(_counted(data.batches(chosen.features, BATCH_ROWS), advance), most, training.seed)
+    sampled = f"trained on {len(places):,} of {rows:,} rows, drawn at random (--all-rows takes all)"
+    notes = [*data.notes, sampled] if len(places) < rows else data.notes
+    detector = train(table, training, settings.deciding, settings.computing, progress)
+    return Trained(Fitted.of(detector, table), data, chosen, places, rows, tuple(notes))
+
+
+def detect(settings: Settings, progress: Progress) -> Outcome:
+    """Train on a file and rank its own rows."""
+    trained = fit(settings, progress)
+    fitted, label = trained.fitted, trained.chosen.label
+    ids = trained.chosen.ids or fitted.identifiers
+    carried = [*ids, *([label] if label else [])]
+    batches = trained.data.batches(list(dict.fromkeys([*fitted.used, *carried])), BATCH_ROWS)
+    with progress.stage("Scoring", trained.rows) as advance:
+        scored = score_all(fitted, batches, carried, settings.explaining, advance)
+    outcome = _outcome(fitted, scored, ids, settings, trained.data.source, trained.notes)
+    findings = replace(
+        outcome.findings,
+        left_out=trained.left_out,
+        dropped=assembling.dropped(fitted, trained.places, outcome.findings.ranked),
+        trained_rows=len(trained.places),
+    )
+    return replace(outcome, findings=findings)
+
+
+def score(settings: Settings, progress: Progress) -> Outcome:
+    """Rank the rows of a file by a model that was trained before, a part of the file at a time."""
+    use_threads(settings.computing)
+    fitted = Fitted.load(str(settings.using.model), settings.computing, settings.deciding)
+    source, label, drift = shown(settings.file), settings.labelling.label, fitted.drift()
+    with on_disk(settings.file) as file:
+        data, ids = open_for_model(replace(settings, file=file), fitted, BATCH_ROWS)
+        carried = [*ids, *([label] if label else [])]
+        with progress.stage(f"Scoring {source}", expected_rows(file)) as advance:
+            scored = score_all(fitted, data, carried, settings.explaining, advance, drift)
+    _warn_of_outside(drift.outside)
+    outcome = _outcome(fitted, scored, ids, settings, source, data.notes)
+    return replace(outcome, findings=replace(outcome.findings, drift=tuple(drift.summary())))
+
+
+def _warn_of_outside(counts: dict[str, int]) -> None:
+    """Values far outside the training range are counted, since they may be the anomalies."""
+    if not counts:
+        return
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    listed = ", ".join(f"{name} {count:,}" for name, count in ordered[:5])
+    more = f" and {len(counts) - 5:,} more columns" if len(counts) > 5 else ""
+    total = f"{sum(counts.values()):,} values"
+    warnings.warn(f"{total} far outside the training range or unseen in training: {listed}{more}", stacklevel=3)
+
+
+def use_threads(computing: Computing) -> None:
+    """Let Arrow use no more threads than allowed."""
+    import pyarrow as pa
+
+    if computing.jobs is not None:
+        pa.set_cpu_count(computing.jobs)
+
+
+def _counted(batches: Iterable[pa.RecordBatch], advance: Advance) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch
+        advance(batch.num_rows)
+
+
+def _outcome(
+    fitted: Fitted, scored: Scored, ids: Sequence[str], settings: Settings, source: str, notes: Sequence[str]
+) -> Outcome:
+    findings = assembling.findings(fitted, scored, ids, settings.explaining, source, notes)
+    findings = replace(findings, evaluation=_evaluation(scored, findings, settings.labelling))
+    table = scored_table(scored, findings.scores, fitted.threshold, ids, settings.explaining.top)
+    return Outcome(findings, table, fitted)
+
+
+def _evaluation(scored: Scored, findings: Findings, labelling: Labelling) -> dict[str, Any] | None:
+    if labelling.label is None:
+        return None
+    import pyarrow as pa
+
+    column = pa.Table.from_batches(scored.carried)[labelling.label]
+    marks = evaluation.read_label(column, labelling.anomalous, labelling.label)
+    return evaluation.evaluate(findings.scores, marks, findings.threshold, labelling.label)

@@ -1,0 +1,236 @@
+"""A fitted detector as the commands need it: tables in; numbers, scores and reasons out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from addml import model_file, parameters
+from addml.compute import most_threads, resolve_device
+from addml.data.columns import CellError, Columns, DriftCounter
+from addml.data.files.origin import did_you_mean
+from addml.detection import usual
+from addml.detection.errors import UserError
+from addml.detection.settings import Computing, Deciding
+from addml.explain import Reason, UsualColumn, feature_origins, reasons
+from addml.findings import Usual
+from addml.model import MetricModel
+from addml.scoring.thresholds import quantile_threshold
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from addml.detector import ADDML
+
+IDENTIFIER = "identifier"  # how the reason begins for which such a column is left out
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model that was fitted to a table, its training, and what is usual in the columns of that table."""
+
+    model: MetricModel
+    center: np.ndarray  # (E, w)
+    training_scores: np.ndarray
+    history: tuple[dict[str, Any], ...]
+    threshold: float  # scores above it are anomalies
+    device: str
+    threads: int  # how many batches are worked on at once
+    usual_columns: Sequence[UsualColumn] = ()
+    detector: ADDML | None = None  # where it was just trained
+
+    @classmethod
+    def of(cls, detector: ADDML, table: pa.Table) -> Fitted:
+        """A detector that was just fitted to this table."""
+        scores, device = detector.anomaly_scores_, resolve_device(detector.device)
+        history, threads = tuple(detector.history_), _threads(device, detector.n_jobs)
+        fitted = cls(detector.model_, detector.center_, scores, history, detector.threshold_, device, threads)
+        normal = table.filter(scores <= fitted.threshold)
+        return replace(fitted, usual_columns=usual.usual_columns(fitted.columns, normal), detector=detector)
+
+    @classmethod
+    def load(cls, folder: str, computing: Computing, deciding: Deciding) -> Fitted:
+        """A saved model, with another threshold if one is asked for; without scikit-learn, a second of imports."""
+        document, arrays = model_file.load(folder)
+        try:
+            center, scores, _ = (arrays.pop(name) for name in ("center", "anomaly_scores", "kept"))
+            model = MetricModel.from_plain(document, arrays)
+            history, threshold = tuple(document["history"]), float(document["threshold"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise model_file.ModelFileError(f"{folder}: is no whole model ({error}); fit it again.") from None
+        if model.columns is None:
+            raise UserError(f"{folder}: was fitted to an array without named columns; fit it to a table: addml fit.")
+        device = resolve_device(computing.device)
+        threads, known = _threads(device, computing.jobs), usual.load(folder, document["weights"], model.columns)
+        return cls(model, center, scores, history, _decided(threshold, scores, deciding), device, threads, known)
+
+    def save(self, folder: Path) -> None:
+        """Write the model, and beside it what is usual."""
+        assert self.detector is not None
+        self.detector.save(folder)
+        usual.save(folder, model_file.load(folder)[0]["weights"], self.usual_columns)
+
+    # What it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> Columns:
+        """How the columns become numbers."""
+        assert self.model.columns is not None
+        return self.model.columns
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The columns that it was trained on."""
+        return tuple(self.columns.used)
+
+    @property
+    def left_out(self) -> tuple[tuple[str, str], ...]:
+        """The columns that were given and not trained on, with the reasons."""
+        return tuple(self.columns.left_out)
+
+    @property
+    def identifiers(self) -> list[str]:
+        """The columns among them that name a row."""
+        return [name for name, why in self.left_out if why.startswith(IDENTIFIER)]
+
+    @property
+    def usual(self) -> tuple[Usual, ...]:
+        """What is usual in each column, in words."""
+        return tuple(map(usual.described, self.usual_columns))
+
+    # A table to be scored -----------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The types in which a text file is to be read: those of training."""
+        import pyarrow as pa
+
+        documents = self.columns.to_plain()["columns"]
+        return pa.schema([(document["name"], _type_of(document)) for document in documents])
+
+    def check_columns(self, names: Sequence[str], source: str) -> None:
+        """Every column of training must be there."""
+        missing = [name for name in self.used if name not in set(names)]
+        if missing:
+            more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
+            listed = ", ".join(map(repr, missing[:5])) + more
+            raise UserError(
+                f"{source}: has no column {listed}, which the model needs.{did_you_mean(missing[0], names)}"
+            )
+
+    def drift(self) -> DriftCounter:
+        """A count of what is scored, against training; several threads may add to it."""
+        return _SharedDrift(self.columns)
+
+    # Rows ---------------------------------------------------------------------------------------------------
+
+    def numbers(self, batch: pa.RecordBatch, start: int, drift: DriftCounter | None) -> np.ndarray:
+        """The rows as numbers (n, d), NaN for gaps; `start` rows came before them."""
+        try:
+            return self.columns.transform(batch, drift)
+        except CellError as error:
+            error.row += start
+            raise
+
+    def scores(self, numbers: np.ndarray) -> np.ndarray:
+        """One score a row (n,)."""
+        return self._model.scores(numbers, self.device, 1)
+
+    def embedded(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The members' embeddings side by side (n, E w), in deviations of each, and their centres (E w,)."""
+        center = self.center
+        embedded = self._model.embeddings(numbers, self.device, 1).reshape(len(numbers), *center.shape)
+        spread = np.sqrt(((embedded - center) ** 2).sum(axis=2).mean(axis=0))[:, None]
+        spread = np.where(spread > 0, spread, 1)
+        return (embedded / spread).reshape(len(numbers), -1), (center / spread).reshape(-1)
+
+    def reasons(self, batch: pa.RecordBatch, numbers: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
+        """Why each row of a batch, which are these numbers, stands out."""
+        if not most or not batch.num_rows:
+            return [()] * batch.num_rows
+        return reasons(
+            self._model,
+            self._model.prepare(numbers),
+            self._baseline,
+            self._origins,
+            self.usual_columns,
+            self._values(batch),
+            most=most,
+            device=self.device,
+        )
+
+    def _values(self, batch: pa.RecordBatch) -> dict[str, Sequence[Any]]:
+        """The values of the columns used, read as in training."""
+        parts = [np.concatenate(blocks) for blocks in zip(*self.columns.read(batch), strict=True)]
+        kinds = self.columns.kinds
+        return {name: _readable(part, kinds[name], batch[name]) for name, part in zip(self.used, parts, strict=True)}
+
+    @cached_property
+    def _model(self) -> MetricModel:
+        """The model of numbers, without the columns before it."""
+        return replace(self.model, columns=None)
+
+    @cached_property
+    def _baseline(self) -> np.ndarray:
+        return np.asarray(self._model.prepare(self.columns.usual[None])[0])
+
+    @cached_property
+    def _origins(self) -> list[int]:
+        return feature_origins(self.columns.origins, self._model.features.gaps)
+
+
+def _threads(device: str, jobs: int | None) -> int:
+    return most_threads(jobs) if device == "cpu" else 1
+
+
+def _decided(threshold: float, scores: np.ndarray, deciding: Deciding) -> float:
+    """The model's own threshold, or the one that is asked for."""
+    if deciding.tau is not None:
+        return deciding.tau
+    if deciding.contamination is None:
+        return threshold
+    parameters.number("contamination", deciding.contamination, 0, 0.5, with_low=False)
+    return quantile_threshold(scores, deciding.contamination)
+
+
+def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Sequence[Any]:
+    """Values as words are made of them, gaps as None or NaN."""
+    if kind == "number":
+        return list(values.tolist())
+    if kind == "date":
+        return [None if day != day else usual.moment(day) for day in values.tolist()]
+    if kind == "boolean":
+        return [None if value != value else bool(value) for value in values.tolist()]
+    return list(column.to_pylist())
+
+
+def _type_of(document: dict[str, Any]) -> pa.DataType:
+    """The Arrow type of a column of a text file; text that was read as something else in training stays text."""
+    import pyarrow as pa
+
+    kind = document["kind"]
+    if kind == "category" or document.get("written") or document.get("form"):
+        return pa.string()
+    if kind == "date":
+        return pa.timestamp("s", document["zone"]) if "time" in document["parts"] else pa.time32("s")
+    return pa.bool_() if kind == "boolean" else pa.float64()
+
+
+class _SharedDrift(DriftCounter):
+    """A counter that one thread at a time adds to."""
+
+    def __init__(self, columns: Columns) -> None:
+        super().__init__(columns)
+        self._lock = threading.Lock()
+
+    def count(self, values: list[np.ndarray]) -> None:
+        """Count the values of all columns of some rows."""
+        with self._lock:
+            super().count(values)

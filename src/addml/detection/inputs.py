@@ -1,0 +1,183 @@
+"""A table that can be gone through more than once: held in memory, or read again where it is too large for that."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from addml.data.files.formats import format_of
+from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, find_origin
+from addml.data.files.sql import is_address
+from addml.data.readers import STREAMED, Batches, open_batches, read_table
+from addml.detection.selection import find, resolve
+from addml.detection.settings import Reading, Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from addml.detection.fitted import Fitted
+
+PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):[^\s@]*(?=@)")
+PACKED = 5  # how much larger a compressed table is in memory
+HEAD = 1 << 20  # bytes from which the number of lines is estimated
+ROOM = 4  # so many times its size a table must fit into memory to be held there
+
+
+@dataclass
+class Input:
+    """A source, its columns, and its table unless that is too large."""
+
+    file: str
+    reading: Reading
+    names: list[str]
+    notes: list[str]
+    table: pa.Table | None
+
+    @property
+    def source(self) -> str:
+        """The file as it is named to people, without a password."""
+        return shown(self.file)
+
+    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """These columns, at most so many rows at a time, from the first row on."""
+        if self.table is not None:
+            return iter(self.table.select(list(columns)).to_batches(max_chunksize=rows))
+        return iter(open_batches(self.file, columns=list(columns), batch_rows=rows, **asdict(self.reading)))
+
+
+def open_input(file: str, reading: Reading) -> Input:
+    """Read the table, or only its first rows where it is too large to be held in memory."""
+    if is_large(file):
+        opened = open_batches(file, **asdict(reading))
+        notes = [*opened.notes, "larger than memory allows to hold: read twice, a part at a time"]
+        return Input(file, reading, list(opened.schema.names), notes, None)
+    result = read_table(file, **asdict(reading))
+    return Input(file, reading, result.table.column_names, result.notes, result.table)
+
+
+@contextmanager
+def on_disk(file: str) -> Iterator[str]:
+    """A name under which a source can be opened again and again: what comes only once is copied to a file."""
+    path = Path(file).expanduser()
+    is_pipe = path.exists() and not path.is_file() and not path.is_dir()
+    if file != STANDARD_INPUT and not is_pipe:
+        yield file
+        return
+    with tempfile.TemporaryDirectory(prefix="addml-") as folder:
+        copy = Path(folder) / "standard input"
+        with copy.open("wb") as target, nullcontext(sys.stdin.buffer) if not is_pipe else path.open("rb") as stream:
+            shutil.copyfileobj(stream, target, 1 << 20)
+        yield str(copy)
+
+
+def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batches, list[str]]:
+    """The columns that a model was trained on, with ids and label beside them; and the ids."""
+    file, source, reading = settings.file, shown(settings.file), asdict(settings.reading)
+    opened = open_batches(file, batch_rows=rows, **reading)
+    names, label = opened.schema.names, settings.labelling.label
+    fitted.check_columns(names, source)
+    find(label, names, "--label", source)
+    ids = resolve(settings.naming.id, names, "--id", source) or [one for one in fitted.identifiers if one in names]
+    kind = "database" if is_address(file) else format_of(find_origin(file))[0]
+    if kind not in STREAMED:
+        return opened, ids
+    columns = list(dict.fromkeys([*fitted.used, *ids, *([label] if label else [])]))
+    schema = fitted.schema if kind == "csv" else None  # other files know their types
+    return open_batches(file, schema=schema, columns=columns, batch_rows=rows, **reading), ids
+
+
+def expected_rows(file: str) -> int | None:
+    """About how many rows a file has, without reading it; None where that cannot be told."""
+    path = Path(file).expanduser()
+    if not path.is_file() or path.suffix.lower() in COMPRESSION_NAMES:
+        return None
+    if path.suffix.lower() in (".parquet", ".pq"):
+        from pyarrow import ArrowException
+        from pyarrow.parquet import read_metadata
+
+        try:
+            return int(read_metadata(path).num_rows)
+        except (ArrowException, OSError):
+            return None
+    with path.open("rb") as stream:
+        head = stream.read(HEAD)
+    return max(1, round(path.stat().st_size / max(1, len(head)) * head.count(b"\n")))
+
+
+def is_large(file: str) -> bool:
+    """Whether a file might not fit into memory."""
+    path = Path(file).expanduser()
+    parts = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path] if path.is_file() else []
+    return ROOM * sum(map(_size_in_memory, parts)) > free_memory()
+
+
+def _size_in_memory(path: Path) -> int:
+    packed = path.suffix.lower() in (*COMPRESSION_NAMES, ".parquet", ".pq")
+    return path.stat().st_size * (PACKED if packed else 1)
+
+
+def free_memory() -> int:
+    """Bytes of memory that may be used."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 if hasattr(os, "sysconf") else 1 << 32
+
+
+def draw(batches: Iterator[pa.RecordBatch], most: int | None, seed: int) -> tuple[pa.Table, np.ndarray, int]:
+    """At most `most` rows drawn at random, in their order; their places, and the number of rows gone through.
+
+    Every row draws a number and the smallest stay, so that the sample does not depend on how the rows come.
+    """
+    import pyarrow as pa
+
+    random, seen = np.random.default_rng([seed, 1]), 0
+    pool: list[pa.RecordBatch] = []
+    keys, places = np.empty(0), np.empty(0, np.int64)
+    for batch in batches:
+        pool.append(batch)
+        keys = np.append(keys, random.random(batch.num_rows))
+        places = np.append(places, np.arange(seen, seen + batch.num_rows))
+        seen += batch.num_rows
+        if most is not None and len(keys) > 2 * most:
+            pool, keys, places = _smallest(pool, keys, places, most)
+    if most is not None and len(keys) > most:
+        pool, keys, places = _smallest(pool, keys, places, most)
+    return pa.Table.from_batches(pool), places, seen
+
+
+def _smallest(
+    pool: list[pa.RecordBatch], keys: np.ndarray, places: np.ndarray, most: int
+) -> tuple[list[pa.RecordBatch], np.ndarray, np.ndarray]:
+    import pyarrow as pa
+
+    kept = np.sort(np.argpartition(keys, most)[:most])
+    table = pa.Table.from_batches(pool).take(pa.array(kept)).combine_chunks()
+    return table.to_batches(), keys[kept], places[kept]
+
+
+def name_of(file: str) -> str:
+    """What the files of a run are called after: transactions for data/transactions.csv.gz."""
+    if file == STANDARD_INPUT:
+        return "stdin"
+    if "://" in file:
+        return Path(re.sub(r"[?#].*", "", file).rpartition("/")[2]).stem or file.partition("://")[0]
+    path = Path(os.path.abspath(os.path.expanduser(file)))
+    stem = path.stem if path.suffix.lower() in COMPRESSION_NAMES else path.name
+    return Path(stem).stem if path.is_file() or not path.is_dir() else path.name
+
+
+def shown(file: str) -> str:
+    """A file or an address without its password."""
+    return PASSWORD.sub(r"\1:...", file)

@@ -1,0 +1,203 @@
+"""What a run can be told. Each setting stands here once: the command line, a TOML file and a run's record use it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+TRAINING_ROWS = 200_000
+CONTAMINATION = 0.1
+
+
+def setting(
+    default: Any,
+    words: str,
+    *,
+    short: tuple[str, ...] = (),
+    shown: str | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A field with its words for `--help`, other names, what stands for its value, and its range or choices."""
+    about = {"words": words, "short": short, "shown": shown, "least": least, "most": most, "choices": choices}
+    return field(default=default, metadata=about)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Columns."""
+
+    columns: tuple[str, ...] = setting(
+        (), "train on these columns only; with commas between them, or given again and again", shown="NAMES"
+    )
+    ignore: tuple[str, ...] = setting((), "columns to leave out", shown="NAMES")
+
+
+@dataclass(frozen=True)
+class Naming:
+    """Columns."""
+
+    id: tuple[str, ...] = setting(
+        (), "columns that name a row: not trained on, copied to the output (found if not given)", shown="NAMES"
+    )
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """Columns."""
+
+    label: str | None = setting(
+        None, "column that tells the true anomalies: for evaluation only, never seen by training", shown="NAME"
+    )
+    anomalous: str | None = setting(
+        None, "value of the label column that marks an anomaly (1, true, yes, anomaly, ... are known)", shown="VALUE"
+    )
+
+
+@dataclass(frozen=True)
+class Training:
+    """Training."""
+
+    one_sided: tuple[str, ...] = setting(
+        (), "a number column of which only one side is anomalous, such as amount:high", shown="NAME:high|low"
+    )
+    clean: bool = setting(False, "the rows are known to be normal, so that all of them are learned from")
+    members: int = setting(5, "networks trained together and averaged", shown="N", least=1)
+    epochs: int = setting(50, "rounds of training at the most", shown="N", least=1)
+    seed: int = setting(0, "for everything drawn at random: the same seed gives the same result", shown="N", least=0)
+    sample: int = setting(TRAINING_ROWS, "train on at most so many rows, drawn at random", shown="N", least=2)
+    all_rows: bool = setting(False, "train on all rows, however many")
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """Decision."""
+
+    contamination: float | None = setting(
+        None, "share of the training rows to call anomalies; 0.1 if nothing is said", shown="SHARE", least=0, most=0.5
+    )
+    tau: float | None = setting(None, "call rows with a score above this anomalies", shown="SCORE")
+
+
+@dataclass(frozen=True)
+class Explaining:
+    """Reasons."""
+
+    top: int = setting(20, "rows to list, most anomalous first", shown="N", least=0)
+    reasons: int = setting(
+        3, "reasons to give for each flagged and each listed row; 0 for none, which is faster", shown="N", least=0
+    )
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Output."""
+
+    output: str | None = setting(
+        None,
+        "the scored table: .csv, .parquet or .jsonl; detect and score write NAME.scored.csv if not told",
+        shown="FILE",
+    )
+
+
+@dataclass(frozen=True)
+class Reporting:
+    """Output."""
+
+    report: str | None = setting(None, "the report; detect writes NAME.report.html if not told", shown="FILE")
+    no_report: bool = setting(False, "write no report")
+    format: str | None = setting(
+        None, "format of the report; by its name if not given", shown="html|md", choices=("html", "md")
+    )
+    figures: str | None = setting(None, "folder for the charts of the report as PNG and SVG", shown="FOLDER")
+    redact: bool = setting(False, "leave the values of the table out of the report and of what is printed")
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Output."""
+
+    model: str | None = setting(
+        None, "folder to save the trained model in, for addml score; fit writes NAME.model if not told", shown="FOLDER"
+    )
+
+
+@dataclass(frozen=True)
+class Using:
+    """Model."""
+
+    model: str | None = setting(None, "folder with the model that addml fit wrote", shown="FOLDER")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Reading: what is not given is found out and said."""
+
+    query: str | None = setting(
+        None, "SQL to run where FILE is a database address, such as sqlite:///shop.db", shown="SQL"
+    )
+    part: str | None = setting(
+        None, "sheet of a workbook, or array of an .npz or .mat file", short=("--sheet",), shown="NAME"
+    )
+    delimiter: str | None = setting(None, "what separates the fields of a CSV", shown="TEXT")
+    header: bool | None = setting(None, "whether the first line of a CSV or a sheet names the columns")
+    encoding: str | None = setting(None, "how the text of a CSV is encoded: utf-8, latin-1, and so on", shown="NAME")
+    decimal: str | None = setting(None, "decimal mark of a CSV", shown=".|,", choices=(".", ","))
+
+
+@dataclass(frozen=True)
+class Computing:
+    """Computing."""
+
+    device: str = setting("auto", "where to compute: auto, cpu, cuda, cuda:1 or mps", shown="NAME")
+    jobs: int | None = setting(None, "threads at the most; all cores if not given", shown="N", least=1)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Screen and exit code."""
+
+    fail_above: int | None = setting(None, "end with exit code 3 if more rows are anomalies", shown="N", least=0)
+
+
+@dataclass(frozen=True)
+class Showing:
+    """Screen and exit code."""
+
+    quiet: bool = setting(False, "print nothing but warnings and errors", short=("-q",))
+    json: bool = setting(False, "print one JSON document, for machines")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that a run was told; `groups` are the ones that its command takes."""
+
+    file: str = ""
+    groups: tuple[str, ...] = ()
+    selection: Selection = Selection()
+    naming: Naming = Naming()
+    labelling: Labelling = Labelling()
+    training: Training = Training()
+    deciding: Deciding = Deciding()
+    explaining: Explaining = Explaining()
+    writing: Writing = Writing()
+    reporting: Reporting = Reporting()
+    saving: Saving = Saving()
+    using: Using = Using()
+    reading: Reading = Reading()
+    computing: Computing = Computing()
+    ending: Ending = Ending()
+    showing: Showing = Showing()
+
+    def complete(self) -> Settings:
+        """With a contamination where training needs one and nothing is said."""
+        said = self.deciding != Deciding() or "training" not in self.groups
+        return self if said else replace(self, deciding=Deciding(CONTAMINATION))
+
+    def plain(self) -> dict[str, Any]:
+        """The settings of this run's command by their names."""
+        flat: dict[str, Any] = {"file": self.file} if self.file else {}
+        for group in self.groups:
+            flat |= asdict(getattr(self, group))
+        return flat

@@ -1,0 +1,81 @@
+"""Training on the rows of a table, with an estimate of time and memory before a long run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from addml.data.files.origin import did_you_mean
+from addml.detection.errors import UserError
+from addml.detection.progress import Progress, epochs_to
+from addml.detection.settings import CONTAMINATION, Computing, Deciding, Training
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from addml.detector import ADDML
+
+LONG = 10  # seconds; what takes longer is said before
+SIDES = ("high", "low")
+ROW_SECONDS = 1.8e-6  # of one row through one step of one member of 64 units, on one core
+FEATURE_SECONDS = 5e-9  # and of each feature
+ROW_BYTES = 40  # of one feature of one training row: the column, its number, the prepared number, copies
+
+
+def train(table: pa.Table, training: Training, deciding: Deciding, computing: Computing, progress: Progress) -> ADDML:
+    """A detector fitted to the rows of a table."""
+    detector = new_detector(table.column_names, training, deciding, computing)
+    seconds, size = estimate(table.num_rows, table.num_columns, training)
+    if seconds > LONG:
+        progress.note(
+            f"training on {table.num_rows:,} rows x {table.num_columns:,} columns: up to about {in_words(seconds)}, "
+            f"about {size / 1e9:.1f} GB of memory (--sample and --members make it less)"
+        )
+    with progress.stage("Training", training.epochs, table.num_rows * training.members) as advance, epochs_to(advance):
+        detector.fit(table)
+    return detector if deciding.tau is None else detector.set_threshold(tau=deciding.tau)
+
+
+def new_detector(names: Sequence[str], training: Training, deciding: Deciding, computing: Computing) -> ADDML:
+    """The detector that the settings describe; what they do not say is as in `ADDML()`."""
+    from addml.detector import ADDML
+
+    settings: dict[str, Any] = {"normal_ratio": 1.0} if training.clean else {}
+    if training.one_sided:
+        settings["one_sided"] = one_sided(training.one_sided, names)
+    return ADDML(
+        members=training.members,
+        contamination=CONTAMINATION if deciding.contamination is None else deciding.contamination,
+        epochs=training.epochs,
+        random_state=training.seed,
+        device=computing.device,
+        n_jobs=computing.jobs,
+        **settings,
+    )
+
+
+def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """{"amount": "high"} for amount:high."""
+    sides = {}
+    for text in given:
+        name, _, side = text.rpartition(":")
+        if side not in SIDES or not name:
+            raise UserError(f"--one-sided {text}: say which side is anomalous, as in amount:high or amount:low.")
+        if name not in names:
+            raise UserError(f"--one-sided {text}: {name!r} is no column to train on.{did_you_mean(name, names)}")
+        sides[name] = side
+    return sides
+
+
+def estimate(rows: int, columns: int, training: Training) -> tuple[float, int]:
+    """Seconds of training at the most, and bytes of memory."""
+    each = ROW_SECONDS + FEATURE_SECONDS * columns
+    return rows * training.epochs * training.members * each, rows * columns * ROW_BYTES
+
+
+def in_words(seconds: float) -> str:
+    """About how long: 40 s, 3 min, 2 h."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,178 @@
+"""Everything that can be wrong with a file, by the real command: the exit code, and a message that helps."""
+
+import os
+import resource
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from tests.cli.running import QUICK, command, left_in, write_small
+
+BOM = b"\xef\xbb\xbf"
+
+
+def test_no_such_file_names_the_nearest_one(addml, small_csv):
+    addml("detect", "smal.csv").failed("smal.csv: no such file", "Did you mean 'small.csv'")
+
+
+def test_an_empty_file(addml, tmp_path):
+    (tmp_path / "empty.csv").touch()
+    addml("detect", "empty.csv").failed("empty.csv", "empty")
+    assert left_in(tmp_path) == {"empty.csv"}
+
+
+def test_only_a_header(addml, tmp_path):
+    (tmp_path / "header.csv").write_text("a,b,c\n")
+    addml("detect", "header.csv").failed("header.csv", "no rows")
+
+
+def test_one_column_is_enough(addml, tmp_path):
+    values = np.random.default_rng(0).normal(0, 1, 200)
+    values[17] = 40
+    (tmp_path / "one.csv").write_text("x\n" + "\n".join(f"{value:.3f}" for value in values) + "\n")
+    done = addml("detect", "one.csv", *QUICK, "--top", 1).succeeded()
+    assert " 18 " in done.out
+
+
+def test_binary_junk_named_csv(addml, tmp_path):
+    (tmp_path / "junk.csv").write_bytes(bytes(np.random.default_rng(0).integers(0, 256, 5000, np.uint8)))
+    addml("detect", "junk.csv").failed("junk.csv")
+
+
+def test_mixed_line_ends_and_a_bom(addml, small_csv):
+    lines = small_csv.read_bytes().split(b"\n")
+    small_csv.write_bytes(BOM + b"".join(line + (b"\r\n" if n % 2 else b"\n") for n, line in enumerate(lines[:-1])))
+    addml("detect", "small.csv", *QUICK).succeeded("300 rows", "byte order mark")
+
+
+def test_latin_1_text(addml, small_csv):
+    text = small_csv.read_text().replace("green", "grün")
+    small_csv.write_bytes(text.encode("latin-1"))
+    addml("detect", "small.csv", *QUICK).succeeded("300 rows", "encoding")
+
+
+def test_ten_thousand_columns(addml, tmp_path):
+    values = np.random.default_rng(0).normal(0, 1, (60, 10_000))
+    names = ",".join(f"c{column}" for column in range(10_000))
+    rows = "\n".join(",".join(f"{value:.2f}" for value in row) for row in values)
+    (tmp_path / "wide.csv").write_text(f"{names}\n{rows}\n")
+    addml("detect", "wide.csv", "--members", 1, "--epochs", 1, "--reasons", 1, "--top", 3).succeeded("60 rows")
+
+
+def test_duplicate_column_names(addml, tmp_path):
+    write_small(tmp_path / "twice.csv", header="name,size,size,colour,when")
+    addml("detect", "twice.csv", *QUICK).succeeded("size_2")
+
+
+@pytest.mark.parametrize(("line", "found"), [("p,170,70,red", "4"), ("p,170,70,red,2025-03-01,more", "6")])
+def test_a_row_with_too_few_or_too_many_fields(addml, small_csv, line, found):
+    lines = small_csv.read_text().splitlines()
+    lines[150] = line
+    small_csv.write_text("\n".join(lines) + "\n")
+    addml("detect", "small.csv").failed("line 151", found)
+
+
+def test_a_label_column_that_does_not_exist(addml, small_csv):
+    addml("detect", "small.csv", "--label", "color").failed("no column 'color'", "Did you mean 'colour'", "--label")
+
+
+def test_a_label_column_that_says_nothing(addml, small_csv):
+    addml("evaluate", "small.csv", "--label", "colour").failed("--anomalous", "'red'")
+
+
+@pytest.mark.parametrize("option", ["--columns", "--ignore", "--id"])
+def test_a_column_that_does_not_exist(addml, small_csv, option):
+    addml("fit", "small.csv", option, "hight").failed(option, "'hight'", "Did you mean 'height'")
+
+
+@pytest.mark.parametrize("option", ["--output", "--report", "--figures", "--model"])
+def test_an_output_that_cannot_be_written_is_found_before_training(addml, small_csv, tmp_path, option):
+    addml("detect", "small.csv", "--epochs", 100_000, option, "nowhere/x.csv").failed("nowhere", "does not exist")
+    assert left_in(tmp_path) == {"small.csv"}
+
+
+def test_an_output_without_permission(addml, small_csv, tmp_path):
+    target = "/proc/scored.csv" if os.geteuid() == 0 else "locked/scored.csv"  # for root no folder is locked
+    (tmp_path / "locked").mkdir(mode=0o500)
+    addml("detect", "small.csv", "--epochs", 100_000, "--output", target).failed(target, "cannot be written")
+
+
+def test_an_output_of_no_known_format(addml, small_csv):
+    addml("detect", "small.csv", "--output", "x.xyz").failed("x.xyz", ".parquet")
+
+
+def test_the_input_is_never_overwritten(addml, small_csv):
+    before = small_csv.read_bytes()
+    addml("detect", "small.csv", "--output", "./small.csv").failed("never overwritten")
+    assert small_csv.read_bytes() == before
+
+
+def test_a_full_device(addml, small_csv):
+    addml("detect", "small.csv", *QUICK, "--output", "/dev/full").failed("/dev/full", "No space left")
+
+
+def test_a_full_disk_leaves_no_partial_file(tmp_path):
+    """No file may grow over 20 kB, as on a disk with no room for more."""
+    write_small(tmp_path / "small.csv", rows=2000)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    arguments = command("detect", "small.csv", *QUICK)
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        arguments, cwd=tmp_path, capture_output=True, text=True, preexec_fn=limit, env=environment, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert "small.scored.csv" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert left_in(tmp_path) == {"small.csv"}
+
+
+def test_a_model_of_another_version(addml, small_csv, model, tmp_path):
+    copy = shutil.copytree(model, tmp_path / "later.model")
+    description = copy / "model.json"
+    description.write_text(description.read_text().replace('"format": 1', '"format": 99', 1))
+    addml("score", "small.csv", "--model", "later.model").failed("format 99", "update addml")
+    addml("info", "later.model").failed("format 99")
+
+
+def test_no_model_at_all(addml, small_csv):
+    addml("score", "small.csv", "--model", "none.model").failed("none.model")
+    addml("score", "small.csv").failed("--model", code=2)
+
+
+def test_a_scored_file_without_one_of_the_columns(addml, model, tmp_path):
+    write_small(tmp_path / "other.csv", header="name,height,mass,colour,when")
+    addml("score", "other.csv", "--model", model).failed("'weight'", "other.csv")
+    assert left_in(tmp_path) == {"other.csv"}
+
+
+def test_a_number_column_that_turned_into_text(addml, model, tmp_path):
+    path = write_small(tmp_path / "text.csv")
+    path.write_text(path.read_text().replace("person-00200,", "person-00200,unknown"))
+    addml("score", "text.csv", "--model", model).failed("'height'")
+
+
+def test_reordered_and_extra_columns_are_fine(addml, model, tmp_path):
+    path = write_small(tmp_path / "other.csv")
+    rows = [line.split(",") for line in path.read_text().splitlines()]
+    path.write_text("\n".join(",".join([*reversed(row), "extra"]) for row in rows) + "\n")
+    addml("score", "other.csv", "--model", model, "--output", "a.csv").succeeded()
+    write_small(tmp_path / "same.csv")
+    addml("score", "same.csv", "--model", model, "--output", "b.csv").succeeded()
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
+
+def test_wrong_usage_has_its_own_exit_code(addml, small_csv):
+    addml("detect", "small.csv", "--members", "none").failed(code=2)
+    addml("detect", "small.csv", "--tau", 1, "--contamination", 0.1).failed("not both", code=2)
+    addml("detect").failed(code=2)
+    addml("unknown").failed(code=2)
+
+
+def test_one_sided_needs_a_column_and_a_side(addml, small_csv):
+    addml("fit", "small.csv", "--one-sided", "height").failed("amount:high")
+    addml("fit", "small.csv", "--one-sided", "hight:low").failed("Did you mean 'height'")

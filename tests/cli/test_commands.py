@@ -1,0 +1,261 @@
+"""The commands as people use them, on real files."""
+
+import contextlib
+import csv
+import json
+import os
+import pty
+import sqlite3
+import subprocess
+import tomllib
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.messy import write_messy
+from tests.cli.running import QUICK, command, left_in, write_small
+
+
+def scored(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# detect -----------------------------------------------------------------------------------------------------
+
+
+def test_detect_writes_a_scored_table_a_report_and_its_settings(addml, small_csv, tmp_path):
+    done = addml("detect", "small.csv", *QUICK)
+    done.succeeded("small.csv: 300 rows", "left out", "name", "small.scored.csv", "small.report.html", "small.run.toml")
+    assert left_in(tmp_path) == {"small.csv", "small.scored.csv", "small.report.html", "small.run.toml"}
+    rows = scored(tmp_path / "small.scored.csv")
+    assert list(rows[0]) == ["name", "row", "score", "rank", "is_anomaly", "reasons"]
+    assert [int(row["row"]) for row in rows] == list(range(1, 301))
+    assert sorted(int(row["rank"]) for row in rows) == list(range(1, 301))
+    by_rank = sorted(rows, key=lambda row: int(row["rank"]))
+    assert by_rank[0]["name"] == "person-00042"
+    assert "height" in by_rank[0]["reasons"]
+    assert [float(row["score"]) for row in by_rank] == sorted((float(row["score"]) for row in rows), reverse=True)
+    flagged = [row for row in rows if row["is_anomaly"] == "true"]
+    assert len(flagged) == 30  # a tenth, as nothing else was said
+    assert all(row["reasons"] for row in flagged)
+    assert "<html" in (tmp_path / "small.report.html").read_text()
+
+
+def test_the_messy_file_gives_up_its_anomalies(addml, tmp_path):
+    planted = write_messy(tmp_path / "messy.csv")
+    done = addml("detect", "messy.csv", "--top", 10)
+    done.succeeded("semicolon", "byte order mark", "decimal mark: comma", "dates", "gaps", "Bestellung")
+    rows = scored(tmp_path / "messy.scored.csv")
+    top = {int(row["row"]) for row in rows if int(row["rank"]) <= 10}
+    assert len(top & set(planted)) >= 5, sorted(set(planted) - top)
+    reasons = {row: rows[row - 1]["reasons"] for row in planted}
+    assert all("Betrag" in reasons[row] for row, kind in planted.items() if kind == "amount")
+
+
+def test_the_same_seed_gives_the_same_scores(addml, small_csv, tmp_path):
+    for name in ("a.csv", "b.csv"):
+        addml("detect", "small.csv", *QUICK, "--seed", 7, "--no-report", "--output", name).succeeded()
+    addml("detect", "small.csv", *QUICK, "--seed", 8, "--no-report", "--output", "c.csv").succeeded()
+    a, b, c = ((tmp_path / name).read_text() for name in ("a.csv", "b.csv", "c.csv"))
+    assert a == b != c
+
+
+def test_a_run_can_be_repeated_from_its_record(addml, small_csv, tmp_path):
+    addml("detect", "small.csv", *QUICK, "--seed", 3, "--ignore", "when,colour", "--top", 4).succeeded()
+    record = tomllib.loads((tmp_path / "small.run.toml").read_text())
+    assert record["ignore"] == ["when,colour"]
+    assert record["run"]["command"].startswith("addml detect small.csv --members 2")
+    assert record["run"]["versions"]["addml"]
+    first = (tmp_path / "small.scored.csv").read_bytes()
+    (tmp_path / "small.scored.csv").unlink()
+    addml("detect", "--config", "small.run.toml").succeeded()
+    assert (tmp_path / "small.scored.csv").read_bytes() == first
+
+
+def test_the_command_line_counts_more_than_the_file(addml, small_csv, tmp_path):
+    (tmp_path / "settings.toml").write_text('members = 2\nepochs = 3\ntop = 2\none-sided = "height:high"\n')
+    done = addml("detect", "small.csv", "--config", "settings.toml", "--top", 5, "--json").succeeded()
+    found = json.loads(done.out)
+    assert len(found["top"]) == 5
+    assert found["settings"]["members"] == 2
+    assert found["settings"]["one_sided"] == ["height:high"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("membres = 2", "Did you mean 'members'"), ("members = ", "not a TOML file"), ("members = 'x'", "--members")],
+)
+def test_a_wrong_settings_file(addml, small_csv, tmp_path, text, words):
+    (tmp_path / "settings.toml").write_text(text)
+    addml("detect", "small.csv", "--config", "settings.toml").failed(words, code=2)
+
+
+def test_json_for_machines(addml, small_csv):
+    done = addml("detect", "small.csv", *QUICK, "--json", "--top", 3).succeeded()
+    found = json.loads(done.out)
+    assert found["rows"] == 300
+    assert found["anomalies"] == 30
+    assert found["top"][0]["row"] == 42
+    assert found["top"][0]["ids"] == {"name": "person-00042"}
+    assert found["top"][0]["reasons"][0]["column"]
+    assert found["files"]["scored"] == "small.scored.csv"
+    assert done.err == ""
+
+
+def test_quiet_says_nothing(addml, small_csv):
+    done = addml("detect", "small.csv", *QUICK, "--quiet").succeeded()
+    assert (done.out, done.err) == ("", "")
+
+
+def test_more_anomalies_than_allowed(addml, small_csv, tmp_path):
+    addml("detect", "small.csv", *QUICK, "--fail-above", 29, "-q").failed("30 anomalies", code=3)
+    assert (tmp_path / "small.scored.csv").exists()
+    addml("detect", "small.csv", *QUICK, "--fail-above", 30, "-q").succeeded()
+
+
+def test_other_formats_and_no_reasons(addml, small_csv, tmp_path):
+    addml("detect", "small.csv", *QUICK, "--output", "x.parquet", "--report", "x.md", "--top", 2).succeeded()
+    table = pq.read_table(tmp_path / "x.parquet")
+    assert table.schema.field("score").type == pa.float64()
+    assert (tmp_path / "x.md").read_text().startswith("#")
+    addml("detect", "small.csv", *QUICK, "--output", "x.jsonl", "--no-report", "--reasons", 0).succeeded()
+    lines = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert len(lines) == 300
+    assert all(line["reasons"] is None for line in lines)
+
+
+def test_redacted_output_holds_no_values(addml, small_csv, tmp_path):
+    done = addml("detect", "small.csv", *QUICK, "--redact").succeeded()
+    assert "person-00042" not in done.out + (tmp_path / "small.report.html").read_text()
+
+
+def test_training_on_a_sample_is_said(addml, small_csv):
+    found = json.loads(addml("detect", "small.csv", *QUICK, "--sample", 100, "--json").succeeded().out)
+    assert found["trained_rows"] == 100
+    assert any("100 of 300 rows" in note for note in found["notes"])
+    found = json.loads(addml("detect", "small.csv", *QUICK, "--sample", 100, "--all-rows", "--json").succeeded().out)
+    assert found["trained_rows"] == 300
+
+
+def test_the_label_is_never_trained_on(addml, small_csv, tmp_path):
+    """The scores with a label column are the scores without that column, whatever it holds."""
+    lines = small_csv.read_text().splitlines()
+    labelled = [f"{line},{'y' if n == 0 else int(n == 42)}" for n, line in enumerate(lines)]
+    (tmp_path / "labelled.csv").write_text("\n".join(labelled) + "\n")
+    addml("detect", "small.csv", *QUICK, "--no-report", "--output", "a.csv").succeeded()
+    done = addml("detect", "labelled.csv", *QUICK, "--label", "y", "--no-report", "--output", "b.csv")
+    done.succeeded("ROC-AUC: 1.0000", "the label")
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
+
+def test_columns_by_name_with_commas_in_them(addml, tmp_path):
+    write_small(tmp_path / "odd.csv", header='name,"height, cm",weight,colour,when')
+    found = json.loads(
+        addml("detect", "odd.csv", *QUICK, "--columns", "height, cm", "--columns", "weight", "--json").out
+    )
+    assert found["columns"] == ["height, cm", "weight"]
+
+
+def test_a_table_from_standard_input(addml, small_csv, tmp_path):
+    addml("detect", "-", *QUICK, stdin=small_csv.read_bytes()).succeeded("300 rows", "stdin.scored.csv")
+
+
+def test_a_table_from_a_database(addml, tmp_path):
+    random = np.random.default_rng(1)
+    with sqlite3.connect(tmp_path / "shop.db") as base:
+        base.execute("create table orders (amount real, items integer, country text)")
+        rows = [(float(random.normal(50, 5)), int(random.integers(1, 5)), "DE") for _ in range(200)]
+        base.executemany("insert into orders values (?, ?, ?)", [*rows, (5000.0, 2, "FR")])
+    done = addml("detect", "sqlite:///shop.db", "--query", "select * from orders", *QUICK, "--json").succeeded()
+    assert json.loads(done.out)["top"][0]["row"] == 201
+    assert (tmp_path / "shop.scored.csv").exists()
+
+
+def test_formulas_are_neutralised(addml, small_csv, tmp_path):
+    small_csv.write_text(small_csv.read_text().replace("person-00042", '"=HYPERLINK(""x"")"'))
+    addml("detect", "small.csv", *QUICK, "--no-report", "--id", "name").succeeded("formula")
+    assert scored(tmp_path / "small.scored.csv")[41]["name"].startswith("'=")
+
+
+# fit, score, info -------------------------------------------------------------------------------------------
+
+
+def test_fit_then_score_is_detect(addml, small_csv, tmp_path):
+    addml("fit", "small.csv", *QUICK).succeeded("small.model", "left out", "name")
+    done = addml("score", "small.csv", "--model", "small.model", "--output", "later.csv")
+    done.succeeded("Against the training rows", "later.csv", "later.run.toml")
+    addml("detect", "small.csv", *QUICK, "--no-report").succeeded()
+    assert (tmp_path / "later.csv").read_text() == (tmp_path / "small.scored.csv").read_text()
+
+
+def test_score_warns_of_values_far_outside(addml, model, tmp_path):
+    path = write_small(tmp_path / "today.csv")
+    path.write_text(path.read_text().replace("person-00100,", "person-00100,9"))
+    done = addml("score", "today.csv", "--model", model).succeeded()
+    assert "outside" in done.out + done.err
+
+
+def test_score_decides_anew(addml, small_csv, model):
+    found = json.loads(addml("score", "small.csv", "--model", model, "--contamination", 0.01, "--json").out)
+    assert found["anomalies"] == 3
+    found = json.loads(addml("score", "small.csv", "--model", model, "--tau", 1e9, "--json").out)
+    assert found["anomalies"] == 0
+
+
+def test_info_tells_what_a_model_is(addml, model):
+    done = addml("info", model).succeeded("height", "weight", "colour", "threshold", "members", "addml")
+    about = json.loads(addml("info", model, "--json").succeeded().out)
+    assert about["trained_rows"] == 300
+    assert "height" in about["columns"]
+    assert done.err == ""
+
+
+# evaluate, demo ---------------------------------------------------------------------------------------------
+
+
+def test_evaluate_with_and_without_a_model(addml, small_csv, model, tmp_path):
+    lines = small_csv.read_text().splitlines()
+    rows = [lines[0] + ",kind", *(f"{line},{'odd' if n == 41 else 'fine'}" for n, line in enumerate(lines[1:]))]
+    (tmp_path / "labelled.csv").write_text("\n".join(rows) + "\n")
+    options = ("--label", "kind", "--anomalous", "odd")
+    addml("evaluate", "labelled.csv", *options, *QUICK).succeeded(
+        "ROC-AUC", "average precision", "precision: 1.000 at 1"
+    )
+    assert left_in(tmp_path) == {"small.csv", "labelled.csv"}
+    done = addml("evaluate", "labelled.csv", *options, "--model", model, "--json", "--figures", "charts").succeeded()
+    found = json.loads(done.out)["evaluation"]
+    assert found["roc_auc"] == 1
+    assert found["curves"]["roc"]["fpr"][0] == 0
+    assert {path.suffix for path in (tmp_path / "charts").iterdir()} == {".png", ".svg"}
+
+
+def test_demo_ends_with_the_path_of_its_report(addml, tmp_path):
+    done = addml("demo", "here").succeeded("ROC-AUC", "377 rows")
+    assert done.out.rstrip().endswith("here/breast-cancer.report.html")
+    assert (tmp_path / "here" / "breast-cancer.report.html").exists()
+    auc = float(done.out.split("ROC-AUC: ")[1].split()[0])
+    assert auc > 0.9
+
+
+# Screen -----------------------------------------------------------------------------------------------------
+
+
+def test_a_terminal_sees_a_bar(small_csv, tmp_path):
+    """Where standard error is a terminal, the command draws bars on it."""
+    terminal, end = pty.openpty()
+    running = subprocess.Popen(
+        command("detect", "small.csv", "--epochs", 40), cwd=tmp_path, stdout=subprocess.PIPE, stderr=end
+    )
+    os.close(end)
+    seen = b""
+    with contextlib.suppress(OSError):  # how the end of a terminal is told
+        while part := os.read(terminal, 65536):
+            seen += part
+    out, _ = running.communicate()
+    assert running.returncode == 0
+    assert b"small.report.html" in out
+    assert b"Training" in seen
+    assert b"rows/s" in seen

@@ -1,0 +1,28 @@
+"""Ctrl-C, and a polite kill, leave no unfinished file behind."""
+
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.cli.running import command, left_in, write_small
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_while_training(tmp_path, number, code):
+    write_small(tmp_path / "small.csv", rows=40_000)
+    running = subprocess.Popen(
+        command("detect", "small.csv", "--members", 30),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(6)
+    assert running.poll() is None
+    running.send_signal(number)
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == code
+    assert "Traceback" not in err
+    assert left_in(tmp_path) == {"small.csv"}

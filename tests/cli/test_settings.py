@@ -1,0 +1,57 @@
+"""Settings are the detector's defaults, and survive being written and read."""
+
+import tomllib
+
+import pytest
+
+from addml.cli.config import settings_of
+from addml.detection import record, settings
+from addml.detection.record import Run
+from addml.detection.selection import choose, resolve
+from addml.detection.settings import Naming, Selection, Settings
+from addml.detection.training import estimate, in_words, new_detector
+from addml.detector import ADDML
+
+
+def test_what_is_not_said_is_as_in_the_detector():
+    one, plain = Settings(), ADDML().get_params()
+    made = new_detector([], one.training, one.deciding, one.computing).get_params()
+    assert made == plain | {"random_state": 0}
+    assert plain["contamination"] == settings.CONTAMINATION
+
+
+@pytest.mark.parametrize("text", ["a", 'quote " and \\ back', "tab\tand\nline", "ümlaut 😀", "\x7f", "'single'"])
+def test_every_text_survives_the_record(text, tmp_path):
+    run = Run.begin("detect", ["detect", text], {"file": text, "columns": (text, "b"), "tau": 1.5, "sample": 3})
+    path = tmp_path / "x.run.toml"
+    path.write_text(record.record(run, {"rows": 1}), "utf-8")
+    known = {"file": False, "columns": True, "tau": False, "sample": False}
+    assert settings_of(str(path), known, "detect") == {"file": text, "columns": [text, "b"], "tau": 1.5, "sample": 3}
+    assert tomllib.loads(path.read_text("utf-8"))["run"]["versions"]["numpy"]
+
+
+def test_names_with_commas_are_names_first():
+    names = ["a", "b", "a,b", "c d"]
+    assert resolve(["a,b", "c d"], names, "--id", "x") == ["a,b", "c d"]
+    assert resolve(["a, c d", "b"], names, "--id", "x") == ["a", "c d", "b"]
+
+
+def test_every_column_has_one_use():
+    chosen = choose(["id", "x", "y", "z"], Selection(ignore=("z",)), Naming(("id",)), "y", "t.csv")
+    assert chosen.features == ("x",)
+    assert chosen.ids == ("id",)
+    assert dict(chosen.left_out) == {
+        "id": "names a row (--id)",
+        "y": "the label, for evaluation only",
+        "z": "--ignore",
+    }
+    with pytest.raises(ValueError, match="is the label"):
+        choose(["x", "y"], Selection(columns=("x", "y")), Naming(), "y", "t.csv")
+    with pytest.raises(ValueError, match="no column is left"):
+        choose(["x"], Selection(ignore=("x",)), Naming(), None, "t.csv")
+
+
+def test_the_estimate_grows_with_the_work():
+    training = Settings().training
+    assert estimate(200_000, 40, training)[0] > 4 * estimate(40_000, 40, training)[0]
+    assert [in_words(seconds) for seconds in (40, 200, 9000)] == ["40 s", "3 min", "2 h"]

@@ -1,0 +1,94 @@
+"""Files that are read a part at a time, or that come only once."""
+
+import json
+import subprocess
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from addml.detection import detecting, inputs
+from addml.detection.progress import Silent
+from addml.detection.scoring import highest, in_order
+from addml.detection.settings import Reading, Selection, Settings, Training
+from tests.cli.running import command, write_small
+
+
+def batches(rows, size):
+    table = pa.table({"x": np.arange(rows)})
+    return iter(table.to_batches(max_chunksize=size))
+
+
+@pytest.mark.parametrize("size", [7, 64, 1000])
+def test_the_sample_does_not_depend_on_how_the_rows_come(size):
+    whole, places, rows = inputs.draw(batches(1000, 1000), 100, seed=3)
+    part, other_places, _ = inputs.draw(batches(1000, size), 100, seed=3)
+    assert rows == 1000
+    assert whole["x"].to_pylist() == part["x"].to_pylist() == places.tolist() == other_places.tolist()
+    assert len(set(places)) == 100
+    assert inputs.draw(batches(1000, size), 100, seed=4)[1].tolist() != places.tolist()
+
+
+def test_a_sample_of_more_rows_than_there_are_is_all_of_them():
+    table, places, rows = inputs.draw(batches(50, 7), 100, seed=0)
+    assert table["x"].to_pylist() == places.tolist() == list(range(50))
+    assert rows == 50
+
+
+def test_a_file_too_large_for_memory_gives_the_same_scores(tmp_path, monkeypatch):
+    settings = Settings(
+        file=str(write_small(tmp_path / "small.csv")),
+        selection=Selection(ignore=("colour",)),
+        training=Training(members=2, epochs=3, sample=150),
+    )
+    held = detecting.detect(settings, Silent())
+    monkeypatch.setattr(inputs, "free_memory", lambda: 1000)
+    read_twice = detecting.detect(settings, Silent())
+    assert any("read twice" in note for note in read_twice.findings.notes)
+    assert read_twice.scored.equals(held.scored)
+    assert read_twice.findings.trained_rows == 150
+
+
+def test_results_come_in_order_and_a_failure_ends_the_others():
+    assert list(in_order(lambda number: number**2, range(20), threads=3)) == [number**2 for number in range(20)]
+    with pytest.raises(ZeroDivisionError):
+        list(in_order(lambda number: 1 / (3 - number), range(1000), threads=2))
+
+
+def test_the_highest_come_first_and_of_equal_ones_the_first():
+    assert highest(np.array([1.0, 5.0, 3.0, 5.0]), 3).tolist() == [1, 3, 2]
+    assert highest(np.array([1.0, 2.0]), 9).tolist() == [1, 0]
+
+
+def test_names_for_outputs():
+    names = {"a/b.csv.gz": "b", "-": "stdin", "sqlite:///data/shop.db": "shop", "x.parquet": "x", "x": "x"}
+    assert {file: inputs.name_of(file) for file in names} == names
+    assert inputs.shown("postgresql://me:secret@host/db") == "postgresql://me:...@host/db"
+
+
+def test_parquet_and_standard_input_score_like_the_csv(addml, model, small_csv, tmp_path):
+    table = pyarrow.csv.read_csv(small_csv)
+    when = table["when"].cast(pa.timestamp("us"))
+    pq.write_table(table.set_column(4, "when", when), tmp_path / "small.parquet")
+    for name, source in {"csv": "small.csv", "parquet": "small.parquet"}.items():
+        addml("score", source, "--model", model, "--output", f"{name}.jsonl").succeeded()
+    addml("score", "-", "--model", model, "--output", "stdin.jsonl", stdin=small_csv.read_bytes()).succeeded()
+    by_csv, by_parquet, by_stdin = ((tmp_path / f"{name}.jsonl").read_text() for name in ("csv", "parquet", "stdin"))
+    assert by_csv == by_parquet == by_stdin
+
+
+def test_a_pipe(model, small_csv, tmp_path):
+    words = " ".join(command("score", f"<(cat {small_csv})", "--model", model, "--json", "--output", "x.csv"))
+    done = subprocess.run(["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == 300
+
+
+def test_what_is_large_is_told_by_size(tmp_path, monkeypatch):
+    path = write_small(tmp_path / "small.csv")
+    assert inputs.open_input(str(path), Reading()).table is not None
+    monkeypatch.setattr(inputs, "free_memory", lambda: 4 * path.stat().st_size - 1)
+    assert inputs.open_input(str(path), Reading()).table is None
+    assert inputs.expected_rows(str(path)) == 301

@@ -1,0 +1,165 @@
+"""Tables that do not fit the training table, and documents that are no preparation."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from addml.data.columns import CellError, Columns
+
+TABLE = pa.table(
+    {
+        "amount": [1.5, 2.5, 9.0, 4.0],
+        "flag": [True, False, True, True],
+        "when": [datetime.datetime(2024, 1, day, day) for day in (1, 2, 5, 9)],
+        "day": ["2024-01-31", "2024-03-02", "2024-02-29", "2024-02-29"],
+        "country": ["DE", "FR", "DE", "DE"],
+    }
+)
+COLUMNS = Columns.fit(TABLE)
+
+
+def changed(name: str, values: Any) -> pa.Table:
+    return TABLE.set_column(TABLE.column_names.index(name), name, pa.array(values))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        (
+            "amount",
+            ["1.5", "2", "much", "more"],
+            "column 'amount', row 3 is 'much', but the column's values were numbers",
+        ),
+        ("amount", pa.array(["1", "x"] * 2).dictionary_encode(), "column 'amount', row 2 is 'x'"),
+        ("amount", [1.0, None, 2.0, float("inf")], "column 'amount', row 4 is inf"),
+        ("amount", [datetime.date(2024, 1, 1)] * 4, r"column 'amount' is now of type date32\[day\]; give numbers"),
+        ("flag", ["true", "no", "perhaps", None], "column 'flag', row 3 is 'perhaps'.*true or false"),
+        ("flag", [0, 1, 2, None], "column 'flag', row 3 is 2"),
+        ("when", ["2024-01-01", "yesterday", "", None], "column 'when', row 2 is 'yesterday'.*dates"),
+        ("when", [1, 2, 3, 4], "column 'when' is now of type int64; give dates"),
+        ("when", [datetime.time(1)] * 4, r"column 'when' is now of type time64\[us\]; give dates"),
+        ("day", ["2024-01-31", "31.01.2024", None, ""], "column 'day', row 2 is '31.01.2024'.*iso"),
+        ("day", pa.array(["2024-01-31", "never"] * 2).dictionary_encode(), "column 'day', row 2 is 'never'"),
+    ],
+)
+def test_values_that_do_not_fit(name: str, values: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        COLUMNS.transform(changed(name, values))
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("amount", [1, 2, 9, 4]),
+        ("amount", ["1.5", "2.5", None, ""]),
+        ("amount", [True, False, True, None]),
+        ("amount", pa.nulls(4)),
+        ("flag", [1, 0, 1.0, None]),
+        ("flag", ["TRUE", "no", "1", ""]),
+        ("flag", pa.nulls(4)),
+        ("when", ["2024-01-01 10:30", None, "2024-01-01", ""]),
+        ("when", [datetime.date(2024, 1, 1)] * 4),
+        ("when", pa.nulls(4)),
+        ("day", TABLE["when"].combine_chunks()),
+        ("country", [1, 2, 3, 4]),
+        ("country", pa.nulls(4)),
+    ],
+)
+def test_types_that_fit(name: str, values: Any) -> None:
+    assert COLUMNS.transform(changed(name, values)).shape == (4, len(COLUMNS.names))
+
+
+def test_the_same_values_in_other_types_are_the_same_features() -> None:
+    expected = COLUMNS.transform(TABLE).tolist()
+    assert COLUMNS.transform(changed("amount", ["1.5", "2.5", "9", "4e0"])).tolist() == expected
+    assert COLUMNS.transform(changed("flag", ["yes", "f", "Y", "1"])).tolist() == expected
+    assert COLUMNS.transform(changed("flag", pa.array(["yes", "f", "Y", "1"]).dictionary_encode())).tolist() == expected
+    dates = [datetime.date.fromisoformat(day) for day in TABLE["day"].to_pylist()]
+    assert COLUMNS.transform(changed("day", dates)).tolist() == expected
+
+
+def test_an_error_can_be_moved_to_its_row_in_a_larger_table() -> None:
+    with pytest.raises(CellError) as caught:
+        COLUMNS.transform(changed("amount", ["1", "x", "2", "3"]))
+    caught.value.row += 1000
+    assert str(caught.value).startswith("column 'amount', row 1,002 is 'x'")
+
+
+def test_missing_columns_are_named() -> None:
+    renamed = TABLE.rename_columns(["Amount", "flag", "when", "day", "country"])
+    with pytest.raises(ValueError, match=r"missing here: 'amount'\. Did you mean 'Amount' or"):
+        COLUMNS.transform(renamed)
+    with pytest.raises(ValueError, match="missing here: 'flag', 'when', 'day', 'country'"):
+        COLUMNS.transform(TABLE.select(["amount"]))
+    doubled = TABLE.append_column("flag", TABLE["flag"])
+    with pytest.raises(ValueError, match="several are called 'flag'"):
+        COLUMNS.transform(doubled)
+
+
+def test_a_column_that_is_not_used_may_stand_twice() -> None:
+    others = TABLE.append_column("extra", TABLE["flag"]).append_column("extra", TABLE["flag"])
+    assert COLUMNS.transform(others).tolist() == COLUMNS.transform(TABLE).tolist()
+
+
+# Documents --------------------------------------------------------------------------------------------------
+
+
+def change(place: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    """Put a value at a place such as `columns.0.spread.low`."""
+
+    def apply(document: Any) -> None:
+        *path, last = place.split(".")
+        for key in path:
+            document = document[int(key) if key.isdigit() else key]
+        if value is ...:
+            del document[last]
+        else:
+            document[int(last) if last.isdigit() else last] = value
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("columns", [], "no list of 'columns'"),
+        ("columns", ..., "no list of 'columns'"),
+        ("columns.0", 3, "a prepared column is 3, expected an object"),
+        ("columns.0.kind", "image", "'image' is no kind of column"),
+        ("columns.0.kind", ..., "prepared column 'amount' has no 'kind'"),
+        ("columns.0.name", 7, "has 'name' = 7, expected a text"),
+        ("columns.0.name", "flag", "several are called 'flag'"),
+        ("columns.0.spread", None, "'spread' is None"),
+        ("columns.0.spread.low", "x", "'low' = 'x', expected a finite number"),
+        ("columns.0.spread.low", 1e9, "its ends are in no order"),
+        ("columns.0.spread.filled", [1.0], "1 bins have"),
+        ("columns.0.spread.edges", [3, 2, 1], "bins"),
+        ("columns.0.written", {"before": 1}, "'before' = 1, expected a text"),
+        ("columns.1.trues", -1, "'trues' = -1, expected a whole number"),
+        ("columns.1.trues", True, "'trues' = True, expected a whole number"),
+        ("columns.2.parts", ["minute"], "parts"),
+        ("columns.2.means", [0.0], "parts and means differ"),
+        ("columns.2.slips", 1, "'slips' = 1, expected true or false"),
+        ("columns.3.form", "backwards", "'backwards' is no form of dates"),
+        ("columns.4.counts", [3], "levels and counts differ"),
+        ("columns.4.counts", [3, 1.5], "'counts' = "),
+        ("columns.4.levels", ["DE", "DE"], "a level stands twice"),
+        ("columns.4.levels", "DE", "'levels' = 'DE', expected a list of texts"),
+        ("columns.4.rows", 1, "more than its rows"),
+        ("left_out", [["a"]], "'left_out' is no list"),
+        ("notes", "x", "'notes' = 'x'"),
+        ("rows", ..., "no 'rows'"),
+    ],
+)
+def test_a_changed_document_is_refused(place: str, value: Any, message: str) -> None:
+    document = copy.deepcopy(json.loads(json.dumps(COLUMNS.to_plain())))
+    change(place, value)(document)
+    with pytest.raises(ValueError, match=message):
+        Columns.from_plain(document)
