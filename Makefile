@@ -15,7 +15,7 @@ is_usable := -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11
 has_cuda := -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format benchmark setup interpreter clean
+.PHONY: help demo test lint types format benchmark picture setup interpreter clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,13 @@ format: setup  ## Format the code and mend what can be mended by itself
 
 benchmark: $(VENV)/.installed-bench  ## Run the benchmarks
 	@$(RUN) -m benchmarks $(ARGS)
+
+picture: setup  ## Make the README's picture anew, from the demo's report (needs chromium)
+	@folder=$$(mktemp -d) && (cd "$$folder" && "$(CURDIR)/$(RUN)" -m addml demo --quiet) \
+	&& chromium --headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update \
+	    --disable-sync --hide-scrollbars --user-data-dir="$$folder/profile" --window-size=1280,850 \
+	    --screenshot="$(CURDIR)/docs/images/report.png" "file://$$folder/addml-demo/breast-cancer.report.html" 2>/dev/null \
+	&& rm -rf "$$folder" && echo docs/images/report.png
 
 setup: $(VENV)/.installed  ## Make .venv (every command does so where needed)
 
