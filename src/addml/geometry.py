@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -52,9 +52,12 @@ def hardest(values: Array, ks: Sequence[int]) -> Hardest:
         taken = (values >= cutoff[:, None]).astype(values.dtype)
         count = row_sums(taken)[:, 0]
         return Hardest(cutoff, count, np.einsum("en,en->e", values, taken) / np.maximum(count, 1))
-    xp, k = namespace(values), index_like(np.asarray(ks), values)[:, None]
-    cutoff = values.sort(-1, descending=True).values.gather(1, (k - 1).clip(0))
-    cutoff = xp.where(k > 0, cutoff, math.inf)
+    xp, ordered = namespace(values), values.sort(-1, descending=True).values
+    if min(ks) == max(ks) > 0:
+        cutoff = ordered[:, ks[0] - 1, None]  # one k for all, as mostly: nothing is copied to the device
+    else:
+        k = index_like(np.asarray(ks), values)[:, None]
+        cutoff = xp.where(k > 0, ordered.gather(1, (k - 1).clip(0)), math.inf)
     taken = values >= cutoff
     count = taken.sum(-1).to(values.dtype)
     return Hardest(cutoff[:, 0], count, xp.where(taken, values, 0).sum(-1) / count.clip(1))
@@ -120,12 +123,19 @@ def _lower_places(size: int) -> np.ndarray:
     return row * size + column
 
 
+@lru_cache(maxsize=32)
+def _lower_places_on(size: int, device: Any) -> Array:
+    import torch
+
+    return torch.as_tensor(_lower_places(size), device=device)
+
+
 def unordered(pairs: Array) -> Array:
     """Each unordered pair of the symmetric pairs (E, b, b) once: (E, b (b - 1) / 2)."""
-    places, flat = _lower_places(pairs.shape[-1]), pairs.reshape(pairs.shape[0], -1)
+    flat = pairs.reshape(pairs.shape[0], -1)
     if isinstance(flat, np.ndarray):
-        return flat.take(places, axis=1)
-    return flat.index_select(1, index_like(places, flat))
+        return flat.take(_lower_places(pairs.shape[-1]), axis=1)
+    return flat.index_select(1, _lower_places_on(pairs.shape[-1], flat.device))
 
 
 def fill_diagonal(pairs: Array, value: float) -> None:

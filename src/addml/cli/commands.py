@@ -63,7 +63,7 @@ def detect(settings: Settings, folder: Path = Path()) -> None:
     name = str(folder / detecting.name_of(settings.file))
     files = outputs.planned(settings, name, scored=True, report=True, model=settings.saving.model)
     with session("detect", settings, files) as one:
-        outcome = detecting.detect(settings, one.progress)
+        outcome = detecting.detect(settings, one.progress, files.shows_map)
         if files.model is not None:
             outcome.fitted.save(files.model)
         _finish(one, outcome)
@@ -97,7 +97,7 @@ def score(settings: Settings) -> None:
         raise typer.BadParameter("score needs a model: --model FOLDER, as addml fit wrote it.")
     files = outputs.planned(settings, detecting.name_of(settings.file), scored=True)
     with session("score", settings, files) as one:
-        _finish(one, detecting.score(settings, one.progress))
+        _finish(one, detecting.score(settings, one.progress, files.shows_map))
 
 
 def evaluate(settings: Settings) -> None:
@@ -110,7 +110,7 @@ def evaluate(settings: Settings) -> None:
     files = outputs.planned(settings, detecting.name_of(settings.file))
     with session("evaluate", settings, files) as one:
         run = detecting.detect if settings.using.model is None else detecting.score
-        _finish(one, run(settings, one.progress))
+        _finish(one, run(settings, one.progress, files.shows_map))
 
 
 def _finish(one: Session, outcome: Outcome) -> None:

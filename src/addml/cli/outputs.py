@@ -30,6 +30,11 @@ class Files:
     model: Path | None = None
     record: Path | None = None
 
+    @property
+    def shows_map(self) -> bool:
+        """Whether a map of the metric space is drawn."""
+        return self.report is not None or self.figures is not None
+
     def named(self) -> dict[str, str]:
         """The paths that there are, by what they are."""
         paths = {one.name: getattr(self, one.name) for one in fields(self)}

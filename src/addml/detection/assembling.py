@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from addml.compute import blas_threads
 from addml.detection.record import versions
 from addml.detection.scoring import Candidate, Scored
 from addml.detection.settings import Explaining
@@ -95,13 +96,14 @@ def dropped(fitted: Fitted, places: np.ndarray, ranked: Sequence[Finding]) -> np
 
 def _space(fitted: Fitted, scored: Scored, listed: Sequence[Candidate], scores: np.ndarray) -> SpaceMap | None:
     """Two dimensions in which the rows lie farthest apart: a sample, the listed rows and the centre."""
-    if scored.sample is None:
+    if scored.sample is None or not len(scored.sample.places):
         return None
     rows = np.concatenate([scored.sample.places, [one.place for one in listed]]).astype(np.int64)
     rows, first = np.unique(rows, return_index=True)
     numbers = np.concatenate([scored.sample.numbers, *[one.numbers[None] for one in listed]])[first]
-    embedded, center = fitted.embedded(numbers)
-    away = embedded - center
-    _, axes = np.linalg.eigh(away.T @ away)
+    with blas_threads(1):  # a second thread costs more than it brings here
+        embedded, center = fitted.embedded(numbers)
+        away = embedded - center
+        _, axes = np.linalg.eigh(away.T @ away)
     flat = away @ axes[:, :-3:-1] if away.shape[1] > 1 else np.repeat(away, 2, axis=1) * [1, 0]
     return SpaceMap(flat[:, 0], flat[:, 1], rows + 1, scores[rows], (0.0, 0.0))

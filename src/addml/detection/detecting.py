@@ -79,15 +79,15 @@ def fit(settings: Settings, progress: Progress) -> Trained:
     return Trained(Fitted.of(detector, table), data, chosen, places, rows, tuple(notes))
 
 
-def detect(settings: Settings, progress: Progress) -> Outcome:
-    """Train on a file and rank its own rows."""
+def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
+    """Train on a file and rank its own rows; `mapped` for the map of the metric space, which only a report shows."""
     trained = fit(settings, progress)
     fitted, label = trained.fitted, trained.chosen.label
     ids = trained.chosen.ids or fitted.identifiers
     carried = [*ids, *([label] if label else [])]
     batches = trained.data.batches(list(dict.fromkeys([*fitted.used, *carried])), BATCH_ROWS)
     with progress.stage("Scoring", trained.rows) as advance:
-        scored = score_all(fitted, batches, carried, settings.explaining, advance)
+        scored = score_all(fitted, batches, carried, settings.explaining, advance, mapped=mapped)
     outcome = _outcome(fitted, scored, ids, settings, trained.data.source, trained.notes)
     findings = replace(
         outcome.findings,
@@ -98,7 +98,7 @@ def detect(settings: Settings, progress: Progress) -> Outcome:
     return replace(outcome, findings=findings)
 
 
-def score(settings: Settings, progress: Progress) -> Outcome:
+def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
     """Rank the rows of a file by a model that was trained before, a part of the file at a time."""
     use_threads(settings.computing)
     fitted = Fitted.load(str(settings.using.model), settings.computing, settings.deciding)
@@ -107,7 +107,7 @@ def score(settings: Settings, progress: Progress) -> Outcome:
         data, ids = open_for_model(replace(settings, file=file), fitted, BATCH_ROWS)
         carried = [*ids, *([label] if label else [])]
         with progress.stage(f"Scoring {source}", expected_rows(file)) as advance:
-            scored = score_all(fitted, data, carried, settings.explaining, advance, drift)
+            scored = score_all(fitted, data, carried, settings.explaining, advance, drift, mapped)
     _warn_of_outside(drift.outside)
     outcome = _outcome(fitted, scored, ids, settings, source, data.notes)
     return replace(outcome, findings=replace(outcome.findings, drift=tuple(drift.summary())))

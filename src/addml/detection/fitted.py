@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from addml.detector import ADDML
 
+TRIED = 10  # columns of a row whose replacement is worked out, the farthest from the usual
 IDENTIFIER = "identifier"  # how the reason begins for which such a column is left out
 
 
@@ -163,6 +164,7 @@ class Fitted:
             self.usual_columns,
             self._values(batch),
             most=most,
+            tried=max(TRIED, 2 * most),
             device=self.device,
         )
 
@@ -203,9 +205,9 @@ def _decided(threshold: float, scores: np.ndarray, deciding: Deciding) -> float:
 def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Sequence[Any]:
     """Values as words are made of them, gaps as None or NaN."""
     if kind == "number":
-        return list(values.tolist())
+        return values  # type: ignore[return-value]  # few are looked at
     if kind == "date":
-        return [None if day != day else usual.moment(day) for day in values.tolist()]
+        return usual.moments(values)
     if kind == "boolean":
         return [None if value != value else bool(value) for value in values.tolist()]
     return list(column.to_pylist())

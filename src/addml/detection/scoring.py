@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from addml.detection.fitted import Fitted
     from addml.explain import Reason
 
-BATCH_ROWS = 32_768
+BATCH_ROWS = 32768
 LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
 MAPPED = 3000  # rows in the map of the metric space, besides the listed ones
 RESERVED = ("row", "score", "rank", "is_anomaly", "reasons")
@@ -75,6 +75,7 @@ class Scored:
     """What came of all batches so far."""
 
     most_listed: int
+    most_mapped: int
     scores: list[np.ndarray] = field(default_factory=list)
     carried: list[pa.RecordBatch] = field(default_factory=list)
     explained: list[np.ndarray] = field(default_factory=list)
@@ -90,7 +91,7 @@ class Scored:
         self.words += part.words
         both = sorted([*self.listed, *part.listed], key=lambda one: (-one.score, one.place))
         self.listed = both[: self.most_listed]
-        self.sample = part.sample if self.sample is None else self.sample.joined(part.sample, MAPPED)
+        self.sample = part.sample if self.sample is None else self.sample.joined(part.sample, self.most_mapped)
 
 
 def score_all(
@@ -100,12 +101,16 @@ def score_all(
     explaining: Explaining,
     advance: Advance,
     drift: DriftCounter | None = None,
+    mapped: bool = True,
 ) -> Scored:
-    """Score every batch on as many threads as allowed, holding a few at a time; `drift` counts them in passing."""
-    scored = Scored(max(LISTED, explaining.top))
+    """Score every batch on as many threads as allowed, holding a few at a time.
+
+    `drift` counts them in passing; rows for a map of the metric space are kept only where one is wanted.
+    """
+    scored = Scored(max(LISTED, explaining.top), MAPPED if mapped else 0)
 
     def work(item: tuple[int, pa.RecordBatch]) -> Part:
-        return _score_part(fitted, item[1], item[0], carried, explaining, drift)
+        return _score_part(fitted, item[1], item[0], carried, explaining, drift, scored.most_mapped)
 
     with blas_threads(1):
         for part in in_order(work, _with_starts(batches), fitted.threads):
@@ -147,6 +152,7 @@ def _score_part(
     carried: Sequence[str],
     explaining: Explaining,
     drift: DriftCounter | None,
+    most_mapped: int,
 ) -> Part:
     numbers = fitted.numbers(batch, start, drift)
     scores = fitted.scores(numbers)
@@ -159,7 +165,9 @@ def _score_part(
         for at, place in enumerate(chosen[: max(LISTED, explaining.top)])
     ]
     words = ["; ".join(reason.words for reason in of_row) for of_row in reasons]
-    return Part(scores, batch.select(list(carried)), chosen + start, words, listed, _sample(numbers, start))
+    return Part(
+        scores, batch.select(list(carried)), chosen + start, words, listed, _sample(numbers, start, most_mapped)
+    )
 
 
 def highest(scores: np.ndarray, count: int) -> np.ndarray:
@@ -170,9 +178,9 @@ def highest(scores: np.ndarray, count: int) -> np.ndarray:
     return places[np.argsort(-scores[places], kind="stable")]
 
 
-def _sample(numbers: np.ndarray, start: int) -> Sample:
-    keys = np.random.default_rng([start, 2]).random(len(numbers))
-    kept = np.sort(np.argpartition(keys, MAPPED)[:MAPPED]) if len(keys) > MAPPED else np.arange(len(keys))
+def _sample(numbers: np.ndarray, start: int, most: int) -> Sample:
+    keys = np.random.default_rng([start, 2]).random(len(numbers) if most else 0)
+    kept = np.sort(np.argpartition(keys, most)[:most]) if len(keys) > most else np.arange(len(keys))
     return Sample(keys[kept], kept + start, numbers[kept])
 
 

@@ -89,6 +89,13 @@ def moment(days: float) -> datetime:
     return EPOCH + timedelta(seconds=round(days * 86_400))
 
 
+def moments(days: np.ndarray) -> list[datetime | None]:
+    """The same for many; None for NaN."""
+    known = np.where(np.isnan(days), 0, days)
+    seconds = np.round(known * 86_400).astype("datetime64[s]")
+    return list(np.where(np.isnan(days), np.datetime64("NaT"), seconds).tolist())
+
+
 def _hours(days: np.ndarray) -> tuple[int, int] | None:
     """The shortest stretch of hours with nine tenths of the moments; None where all are at midnight or at any hour."""
     if not (days % 1).any():

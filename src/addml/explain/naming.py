@@ -74,16 +74,18 @@ def reasons(
     values: Mapping[str, Sequence[Any]],
     *,
     most: int = 3,
+    tried: int | None = None,
     device: str = "cpu",
     threads: int = 1,
 ) -> list[tuple[Reason, ...]]:
     """Why each row stands out, the most important reason first and at most so many.
 
     Rows, baseline and origins are as for `column_contributions`, `usual` has one entry a column, and `values` the
-    raw values of these rows by column; None is a gap.
+    raw values of these rows by column; None is a gap. With `tried`, only the columns of a row that lie farthest
+    from the usual, so many of them, are looked at, which is faster where rows or columns are many.
     """
     features = features_by_column(origins)
-    scores, alone = Replacement(model, rows, baseline, device, threads).by_column(features)
+    scores, alone = Replacement(model, rows, baseline, device, threads).by_column(features, tried)
     usual_score = Replacement(model, baseline[None], baseline, device, 1).by_column([])[0]
     wording = Wording(usual, values)
     cases = list(_cases(alone, scores - usual_score, wording, most))

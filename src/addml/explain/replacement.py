@@ -73,10 +73,27 @@ class Replacement:
         self.scorer_arrays = {name: on_device(array, device) for name, array in model.scorer_arrays.items()}
         self.block = BLOCK["cpu" if device == "cpu" else "accelerator"]
 
-    def by_column(self, features: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """The scores (m,), and by how much they fall (m, columns) when one column takes its usual value."""
+    def by_column(self, features: Sequence[np.ndarray], tried: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The scores (m,), and by how much they fall (m, columns) when one column takes its usual value.
+
+        With `tried`, only so many columns of each row are replaced, those that move the first layer farthest; the
+        others count as bringing nothing.
+        """
         columns = np.broadcast_to(np.arange(len(features)), (len(self.rows), len(features)))
-        return self.falls(columns, features.__getitem__)
+        if tried is None or tried >= len(features):
+            return self.falls(columns, features.__getitem__)
+        sets = np.argpartition(-self._moved(features), tried, axis=1)[:, :tried]
+        scores, falls = self.falls(sets, features.__getitem__)
+        every = np.zeros(columns.shape)
+        np.put_along_axis(every, sets, falls, axis=1)
+        return scores, every
+
+    def _moved(self, features: Sequence[np.ndarray]) -> np.ndarray:
+        """About how far, squared, each column moves the first layer of each row, (m, columns)."""
+        weights = (self.matrix**2).sum(axis=(0, 2)).astype(np.float32)
+        moved = (self.baseline.astype(np.float32) - self.rows) ** 2 * weights
+        starts = np.cumsum([0, *map(len, features)])[:-1]
+        return np.asarray(np.add.reduceat(moved[:, np.concatenate(features)], starts, axis=1))
 
     def falls(self, sets: np.ndarray, features_of: Callable[[int], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The scores (m,), and by how much they fall (m, p) when the features of each of sets (m, p) are replaced."""

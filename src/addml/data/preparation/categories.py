@@ -82,7 +82,7 @@ class CategoryColumn:
     @property
     def usual(self) -> list[float]:
         """The features of the commonest level."""
-        return [float(value) for value in self._table[int(np.argmax(self._code_counts))]]
+        return [float(value) for value in self._table[int(np.argmax(self._code_counts[: self.unseen]))]]
 
     @cached_property
     def _code_counts(self) -> np.ndarray:
