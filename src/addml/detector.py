@@ -162,6 +162,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         names = self._names() if columns is None else columns.names
         marks = parameters.read_labels(labels, len(numbers))
         features = Features.fit(numbers, parameters.sides(self.one_sided, names))
+        if columns is not None:
+            features = columns.rescaled(features)
         _warn_of_columns("columns without a single value tell nothing", features.empty, names)
         rows = MemoryRows(on_device(features.transform(numbers), device))
         randoms = self._randoms()

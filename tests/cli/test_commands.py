@@ -232,6 +232,14 @@ def test_evaluate_with_and_without_a_model(addml, small_csv, model, tmp_path):
     assert {path.suffix for path in (tmp_path / "charts").iterdir()} == {".png", ".svg"}
 
 
+def test_a_real_file_with_labels(addml, data_folder):
+    done = addml("evaluate", data_folder / "odds" / "letter.mat", "--label", "y", "--members", 1, "--json").succeeded()
+    found = json.loads(done.out)
+    assert (found["rows"], len(found["columns"])) == (1600, 32)
+    assert found["evaluation"]["anomalies"] == 100
+    assert found["evaluation"]["roc_auc"] > 0.7
+
+
 def test_demo_ends_with_the_path_of_its_report(addml, tmp_path):
     done = addml("demo", "here").succeeded("ROC-AUC", "377 rows")
     assert done.out.rstrip().endswith("here/breast-cancer.report.html")

@@ -17,9 +17,9 @@ HEAVY = {"numpy", "pyarrow", "sklearn", "torch", "pandas", "scipy"}
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_and_argument_is_documented(name):
     one = get_command(app).commands[name]
-    assert one.help and one.help.endswith("."), f"addml {name} says nothing about itself"
+    assert str(one.help).endswith("."), f"addml {name} says nothing about itself"
     for parameter in one.params:
-        assert parameter.help and parameter.help.endswith("."), f"addml {name}: {parameter.name} is not documented"
+        assert str(parameter.help).endswith("."), f"addml {name}: {parameter.name} is not documented"
 
 
 def test_the_commands_are_these():
@@ -33,7 +33,7 @@ def test_help_imports_nothing_heavy():
 
 
 def test_help_answers_at_once():
-    """Under 0.3 s on a machine with nothing else to do: the time of the processor, which other programs do not change."""
+    """Under 0.3 s on a machine with nothing else to do: processor time, which other programs hardly change."""
     times = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

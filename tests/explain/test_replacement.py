@@ -57,6 +57,20 @@ def test_many_rows_in_many_chunks_on_many_threads(random, monkeypatch):
     assert_exact(model, X, usual, [0, 0, 1, 1, 2, 3, 4], threads=3)
 
 
+def test_only_the_columns_farthest_from_the_usual_may_be_tried(random):
+    model, (X, usual) = random_model(D, members=3), rows_and_usual(random)
+    X[:, 2] += 40
+    work = replacement.Replacement(model, X, usual, "cpu", 1)
+    columns = replacement.features_by_column([0, 0, 1, 2, 3, 4, 4])
+    scores, every = work.by_column(columns)
+    some_scores, some = work.by_column(columns, tried=2)
+    np.testing.assert_array_equal(some_scores, scores)
+    assert ((some != 0).sum(axis=1) == 2).all()
+    assert (some[:, 1] != 0).all()
+    np.testing.assert_allclose(some[some != 0], every[some != 0], atol=1e-5)
+    np.testing.assert_array_equal(work.by_column(columns, tried=5)[1], every)
+
+
 def test_memory_stays_within_the_cells(random, monkeypatch):
     monkeypatch.setattr(replacement, "CELLS", 100)
     assert_exact(random_model(D, members=3), *rows_and_usual(random), range(D))

@@ -1,5 +1,7 @@
 """The training loop against the plain reference, and members together against members alone."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -34,7 +36,7 @@ def reference(
 
 def _glorot(random):
     parts = []
-    for a, b in zip(WIDTHS, WIDTHS[1:], strict=False):
+    for a, b in itertools.pairwise(WIDTHS):
         bound = np.sqrt(6 / (a + b))
         parts += [random.uniform(-bound, bound, a * b), np.zeros(b)]
     return np.concatenate(parts)

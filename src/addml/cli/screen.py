@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +50,7 @@ class Screen:
     def document(self, content: Mapping[str, Any]) -> None:
         """The JSON document, where one is asked for."""
         if self.showing.json:
-            print(json.dumps(content, indent=1, ensure_ascii=False, default=_plain, allow_nan=False))
+            print(json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False))
 
     @contextmanager
     def warned(self) -> Iterator[None]:
@@ -67,9 +68,16 @@ class Screen:
 
 
 def _plain(value: Any) -> Any:
+    """The value as JSON has it: null for what is not finite, text for what JSON does not know."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
     if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)
 
 
 def show_reading(screen: Screen, findings: Findings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +21,7 @@ from addml.data.preparation.copies import code_copies, number_copies
 from addml.data.preparation.dates import DateColumn
 from addml.data.preparation.kinds import Kept, LeftOut, prepare_column
 from addml.data.preparation.numbers import BooleanColumn, NumberColumn
-from addml.data.preparation.prepared import CellError, Prepared
+from addml.data.preparation.prepared import HALF, CellError, Prepared, rarity
 from addml.data.tables import as_table, check_names
 
 __all__ = ["CellError", "Columns", "DriftCounter", "as_table", "describe", "is_frame"]
@@ -30,6 +31,9 @@ WRITTEN_AT_ONCE = 2048  # rows: what is written column by column must stay in th
 KINDS: dict[str, Callable[[plain_values.Document], Prepared]] = {
     one.kind: one.from_plain for one in (NumberColumn, BooleanColumn, DateColumn, CategoryColumn)
 }
+
+# Of the deviation in the scale of a category: 0 finds strange numbers best, 1 values that do not fit the rest of a row.
+TOWARDS_DEVIATION = 0.35
 
 
 @dataclass(frozen=True)
@@ -99,12 +103,15 @@ class Columns:
         return np.array([value for column in self.prepared for value in column.usual])
 
     def rescaled(self, features: Features) -> Features:
-        """The features with the scales that categories and truth values ask for in place of their deviations.
+        """The features with the scales that categories, truth values and gaps ask for in place of their deviations.
 
         A deviation would blow up what is rare until it hides every strange number: see preparation/categories.py.
+        A gap lies as far from a value as false from true, and farther where either is rare.
         """
         scale, own = features.scale.copy(), self.scales
         scale[: len(own)] = np.where(np.isnan(own), scale[: len(own)], own)
+        gaps = features.mean[len(own) :]  # shares
+        scale[len(own) :] = 1 / np.maximum(math.sqrt(2) / HALF, rarity(np.minimum(gaps, 1 - gaps)))
         return replace(features, scale=scale)
 
     # Apply --------------------------------------------------------------------------------------------------

@@ -40,7 +40,8 @@ class Features:
     @property
     def empty(self) -> np.ndarray:
         """Columns that had nothing but gaps in training."""
-        return self.gaps[self.mean[len(self.median) :] == 1]
+        empty: np.ndarray = self.gaps[self.mean[len(self.median) :] == 1]
+        return empty
 
     def transform(self, X: np.ndarray) -> np.ndarray:
         """X (n, d) as float32 features (n, width); a value over a billion deviations out counts as that far."""
@@ -55,18 +56,20 @@ class Features:
             features = values.astype(np.float32)
             if not np.isfinite(features.sum()):
                 self._mend(X, values)
-                features = np.clip(values, -FARTHEST, FARTHEST).astype(np.float32)
+                features = values.astype(np.float32)
         return np.clip(features, -FARTHEST, FARTHEST, out=features)
 
     def _mend(self, X: np.ndarray, values: np.ndarray) -> None:
-        """Fill gaps, and divide before subtracting where a difference is beyond float64."""
-        columns, missing = X.shape[1], np.isnan(X)
+        """Fill gaps, and divide before subtracting where a difference is beyond float64; in the columns with such."""
+        columns = X.shape[1]
         mean, scale = self.mean[:columns], self.scale[:columns]
-        values[:, columns:] = (missing[:, self.gaps] - self.mean[columns:]) / self.scale[columns:]
-        row, column = np.nonzero(missing)
-        values[row, column] = ((self.median - mean) / scale)[column]
-        row, column = np.nonzero(np.isinf(values[:, :columns]))
-        values[row, column] = X[row, column] / scale[column] - (mean / scale)[column]
+        for column in np.flatnonzero(~np.isfinite(values[:, :columns].sum(axis=0))):
+            own, missing = values[:, column], np.isnan(X[:, column])
+            own[missing] = (self.median[column] - mean[column]) / scale[column]
+            far = np.isinf(own)
+            own[far] = X[far, column] / scale[column] - mean[column] / scale[column]
+        for flag, column in enumerate(self.gaps, start=columns):
+            values[:, flag] = (np.isnan(X[:, column]) - self.mean[flag]) / self.scale[flag]
 
     def new_gaps(self, X: np.ndarray) -> np.ndarray:
         """Columns of X with gaps that had none in training."""

@@ -120,7 +120,7 @@ def _warn_of_outside(counts: dict[str, int]) -> None:
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     listed = ", ".join(f"{name} {count:,}" for name, count in ordered[:5])
     more = f" and {len(counts) - 5:,} more columns" if len(counts) > 5 else ""
-    total = f"{sum(counts.values()):,} values"
+    total = f"{sum(counts.values()):,} value{'' if sum(counts.values()) == 1 else 's'}"
     warnings.warn(f"{total} far outside the training range or unseen in training: {listed}{more}", stacklevel=3)
 
 

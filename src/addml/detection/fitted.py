@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from addml.detector import ADDML
 
-TRIED = 10  # columns of a row whose replacement is worked out, the farthest from the usual
+TRIED = 8  # columns of a row whose replacement is worked out, the farthest from the usual
 IDENTIFIER = "identifier"  # how the reason begins for which such a column is left out
 
 

@@ -45,10 +45,16 @@ class Wording:
 
     def __init__(self, usual: Sequence[UsualColumn], values: Mapping[str, Sequence[Any]]) -> None:
         self.usual, self.values = usual, [values[column.column] for column in usual]
+        self._levels: dict[tuple[int, Any], Words | None] = {}  # few values of a category come again and again
 
     def alone(self, column: int, row: int) -> Words | None:
         """What is unusual about the value by itself, None where nothing is."""
-        return column_words(self.usual[column], self.values[column][row])
+        usual, value = self.usual[column], self.values[column][row]
+        if usual.kind != "category":
+            return column_words(usual, value)
+        if (column, value) not in self._levels:
+            self._levels[column, value] = column_words(usual, value)
+        return self._levels[column, value]
 
     def beside_others(self, column: int, row: int) -> Words:
         """For an ordinary value that does not fit the rest of its row."""

@@ -81,8 +81,9 @@ def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np
     parts = (state.weights, state.first, state.second)
     if moving is None and (len(state.steps) == 1 or state.steps.min() == state.steps.max()):
         state.steps += 1
-        for part in zip(*(_pieces(whole) for whole in (*parts, gradient)), strict=True):
-            _adam(*part, learning_rate, *_corrections(int(state.steps[0])))
+        bias_1, bias_2 = _corrections(int(state.steps[0]))
+        for weights, first, second, grad in zip(*(_pieces(whole) for whole in (*parts, gradient)), strict=True):
+            _adam(weights, first, second, grad, learning_rate, bias_1, bias_2)
         return
     chosen = np.arange(len(state.steps)) if moving is None else np.flatnonzero(moving)
     state.steps[chosen] += 1

@@ -36,7 +36,13 @@ def in_blocks(
 
     def work(stack: int) -> None:
         begin = stack * size
-        rows = prepare(X[begin : begin + size] if isinstance(X, np.ndarray) else X.slice(begin, size))
+        part = X[begin : begin + size] if isinstance(X, np.ndarray) else X.slice(begin, size)
+        try:
+            rows = prepare(part)
+        except ValueError as error:
+            if hasattr(error, "row"):  # of a table's cell, counted in this part
+                error.row += begin
+            raise
         result = to_numpy(compute(on_device(_stacked(rows, block), device)))
         result = np.moveaxis(result, 1, 0).reshape(result.shape[1], -1, *result.shape[3:])
         write(slice(begin, begin + len(rows)), result[:, : len(rows)])

@@ -12,7 +12,7 @@ from addml.data.preparation import plain_values
 
 BINS = 20
 SAMPLE = 200_000  # rows that quantiles are taken from
-TALLIED = 16_384  # rows of a block that are put into bins; its others count like them
+TALLIED = 4_096  # rows of a block that are put into bins; its others count like them
 
 
 @dataclass(frozen=True)
