@@ -376,33 +376,31 @@ def test_through_json_and_back() -> None:
 # Scales -----------------------------------------------------------------------------------------------------
 
 
-def test_categories_have_scales_between_their_deviations_and_their_own() -> None:
+def test_categories_keep_their_scales_among_standardised_features() -> None:
     table = pa.table({"amount": np.arange(200) % 7, "country": ["DE"] * 100 + ["FR"] * 97 + ["XX"] * 3})
     columns = Columns.fit(table)
     X = columns.transform(table)
     features = columns.rescaled(Features.fit(X)).transform(X)
     assert features[:, 0].std() == pytest.approx(1, abs=1e-5)
-    # 0/1 columns: 0.35 of the way back from 2, the scale by which values lie half a squared deviation apart
-    shares = {"DE": 100 / 200, "FR": 97 / 200, "XX": 3 / 200}
-    squares = {level: 1 / ((p * (1 - p)) ** 0.5) ** 0.7 / 2**1.3 for level, p in shares.items()}
-    for row, level in ((150, "FR"), (199, "XX")):
-        apart = ((features[0, 1:-1] - features[row, 1:-1]) ** 2).sum()
-        assert apart == pytest.approx(squares["DE"] + squares[level], rel=1e-4)
-    rarity = math.log(0.02 / 0.015)  # of XX, the others have none
-    deviation = rarity * (0.015 * 0.985) ** 0.5
-    assert features[199, -1] - features[0, -1] == pytest.approx(rarity / deviation**0.35, rel=1e-4)
+    apart = (
+        ((features[0, 1:-1] - features[150, 1:-1]) ** 2).sum(),
+        ((features[0, 1:-1] - features[199, 1:-1]) ** 2).sum(),
+    )
+    assert apart == (pytest.approx(0.5), pytest.approx(0.5))
+    assert features[199, -1] - features[0, -1] == pytest.approx(math.log(0.02 / 0.015), rel=1e-4)
     assert np.isnan(columns.scales).tolist() == [True, *[False] * 5]
 
 
-@pytest.mark.parametrize(("gaps", "apart"), [(100, math.sqrt(0.5)), (500, math.sqrt(0.5)), (1, math.log(20))])
-def test_a_gap_lies_as_far_out_as_a_truth_value_unless_it_is_rare(gaps, apart) -> None:
-    """Standardised, a gap that a tenth of the rows has lay 3.3 deviations out, one in a thousand 32."""
-    values = np.arange(1000) % 7
-    table = pa.table({"amount": pa.array(values, mask=np.arange(1000) < gaps)})
-    columns = Columns.fit(table)
+def test_gaps_keep_a_scale_of_their_own() -> None:
+    # a tenth of a has gaps, one in a thousand of b: a flag lies 0.71 out, or log(20) where gaps are rarer than 2 %
+    a, b = np.arange(1000.0), np.arange(1000.0) ** 2
+    a[::10], b[7] = np.nan, np.nan
+    table = pa.table({"a": pa.array(a, from_pandas=True), "b": pa.array(b, from_pandas=True), "c": a[::-1] % 7})
+    columns = Columns.fit(table.drop(["c"]))
     X = columns.transform(table)
-    flag = columns.rescaled(Features.fit(X)).transform(X)[:, -1]
-    assert flag[0] - flag[-1] == pytest.approx(apart, rel=1e-4)
+    features = columns.rescaled(Features.fit(X)).transform(X)
+    assert features[10, 2] - features[1, 2] == pytest.approx(0.5**0.5, rel=1e-5)
+    assert features[7, 3] - features[1, 3] == pytest.approx(math.log(20), rel=1e-5)
 
 
 def test_the_usual_row_is_made_of_ordinary_values() -> None:

@@ -32,9 +32,6 @@ KINDS: dict[str, Callable[[plain_values.Document], Prepared]] = {
     one.kind: one.from_plain for one in (NumberColumn, BooleanColumn, DateColumn, CategoryColumn)
 }
 
-# Of the deviation in the scale of a category: 0 finds strange numbers best, 1 values that do not fit the rest of a row.
-TOWARDS_DEVIATION = 0.35
-
 
 @dataclass(frozen=True)
 class Columns:

@@ -2,8 +2,7 @@
 
 One-hot columns standardised like numbers hide strange numbers: a value that 2 % of the rows have lies 7 deviations
 out. So these features have scales of their own, by which two different values lie half a squared deviation apart
-whatever their shares, and one column says how rare the value is; `Columns.rescaled` goes most of the way from the
-deviations to them.
+whatever their shares, and one column says how rare the value is.
 """
 
 from __future__ import annotations
