@@ -225,3 +225,20 @@ def test_broken_pairs_and_rows_without_columns():
         (("c", "d"), "unusual together: c, d", (0, 2)),
     )
     assert groups([]) == ()
+
+
+def test_pairs_may_be_tried_for_the_farthest_rows_only(monkeypatch):
+    from addml.explain import naming
+
+    tried = []
+    best = naming._best_pairs
+    monkeypatch.setattr(naming, "_best_pairs", lambda part, *rest: (tried.append(len(part.rows)), best(part, *rest))[1])
+    rows = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32) * 0.01
+    usual = [UsualColumn(name, "number", low=-9.0, middle=0.0, high=9.0) for name in "abcd"]
+    values = {name: rows[:, place].tolist() for place, name in enumerate("abcd")}
+    full = reasons(SQUARES, rows, np.zeros(4, np.float32), range(4), usual, values)
+    some = reasons(SQUARES, rows, np.zeros(4, np.float32), range(4), usual, values, paired=5)
+    assert tried[0] > tried[1] == 5
+    farthest = np.argsort(-(rows**2).sum(1))[:5]
+    assert [some[row] for row in farthest] == [full[row] for row in farthest]
+    assert all(some)

@@ -75,6 +75,7 @@ def reasons(
     *,
     most: int = 3,
     tried: int | None = None,
+    paired: int | None = None,
     device: str = "cpu",
     threads: int = 1,
 ) -> list[tuple[Reason, ...]]:
@@ -82,7 +83,8 @@ def reasons(
 
     Rows, baseline and origins are as for `column_contributions`, `usual` has one entry a column, and `values` the
     raw values of these rows by column; None is a gap. With `tried`, only the columns of a row that lie farthest
-    from the usual, so many of them, are looked at, which is faster where rows or columns are many.
+    from the usual, so many of them, are looked at; with `paired`, pairs of columns are tried for the farthest rows
+    only, so many of them: both are faster where rows or columns are many.
     """
     features = features_by_column(origins)
     scores, alone = Replacement(model, rows, baseline, device, threads).by_column(features, tried)
@@ -90,11 +92,13 @@ def reasons(
     wording = Wording(usual, values)
     cases = list(_cases(alone, scores - usual_score, wording, most))
     doubtful = [case.row for case in cases if case.is_doubtful]
+    if paired is not None:
+        doubtful = sorted(doubtful, key=lambda row: -cases[row].apart)[:paired]
     replacement = Replacement(model, rows[doubtful], baseline, device, threads)
     pairs = dict(zip(doubtful, _best_pairs(replacement, features, alone[doubtful]), strict=True))
     found = []
     for case in cases:
-        first = _beyond_one(case, pairs[case.row], wording) if case.row in pairs else []
+        first = _beyond_one(case, pairs.get(case.row), wording) if case.is_doubtful else []
         found.append(tuple(_reason(part, case.apart, usual) for part in [*first, *case.named][:most]))
     return found
 
