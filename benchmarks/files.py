@@ -17,6 +17,7 @@ from addml.data.readers import read_table
 from benchmarks.timing import markdown, seconds
 
 ROWS = 1_000_000
+AT_ONCE = 4096
 
 
 def mixed_table(rows: int, seed: int = 0) -> pa.Table:
@@ -68,8 +69,8 @@ def files() -> str:
 
 def _read_and_prepare(file: Path, detector: addml.ADDML) -> None:
     table = read_table(file).table
-    for start in range(0, table.num_rows, 65536):
-        detector.model_.prepare(table.slice(start, 65536))
+    for start in range(0, table.num_rows, AT_ONCE):
+        detector.model_.prepare(table.slice(start, AT_ONCE))
 
 
 def _score(folder: Path, file: Path, model: Path, detector: addml.ADDML) -> tuple[float, float, float]:
