@@ -35,6 +35,8 @@ from addml.scoring.thresholds import quantile_threshold
 
 logger = logging.getLogger("addml")
 
+LEFT_OUT = "columns left out"  # how the warning begins that says so
+
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
@@ -180,6 +182,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         scores = model.member_scores(X, device, most_threads(self.n_jobs))
         self._take(model.with_scale(scores), state.history, np.array(state.kept, np.uint8))
         self.center_ = space.center
+        self._held_out = _held_out(members, len(numbers))
         self.anomaly_scores_ = self.model_.combine(scores)
         return self.set_threshold(contamination=self.contamination)
 
@@ -431,9 +434,19 @@ def _fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:
     from addml.data.columns import Columns
 
     columns = Columns.fit(table)
-    for name, reason in columns.left_out:
-        logger.info("column %r is left out: %s", name, reason)
+    if columns.left_out:
+        listed = "; ".join(f"{name!r} ({reason})" for name, reason in columns.left_out[:5])
+        more = f"; and {len(columns.left_out) - 5} more" if len(columns.left_out) > 5 else ""
+        _warn(f"{LEFT_OUT}: {listed}{more}")
     return columns, columns.transform(table)
+
+
+def _held_out(members: list[Member], rows: int) -> np.ndarray:
+    """Which rows each member only validated with, (members, rows)."""
+    marks = np.zeros((len(members), rows), bool)
+    for mark, member in zip(marks, members, strict=True):
+        mark[np.setdiff1d(member.validation, member.train)] = True
+    return marks
 
 
 def _metric_space(

@@ -81,7 +81,7 @@ def in_order(left_out: Sequence[tuple[str, str]], names: Sequence[str]) -> tuple
 
 
 def dropped(fitted: Fitted, places: np.ndarray, ranked: Sequence[Finding]) -> np.ndarray | None:
-    """(epochs, len(ranked)): the share of members in training that did not keep a row; NaN for rows not trained on."""
+    """(epochs, len(ranked)): of the members that train on a row, the share that dropped it; NaN where none does."""
     assert fitted.detector is not None
     try:
         kept = fitted.detector.rows_kept()  # (epochs, members, n)
@@ -89,9 +89,10 @@ def dropped(fitted: Fitted, places: np.ndarray, ranked: Sequence[Finding]) -> np
         return None
     rows = np.array([finding.row - 1 for finding in ranked], np.int64)
     where = np.searchsorted(places, rows).clip(0, len(places) - 1)
-    training = kept.any(axis=2).sum(axis=1)[:, None]  # a stopped member keeps no row
+    active = np.asarray(kept.any(axis=2))[:, :, None]  # a stopped member keeps no row
+    training = (active & ~fitted.detector._held_out[:, where]).sum(axis=1)
     share = 1 - kept[:, :, where].sum(axis=1) / np.maximum(training, 1)
-    return np.where((places[where] == rows)[None], share, np.nan)
+    return np.where((training > 0) & (places[where] == rows), share, np.nan)
 
 
 def _space(fitted: Fitted, scored: Scored, listed: Sequence[Candidate], scores: np.ndarray) -> SpaceMap | None:

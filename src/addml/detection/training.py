@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,11 @@ def train(table: pa.Table, training: Training, deciding: Deciding, computing: Co
             f"about {size / 1e9:.1f} GB of memory (--sample and --members make it less)"
         )
     with progress.stage("Training", training.epochs, table.num_rows * training.members) as advance, epochs_to(advance):
-        detector.fit(table)
+        from addml.detector import LEFT_OUT
+
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", LEFT_OUT)  # said with what was read
+            detector.fit(table)
     return detector if deciding.tau is None else detector.set_threshold(tau=deciding.tau)
 
 
