@@ -262,7 +262,12 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
             "threshold": self.threshold_,
             "history": [plain.plain_record(record) for record in self.history_],
         }
-        arrays |= {"center": self.center_, "anomaly_scores": self.anomaly_scores_, "kept": self._kept_bits}
+        arrays |= {
+            "center": self.center_,
+            "anomaly_scores": self.anomaly_scores_,
+            "kept": self._kept_bits,
+            "held_out": np.packbits(self._held_out, axis=1),
+        }
         model_file.save(path, document, arrays)
 
     # Input --------------------------------------------------------------------------------------------------
@@ -402,7 +407,7 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> ADDML:
     resolve_device(device)
     document, arrays = model_file.load(path)
     try:
-        own = {name: arrays.pop(name) for name in ("center", "anomaly_scores", "kept")}
+        own = {name: arrays.pop(name) for name in ("center", "anomaly_scores", "kept", "held_out")}
         model = MetricModel.from_plain(document, arrays)
         detector = ADDML(**{**plain.settings_from_plain(document["parameters"]), "device": device})
         detector._check_parameters()
@@ -412,7 +417,8 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> ADDML:
         if document["names"] is not None:
             detector.feature_names_in_ = plain.names_from_plain(document["names"], detector.n_features_in_)
         detector.set_threshold(tau=document["threshold"])
-        _check_own_arrays(detector)
+        _check_own_arrays(detector, own["held_out"])
+        detector._held_out = np.unpackbits(own["held_out"], axis=1, count=len(detector.anomaly_scores_)).astype(bool)
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -420,13 +426,14 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> ADDML:
     return detector
 
 
-def _check_own_arrays(detector: ADDML) -> None:
+def _check_own_arrays(detector: ADDML, held_out: np.ndarray) -> None:
     """The arrays that are the detector's, not its model's."""
     members, scores, kept = len(detector.encoder_.weights), detector.anomaly_scores_, detector._kept_bits
     model_file.expect("center", detector.center_, np.float32, (members, detector.encoder_.widths[-1]))
     model_file.expect("anomaly_scores", scores, np.float64, (None,))
     bits = (len(detector.history_), members, -(-len(scores) // 8))
     model_file.expect("kept", kept, np.uint8, bits if kept.ndim > 1 else (0,))
+    model_file.expect("held_out", held_out, np.uint8, bits[1:])
 
 
 def _fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:

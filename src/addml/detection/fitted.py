@@ -62,7 +62,7 @@ class Fitted:
         """A saved model, with another threshold if one is asked for; without scikit-learn, a second of imports."""
         document, arrays = model_file.load(folder)
         try:
-            center, scores, _ = (arrays.pop(name) for name in ("center", "anomaly_scores", "kept"))
+            center, scores, _, _ = (arrays.pop(name) for name in ("center", "anomaly_scores", "kept", "held_out"))
             model = MetricModel.from_plain(document, arrays)
             history, threshold = tuple(document["history"]), float(document["threshold"])
         except (KeyError, TypeError, ValueError) as error:
