@@ -71,14 +71,15 @@ def test_distances_to_a_centre_and_to_references_are_scipy_s(z, kind, distance):
         np.testing.assert_allclose(to_numpy(matched)[e], np.diag(expected[2:7]), atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [2, 7, 64, 100, 128, 257])
-def test_pair_distances_are_symmetric_to_the_last_bit(dtype, size):
+def test_pair_distances_are_symmetric_to_the_last_bit(kind, dtype, size):
     # a pair at the cut-off must not be taken in one direction only
     z = np.random.default_rng(size).standard_normal((3, size, 64)).astype(dtype)
     for distance in DISTANCES:
-        pairs, _ = geometry.pair_distances(z, distance)
-        np.testing.assert_array_equal(pairs, pairs.mT)
+        pairs, _ = geometry.pair_distances(kind(z), distance)
+        np.testing.assert_array_equal(to_numpy(pairs), to_numpy(pairs.mT))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -176,3 +177,11 @@ def test_selection_by_a_sample_is_exact(shape, ratio):
     values = made[shape].astype(np.float32)
     k = geometry.count_of(ratio, n)
     assert geometry.hardest(values[None], [k]).cutoff[0] == np.sort(values)[n - k]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_of_no_values_none_is_hard(kind):
+    found = geometry.hardest(kind(np.empty((3, 0))), [0, 0, 0])  # the pairs of a mini-batch of one row
+    assert np.isinf(np.asarray(found.cutoff)).all()
+    np.testing.assert_array_equal(np.asarray(found.count), 0)
+    np.testing.assert_array_equal(np.asarray(found.mean), 0)

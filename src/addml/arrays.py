@@ -49,6 +49,13 @@ def convert(x: Array, like: Array) -> Array:
     return x.astype(like.dtype) if isinstance(x, np.ndarray) else x.to(like.dtype)
 
 
+def from_cutoff(x: Array, cutoff: Array) -> Array:
+    """One where x is at or above the cut-off and zero elsewhere, as numbers of the dtype of x."""
+    if isinstance(x, np.ndarray):
+        return (x >= cutoff).astype(x.dtype)
+    return namespace(x).ge(x, cutoff, out=namespace(x).empty_like(x))  # one launch, no flags in between
+
+
 def take(x: Array, ids: Array) -> Array:
     """The rows of x (n, ...) with these ids, of shape (*ids.shape, ...)."""
     if isinstance(x, np.ndarray):
@@ -63,23 +70,42 @@ def copy(x: Array) -> Array:
 
 def row_sums(x: Array) -> Array:
     """The sums of x (..., n) over its last axis, kept as (..., 1): as a product, which is faster than a reduction."""
-    return x @ _ones(x.shape[-1], x)
+    if not isinstance(x, np.ndarray):
+        return x.sum(-1, keepdim=True)
+    return x @ _ones(x.shape[-1], x.dtype)
 
 
-def column_sums(x: Array) -> Array:
+def column_sums(x: Array, out: Array | None = None) -> Array:
     """The sums of x (E, b, w) over its rows, kept as (E, 1, w)."""
-    return _ones(x.shape[-2], x).T @ x
+    if not isinstance(x, np.ndarray):
+        return namespace(x).sum(x, -2, keepdim=True, out=out)
+    return np.matmul(_ones(x.shape[-2], x.dtype).T, x, out=out)
 
 
-def _ones(size: int, like: Array) -> Array:
-    if isinstance(like, np.ndarray):
-        return _numpy_ones(size, like.dtype)
-    return namespace(like).ones(size, 1, dtype=like.dtype, device=like.device)
+def plus_gram(x: Array, z: Array, factor: float) -> Array:
+    """X (E, b, b), which is used up, and so many times z @ z.mT: symmetric to the last bit if x is."""
+    if isinstance(x, np.ndarray):
+        product = z @ z.mT  # NumPy computes one half of it
+        product *= factor
+        product += x
+        return product
+    x.baddbmm_(z, z.mT, alpha=factor)
+    return x if x.is_cuda else (x + x.mT) / 2  # CUDA adds up both halves in one order, others do not
+
+
+def dots(x: Array, y: Array) -> Array:
+    """The products of x and y (..., n) summed over their last axis, which goes away."""
+    return np.vecdot(x, y) if isinstance(x, np.ndarray) else namespace(x).linalg.vecdot(x, y)
 
 
 @lru_cache(maxsize=64)
-def _numpy_ones(size: int, dtype: np.dtype[Any]) -> np.ndarray:
+def _ones(size: int, dtype: np.dtype[Any]) -> np.ndarray:
     return np.ones((size, 1), dtype)
+
+
+def at_least_one(x: Array) -> Array:
+    """X, or 1 where that is more: what may be divided by."""
+    return np.maximum(x, 1) if isinstance(x, np.ndarray) else x.clip(1)  # NumPy's own clip costs more than its work
 
 
 def no_grad(like: Array) -> AbstractContextManager[Any]:
@@ -89,4 +115,6 @@ def no_grad(like: Array) -> AbstractContextManager[Any]:
 
 def present(counts: Sequence[int], size: int, like: Array) -> Array:
     """Which of `size` columns are within each member's count: flags (E, size)."""
-    return index_like(np.arange(size) < np.asarray(counts)[:, None], like)
+    if isinstance(like, np.ndarray):
+        return np.arange(size) < np.asarray(counts)[:, None]
+    return namespace(like).arange(size, device=like.device) < index_like(np.asarray(counts), like)[:, None]

@@ -57,12 +57,13 @@ def _available(device: str) -> bool:
 
 
 def on_device(values: np.ndarray, device: str) -> Any:
-    """The array itself on the CPU, a torch tensor elsewhere."""
+    """The array on the CPU, a torch tensor elsewhere; each row in one piece, as rows are taken one by one."""
+    values = np.ascontiguousarray(values)
     if device == "cpu":
         return values
     import torch
 
-    return torch.from_numpy(np.ascontiguousarray(values)).to(device)
+    return torch.from_numpy(values).to(device)
 
 
 def most_threads(n_jobs: int | None) -> int:
@@ -76,6 +77,15 @@ def most_threads(n_jobs: int | None) -> int:
 def threads_for(operations: float, most: int) -> int:
     """The number of threads for a call of so many operations."""
     return max(1, min(most, int(operations / OPERATIONS_WORTH_A_THREAD)))
+
+
+def keep_freed_memory() -> None:
+    """Let the arrays of one step lie where those of the step before lay.
+
+    glibc hands the memory of a freed array of more than 128 kB back to the system, and a new one costs more in page
+    faults than small products take. Once a block of up to 32 MB has been freed it keeps blocks of that size instead.
+    """
+    np.empty(31 * 2**20, np.uint8)
 
 
 class BlasThreads:

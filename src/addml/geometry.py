@@ -13,7 +13,17 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, as_like, column_sums, index_like, namespace, row_sums
+from addml.arrays import (
+    Array,
+    at_least_one,
+    column_sums,
+    dots,
+    from_cutoff,
+    index_like,
+    namespace,
+    plus_gram,
+    row_sums,
+)
 
 Distance = Literal["sqeuclidean", "euclidean", "cosine"]
 Back = Callable[[Array], Array]
@@ -47,20 +57,30 @@ def smallest(values: Array, ks: Sequence[int]) -> Array:
 
 def hardest(values: Array, ks: Sequence[int]) -> Hardest:
     """What lies at or above the ks[e]-th largest value of each row e of values (E, n); nothing where ks[e] is 0."""
+    if not isinstance(values, np.ndarray) and min(ks) == max(ks) > 0:
+        return _hardest_of_all(values, ks[0])
+    cutoff = largest(values, ks)
+    taken = from_cutoff(values, cutoff[:, None])
+    count = row_sums(taken)[:, 0]
+    return Hardest(cutoff, count, dots(values, taken) / at_least_one(count))
+
+
+def _hardest_of_all(values: Array, k: int) -> Hardest:
+    """The same with one k, as mostly: nothing is copied to the device, and only the largest are added up."""
+    largest = values.topk(k, sorted=False).values
+    cutoff = largest.amin(-1)
+    count = row_sums(from_cutoff(values, cutoff[:, None]))[:, 0]
+    return Hardest(cutoff, count, (largest.sum(-1) + (count - k) * cutoff) / count)  # ties are equal to the cut-off
+
+
+def largest(values: Array, ks: Sequence[int]) -> Array:
+    """The ks[e]-th largest value of each row e of values (E, n); infinity where ks[e] is 0."""
     if isinstance(values, np.ndarray):
-        cutoff = np.array([_kth_largest(row, k) for row, k in zip(values, ks, strict=True)], values.dtype)
-        taken = (values >= cutoff[:, None]).astype(values.dtype)
-        count = row_sums(taken)[:, 0]
-        return Hardest(cutoff, count, np.einsum("en,en->e", values, taken) / np.maximum(count, 1))
-    xp, ordered = namespace(values), values.sort(-1, descending=True).values
-    if min(ks) == max(ks) > 0:
-        cutoff = ordered[:, ks[0] - 1, None]  # one k for all, as mostly: nothing is copied to the device
-    else:
-        k = index_like(np.asarray(ks), values)[:, None]
-        cutoff = xp.where(k > 0, ordered.gather(1, (k - 1).clip(0)), math.inf)
-    taken = values >= cutoff
-    count = taken.sum(-1).to(values.dtype)
-    return Hardest(cutoff[:, 0], count, xp.where(taken, values, 0).sum(-1) / count.clip(1))
+        return np.array([_kth_largest(row, k) for row, k in zip(values, ks, strict=True)], values.dtype)
+    if not any(ks):  # the one row of a last mini-batch makes no pair, and there is nothing to gather from
+        return values.new_full((len(values),), math.inf)
+    k, ordered = index_like(np.asarray(ks), values)[:, None], values.sort(-1, descending=True).values
+    return namespace(values).where(k > 0, ordered.gather(1, (k - 1).clip(0)), math.inf)[:, 0]
 
 
 def _kth_largest(values: np.ndarray, k: int) -> float:
@@ -76,8 +96,9 @@ def _kth_largest(values: np.ndarray, k: int) -> float:
     sample = np.sort(values[:: n // SAMPLE])
     place, slack = len(sample) * (1 - k / n), math.sqrt(len(sample)) + 1
     low, high = sample[max(int(place - slack), 0)], sample[min(int(place + slack), len(sample) - 1)]
-    inside = values.take(np.flatnonzero((values >= low) & (values <= high)))
-    rank = len(inside) - (k - np.count_nonzero(values > high))
+    above = values > high
+    inside = values.compress((values >= low) ^ above)
+    rank = len(inside) - (k - np.count_nonzero(above))
     if not 0 <= rank < len(inside):
         return float(np.partition(values, n - k)[n - k])
     inside.partition(rank)
@@ -90,20 +111,18 @@ def _kth_largest(values: np.ndarray, k: int) -> float:
 def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
     """All pairwise distances of z (E, b, w) as a symmetric (E, b, b), and the way back.
 
-    The way back takes dL/dD for each unordered pair, as a symmetric matrix with a diagonal of zeros.
+    The way back takes dL/dD for each unordered pair, as a symmetric matrix with a diagonal of zeros, and uses it up.
     """
     if distance == "cosine":
         return _cosine_pairs(z)
     z = z - column_sums(z) / z.shape[1]  # distances do not change; float32 cancels less
-    squares = row_sums(z * z)
-    squared = z @ z.mT
-    squared *= -2
-    squared += squares + squares.mT  # in this order the matrix is symmetric to the last bit, as a cut-off needs it
+    squares = dots(z, z)[..., None]
+    squared = plus_gram(squares + squares.mT, z, -2)  # symmetric to the last bit, as a cut-off needs it
 
     def back(grad: Array) -> Array:
-        towards = row_sums(grad) * z
-        towards -= grad @ z
-        towards *= 2
+        fill_diagonal(grad, -row_sums(grad)[..., 0])  # the Laplacian of the graph of pairs, of the other sign
+        towards = grad @ z
+        towards *= -2
         return towards
 
     if distance == "sqeuclidean":
@@ -114,7 +133,8 @@ def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
 
 def _cosine_pairs(z: Array) -> tuple[Array, Back]:
     unit, unit_back = _normalised(z)
-    return 1 - unit @ unit.mT, lambda grad: unit_back(-(grad @ unit))
+    halves = namespace(z).full_like(z[..., :1], 0.5)
+    return plus_gram(halves + halves.mT, unit, -1), lambda grad: unit_back(-(grad @ unit))
 
 
 @lru_cache(maxsize=32)
@@ -138,8 +158,8 @@ def unordered(pairs: Array) -> Array:
     return flat.index_select(1, _lower_places_on(pairs.shape[-1], flat.device))
 
 
-def fill_diagonal(pairs: Array, value: float) -> None:
-    """Put one value on the diagonal of every matrix of pairs (E, b, b)."""
+def fill_diagonal(pairs: Array, value: float | Array) -> None:
+    """Put one value, or those of (E, b), on the diagonal of every matrix of pairs (E, b, b)."""
     size = pairs.shape[-1]
     pairs.reshape(len(pairs), size * size)[:, :: size + 1] = value
 
@@ -186,6 +206,11 @@ def matched_distances(z: Array, other: Array, distance: Distance) -> Array:
     return squared if distance == "sqeuclidean" else namespace(z).sqrt(squared)
 
 
+def normalised(z: Array) -> Array:
+    """The rows of z (..., w) at length 1, on which Euclidean distances rank as cosine distances do."""
+    return _normalised(z)[0]
+
+
 def _normalised(z: Array) -> tuple[Array, Back]:
     squares = (z * z).sum(axis=-1, keepdims=True)
     length = namespace(z).sqrt(squares).clip(1e-15)  # a row at the origin has no direction: at distance 1 from all
@@ -197,4 +222,4 @@ def _through_root(grad: Array, roots: Array) -> Array:
     # d sqrt(s) / ds = 1 / (2 sqrt(s)); where two rows coincide, zero is the subgradient that moves nothing.
     xp = namespace(grad)
     apart = roots > 0
-    return xp.where(apart, grad / (2 * xp.where(apart, roots, as_like(1.0, roots))), as_like(0.0, grad))
+    return xp.where(apart, grad / (2 * xp.where(apart, roots, 1.0)), 0.0)

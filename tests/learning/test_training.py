@@ -146,6 +146,14 @@ def test_collapse_by_shrinking_is_found_and_the_epoch_before_it_kept(rows, fit, 
     np.testing.assert_array_equal(state.best, healthy)
 
 
+def test_every_member_is_held_against_its_own_untrained_spread(fit):
+    # members are trained in the order of their steps, the last of these first
+    _, _, together = fit([3, 4, 5], epochs=1, ratios=[0.3, 2 / 3, 1.0], sizes=[100, 150, 200])
+    alone = [fit([3], epochs=1, ratios=[0.3], sizes=[100]), fit([4], epochs=1, sizes=[150]), fit([5], epochs=1)]
+    spreads = [state.untrained_spread[0] for _, _, state in alone]
+    np.testing.assert_allclose(together.untrained_spread, spreads)
+
+
 def test_diverged_weights_count_as_collapse(fit, monkeypatch):
     adam = training.adam
 

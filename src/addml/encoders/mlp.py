@@ -23,12 +23,22 @@ class Activation:
     back: Callable[[Array, Array], Array]
 
 
+def _tanh_back(grad: Array, y: Array) -> Array:
+    if not isinstance(y, np.ndarray):
+        return namespace(y).ops.aten.tanh_backward(grad, y)  # one launch in place of three
+    slope = y * y
+    np.subtract(1, slope, out=slope)
+    slope *= grad
+    return slope
+
+
 ACTIVATIONS: dict[str, Activation] = {
-    "tanh": Activation(lambda x: namespace(x).tanh(x, out=x), lambda grad, y: grad * (1 - y * y)),
+    "tanh": Activation(lambda x: namespace(x).tanh(x, out=x), _tanh_back),
     "sigmoid": Activation(lambda x: 0.5 + 0.5 * namespace(x).tanh(0.5 * x), lambda grad, y: grad * (y - y * y)),
     "relu": Activation(lambda x: x.clip(0), lambda grad, y: grad * (y > 0)),
     "leaky_relu": Activation(
-        lambda x: namespace(x).where(x > 0, x, LEAK * x), lambda grad, y: namespace(y).where(y > 0, grad, LEAK * grad)
+        lambda x: namespace(x).where(x > 0, x, LEAK * x),
+        lambda grad, y: namespace(y).where(y > 0, grad, LEAK * grad),
     ),
     "elu": Activation(
         lambda x: namespace(x).where(x > 0, x, namespace(x).expm1(x.clip(None, 0))),
@@ -99,18 +109,24 @@ class MLP:
 
     def _layer(self, layer: int, x: Array) -> Array:
         matrix, bias = self._layers[layer]
+        if not isinstance(x, np.ndarray) and x.ndim == 3:
+            return self._acts[layer].apply(namespace(x).baddbmm(bias, x, matrix))  # one launch less
         x = x @ matrix
         x += bias
         return self._acts[layer].apply(x)
 
     def _back(self, outputs: list[Array], grad: Array) -> Array:
-        parts: list[Array] = []
+        xp = namespace(grad)
+        gradient = xp.empty_like(self.weights)
+        parts = list(_layer_views(self.widths, gradient))
         for layer in reversed(range(len(self._acts))):
             grad = self._acts[layer].back(grad, outputs[layer + 1])
-            parts += [column_sums(grad)[:, 0], (outputs[layer].mT @ grad).reshape(grad.shape[0], -1)]
+            matrix, bias = parts[layer]
+            xp.matmul(outputs[layer].mT, grad, out=matrix)
+            column_sums(grad, out=bias)
             if layer:
                 grad = grad @ self._layers[layer][0].mT
-        return namespace(grad).concat(parts[::-1], axis=1)
+        return gradient
 
 
 def weight_count(widths: Sequence[int]) -> int:

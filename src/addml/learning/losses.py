@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from addml.arrays import Array, convert, namespace, present
-from addml.geometry import NOT_A_DISTANCE, Distance, center_distances, fill_diagonal, pair_distances, unordered
-from addml.learning.mining import Miner, hard_normals, mined_pairs
+from addml.arrays import Array, at_least_one, convert, from_cutoff, namespace, present
+from addml.geometry import NOT_A_DISTANCE, Distance, center_distances, fill_diagonal, pair_distances
+from addml.learning.mining import Miner, hard_normals, hard_pairs, mined_pairs
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,15 @@ def instance_closeness(z: Array, center: Array, batch: Batch, objective: Objecti
     if min(batch.normal_counts) < size:
         absent = ~present(batch.normal_counts, size, z)
         pulled[absent[:, :, None] | absent[:, None, :]] = NOT_A_DISTANCE
-    sizes = [n * (n - 1) // 2 for n in batch.normal_counts]
-    cutoff, count, mean = hard_normals(unordered(pulled), sizes, objective.hard_ratio)
-    hard = convert(pulled >= cutoff[:, None, None], z)  # Q^(m), as 0 and 1
+    (cutoff, count, mean), hard = hard_pairs(pulled, batch.normal_counts, objective.hard_ratio)  # tau^h, Q^(m)
     if not any(batch.anomaly_counts):
         grad = back(hard)
-        grad /= count.clip(1)[:, None, None]
+        grad /= at_least_one(count)[:, None, None]
         return Loss(mean, grad, cutoff)
     coefficients = namespace(z).zeros_like(distances)
     coefficients[:, :size, :size] = hard
     total, pairs = _push(coefficients, distances, batch, objective)
-    total, count = total + mean * count, (count + pairs).clip(1)
+    total, count = total + mean * count, at_least_one(count + pairs)
     return Loss(total / count, back(coefficients) / count[:, None, None], cutoff)
 
 
@@ -115,11 +113,15 @@ def center_closeness(z: Array, center: Array, batch: Batch, objective: Objective
     xp = namespace(z)
     distances, back = center_distances(z, center, objective.distance)  # D^(m)
     pulled, pushed = distances[:, : batch.normal], distances[:, batch.normal :]
-    pulled = xp.where(present(batch.normal_counts, batch.normal, z), pulled, NOT_A_DISTANCE)
-    cutoff, count, mean = hard_normals(pulled, batch.normal_counts, objective.hard_ratio)
+    if min(batch.normal_counts) < batch.normal:
+        pulled = xp.where(present(batch.normal_counts, batch.normal, z), pulled, NOT_A_DISTANCE)
+    cutoff, count, mean = hard_normals(pulled, batch.normal_counts, objective.hard_ratio)  # tau^h
+    hard = from_cutoff(pulled, cutoff[:, None])  # Q^(m), as 0 and 1
+    if not any(batch.anomaly_counts):
+        return Loss(mean, back(hard / at_least_one(count)[:, None]), cutoff)
     anomalous = present(batch.anomaly_counts, pushed.shape[1], z)
     inside = convert(anomalous & (pushed < objective.margin), z)
-    coefficients = xp.concat([convert(pulled >= cutoff[:, None], z), -inside], axis=1)  # Q^(m) pulls
+    coefficients = xp.concat([hard, -inside], axis=1)
     total = mean * count + (inside * (objective.margin - pushed)).sum(axis=1)
     count = (count + convert(anomalous.sum(axis=1), z)).clip(1)
     return Loss(total / count, back(coefficients / count[:, None]), cutoff)

@@ -46,9 +46,15 @@ class MetricLearner:
         self.encoder, self.objective = encoder, objective
         self._loss = LOSSES[objective.loss]
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a step is the same operations for every batch of one shape, so that a device may record them."""
+        return self.objective.miner is None
+
     def set_weights(self, weights: Array) -> None:
         """Go on with these weights, which the loop changes in place."""
-        self.encoder = self.encoder.with_weights(weights)
+        if weights is not self.encoder.weights:
+            self.encoder = self.encoder.with_weights(weights)
 
     def decays(self) -> Array:
         """Which weights (P,) decay: those of matrices, not biases."""
@@ -60,7 +66,7 @@ class MetricLearner:
         center = self._mean(blocks(), real, sizes)
         scores = self._to_center(blocks(), center)
         if real is not None:
-            scores[~real] = math.inf
+            scores = namespace(scores).where(real, scores, math.inf)
         return center, scores
 
     def loss_and_grad(self, x: Array, center: Array, batch: Batch) -> tuple[Loss, Array]:
@@ -79,7 +85,7 @@ class MetricLearner:
             center = self._mean(blocks(), real, sizes)
         distances = self._to_center(blocks(), center)
         if real is not None:
-            distances[~real] = 0
+            distances = namespace(distances).where(real, distances, 0)
         mean: np.ndarray = to_numpy(distances.sum(axis=1)).astype(float) / np.asarray(sizes)
         # The lemma: the mean over unordered pairs of squared distances is 2n/(n-1) times the mean to the centre.
         return mean * _pairs_factor(sizes) if self.objective.loss == "instance" else mean

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class TrainingState:
     """
 
     weights: Array  # (A, P), the encoder's own buffer
-    first: Array  # Adam's moments, (A, P)
+    first: Array  # Adam's moments, (A, P), over 1 - beta: sums that need one pass less
     second: Array
     steps: np.ndarray  # Adam's count, (A,)
     active: np.ndarray  # (A,)
@@ -70,10 +70,23 @@ class TrainingState:
 
     def stop(self, stopping: np.ndarray) -> None:
         """Let the active members marked in stopping (A,) leave the working buffers."""
-        staying = index_like(~stopping, self.weights)
-        self.weights, self.healthy = self.weights[staying], self.healthy[staying]
-        self.first, self.second = self.first[staying], self.second[staying]
-        self.steps, self.active = self.steps[~stopping], self.active[~stopping]
+        self.choose(np.flatnonzero(~stopping))
+
+    def choose(self, staying: np.ndarray) -> None:
+        """Go on with these rows of the working buffers, in this order."""
+        rows = index_like(staying, self.weights)
+        self.weights, self.healthy = self.weights[rows], self.healthy[rows]
+        self.first, self.second = self.first[rows], self.second[rows]
+        self.steps, self.active = self.steps[staying], self.active[staying]
+
+    def leading(self, count: int) -> TrainingState:
+        """The first of the active members by themselves: views of the same buffers."""
+        if count == len(self.active):
+            return self
+        weights, first, second = self.weights[:count], self.first[:count], self.second[:count]
+        return replace(
+            self, weights=weights, first=first, second=second, steps=self.steps[:count], active=self.active[:count]
+        )
 
 
 def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np.ndarray | None = None) -> None:
@@ -81,41 +94,45 @@ def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np
     parts = (state.weights, state.first, state.second)
     if moving is None and (len(state.steps) == 1 or state.steps.min() == state.steps.max()):
         state.steps += 1
-        bias_1, bias_2 = _corrections(int(state.steps[0]))
+        rate, epsilon = corrected(learning_rate, int(state.steps[0]))
         for weights, first, second, grad in zip(*(_pieces(whole) for whole in (*parts, gradient)), strict=True):
-            _adam(weights, first, second, grad, learning_rate, bias_1, bias_2)
+            move(weights, first, second, grad, rate, epsilon)
         return
     chosen = np.arange(len(state.steps)) if moving is None else np.flatnonzero(moving)
     state.steps[chosen] += 1
     rows = index_like(chosen, gradient)
     weights, first, second = (whole[rows] for whole in parts)
-    bias_1, bias_2 = (as_like(bias, gradient)[:, None] for bias in _corrections(state.steps[chosen]))
-    _adam(weights, first, second, gradient[rows], learning_rate, bias_1, bias_2)
+    rate, epsilon = (as_like(part, gradient)[:, None] for part in corrected(learning_rate, state.steps[chosen]))
+    move(weights, first, second, gradient[rows], rate, epsilon)
     for whole, part in zip(parts, (weights, first, second), strict=True):
         whole[rows] = part
 
 
 def _pieces(whole: Array) -> list[Array]:
     """Views of the flat buffer that a core's cache holds through all passes; one view elsewhere than on the CPU."""
+    if not isinstance(whole, np.ndarray) or whole.size <= NUMBERS_AT_ONCE:
+        return [whole]
     flat = whole.reshape(-1)
-    if not isinstance(flat, np.ndarray):
-        return [flat]
     return [flat[start : start + NUMBERS_AT_ONCE] for start in range(0, len(flat), NUMBERS_AT_ONCE)]
 
 
-def _corrections(step: Any) -> tuple[Any, Any]:
-    return 1 - BETAS[0] ** step, (1 - BETAS[1] ** step) ** 0.5
+def corrected(learning_rate: float, step: Any) -> tuple[Any, Any]:
+    """The rate and the epsilon of a step, with the corrections of both moments in them: one pass less."""
+    first = (1 - BETAS[0] ** step) / (1 - BETAS[0])
+    second = ((1 - BETAS[1] ** step) / (1 - BETAS[1])) ** 0.5
+    return learning_rate * second / first, EPSILON * second
 
 
-def _adam(weights: Array, first: Array, second: Array, grad: Array, rate: float, bias_1: Any, bias_2: Any) -> None:
+def move(weights: Array, first: Array, second: Array, grad: Array, rate: Any, epsilon: Any) -> None:
+    """Adam in place; the gradient is used up."""
+    xp = namespace(grad)
     first *= BETAS[0]
-    first += (1 - BETAS[0]) * grad
+    first += grad
     second *= BETAS[1]
     grad *= grad
-    grad *= 1 - BETAS[1]
     second += grad
-    size = namespace(second).sqrt(second)
-    size += EPSILON * bias_2  # both corrections go into the rate: one pass less
-    step = first / size
-    step *= rate * bias_2 / bias_1
+    size = xp.sqrt(second, out=grad)
+    size += epsilon
+    step = xp.divide(first, size, out=size)
+    step *= rate
     weights -= step

@@ -6,12 +6,15 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import groupby
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from addml.arrays import Array, index_like, namespace, no_grad, to_numpy
-from addml.compute import blas_threads
+from addml.compute import blas_threads, keep_freed_memory
+from addml.geometry import count_of
+from addml.learning.capture import Recorder
 from addml.learning.distillation import distill, packed, padded
 from addml.learning.losses import Batch, Loss
 from addml.learning.metric import TakesRows
@@ -57,34 +60,57 @@ def train(
     on_epoch: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> TrainingState:
     """Train every member to its best network, from where the state stands."""
+    keep_freed_memory()
     with no_grad(state.weights), blas_threads(schedule.threads), np.errstate(over="ignore", invalid="ignore"):
         distinct = [_distinct_rows(rows, member, state.weights) for member in members]
+        recorder = Recorder(learner, rows, schedule.learning_rate, schedule.weight_decay)
+        state.choose(_most_steps_first(state, members))
+        present = _present(members, state)
         while state.epoch < schedule.epochs and len(state.active):
             began = time.perf_counter()
-            center, scores, present = _survey(learner, rows, members, state)  # mu, F
-            if _stop_collapsed(state, scores, present, distinct):
+            if len(present.members) != len(state.active):
+                present = _present(members, state)
+            center, scores = _survey(learner, rows, present, state)  # mu, F
+            if _stop_collapsed(state, scores, present.members, distinct):
                 continue
-            cutoff, kept = distill(scores, present)  # tau^n, P
-            losses = _steps(learner, rows, present, kept, center, schedule, state)
+            cutoff, kept = distill(scores, present.members)  # tau^n, P
+            losses = _steps(learner, rows, present.members, kept, center, schedule, state, recorder)
             validation = _validate(learner, rows, present, center)
             state.epoch += 1
-            _remember(state, present, kept, len(rows), len(members))
+            _remember(state, present.members, kept, len(rows), len(members))
             on_epoch(_record(state, began, losses, validation, cutoff, kept))
             _keep_best(state, validation, schedule.patience)
         if len(state.active):
-            _, scores, present = _survey(learner, rows, members, state)
-            _stop_collapsed(state, scores, present, distinct)
+            present = _present(members, state)
+            _stop_collapsed(state, _survey(learner, rows, present, state)[1], present.members, distinct)
+        state.choose(np.argsort(state.active))
     return state
 
 
-def _survey(
-    learner: Learner, rows: TakesRows, members: Sequence[Member], state: TrainingState
-) -> tuple[Array, Array, list[Member]]:
-    """The centre and the distances of all of M under the present networks, and the members still in training."""
+def _most_steps_first(state: TrainingState, members: Sequence[Member]) -> np.ndarray:
+    """An order in which the members that still have rows late in an epoch are the first ones."""
+    kept = [count_of(members[e].normal_ratio, len(members[e].train)) for e in state.active]
+    return np.argsort(-np.asarray(kept), stable=True)
+
+
+class _Present(NamedTuple):
+    """The members still in training, and their ids of M and of V, padded to (A, longest)."""
+
+    members: list[Member]
+    train: Array
+    validation: Array
+
+
+def _present(members: Sequence[Member], state: TrainingState) -> _Present:
     present = [members[e] for e in state.active]
+    train, validation = [member.train for member in present], [member.validation for member in present]
+    return _Present(present, *(padded(ids, state.weights) if ids else None for ids in (train, validation)))
+
+
+def _survey(learner: Learner, rows: TakesRows, present: _Present, state: TrainingState) -> tuple[Array, Array]:
+    """The centre and the distances of all of M under the present networks."""
     learner.set_weights(state.weights)
-    ids = padded([member.train for member in present], state.weights)
-    return *learner.row_scores(rows, ids, [len(member.train) for member in present]), present
+    return learner.row_scores(rows, present.train, [len(member.train) for member in present.members])
 
 
 def _steps(
@@ -95,11 +121,57 @@ def _steps(
     center: Array,
     schedule: Schedule,
     state: TrainingState,
+    recorder: Recorder,
 ) -> np.ndarray:
     """One epoch of mini-batches; the mean loss and the mean hard cut-off of every member, (2, A)."""
-    loss_sum, cutoff_sum, made = 0.0, 0.0, np.zeros(len(present), int)
-    decay = learner.decays() * schedule.weight_decay
-    for batch in minibatches(present, kept, schedule.batch_size, center):
+    made, sums = np.zeros(len(present), int), namespace(center).zeros_like(state.weights[:, :2]).mT
+    for kind, run in _runs(minibatches(present, kept, schedule.batch_size, center)):
+        part, own = state.leading(kind.members), slice(kind.members)
+        if kind.full and kind.width >= schedule.least_batch and recorder.replay(part, center[own], run, sums[:, own]):
+            made[own] += len(run)
+            continue
+        learner.set_weights(part.weights)
+        losses, cutoffs, steps = _run(learner, rows, run, center[own], schedule, part)
+        sums[0, own] += losses
+        sums[1, own] += cutoffs
+        made[own] += steps
+    learner.set_weights(state.weights)
+    return to_numpy(sums) / np.maximum(made, 1)
+
+
+class _Kind(NamedTuple):
+    """What the batches of a run have in common."""
+
+    members: int  # so many of the first members have rows
+    width: int
+    full: bool  # each of them as many as the batch is wide, and no labelled anomalies
+
+
+def _runs(batches: Iterator[Batch]) -> Iterator[tuple[_Kind, list[Batch]]]:
+    """Consecutive batches of one kind, without the members behind the last one that has rows."""
+    for kind, run in groupby(batches, _kind):
+        yield kind, [batch if len(batch.ids) == kind.members else _leading(batch, kind.members) for batch in run]
+
+
+def _kind(batch: Batch) -> _Kind:
+    counts = batch.normal_counts
+    members = len(counts)
+    while not counts[members - 1]:
+        members -= 1
+    return _Kind(members, batch.normal, min(counts[:members]) == batch.normal and not any(batch.anomaly_counts))
+
+
+def _leading(batch: Batch, members: int) -> Batch:
+    return Batch(batch.ids[:members], batch.normal, batch.normal_counts[:members], batch.anomaly_counts[:members])
+
+
+def _run(
+    learner: Learner, rows: TakesRows, run: list[Batch], center: Array, schedule: Schedule, state: TrainingState
+) -> tuple[Array, Array, Any]:
+    """A step for each batch; the sums of losses and hard cut-offs, and how many steps were made, of every member."""
+    losses, cutoffs, decay = 0.0, 0.0, learner.decays() * schedule.weight_decay
+    made: int | np.ndarray = 0
+    for batch in run:
         loss, gradient = learner.loss_and_grad(rows.take(batch.ids), center, batch)
         gradient += state.weights * decay
         moving = None
@@ -107,9 +179,9 @@ def _steps(
             moving = np.asarray(batch.normal_counts) >= schedule.least_batch
             loss = _only(loss, moving)
         adam(state, gradient, schedule.learning_rate, moving)
-        made += 1 if moving is None else moving
-        loss_sum, cutoff_sum = loss_sum + loss.value, cutoff_sum + loss.cutoff
-    return np.stack([to_numpy(loss_sum), to_numpy(cutoff_sum)]) / np.maximum(made, 1)
+        made = made + (1 if moving is None else moving)
+        losses, cutoffs = losses + loss.value, cutoffs + loss.cutoff
+    return losses, cutoffs, made
 
 
 def _only(loss: Loss, moving: np.ndarray) -> Loss:
@@ -122,13 +194,17 @@ def minibatches(members: Sequence[Member], kept: Sequence[np.ndarray], size: int
     """Every member's normal rows, shuffled, `size` at a time, each batch joined by a sample of labelled anomalies."""
     normal = [member.random.permutation(member.train[keep]) for member, keep in zip(members, kept, strict=True)]
     ids, lengths = padded(normal, like), [len(part) for part in normal]
+    labelled, none = any(len(member.anomalies) for member in members), [0] * len(members)
     for start in range(0, ids.shape[1], size):
         counts = [min(max(length - start, 0), size) for length in lengths]
-        width, anomalies = max(counts), [_some_anomalies(member, size) for member in members]
-        columns = ids[:, start : start + width]
-        if any(len(part) for part in anomalies):
-            columns = namespace(ids).concat([columns, padded(anomalies, like)], axis=1)
-        yield Batch(columns, width, counts, [len(part) for part in anomalies])
+        batch = Batch(ids[:, start : start + size], max(counts), counts, none)
+        yield _joined(batch, members, size) if labelled else batch
+
+
+def _joined(batch: Batch, members: Sequence[Member], size: int) -> Batch:
+    anomalies = [_some_anomalies(member, size) for member in members]
+    ids = namespace(batch.ids).concat([batch.ids, padded(anomalies, batch.ids)], axis=1)
+    return batch._replace(ids=ids, anomaly_counts=[len(part) for part in anomalies])
 
 
 def _some_anomalies(member: Member, size: int) -> np.ndarray:
@@ -138,9 +214,9 @@ def _some_anomalies(member: Member, size: int) -> np.ndarray:
     return member.random.choice(member.anomalies, most, replace=False)
 
 
-def _validate(learner: Learner, rows: TakesRows, present: Sequence[Member], center: Array) -> np.ndarray:
-    ids = padded([member.validation for member in present], center)
-    return learner.validation_loss(rows, ids, [len(member.validation) for member in present], center)
+def _validate(learner: Learner, rows: TakesRows, present: _Present, center: Array) -> np.ndarray:
+    sizes = [len(member.validation) for member in present.members]
+    return learner.validation_loss(rows, present.validation, sizes, center)
 
 
 def _keep_best(state: TrainingState, validation: np.ndarray, patience: int) -> None:
@@ -161,13 +237,14 @@ def _keep_best(state: TrainingState, validation: np.ndarray, patience: int) -> N
 
 def _stop_collapsed(state: TrainingState, scores: Array, present: Sequence[Member], distinct: Sequence[int]) -> bool:
     """Stop the members whose embeddings met in one point; their best network is the last one before that."""
-    own = [row[: len(member.train)] for row, member in zip(to_numpy(scores), present, strict=True)]
-    spread = np.array([row.mean(dtype=np.float64) for row in own])
+    sizes = [len(member.train) for member in present]
+    spread = _means(scores, sizes)
     if state.untrained_spread is None:
-        state.untrained_spread = spread
+        state.untrained_spread = spread[np.argsort(state.active)]  # of all members, in their own order
         return False
     shrunk = ~(spread >= COLLAPSED * state.untrained_spread[state.active])  # true for NaN too
-    tied = [2 * len(np.unique(row[:ROWS_TO_COMPARE])) < distinct[e] for e, row in zip(state.active, own, strict=True)]
+    some = [row[:size] for row, size in zip(to_numpy(scores[:, :ROWS_TO_COMPARE]), sizes, strict=True)]
+    tied = [2 * _distinct(row) < distinct[e] for e, row in zip(state.active, some, strict=True)]
     gone = shrunk | np.array(tied)
     if not gone.any():
         state.healthy[:] = state.weights
@@ -177,6 +254,19 @@ def _stop_collapsed(state: TrainingState, scores: Array, present: Sequence[Membe
     state.collapsed[ended], state.best_epoch[ended] = state.epoch, state.epoch - 1
     state.stop(gone)
     return True
+
+
+def _means(scores: Array, sizes: Sequence[int]) -> np.ndarray:
+    """The mean of each member's scores (E, n), which are infinite past its size."""
+    if isinstance(scores, np.ndarray):
+        return np.array([row[:size].mean(dtype=np.float64) for row, size in zip(scores, sizes, strict=True)])
+    xp = namespace(scores)
+    return np.asarray(to_numpy(xp.where(xp.isinf(scores), 0, scores).sum(-1)) / np.asarray(sizes))
+
+
+def _distinct(scores: np.ndarray) -> int:
+    ordered = np.sort(scores)
+    return 1 + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
 
 
 def _distinct_rows(rows: TakesRows, member: Member, like: Array) -> int:
@@ -207,18 +297,14 @@ def _record(
     kept: Sequence[np.ndarray],
 ) -> dict[str, Any]:
     """One entry of the history: the means over members in training, and each of them."""
-    columns = {
-        "train_loss": losses[0],
-        "validation_loss": validation,
-        "normal_cutoff": to_numpy(cutoff),
-        "hard_cutoff": losses[1],
-        "rows_kept": np.array([int(keep.sum()) for keep in kept]),
-    }
-    entry: dict[str, Any] = {"epoch": state.epoch, **{name: float(column.mean()) for name, column in columns.items()}}
+    names = "train_loss", "validation_loss", "normal_cutoff", "hard_cutoff", "rows_kept"
+    rows_kept = [int(np.count_nonzero(keep)) for keep in kept]
+    table = np.array([losses[0], validation, to_numpy(cutoff), losses[1], rows_kept], float)
+    entry: dict[str, Any] = {"epoch": state.epoch, **dict(zip(names, table.mean(axis=1).tolist(), strict=True))}
     entry["seconds"] = time.perf_counter() - began
     entry["members"] = [
-        {"member": int(e), **{name: column[a].item() for name, column in columns.items()}}
-        for a, e in enumerate(state.active)
+        {"member": int(e), **dict(zip(names, own, strict=True)), "rows_kept": rows}
+        for e, own, rows in sorted(zip(state.active, table.T.tolist(), rows_kept, strict=True))
     ]
     state.history.append(entry)
     logger.info("epoch %(epoch)d: loss %(train_loss).4g, validation %(validation_loss).4g, kept %(rows_kept).0f", entry)
