@@ -1,0 +1,219 @@
+"""Every rival under the contract of ADDML."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import roc_auc_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from addml.baselines import BASELINES, make
+
+OWN = [name for name, found in BASELINES.items() if found.extra is None]
+PYOD = [name for name, found in BASELINES.items() if found.extra == "pyod"]
+QUICK = {
+    "DeepAutoencoder": {"epochs": 5},
+    "DistilledAutoencoder": {"epochs": 5},
+    "SigmoidAutoencoder": {"epochs": 5},
+    "DeepSVDD": {"epochs": 2},
+    "LUNAR": {"n_epochs": 2},
+    "PyODAutoEncoder": {"epoch_num": 2},
+}
+NOT_ITS_OWN_NEIGHBOUR = {
+    "check_outliers_fit_predict": "fit_predict decides by training scores, in which no row is its own neighbour",
+    "check_outliers_train": "new rows equal to training rows have these as neighbours, so fewer are far out",
+}
+OTHER_WHEN_NEW = {"KNN", "LOF"}  # a training row is not its own neighbour, an equal new row has it as one
+RANKED_TOGETHER = {"ECOD", "COPOD"}  # with the rows scored beside
+
+every = pytest.mark.parametrize("name", [*OWN, *PYOD])
+
+
+def quick(name, **changes):
+    if name in PYOD:
+        pytest.importorskip("pyod", reason="the extra addml[pyod] is not installed")
+    return make(name, random_state=0, **QUICK.get(name, {}) | changes)
+
+
+def expected_failures(rival):
+    return NOT_ITS_OWN_NEIGHBOUR if type(rival).__name__ in OTHER_WHEN_NEW else {}
+
+
+@parametrize_with_checks(
+    [make(name, random_state=0, **QUICK.get(name, {})) for name in OWN], expected_failed_checks=expected_failures
+)
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+# Scores -----------------------------------------------------------------------------------------------------
+
+
+@every
+def test_scores_are_finite_numbers_of_every_row(name, X, fresh):
+    rival = quick(name).fit(X)
+    for scores, rows in ((rival.anomaly_scores_, 200), (rival.anomaly_score(fresh), 60)):
+        assert scores.shape == (rows,)
+        assert scores.dtype == np.float64
+        assert np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize("name", [name for name in [*OWN, *PYOD] if name not in ("DeepSVDD", "LUNAR")])
+def test_planted_outliers_score_high(name, X):
+    y = np.arange(200) >= 190
+    assert roc_auc_score(y, quick(name).fit(X).anomaly_scores_) > 0.85
+
+
+@every
+def test_training_rows_score_alike_when_new(name, X):
+    rival = quick(name).fit(X)
+    if name in OTHER_WHEN_NEW:
+        assert not np.allclose(rival.anomaly_score(X), rival.anomaly_scores_)
+    else:
+        np.testing.assert_allclose(rival.anomaly_score(X), rival.anomaly_scores_, rtol=1e-6)
+
+
+@every
+def test_a_seed_fixes_the_scores(name, X, fresh):
+    first, second = (quick(name).fit(X).anomaly_score(fresh) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("name", [name for name in [*OWN, *PYOD] if BASELINES[name].seeded and name != "MCD"])
+def test_another_seed_is_another_fit(name, X, fresh):
+    first, second = (quick(name).set_params(random_state=seed).fit(X).anomaly_score(fresh) for seed in (0, 1))
+    assert not np.array_equal(first, second)
+
+
+@every
+def test_global_generators_are_left_alone(name, X):
+    np.random.seed(5)
+    expected = np.random.random(3)
+    np.random.seed(5)
+    quick(name).fit(X)
+    np.testing.assert_array_equal(np.random.random(3), expected)
+
+
+@every
+def test_scores_follow_their_rows(name, X, fresh):
+    rival, order = quick(name).fit(X), np.random.default_rng(2).permutation(60)
+    scores = rival.anomaly_score(fresh)
+    np.testing.assert_allclose(rival.anomaly_score(fresh[order]), scores[order], rtol=1e-5)
+    if name not in RANKED_TOGETHER:
+        np.testing.assert_allclose(rival.anomaly_score(fresh[:7]), scores[:7], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if not BASELINES[name].seeded])
+def test_units_do_not_matter(name, X, fresh):
+    units, shift = np.array([1e-3, 1, 10, 1e4, 7]), np.array([5, -1e3, 0, 1, 2])
+    scores = quick(name).fit(X).anomaly_score(fresh)
+    np.testing.assert_allclose(quick(name).fit(X * units + shift).anomaly_score(fresh * units + shift), scores, 1e-6)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_constant_and_repeated_columns_are_harmless(name, X, fresh):
+    def widened(table):
+        return np.column_stack([table, table[:, 0], table[:, 1] * 2 + 1, np.full(len(table), 3.7)])
+
+    rival = quick(name).fit(widened(X))
+    assert np.isfinite(rival.anomaly_score(widened(fresh))).all()
+    assert len(np.unique(rival.anomaly_scores_)) > 10
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_table_of_one_value_scores_all_rows_alike(name):
+    rival = quick(name).fit(np.full((20, 3), 2.0))
+    np.testing.assert_allclose(rival.anomaly_scores_, rival.anomaly_scores_[0], atol=1e-9)
+    assert (rival.predict(np.full((4, 3), 2.0)) == 1).all()
+
+
+# Decisions --------------------------------------------------------------------------------------------------
+
+
+@every
+def test_the_signs_and_the_offset_are_scikit_learns(name, X, fresh):
+    rival = quick(name, contamination=0.05).fit(X)
+    scores = rival.anomaly_score(fresh)
+    assert (rival.anomaly_scores_ > rival.threshold_).sum() == 10
+    np.testing.assert_array_equal(rival.score_samples(fresh), -scores)
+    np.testing.assert_array_equal(rival.decision_function(fresh), -scores - rival.offset_)
+    np.testing.assert_array_equal(rival.is_anomaly(fresh), scores > rival.threshold_)
+    np.testing.assert_array_equal(rival.predict(fresh), np.where(scores > rival.threshold_, -1, 1))
+
+
+@every
+def test_fit_predict_marks_the_asked_share(name, X):
+    assert (quick(name).fit_predict(X) == -1).sum() == 20
+
+
+@every
+@pytest.mark.parametrize("contamination", [0, 0.6, "auto", None])
+def test_a_wrong_contamination_is_named(name, X, contamination):
+    with pytest.raises(ValueError, match="contamination"):
+        quick(name, contamination=contamination).fit(X)
+
+
+# Input ------------------------------------------------------------------------------------------------------
+
+
+@every
+def test_an_unfitted_rival_says_so(name, X):
+    with pytest.raises(NotFittedError):
+        quick(name).anomaly_score(X)
+
+
+@every
+def test_wrong_columns_and_gaps_are_named(name, X):
+    rival, gaps = quick(name).fit(X), np.where(X > 2, np.nan, X)
+    with pytest.raises(ValueError, match=r"4 features.*expecting 5"):
+        rival.anomaly_score(X[:, :4])
+    for call in (rival.anomaly_score, quick(name).fit):
+        with pytest.raises(ValueError, match="NaN"):
+            call(gaps)
+
+
+@every
+def test_a_clone_fits_alike(name, X):
+    rival = quick(name).fit(X)
+    np.testing.assert_array_equal(clone(rival).fit(X).anomaly_scores_, rival.anomaly_scores_)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_frames_keep_their_names(name, X):
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    rival = quick(name).fit(frame)
+    assert rival.feature_names_in_.tolist() == list("abcde")
+    np.testing.assert_array_equal(rival.anomaly_scores_, quick(name).fit(X).anomaly_scores_)
+    with pytest.raises(ValueError, match="feature names"):
+        rival.anomaly_score(frame[list("edcba")])
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("IsolationForest", {"trees": 0}),
+        ("IsolationForest", {"samples": 0.5}),
+        ("OCSVM", {"nu": 0}),
+        ("HBOS", {"bins": 0}),
+        ("HBOS", {"smoothing": 0}),
+        ("PCC", {"trimmed": 1}),
+        ("PCC", {"major_share": 0}),
+        ("PCC", {"minor_below": -1}),
+        ("EigenvectorPCC", {"major_share": 2}),
+        ("PCA", {"explained": 1}),
+        ("KNN", {"neighbours": 0}),
+        ("KNN", {"method": "median"}),
+        ("LOF", {"neighbours": 0}),
+        ("DeepAutoencoder", {"latent_dim": 0}),
+        ("DeepAutoencoder", {"hidden": 64}),
+        ("DeepAutoencoder", {"activation": "step"}),
+        ("DeepAutoencoder", {"normal_ratio": 0}),
+        ("DeepAutoencoder", {"validation_ratio": 1}),
+        ("DeepAutoencoder", {"learning_rate": 0}),
+        ("DeepAutoencoder", {"weight_decay": -1}),
+    ],
+)
+def test_a_wrong_setting_is_named(name, change, X):
+    with pytest.raises(ValueError, match=next(iter(change))):
+        quick(name, **change).fit(X)
