@@ -1,12 +1,14 @@
-"""Columns as standardised features, against scikit-learn's imputer and scaler."""
+"""Columns as features: standardised, against scikit-learn's imputer and scaler; robust, by hand."""
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from addml.data.features import FARTHEST, Features
+from addml.data import features as features_module
+from addml.data.features import FARTHEST, KNEE, Features
 
 
 def reference():
@@ -131,3 +133,200 @@ def test_the_table_is_not_changed():
     X = table(gaps=(1,))
     X.setflags(write=False)
     Features.fit(X).transform(X)
+
+
+# Robust -----------------------------------------------------------------------------------------------------
+
+
+def bent(features):
+    return np.sign(features) * KNEE * np.log1p(np.abs(features) / KNEE)
+
+
+def robust_by_hand(X, later=None):
+    """Features (n, d) of columns without gaps, and the deviation of each after it was bent."""
+    later, columns, reaches = X if later is None else later, [], []
+    for x, new in zip(X.T, later.T, strict=True):
+        quartiles = stats.iqr(x) / (2 * stats.norm.ppf(0.75))
+        scale = quartiles or x.std() or 1.0
+        learnt = bent((x - np.median(x)) / scale)
+        varies = x.min() < x.max()
+        shift, reach = (learnt.mean(), learnt.std()) if varies else (0, 1)
+        columns.append((bent((new - np.median(x)) / scale) - shift) / reach)
+        reaches.append(reach)
+    return np.stack(columns, axis=1), np.array(reaches)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 7, 50, 51, 1000])
+def test_robust_features_by_hand(rows):
+    X, later = table(rows), table(20, seed=1)
+    features = Features.fit(X, robust=True)
+    expected, reach = robust_by_hand(X)
+    np.testing.assert_allclose(features.transform(X), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(features.transform(later), robust_by_hand(X, later)[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(features.reach, reach, rtol=1e-5)
+    np.testing.assert_allclose(features.mean, np.median(X, axis=0))
+    np.testing.assert_allclose(features.transform(X).mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(features.transform(X).std(axis=0), 1, atol=1e-5)
+
+
+def test_a_robust_column_worked_out():
+    x = np.array([0.0, 1, 2, 3, 104])  # quartiles 1 and 3
+    features = Features.fit(x[:, None], robust=True)
+    unit = 2 / 1.3489795003921634
+    np.testing.assert_allclose([features.mean[0], features.scale[0]], [2, unit])
+    far = 5 * np.log(1 + 102 / unit / 5)
+    places = np.array(
+        [-5 * np.log(1 + 2 / unit / 5), -5 * np.log(1 + 1 / unit / 5), 0, 5 * np.log(1 + 1 / unit / 5), far]
+    )
+    np.testing.assert_allclose([features.shift[0], features.reach[0]], [places.mean(), places.std()], rtol=1e-6)
+    np.testing.assert_allclose(features.transform(x[:, None])[:, 0], (places - places.mean()) / places.std(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.76, 0.9, 0.998])
+def test_where_the_quartiles_meet_the_deviation_counts(share):
+    random = np.random.default_rng(0)
+    x = np.where(np.arange(1000) < 1000 * share, 4.0, 10 * random.random(1000))
+    features = Features.fit(x[:, None], robust=True)
+    if share > 0.75:
+        np.testing.assert_allclose(features.scale, x.std())
+    np.testing.assert_allclose(features.transform(x[:, None]), robust_by_hand(x[:, None])[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -7.0, 1e300])
+def test_constant_columns_are_zero_and_others_than_their_value_are_far(value):
+    features = Features.fit(np.full((30, 1), value), robust=True)
+    assert (features.transform(np.full((4, 1), value)) == 0).all()
+    assert (features.shift[0], features.reach[0], features.scale[0]) == (0, 1, 1)
+    found = features.transform(np.array([[value + 1.0], [-1e308], [1e308]]))[:, 0]
+    far = 5 * np.log1p(1e9 / 5)
+    np.testing.assert_allclose(found, [0 if value == 1e300 else bent(1.0), -far, far], rtol=1e-5)
+
+
+@pytest.mark.parametrize("df", [0.5, 1, 2])
+def test_heavy_tails_do_not_flatten_the_rest(df):
+    """Half of the values of a column keep at least a tenth of the room that they have in a column without tails."""
+    X = stats.t.rvs(df, size=(5000, 1), random_state=0)
+    robust, standard = (Features.fit(X, robust=way).transform(X)[:, 0] for way in (True, False))
+    room = stats.iqr(stats.norm.rvs(size=5000, random_state=0))
+    assert stats.iqr(robust) > 0.1 * room
+    assert stats.iqr(robust) > (2 if df < 2 else 1) * stats.iqr(standard)
+    assert np.abs(robust).max() < 30
+    np.testing.assert_array_equal(
+        np.argsort(robust, kind="stable"), np.argsort(X[:, 0].astype(np.float64), kind="stable")
+    )
+
+
+@pytest.mark.parametrize("far", [1e6, 1e8, 1e12, 1e30, 1e200, 1e307])
+@pytest.mark.parametrize("rows", [40, 1000])
+def test_one_value_however_far_does_not_stretch_a_column(far, rows):
+    X = np.random.default_rng(0).standard_normal((rows, 1))
+    alone = Features.fit(X[1:], robust=True)
+    X[0] = far
+    features = Features.fit(X, robust=True)
+    np.testing.assert_allclose(features.scale, alone.scale, rtol=0.2)
+    found = features.transform(X)[:, 0]
+    assert np.isfinite(found).all()
+    assert found[0] == found.max()
+    assert found[0] > 3 * found[1:].max()
+    assert len(np.unique(found)) == rows
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-12, 1e200, 1e300])
+def test_robust_features_do_not_depend_on_the_unit(scale):
+    X = table(60)[:, :3] / 1e3
+    expected = Features.fit(X, robust=True).transform(X)
+    np.testing.assert_allclose(
+        Features.fit(X * scale, robust=True).transform(X * scale), expected, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_quartiles_beyond_double_precision():
+    largest = np.finfo(float).max
+    X = np.repeat([-largest, largest, 0.0], [8, 8, 1])[:, None]
+    found = Features.fit(X, robust=True).transform(X)
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found, Features.fit(X / 2.0**900, robust=True).transform(X / 2.0**900), rtol=0.2)
+
+
+def test_what_is_left_of_rounding_is_no_distance_of_quartiles():
+    x = np.where(np.arange(1000) % 3 == 0, 0.1 + 0.2 - 0.3, 0.0) + np.where(np.arange(1000) < 150, 1.0, 0.0)
+    features = Features.fit(x[:, None], robust=True)
+    np.testing.assert_allclose(features.scale, x.std())
+    assert features.transform(x[:, None]).std() == pytest.approx(1, rel=1e-4)
+    assert np.unique(features.transform(x[:, None]).round(5)).size == 2
+
+
+def test_gaps_of_robust_columns_take_the_median_and_keep_their_flag():
+    X = table(200, gaps=(1, 3))
+    features = Features.fit(X, robust=True)
+    filled = np.where(np.isnan(X), np.nanmedian(X, axis=0), X)
+    found = features.transform(X)
+    np.testing.assert_allclose(found[:, :5], robust_by_hand(filled)[0], rtol=1e-5, atol=1e-5)
+    share = np.isnan(X[:, [1, 3]]).mean(axis=0)
+    flags = (np.isnan(X[:, [1, 3]]) - share) / np.sqrt(share * (1 - share))
+    np.testing.assert_allclose(found[:, 5:], bent(flags), rtol=1e-5)
+    np.testing.assert_array_equal(features.reach[5:], 1)
+    np.testing.assert_array_equal(features.shift[5:], 0)
+    empty = Features.fit(np.c_[X, np.full(200, np.nan)], robust=True)
+    assert (empty.transform(np.c_[X, np.full(200, np.nan)])[:, [5, 8]] == 0).all()
+
+
+def test_robust_columns_of_which_one_side_matters():
+    X = table(201)  # an odd number: the median is one of them, and stays it
+    high, low = X.copy(), X.copy()
+    high[:, 1] = np.maximum(X[:, 1], np.median(X[:, 1]))
+    low[:, 2] = np.minimum(X[:, 2], np.median(X[:, 2]))
+    features = Features.fit(X, np.array([0, 1, -1, 0, 0]), robust=True)
+    by_hand = robust_by_hand(np.c_[X[:, 0], high[:, 1], low[:, 2], X[:, 3:]])
+    np.testing.assert_allclose(features.transform(X), by_hand[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(features.reach, by_hand[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [9, 1000, 4099])
+def test_order_in_memory_does_not_matter_to_robust_columns(rows):
+    X = table(rows, 3, gaps=(1,))
+    one, other = Features.fit(X, robust=True), Features.fit(np.asfortranarray(X), robust=True)
+    for name in ("median", "mean", "scale", "shift", "reach"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    np.testing.assert_array_equal(one.transform(X), other.transform(np.asfortranarray(X)))
+    for row in range(0, rows, 7):
+        np.testing.assert_array_equal(one.transform(X[row : row + 1])[0], one.transform(X)[row])
+
+
+def test_the_order_of_the_rows_does_not_matter_to_robust_columns():
+    X = table(3000, 3)
+    one, other = Features.fit(X, robust=True), Features.fit(X[::-1], robust=True)
+    for name in ("median", "mean", "scale"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    for name in ("shift", "reach"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-9, atol=1e-12)
+
+
+def test_rows_are_added_up_in_parts(monkeypatch):
+    X = table(1000, 3)
+    whole = Features.fit(X, robust=True)
+    monkeypatch.setattr(features_module, "ROWS_AT_ONCE", 7)
+    parts = Features.fit(X, robust=True)
+    np.testing.assert_allclose(parts.shift, whole.shift, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(parts.reach, whole.reach, rtol=1e-9)
+
+
+@pytest.mark.parametrize("robust", [True, False])
+@pytest.mark.parametrize("columns", [[], [0], [1, 3], [0, 1, 2, 3, 4]])
+def test_some_columns_have_the_features_that_they_have_among_all(robust, columns):
+    X, columns = table(60, gaps=(1, 4)), np.array(columns, int)
+    features = Features.fit(X, robust=robust)
+    own, places = features.of(columns)
+    np.testing.assert_array_equal(own.transform(X[:, columns]), features.transform(X)[:, places])
+
+
+@pytest.mark.parametrize("robust", [True, False])
+def test_chosen_scales_are_not_standardised_again(robust):
+    X = table(60)
+    features = Features.fit(X, robust=robust)
+    chosen = features.with_scales(np.array([np.nan, 2.0, np.nan, 4.0, np.nan]), np.array([0, 1, 0, 1, 0], bool))
+    expected, found = features.transform(X), chosen.transform(X)
+    np.testing.assert_array_equal(found[:, [0, 2, 4]], expected[:, [0, 2, 4]])
+    scaled = (X[:, [1, 3]] - features.mean[[1, 3]]) / [2, 4]
+    np.testing.assert_allclose(found[:, [1, 3]], bent(scaled) if robust else scaled, rtol=1e-5)
+    np.testing.assert_array_equal(chosen.reach[[1, 3]], 1)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from addml.data.readers import ReadResult, read_table
+from addml.data.readers import ReadResult, csv_columns, open_batches, read_table
 
 
 def read(folder: Path, content: str | bytes, name: str = "t.csv", **options: Any) -> ReadResult:
@@ -86,6 +86,14 @@ def test_header_or_none(tmp_path: Path, text: str, names: list[str]) -> None:
     result = read(tmp_path, text)
     assert result.table.column_names == names
     assert result.table.num_rows == text.count("\n") - (names[-1] != f"x{len(names) - 1}")
+
+
+@pytest.mark.parametrize("text", ["a;b\n1,5;2\n", "sep=|\na|b\n1|2\n", "a,a,\n1,2,3\n", "1\t2\n3\t4\n", "a\n1\n"])
+def test_columns_are_known_by_the_first_rows_alone(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(text)
+    assert csv_columns(file) == open_batches(file).schema.names
+    assert csv_columns(file, header=False) == open_batches(file, header=False).schema.names
 
 
 def test_no_header_is_said(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -41,11 +41,11 @@ class Columns:
     left_out: list[tuple[str, str]]  # (column, reason in words)
     notes: list[str]
     rows: int  # of training
-    _starts: tuple[int, ...] = field(init=False, repr=False)
+    starts: tuple[int, ...] = field(init=False, repr=False)  # of each column's features, and their number
 
     def __post_init__(self) -> None:
         widths = [len(column.features) for column in self.prepared]
-        object.__setattr__(self, "_starts", tuple(int(start) for start in np.cumsum([0, *widths])))
+        object.__setattr__(self, "starts", tuple(int(start) for start in np.cumsum([0, *widths])))
 
     # Fit ----------------------------------------------------------------------------------------------------
 
@@ -105,11 +105,10 @@ class Columns:
         A deviation would blow up what is rare until it hides every strange number: see preparation/categories.py.
         A gap lies as far from a value as false from true, and farther where either is rare.
         """
-        scale, own = features.scale.copy(), self.scales
-        scale[: len(own)] = np.where(np.isnan(own), scale[: len(own)], own)
-        gaps = features.mean[len(own) :]  # shares
-        scale[len(own) :] = 1 / np.maximum(math.sqrt(2) / HALF, rarity(np.minimum(gaps, 1 - gaps)))
-        return replace(features, scale=scale)
+        own, gaps = self.scales, features.mean[len(self.scales) :]  # of gaps, their shares
+        flags = 1 / np.maximum(math.sqrt(2) / HALF, rarity(np.minimum(gaps, 1 - gaps)))
+        scale = np.concatenate([own, flags])
+        return features.with_scales(scale, ~np.isnan(scale))
 
     # Apply --------------------------------------------------------------------------------------------------
 
@@ -119,18 +118,28 @@ class Columns:
         Columns go by name, in any order and with others among them. What cannot be read is a CellError with the
         column, the value and its row in this table. `drift` counts the rows in passing.
         """
-        out = np.empty((table.num_rows, self._starts[-1]))
+        out = np.empty((table.num_rows, self.starts[-1]))
+        self.into(out, table, self._write, drift)
+        return out
+
+    def into(
+        self,
+        out: np.ndarray,
+        table: pa.Table | pa.RecordBatch,
+        write: Callable[[list[np.ndarray], np.ndarray], None],
+        drift: DriftCounter | None = None,
+    ) -> None:
+        """Let `write` make rows of `out` of the values of the columns, some at a time."""
         done = 0
         for values in self.read(table):
             rows = len(values[0])
-            self._write(values, out[done : done + rows])
+            write(values, out[done : done + rows])
             done += rows
             if drift is not None:
                 drift.count(values)
-        return out
 
     def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
-        parts = list(zip(self.prepared, values, self._starts, self._starts[1:], strict=False))
+        parts = list(zip(self.prepared, values, self.starts, self.starts[1:], strict=False))
         for start in range(0, len(out), WRITTEN_AT_ONCE):
             rows = slice(start, start + WRITTEN_AT_ONCE)
             for column, column_values, left, right in parts:

@@ -2,35 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 COLUMNS_AT_ONCE = 64
+ROWS_AT_ONCE = 16384
 FARTHEST = 1e9  # deviations; what lies farther is as far as anything, and float32 products stay finite
+ROUNDING = 1e-9  # of what a column varies by
+KNEE = 5.0  # deviations from which robust features grow like a logarithm
+NORMAL_QUARTILES = 1.3489795003921634  # their distance, in deviations of a normal law
 
 
 @dataclass(frozen=True)
 class Features:
-    """How columns become features: gaps take the training median and a flag, then all is standardised."""
+    """How columns become features: gaps take the training median and a flag, then all is standardised.
+
+    Standard features are measured from the mean in deviations. Robust ones are measured from the median in distances of
+    the quartiles, which strange rows do not stretch, and bend beyond the knee: in a column with a heavy tail a value a
+    thousand deviations out is far, and does not make everything else look alike. Networks want columns that vary alike,
+    so that what is bent is then standardised; `reach` says how far each column went before that.
+    """
 
     median: np.ndarray  # (d,)
     gaps: np.ndarray  # columns that had gaps in training, each with a flag of its own behind the columns
     mean: np.ndarray  # (d + flags,)
     scale: np.ndarray  # (d + flags,), 1 where a column is constant
     sides: np.ndarray  # (d,): 1 where only high values matter, -1 where only low ones, else 0
+    knee: np.ndarray  # (1,): where features bend, 0 where they do not
+    shift: np.ndarray  # (d + flags,): the mean of a bent feature
+    reach: np.ndarray  # (d + flags,): its deviation, 1 where it is constant or not bent
 
     @classmethod
-    def fit(cls, X: np.ndarray, sides: np.ndarray | None = None) -> Features:
-        """Learn medians, means and deviations from X (n, d)."""
+    def fit(cls, X: np.ndarray, sides: np.ndarray | None = None, *, robust: bool = False) -> Features:
+        """Learn medians, and means and deviations or what is robust in their place, from X (n, d)."""
         sides = np.zeros(X.shape[1], np.int64) if sides is None else sides
         blocks = [slice(start, start + COLUMNS_AT_ONCE) for start in range(0, X.shape[1], COLUMNS_AT_ONCE)]
-        parts = [_statistics(X[:, block], sides[block]) for block in blocks]
+        parts = [_statistics(X[:, block], sides[block], robust) for block in blocks]
         median, mean, scale, share = (np.concatenate(part) for part in zip(*parts, strict=True))
         gaps = np.flatnonzero(share > 0)
         deviation = np.sqrt(share[gaps] * (1 - share[gaps]))
         flags = np.where(deviation > 0, deviation, 1.0)
-        return cls(median, gaps, np.concatenate([mean, share[gaps]]), np.concatenate([scale, flags]), sides)
+        mean, scale = np.concatenate([mean, share[gaps]]), np.concatenate([scale, flags])
+        nothing = np.zeros(len(mean))
+        features = cls(median, gaps, mean, scale, sides, np.array([KNEE if robust else 0.0]), nothing, nothing + 1)
+        return features._standardised(X) if robust else features
+
+    def _standardised(self, X: np.ndarray) -> Features:
+        """The features whose columns vary alike over X after they were bent; flags of gaps stay as they are."""
+        total, squares = np.zeros(self.width), np.zeros(self.width)
+        for start in range(0, len(X), ROWS_AT_ONCE):
+            bent = self.transform(X[start : start + ROWS_AT_ONCE]).astype(np.float64, order="C")  # as in _statistics
+            total += bent.sum(axis=0)
+            squares += (bent * bent).sum(axis=0)
+        shift = total / len(X)
+        reach = np.sqrt(np.maximum(squares / len(X) - shift**2, 0))
+        varies = (reach > ROUNDING) & (np.arange(self.width) < len(self.median))
+        return replace(self, shift=np.where(varies, shift, 0.0), reach=np.where(varies, reach, 1.0))
+
+    def with_scales(self, scale: np.ndarray, chosen: np.ndarray) -> Features:
+        """The features with these scales where they are chosen, which are then not standardised again."""
+        shift, reach = np.where(chosen, 0.0, self.shift), np.where(chosen, 1.0, self.reach)
+        return replace(self, scale=np.where(chosen, scale, self.scale), shift=shift, reach=reach)
 
     @property
     def width(self) -> int:
@@ -43,10 +76,18 @@ class Features:
         empty: np.ndarray = self.gaps[self.mean[len(self.median) :] == 1]
         return empty
 
+    def of(self, columns: np.ndarray) -> tuple[Features, np.ndarray]:
+        """The features of some columns alone, in ascending order, and their places among all features."""
+        flags = np.flatnonzero(np.isin(self.gaps, columns))
+        places = np.concatenate([columns, len(self.median) + flags])
+        gaps = np.searchsorted(columns, self.gaps[flags])
+        wide = {name: getattr(self, name)[places] for name in ("mean", "scale", "shift", "reach")}
+        return replace(self, median=self.median[columns], gaps=gaps, sides=self.sides[columns], **wide), places
+
     def transform(self, X: np.ndarray) -> np.ndarray:
         """X (n, d) as float32 features (n, width); a value over a billion deviations out counts as that far."""
         columns = X.shape[1]
-        values = np.empty((len(X), self.width))
+        values = np.empty((len(X), self.width), order="F" if X.flags.f_contiguous else "C")
         with np.errstate(over="ignore", invalid="ignore"):
             values[:, :columns] = X  # a copy and then in place: faster than subtracting across types
             _fold(values[:, :columns], self.sides, self.median)
@@ -57,7 +98,12 @@ class Features:
             if not np.isfinite(features.sum()):
                 self._mend(X, values)
                 features = values.astype(np.float32)
-        return np.clip(features, -FARTHEST, FARTHEST, out=features)
+        np.clip(features, -FARTHEST, FARTHEST, out=features)
+        if self.knee[0]:
+            _bend(features, np.float32(self.knee[0]))
+            features -= self.shift.astype(np.float32)
+            features /= self.reach.astype(np.float32)
+        return features
 
     def _mend(self, X: np.ndarray, values: np.ndarray) -> None:
         """Fill gaps, and divide before subtracting where a difference is beyond float64; in the columns with such."""
@@ -79,6 +125,15 @@ class Features:
         return np.setdiff1d(np.flatnonzero(np.isnan(X).any(axis=0)), self.gaps)
 
 
+def _bend(features: np.ndarray, knee: np.float32) -> None:
+    """Features f in place as sign(f) k log(1 + |f| / k): what is small stays as it is, what is large grows slowly."""
+    size = np.abs(features)
+    size /= knee
+    np.log1p(size, out=size)
+    size *= knee
+    np.copysign(size, features, out=features)
+
+
 def _fold(X: np.ndarray, sides: np.ndarray, median: np.ndarray) -> None:
     """Put the median in place of values on the side that does not matter, in place."""
     for column in np.flatnonzero(sides):
@@ -86,8 +141,11 @@ def _fold(X: np.ndarray, sides: np.ndarray, median: np.ndarray) -> None:
         keep(X[:, column], median[column], out=X[:, column])  # a gap stays a gap
 
 
-def _statistics(X: np.ndarray, sides: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Median, mean, deviation and share of gaps of each column, gaps filled by the median."""
+def _statistics(X: np.ndarray, sides: np.ndarray, robust: bool) -> tuple[np.ndarray, ...]:
+    """Median, mean, deviation and share of gaps of each column, gaps filled by the median.
+
+    Where robust, the median stands for the mean, and the distance of the quartiles for the deviation unless it is 0.
+    """
     X = np.array(X, np.float64, order="C")  # sums round alike whatever the order in memory
     missing = np.isnan(X)
     share, median = missing.mean(axis=0), 2 * np.median(X / 2, axis=0)  # halves: the sum of two may overflow
@@ -101,5 +159,11 @@ def _statistics(X: np.ndarray, sides: np.ndarray) -> tuple[np.ndarray, ...]:
     X /= largest
     mean, scale = X.mean(axis=0), X.std(axis=0)
     constant = low == high
-    mean, scale = np.where(constant, low, mean * largest), np.where(constant, 1.0, scale * largest)
+    if robust:
+        low_tenth, first, third, high_tenth = np.quantile(X, [0.1, 0.25, 0.75, 0.9], axis=0)
+        varies = third - first > ROUNDING * (high_tenth - low_tenth)  # a far value stretches the deviation, not these
+        mean, scale = median / largest, np.where(varies, (third - first) / NORMAL_QUARTILES, scale)
+    with np.errstate(over="ignore"):  # the quartiles of the largest numbers are farther apart than any number
+        scale = np.minimum(scale * largest, np.finfo(float).max)
+    mean, scale = np.where(constant, low, mean * largest), np.where(constant, 1.0, scale)
     return median, mean, np.where(scale > 0, scale, 1.0), share

@@ -23,7 +23,7 @@ from addml.data.files.sql import is_address, read_sql
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Batches", "ReadError", "ReadResult", "open_batches", "read_table"]
+__all__ = ["Batches", "ReadError", "ReadResult", "csv_columns", "open_batches", "read_table"]
 
 BATCH_ROWS = 65_536
 IN_PARTS = ("excel", "npz", "mat")
@@ -100,6 +100,21 @@ def open_batches(
         return _cut(whole, wanted, schema, batch_rows, origin.name)
     batches = _streamed(origin, kind, wanted, schema, hints, batch_rows, notes)
     return _begun(conformed(batches, wanted, schema, batch_rows, origin.name), notes, origin.name)
+
+
+def csv_columns(
+    source: str | os.PathLike[str],
+    *,
+    query: str | None = None,
+    part: str | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    encoding: str | None = None,
+    decimal: str | None = None,
+) -> list[str]:
+    """The columns of a delimited text, by a look at its first rows alone."""
+    origin, _, _ = _locate(source, query, part)
+    return list(sniff(origin, CsvHints(delimiter, header, encoding, decimal))[0].names)
 
 
 def _locate(source: str | os.PathLike[str], query: str | None, part: str | None) -> tuple[Origin, str, list[str]]:

@@ -3,66 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from addml.explain.phrases import Phrasebook, Reason, Reasons
 from addml.explain.replacement import Replacement, features_by_column
-from addml.explain.words import UsualColumn, Wording, Words
+from addml.explain.words import UsualColumn, beside_others, unusual
 from addml.model import MetricModel
 
 PAIRED = 5  # leading columns whose pairs are tried
 MATTERS = 0.1  # of the leading column's contribution: less is not worth a word
 CLEAR = 0.5  # of it: a column with words of its own that brings so much explains the row
 LITTLE = 0.25  # of the row's distance from the usual row: where no column brings more, pairs are tried
+AS_A_WHOLE = "unusual as a whole, no column by itself"
+NO_NAME = np.array([-1])  # of a column before a phrase
 PARTNER = 1.1  # times the leading column's contribution: what a pair must bring to be called one
-
-
-class Reason(NamedTuple):
-    """Columns that made a row stand out: one, two that do not go together, or none where it is the row as a whole."""
-
-    columns: tuple[str, ...]
-    share: float  # of the score's distance from the usual row's, that goes when they take their usual values
-    words: str  # "amount 41x the usual"
-    gist: str  # the same without the row's values: "amount above the usual"
-
-    @property
-    def column(self) -> str:
-        """The names in one text."""
-        return ", ".join(self.columns)
-
-
-Part = tuple[tuple[int, ...], float, Words]  # of an explanation: columns, their contribution, words
-
-
-class _Case(NamedTuple):
-    """One row: its leading columns with their contributions, its distance from the usual row, what words there are."""
-
-    row: int
-    columns: list[int]
-    falls: list[float]
-    apart: float
-    named: list[Part]  # columns whose value is unusual by itself
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether a column with words of its own is among those that count most."""
-        return any(fall >= CLEAR * self.falls[0] for _, fall, _ in self.named)
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether it takes more than one column to say why."""
-        return not self.is_clear or self.falls[0] < LITTLE * self.apart
-
-
-class _Pair(NamedTuple):
-    """Two columns, what replacing both brings, and what replacing each brings by itself, added up."""
-
-    columns: tuple[int, int]
-    fall: float
-    alone: float
 
 
 def reasons(
@@ -71,14 +30,14 @@ def reasons(
     baseline: np.ndarray,
     origins: Sequence[int],
     usual: Sequence[UsualColumn],
-    values: Mapping[str, Sequence[Any]],
+    values: Mapping[str, Any],
     *,
     most: int = 3,
     tried: int | None = None,
     paired: int | None = None,
     device: str = "cpu",
     threads: int = 1,
-) -> list[tuple[Reason, ...]]:
+) -> Reasons:
     """Why each row stands out, the most important reason first and at most so many.
 
     Rows, baseline and origins are as for `column_contributions`, `usual` has one entry a column, and `values` the
@@ -88,73 +47,104 @@ def reasons(
     """
     features = features_by_column(origins)
     scores, alone = Replacement(model, rows, baseline, device, threads).by_column(features, tried)
-    usual_score = Replacement(model, baseline[None], baseline, device, 1).by_column([])[0]
-    wording = Wording(usual, values)
-    cases = list(_cases(alone, scores - usual_score, wording, most))
-    doubtful = [case.row for case in cases if case.is_doubtful]
+    apart = scores - Replacement(model, baseline[None], baseline, device, 1).by_column([])[0]
+    cases, book = _Cases(alone, apart, most), Phrasebook(usual, values)
+    cases.name(book)
+    doubtful = np.flatnonzero(cases.doubtful)
     if paired is not None:
-        doubtful = sorted(doubtful, key=lambda row: -cases[row].apart)[:paired]
+        doubtful = doubtful[np.argsort(-apart[doubtful], kind="stable")[:paired]]
     replacement = Replacement(model, rows[doubtful], baseline, device, threads)
-    pairs = dict(zip(doubtful, _best_pairs(replacement, features, alone[doubtful]), strict=True))
-    found = []
-    for case in cases:
-        first = _beyond_one(case, pairs.get(case.row), wording) if case.is_doubtful else []
-        found.append(tuple(_reason(part, case.apart, usual) for part in [*first, *case.named][:most]))
-    return found
+    cases.pairs[doubtful], cases.pair_falls[doubtful] = _best_pairs(replacement, features, alone[doubtful])
+    return cases.reasons(book)
 
 
-def _cases(alone: np.ndarray, apart: np.ndarray, wording: Wording, most: int) -> Iterator[_Case]:
-    leading = _leading(alone, max(most, PAIRED))
-    falls = np.take_along_axis(alone, leading, axis=1)
-    for row, (columns, fall, far) in enumerate(zip(leading.tolist(), falls.tolist(), apart.tolist(), strict=True)):
-        named: list[Part] = []
-        for column, brings in zip(columns, fall, strict=True):
-            if brings <= 0 or brings < MATTERS * fall[0] or len(named) == most:
-                break
-            words = wording.alone(column, row)
-            if words:
-                named.append(((column,), brings, words))
-        yield _Case(row, columns, fall, far, named)
+class _Cases:
+    """Rows, each with its leading columns, their contributions, and its distance from the usual row."""
+
+    def __init__(self, alone: np.ndarray, apart: np.ndarray, most: int) -> None:
+        self.alone, self.apart, self.most = alone, apart, most
+        self.columns = _leading(alone, max(most, PAIRED))  # (m, p)
+        self.falls = np.take_along_axis(alone, self.columns, axis=1)
+        self.pairs, self.pair_falls = np.full((len(alone), 2), -1), np.full(len(alone), -np.inf)  # where tried
+
+    def name(self, book: Phrasebook) -> None:
+        """Find columns that matter and whose values are unusual by themselves."""
+        matters = (self.falls > 0) & (self.falls >= MATTERS * self.falls[:, :1])
+        phrases = book.say(unusual, self.columns, matters)
+        named = (phrases >= 0) & (np.cumsum(phrases >= 0, axis=1) <= self.most)
+        self.phrases = np.where(named, phrases, -1)
+        self.clear = (named & (self.falls >= CLEAR * self.falls[:, :1])).any(axis=1)  # such a column counts most
+
+    @property
+    def doubtful(self) -> np.ndarray:
+        """Whether it takes more than one column to say why."""
+        return ~self.clear | (self.falls[:, 0] < LITTLE * self.apart)
+
+    def reasons(self, book: Phrasebook) -> Reasons:
+        """First what no single column explains, then the columns with words of their own."""
+        first_columns, first_falls, first_phrases = self._beyond_one(book)
+        single = np.stack([self.columns, np.full(self.columns.shape, -1)], axis=2)
+        columns = np.concatenate([first_columns[:, None], single], axis=1)
+        falls, phrases = np.column_stack([first_falls, self.falls]), np.column_stack([first_phrases, self.phrases])
+        said = np.argsort(phrases < 0, axis=1, kind="stable")[:, : self.most]
+        columns = np.take_along_axis(columns, said[..., None], axis=1)
+        falls, phrases = np.take_along_axis(falls, said, axis=1), np.take_along_axis(phrases, said, axis=1)
+        largest = np.maximum(self.apart[:, None], falls)
+        return Reasons(columns, np.divide(falls, largest, where=phrases >= 0, out=np.zeros_like(falls)), phrases, book)
+
+    def _beyond_one(self, book: Phrasebook) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What to say first of rows that no single column explains: columns, their contribution, the phrase."""
+        columns, falls, phrases = np.full((len(self.alone), 2), -1), self.apart.copy(), np.full(len(self.alone), -1)
+        pair = self._is_pair()
+        columns[pair], falls[pair] = self.pairs[pair], self.pair_falls[pair]
+        phrases[pair] = _together(self.pairs[pair], book)
+        top = self.falls[:, 0]
+        lead = ~self.clear & ~pair & (top > 0)
+        columns[lead, 0], falls[lead] = self.columns[lead, 0], top[lead]
+        phrases[lead] = book.say(beside_others, self.columns[:, :1], lead[:, None])[lead, 0]
+        whole = ~self.clear & ~pair & ~lead & (self.apart > 0)
+        phrases[whole] = book.add(pa.array([AS_A_WHOLE]), AS_A_WHOLE, NO_NAME)
+        return columns, falls, phrases
+
+    def _is_pair(self) -> np.ndarray:
+        """Whether replacing two columns explains a row much better than each of them does."""
+        known = (self.columns[:, None] == self.pairs[..., None]) & (self.phrases >= 0)[:, None]
+        each = np.take_along_axis(self.alone, self.pairs, axis=1).clip(0).sum(axis=1)
+        beyond_named = ~known.any(axis=2).all(axis=1) & (self.pair_falls >= np.maximum(2 * each, LITTLE * self.apart))
+        beyond_lead = self.pair_falls > np.maximum(PARTNER * self.falls[:, 0], 0)
+        return (self.pair_falls > -np.inf) & np.where(self.clear, beyond_named, beyond_lead)
+
+
+def _together(pairs: np.ndarray, book: Phrasebook) -> np.ndarray:
+    """The phrases for values of two columns that do not go together."""
+    distinct, number = np.unique(pairs, axis=0, return_inverse=True)
+    phrases = np.empty(len(distinct), np.int64)
+    for at, pair in enumerate(distinct.tolist()):
+        words = f"unusual together: {', '.join(book.usual[column].column for column in pair)}"
+        phrases[at : at + 1] = book.add(pa.array([words]), words, NO_NAME)
+    return np.asarray(phrases[number.ravel()])
 
 
 def _leading(alone: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(-alone, axis=1, kind="stable")[:, :count]
 
 
-def _best_pairs(replacement: Replacement, features: Sequence[np.ndarray], alone: np.ndarray) -> list[_Pair | None]:
-    """For each row, the two of its leading columns that bring the score down most when both are replaced."""
+def _best_pairs(
+    replacement: Replacement, features: Sequence[np.ndarray], alone: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each row, the two of its leading columns that bring the score down most when both are replaced; by how much.
+
+    Where there is only one column there is no pair, and minus infinity is what it brings.
+    """
     count = len(features)
     places = np.array(list(combinations(range(min(PAIRED, count)), 2)), np.int64)
     if not len(places):
-        return [None] * len(alone)
+        return np.full((len(alone), 2), -1), np.full(len(alone), -np.inf)
     pairs = np.sort(_leading(alone, PAIRED)[:, places], axis=-1)  # (m, p, 2)
     numbers = pairs[..., 0] * count + pairs[..., 1]
     _, falls = replacement.falls(numbers, lambda pair: np.concatenate([features[c] for c in divmod(pair, count)]))
     row, best = np.arange(len(alone)), falls.argmax(axis=1)
-    chosen = pairs[row, best]
-    each = np.take_along_axis(alone, chosen, axis=1).clip(0).sum(axis=1)
-    found = zip(chosen.tolist(), falls[row, best].tolist(), each.tolist(), strict=True)
-    return [_Pair((first, second), fall, by_each) for (first, second), fall, by_each in found]
-
-
-def _beyond_one(case: _Case, pair: _Pair | None, wording: Wording) -> list[Part]:
-    """What to say first of a row that no single column explains."""
-    top, lead = case.falls[0], case.columns[0]
-    if case.is_clear:
-        own = {column for columns, _, _ in case.named for column in columns}
-        if pair and not own.issuperset(pair.columns) and pair.fall >= max(2 * pair.alone, LITTLE * case.apart):
-            return [(pair.columns, pair.fall, wording.together(pair.columns))]
-        return []
-    if pair and pair.fall > max(PARTNER * top, 0):
-        return [(pair.columns, pair.fall, wording.together(pair.columns))]
-    if top > 0:
-        return [((lead,), top, wording.beside_others(lead, case.row))]
-    return [((), case.apart, ("unusual as a whole, no column by itself",) * 2)] if case.apart > 0 else []
-
-
-def _reason(part: Part, apart: float, usual: Sequence[UsualColumn]) -> Reason:
-    columns, fall, words = part
-    return Reason(tuple(usual[column].column for column in columns), fall / max(apart, fall), *words)
+    return pairs[row, best], falls[row, best]
 
 
 # Groups ---------------------------------------------------------------------------------------------------

@@ -1,13 +1,17 @@
-"""What is unusual about a value, in words."""
+"""What is unusual about values, in words: for many values of many columns at a time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 RARE, RARE_BESIDE = 0.05, 0.1  # a rare level has under 5 %, and under a tenth of the commonest level's share
 UNCOMMON_BESIDE = 0.25  # an uncommon one under a quarter of it
@@ -15,6 +19,7 @@ LONGEST = 40  # characters of a level in words
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 Words = tuple[str, str]  # with the row's value, and without
+Values = Any  # of one kind: float64 for numbers, datetime64[us] for dates, Arrow's text for levels
 
 
 @dataclass(frozen=True)
@@ -40,83 +45,163 @@ class UsualColumn:
         return max(self.levels.values(), default=0.0)
 
 
-class Wording:
-    """The words for columns of certain rows."""
+class Alike(NamedTuple):
+    """Values of which the same is to be said; words and gist come behind the name of the column."""
 
-    def __init__(self, usual: Sequence[UsualColumn], values: Mapping[str, Sequence[Any]]) -> None:
-        self.usual, self.values = usual, [values[column.column] for column in usual]
-        self._levels: dict[tuple[int, Any], Words | None] = {}  # few values of a category come again and again
-
-    def alone(self, column: int, row: int) -> Words | None:
-        """What is unusual about the value by itself, None where nothing is."""
-        usual, value = self.usual[column], self.values[column][row]
-        if usual.kind != "category":
-            return column_words(usual, value)
-        if (column, value) not in self._levels:
-            self._levels[column, value] = column_words(usual, value)
-        return self._levels[column, value]
-
-    def beside_others(self, column: int, row: int) -> Words:
-        """For an ordinary value that does not fit the rest of its row."""
-        usual, value = self.usual[column], self.values[column][row]
-        gist = f"{usual.column} unusual for such a row"
-        return (gist if _is_gap(value) else f"{usual.column} {_shown(usual, value)} unusual for such a row"), gist
-
-    def together(self, columns: Sequence[int]) -> Words:
-        """For values that do not go together."""
-        words = f"unusual together: {', '.join(self.usual[column].column for column in columns)}"
-        return words, words
+    places: np.ndarray  # among all values
+    words: pa.Array  # one text a place: "41x the usual"
+    gist: str  # the same without the values: "above the usual"
 
 
 def column_words(usual: UsualColumn, value: Any) -> Words | None:
     """What is unusual about a value, with and without the value itself; None for an ordinary one."""
-    if _is_gap(value):
-        words = f"{usual.column} missing"
-        return (words, words) if usual.gaps < 0.5 else None
-    words_of_kind = {"number": _number_words, "date": _date_words}.get(usual.kind, _level_words)
-    found = words_of_kind(usual, value)
-    if found is None and usual.gaps > 0.5:
-        return f"{usual.column} {_shown(usual, value)}, usually missing", f"{usual.column} present, usually missing"
-    return found
+    groups = unusual([usual], np.zeros(1, np.int64), as_values(usual.kind, [value]))
+    name = usual.column
+    return next(((f"{name} {alike.words[0]}", f"{name} {alike.gist}") for alike in groups), None)
+
+
+def as_values(kind: str, values: Any) -> Values:
+    """Values of a column of this kind as the functions here take them; None, NaN and NaT are gaps."""
+    if kind == "number":
+        return np.asarray(values, np.float64)
+    if isinstance(values, np.ndarray):
+        return values
+    if isinstance(values, pa.Array):
+        return values.cast(pa.string())
+    if kind == "date":
+        return np.array([None if _is_gap(value) else _moment(value) for value in values], "datetime64[us]")
+    texts = [None if _is_gap(value) else str(value) for value in values]
+    return pa.array(texts if kind == "category" else [text and text.lower() for text in texts], pa.string())
+
+
+def taken(values: Values, places: np.ndarray) -> Values:
+    """The values at these places."""
+    return values[places] if isinstance(values, np.ndarray) else values.take(pa.array(places))
+
+
+def unusual(usual: Sequence[UsualColumn], which: np.ndarray, values: Values) -> Iterator[Alike]:
+    """What is unusual about values by themselves; each stands in one group at most.
+
+    The columns are of one kind, and the i-th value is of `usual[which[i]]`.
+    """
+    kind, gaps, share = usual[0].kind, _gaps(values), np.array([one.gaps for one in usual])[which]
+    yield from _same(np.flatnonzero(gaps & (share < 0.5)), "missing")
+    ordinary = ~gaps
+    known = np.flatnonzero(ordinary)
+    for alike in KINDS[kind](usual, which[known], taken(values, known)):
+        places = known[alike.places]
+        ordinary[places] = False
+        yield alike._replace(places=places)
+    rest = np.flatnonzero(ordinary & (share > 0.5))
+    if len(rest):
+        yield Alike(rest, _joined(_shown(kind, taken(values, rest)), ", usually missing"), "present, usually missing")
+
+
+def beside_others(usual: Sequence[UsualColumn], which: np.ndarray, values: Values) -> Iterator[Alike]:
+    """As `unusual`, of ordinary values that do not fit the rest of their rows."""
+    words, gaps = "unusual for such a row", _gaps(values)
+    yield from _same(np.flatnonzero(gaps), words)
+    known = np.flatnonzero(~gaps)
+    if len(known):
+        yield Alike(known, _joined(_shown(usual[0].kind, taken(values, known)), f" {words}"), words)
 
 
 def _is_gap(value: Any) -> bool:
     return value is None or bool(value != value)  # NaN and NaT differ from themselves
 
 
-def _shown(usual: UsualColumn, value: Any) -> str:
-    if usual.kind == "number":
-        return _figures(float(value), 4)
-    if usual.kind == "date":
-        return f"{_moment(value):%Y-%m-%d %H:%M}".removesuffix(" 00:00")
-    return _level(value).lower() if usual.kind == "boolean" else f"'{_level(value)}'"
+def _gaps(values: Values) -> np.ndarray:
+    return np.asarray(values.is_null()) if isinstance(values, pa.Array) else np.asarray(values != values)
 
 
-def _number_words(usual: UsualColumn, value: Any) -> Words | None:
-    name, low, middle, high, number = usual.column, usual.low, usual.middle, usual.high, float(value)
-    if low is None or high is None or low <= number <= high:
-        return None
-    if number < 0 <= low:
-        return f"{name} negative", f"{name} negative"
-    gist = f"{name} {'above' if number > high else 'below'} the usual"
-    if middle and low >= 0 and number > 0 and not 0.5 < number / middle < 2:  # only what has a zero has multiples
-        ratio = number / middle
-        times = f"{_figures(ratio, 2)}x the usual" if ratio >= 2 else f"1/{_figures(1 / ratio, 2)} of the usual"
-        return f"{name} {times}", gist
+def _same(places: np.ndarray, words: str) -> Iterator[Alike]:
+    """Values of which the same is said, whatever they are."""
+    if len(places):
+        yield Alike(places, pa.repeat(words, len(places)), words)
+
+
+def _joined(*parts: pa.Array | str) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def _shown(kind: str, values: Values) -> pa.Array:
+    """Values, none a gap, as text."""
+    if kind == "number":
+        return figures(values, 4)
+    if kind == "date":
+        days, minutes = _day_and_minute(values)
+        return pc.if_else(minutes == 0, _texts(days), _joined(_texts(days), " ", _clock().take(pa.array(minutes))))
+    encoded = values.dictionary_encode()
+    return pa.array([_level(kind, one) for one in encoded.dictionary.to_pylist()]).take(encoded.indices)
+
+
+# Numbers ----------------------------------------------------------------------------------------------------
+
+
+def _number_words(usual: Sequence[UsualColumn], which: np.ndarray, numbers: np.ndarray) -> Iterator[Alike]:
+    low, middle, high = np.array([_middle_ninety(one) for one in usual], np.float64).T[:, which]
+    negative = (numbers < 0) & (low >= 0)
+    yield from _same(np.flatnonzero(negative), "negative")
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        ratios = np.where((low >= 0) & (middle != 0) & (numbers > 0), numbers / middle, 1)  # of what has a zero
+        parts = 1 / ratios
+    many, few = ratios >= 2, (ratios <= 0.5) & (ratios > 0)
+    for gist, beyond in (("below the usual", (numbers < low) & ~negative), ("above the usual", numbers > high)):
+        for mask, shown, before, after in ((many, ratios, "", "x the usual"), (few, parts, "1/", " of the usual")):
+            places = np.flatnonzero(beyond & mask)
+            if len(places):
+                yield Alike(places, _joined(before, figures(shown[places], 2), after), gist)
+        yield from _beside_bounds(usual, which, numbers, np.flatnonzero(beyond & ~many & ~few), gist)
+
+
+def _middle_ninety(usual: UsualColumn) -> tuple[float | None, float | None, float | None]:
+    """The ends and the middle, or nothing, beyond which no number lies."""
+    known = usual.low is not None and usual.high is not None
+    return (usual.low, usual.middle, usual.high) if known else (None, None, None)
+
+
+def _beside_bounds(
+    usual: Sequence[UsualColumn], which: np.ndarray, numbers: np.ndarray, places: np.ndarray, gist: str
+) -> Iterator[Alike]:
+    """Numbers beside the usual ones, with as many digits as it takes to tell them apart."""
     for digits in (3, 4, 6):
-        shown, usually = _figures(number, digits), _bounds(low, high, digits)
-        if shown not in usually:
-            return f"{name} {shown}, usually {' to '.join(usually)}", gist
-    return None
+        shown = figures(numbers[places], digits)
+        low, high, usually = (texts.take(pa.array(which[places])) for texts in _bounds(usual, digits))
+        apart = np.asarray(pc.and_(pc.not_equal(shown, low), pc.not_equal(shown, high)), bool)
+        if apart.any():
+            yield Alike(places[apart], _joined(shown, ", usually ", usually).filter(pa.array(apart)), gist)
+        places = places[~apart]
+        if not len(places):
+            return
+
+
+def _bounds(usual: Sequence[UsualColumn], digits: int) -> list[pa.Array]:
+    """For each column its low and high end as text, and both in one."""
+    ends = [[_figures(end or 0.0, digits) for end in (one.low, one.high)] for one in usual]
+    return [pa.array(one) for one in zip(*((*both, " to ".join(dict.fromkeys(both))) for both in ends), strict=True)]
+
+
+def figures(numbers: np.ndarray, digits: int) -> pa.Array:
+    """Numbers with so many significant digits, and all digits before the point: 97.3, 60, 1234567, 2.5e-09.
+
+    A number that is rounded to so many digits is the shortest text of the nearest float, which Arrow writes. What
+    lies so near the middle between two such texts that the product below may have crossed it is written one by one.
+    """
+    sizes = np.abs(numbers)
+    plain = (sizes == 0) | ((sizes >= 1e-4) & (sizes < 1e9))  # beyond these Arrow writes exponents
+    before = np.floor(np.log10(np.where(plain & (sizes > 0), sizes, 1)))
+    tens = 10.0 ** np.maximum(0, digits - 1 - before)
+    scaled = np.where(plain, numbers, 0) * tens
+    whole = np.rint(scaled)
+    texts = pa.array(whole / tens).cast(pa.string())
+    hard = ~plain | (np.abs(np.abs(scaled - whole) - 0.5) < 1e-6)
+    if not hard.any():
+        return texts
+    return pc.replace_with_mask(texts, hard, pa.array([_figures(one, digits) for one in numbers[hard].tolist()]))
 
 
 @lru_cache(maxsize=4096)
-def _bounds(low: float, high: float, digits: int) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([_figures(low, digits), _figures(high, digits)]))
-
-
 def _figures(number: float, digits: int) -> str:
-    """A number with so many significant digits, and all digits before the point: 97.3, 60, 1234567, 2.5e-09."""
     size = abs(number)
     if size and not 1e-4 <= size < 1e15:
         return f"{number:.{digits}g}"
@@ -124,63 +209,138 @@ def _figures(number: float, digits: int) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _level_words(usual: UsualColumn, value: Any) -> Words | None:
-    share = usual.levels.get(str(value).lower() if usual.kind == "boolean" else str(value))
+# Levels -----------------------------------------------------------------------------------------------------
+
+
+def _level_words(usual: Sequence[UsualColumn], which: np.ndarray, texts: pa.Array) -> Iterator[Alike]:
+    """Of the few levels that come again and again each is judged once."""
+    encoded = texts.dictionary_encode()
+    levels, codes = encoded.dictionary.to_pylist(), np.asarray(encoded.indices)
+    numbers, codes = np.unique(which * len(levels) + codes, return_inverse=True)
+    judged = [_level_word(usual[number // len(levels)], levels[number % len(levels)]) for number in numbers.tolist()]
+    for gist in ("unseen", "rare", "uncommon"):
+        words = pa.array([words if word == gist else None for word, words in judged], pa.string())
+        found = words.take(pa.array(codes))
+        places = np.flatnonzero(np.asarray(found.is_valid()))
+        if len(places):
+            yield Alike(places, found.drop_null(), gist)
+
+
+def _level_word(usual: UsualColumn, level: str) -> tuple[str, str]:
+    """How rare a level is in a word, and that of it in words; nothing of a usual one."""
+    share = usual.levels.get(level)
     if share is None:
         word, percent = "rare" if usual.unlisted else "unseen", ""
     elif share < UNCOMMON_BESIDE * usual.commonest:
-        word, percent = (
-            "rare" if _is_rare(share, usual.commonest) else "uncommon",
-            f" ({_figures(100 * share, 2)}%)",
-        )
+        word = "rare" if _is_rare(share, usual.commonest) else "uncommon"
+        percent = f" ({_figures(100 * share, 2)}%)"
     else:
-        return None
-    return f"{usual.column} {_shown(usual, value)} {word}{percent}", f"{usual.column} {word}"
+        return "", ""
+    return word, f"{_level(usual.kind, level)} {word}{percent}"
 
 
 def _is_rare(share: float, commonest: float) -> bool:
     return share < min(RARE, RARE_BESIDE * commonest)
 
 
-def _level(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+def _level(kind: str, text: str) -> str:
+    text = " ".join(text.split())
+    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return text if kind == "boolean" else f"'{text}'"
 
 
-def _date_words(usual: UsualColumn, value: Any) -> Words | None:
-    """A date by its place in time where that is far outside, else by its weekday and hour, else by its place."""
-    moment = _moment(value)
-    outside, is_far = _outside_words(usual, moment)
-    return (outside if is_far else None) or _clock_words(usual, moment) or outside
+# Dates ------------------------------------------------------------------------------------------------------
 
 
-def _outside_words(usual: UsualColumn, moment: datetime) -> tuple[Words | None, bool]:
-    if usual.earliest is None or usual.latest is None:
-        return None, False
-    earliest, latest = _moment(usual.earliest), _moment(usual.latest)
-    if earliest <= moment <= latest:
-        return None, False
-    side, nearest = ("after", latest) if moment > latest else ("before", earliest)
-    when = f"in {moment.year}" if moment.year != nearest.year else f"on {moment:%Y-%m-%d}"
-    gist = f"{usual.column} {side} all others"
-    return (f"{usual.column} {when}, {side} all others", gist), abs(moment - nearest) > 0.1 * (latest - earliest)
+def _date_words(usual: Sequence[UsualColumn], which: np.ndarray, moments: np.ndarray) -> Iterator[Alike]:
+    """Dates by their place in time where that is far outside, else by weekday and hour, else by their place."""
+    on, at = _by_clock(usual, which, moments)
+    ends = [_ends(one) for one in usual]
+    far = np.array([0.1 * (late - early) if early and late else None for early, late in ends], "timedelta64[us]")
+    earliest, latest = np.array(ends, "datetime64[us]").T[:, which]
+    for side, end, away in (("before", earliest, earliest - moments), ("after", latest, moments - latest)):
+        is_far = away > far[which]
+        places = np.flatnonzero((away > np.timedelta64(0)) & (is_far | ~(on | at)))
+        on, at = on & ~is_far, at & ~is_far
+        if len(places):
+            words = _joined(_year_or_day(moments[places], end[places]), f", {side} all others")
+            yield Alike(places, words, f"{side} all others")
+    yield from _clock_words(usual, which, moments, on, at)
 
 
-def _clock_words(usual: UsualColumn, moment: datetime) -> Words | None:
-    words, gists = [], []
-    if usual.weekdays and _is_rare(usual.weekdays[moment.weekday()], max(usual.weekdays)):
-        words.append(f"on a {WEEKDAYS[moment.weekday()]}")
-        gists.append("on an unusual weekday")
-    if usual.hours and not _is_between(moment.hour, *usual.hours):
-        words.append(f"at {moment:%H:%M}, usually {usual.hours[0]:02} to {usual.hours[1]:02}")
-        gists.append("at an unusual hour")
-    return (f"{usual.column} {' '.join(words)}", f"{usual.column} {' '.join(gists)}") if words else None
+def _by_clock(usual: Sequence[UsualColumn], which: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which moments are on a rare weekday, and which at an unusual hour."""
+    days, minutes = _day_and_minute(moments)
+    shares = [one.weekdays or (1.0,) * 7 for one in usual]
+    rare = np.array([[_is_rare(share, max(of_week)) for share in of_week] for of_week in shares])
+    first, last = np.array([one.hours or (0, 23) for one in usual]).T[:, which]
+    after, before = minutes // 60 >= first, minutes // 60 <= last
+    return rare[which, _weekday(days)], ~np.where(first <= last, after & before, after | before)
 
 
-def _is_between(hour: int, first: int, last: int) -> bool:
-    return first <= hour <= last if first <= last else hour >= first or hour <= last
+def _clock_words(
+    usual: Sequence[UsualColumn], which: np.ndarray, moments: np.ndarray, on: np.ndarray, at: np.ndarray
+) -> Iterator[Alike]:
+    days, minutes = _day_and_minute(moments)
+    for mask, has_day, has_hour in ((on & ~at, True, False), (at & ~on, False, True), (on & at, True, True)):
+        places = np.flatnonzero(mask)
+        if not len(places):
+            continue
+        words, gists = [], []
+        if has_day:
+            words.append(_joined("on a ", pa.array(WEEKDAYS).take(pa.array(_weekday(days[places])))))
+            gists.append("on an unusual weekday")
+        if has_hour:
+            hours = [one.hours or (0, 23) for one in usual]
+            usually = pa.array([f", usually {first:02} to {last:02}" for first, last in hours])
+            words.append(
+                _joined("at ", _clock().take(pa.array(minutes[places])), usually.take(pa.array(which[places])))
+            )
+            gists.append("at an unusual hour")
+        yield Alike(places, pc.binary_join_element_wise(*words, " "), " ".join(gists))
 
 
-def _moment(value: date) -> datetime:
+def _year_or_day(moments: np.ndarray, nearest: np.ndarray) -> pa.Array:
+    """The year where it is another than that of the nearest moment, else the day."""
+    years, same = moments.astype("datetime64[Y]"), nearest.astype("datetime64[Y]")
+    in_year = _joined("in ", pa.array(years.astype(np.int64) + 1970).cast(pa.string()))
+    return pc.if_else(years != same, in_year, _joined("on ", _texts(moments.astype("datetime64[D]"))))
+
+
+def _day_and_minute(moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The days, and the minutes since midnight."""
+    days = moments.astype("datetime64[D]")
+    return days, ((moments - days) // np.timedelta64(1, "m")).astype(np.int64)
+
+
+@lru_cache(maxsize=1)
+def _clock() -> pa.Array:
+    """Every minute of a day as text; made late, since Arrow's first array from Python imports pandas."""
+    return pa.array([f"{minute // 60:02}:{minute % 60:02}" for minute in range(1440)])
+
+
+def _weekday(days: np.ndarray) -> np.ndarray:
+    return np.asarray((days.astype(np.int64) + 3) % 7)  # 1970 began on a Thursday
+
+
+def _texts(days: np.ndarray) -> pa.Array:
+    return pa.array(days).cast(pa.string())
+
+
+def _ends(usual: UsualColumn) -> tuple[datetime | None, datetime | None]:
+    """The first and the last moment of training, if both are known."""
+    known = usual.earliest is not None and usual.latest is not None
+    return (_moment(usual.earliest), _moment(usual.latest)) if known else (None, None)
+
+
+def _moment(value: Any) -> datetime:
     """The clock's time at a date, whatever its time zone; midnight where it has no time."""
     return value.replace(tzinfo=None) if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+
+
+KINDS: dict[str, Callable[[Sequence[UsualColumn], np.ndarray, Any], Iterator[Alike]]] = {
+    "number": _number_words,
+    "boolean": _level_words,
+    "category": _level_words,
+    "date": _date_words,
+}

@@ -80,7 +80,7 @@ class CategoryColumn:
     @property
     def usual(self) -> list[float]:
         """The features of the commonest level."""
-        return [float(value) for value in self._table[int(np.argmax(self._code_counts[: self.unseen]))]]
+        return [float(value) for value in self.table[int(np.argmax(self._code_counts[: self.unseen]))]]
 
     @cached_property
     def _code_counts(self) -> np.ndarray:
@@ -96,7 +96,7 @@ class CategoryColumn:
         return [int(code) for code in frequent] if fits or len(self.levels) <= FEW else None
 
     @cached_property
-    def _table(self) -> np.ndarray:
+    def table(self) -> np.ndarray:
         """The features of each code, (levels + 2, features)."""
         own = self._signs() if self._one_hot is None else self._indicators(self._one_hot)
         table = np.column_stack([own, self._rarities])
@@ -165,7 +165,7 @@ class CategoryColumn:
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
         """The features of each code."""
-        out[...] = self._table.take(values, axis=0, mode="clip")
+        out[...] = self.table.take(values, axis=0, mode="clip")
 
     # Comparison ---------------------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ class DateColumn:
     slips: bool = False  # whether training held text that is no date; else such text is an error
 
     kind = "date"
+    table = None
 
     @classmethod
     def fit(cls, name: str, days: np.ndarray, clock: bool, **reading: Any) -> DateColumn:

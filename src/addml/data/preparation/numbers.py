@@ -30,6 +30,7 @@ class NumberColumn:
     written: WrittenNumber | None = None  # where training had them as text
 
     kind = "number"
+    table = None
 
     @property
     def features(self) -> list[str]:
@@ -100,6 +101,7 @@ class BooleanColumn:
     gaps: int
 
     kind = "boolean"
+    table = None
 
     @property
     def features(self) -> list[str]:

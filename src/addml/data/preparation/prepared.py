@@ -48,6 +48,10 @@ class Prepared(Protocol):
         """The features of its most ordinary value."""
 
     @property
+    def table(self) -> np.ndarray | None:
+        """Where the values are codes, the features of each code (codes, features)."""
+
+    @property
     def shares(self) -> np.ndarray:
         """Shares of the training rows in each bin of `tally`; the last bin holds the gaps."""
 

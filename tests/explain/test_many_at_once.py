@@ -1,0 +1,177 @@
+"""Words and reasons of many rows at once, against the same worked out value by value and row by row."""
+
+from datetime import date, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from addml.explain import Reasons, UsualColumn, reasons
+from addml.explain.words import as_values, beside_others, figures, unusual
+from tests.explain import row_by_row
+from tests.explain.conftest import random_model
+
+SIZES = st.floats(1e-3, 1e5)
+ROUND = st.integers(-5000, 5000).map(lambda whole: whole / 8)  # often an end, often in the middle between two texts
+NUMBERS = st.one_of(st.none(), st.just(float("nan")), ROUND, st.floats(-1e6, 1e6), st.floats(-1e18, 1e18))
+GAPS = st.sampled_from([0.0, 0.02, 0.5, 0.9])
+MOMENTS = st.datetimes(datetime(1990, 1, 1), datetime(2050, 1, 1))
+LEVELS = st.sampled_from(["a", "b", "c", "d e", "", " ", "long " * 20, "Ä"])
+
+
+@st.composite
+def number_columns(draw):
+    low, middle, high = sorted(draw(st.tuples(*[st.one_of(ROUND, SIZES)] * 3)))
+    from_zero = (0.0, abs(middle), abs(middle) + abs(high))
+    ends = draw(st.sampled_from([(low, middle, high), from_zero, (low, None, high), (None, None, None)]))
+    return UsualColumn("n", "number", *ends, gaps=draw(GAPS))
+
+
+@st.composite
+def level_columns(draw):
+    shares = draw(st.dictionaries(LEVELS, st.sampled_from([0.6, 0.2, 0.1, 0.04, 0.001]), max_size=5))
+    return UsualColumn("c", "category", levels=shares, unlisted=draw(st.sampled_from([0, 0.3])), gaps=draw(GAPS))
+
+
+@st.composite
+def truth_columns(draw):
+    true = draw(st.sampled_from([0.0, 0.001, 0.2, 0.5, 0.98]))
+    levels = {word: share for word, share in (("true", true), ("false", 1 - true)) if share}
+    return UsualColumn("t", "boolean", levels=levels, gaps=draw(GAPS))
+
+
+@st.composite
+def date_columns(draw):
+    first, last = sorted(draw(st.tuples(MOMENTS, MOMENTS)))
+    ends = draw(st.sampled_from([(first, last), (None, None), (first.date(), last.date())]))
+    hours = draw(st.sampled_from([None, (8, 18), (22, 4), (0, 0)]))
+    week = draw(st.sampled_from([(), (1 / 7,) * 7, (0.2, 0.2, 0.2, 0.2, 0.19, 0.005, 0.005)]))
+    return UsualColumn("d", "date", gaps=draw(GAPS), earliest=ends[0], latest=ends[1], hours=hours, weekdays=week)
+
+
+KINDS = {
+    "number": (number_columns(), NUMBERS),
+    "category": (level_columns(), st.one_of(st.none(), LEVELS)),
+    "boolean": (truth_columns(), st.sampled_from([None, True, False])),
+    "date": (date_columns(), st.one_of(st.none(), MOMENTS, st.dates(date(1900, 1, 1), date(2100, 1, 1)))),
+}
+
+
+def said(how, columns, which, values):
+    """What is said of each value, None for nothing; never twice of one."""
+    found = [None] * len(values)
+    for group in how(columns, np.array(which), as_values(columns[0].kind, values)) if values else ():
+        for place, words in zip(group.places, group.words.to_pylist(), strict=True):
+            assert found[place] is None
+            name = columns[which[place]].column
+            found[place] = (f"{name} {words}", f"{name} {group.gist}")
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("how", "oracle"), [(unusual, row_by_row.column_words), (beside_others, row_by_row.beside_others)]
+)
+@given(data=st.data())
+def test_many_values_of_several_columns_as_each_alone(kind, how, oracle, data):
+    column, value = KINDS[kind]
+    columns = data.draw(st.lists(column, min_size=1, max_size=3))
+    cells = data.draw(st.lists(st.tuples(st.integers(0, len(columns) - 1), value), max_size=30))
+    which, values = [cell[0] for cell in cells], [cell[1] for cell in cells]
+    expected = [oracle(columns[at], value) for at, value in cells]
+    assert said(how, columns, which, values) == expected
+
+
+@given(st.lists(st.one_of(ROUND, st.floats(-1e15, 1e15), st.floats(allow_nan=False))), st.sampled_from([2, 3, 4, 6]))
+def test_figures_are_those_of_python(numbers, digits):
+    assert figures(np.array(numbers, float), digits).to_pylist() == [row_by_row._figures(n, digits) for n in numbers]
+
+
+def test_figures_at_powers_of_ten_and_in_the_middle_between_two_texts():
+    powers = [sign * near for n in range(-8, 18) for near in around(10.0**n) for sign in (1, -1)]
+    middles = [near for n in range(1, 4000, 7) for near in around(n / 1000 + 0.0005)]
+    numbers = np.array([0.0, -0.0, *powers, *middles, 2.675, 1.005, 123456789.5, 9.9995, 0.00099995])
+    for digits in (2, 3, 4, 6):
+        expected = [row_by_row._figures(number, digits) for number in numbers.tolist()]
+        assert figures(numbers, digits).to_pylist() == expected
+
+
+def around(number):
+    return [np.nextafter(number, 0), number, np.nextafter(number, np.inf)]
+
+
+def mixed_rows(m, seed):
+    """Columns of every kind, of one and of several features, and rows of them of which many are unusual."""
+    random = np.random.default_rng(seed)
+    usual = [
+        UsualColumn("amount", "number", 0.5, 1.0, 2.0, gaps=0.05),
+        UsualColumn("change", "number", -1.0, 0.0, 1.0),
+        UsualColumn("country", "category", levels={"DE": 0.7, "FR": 0.28, "XK": 0.02}),
+        UsualColumn("abroad", "boolean", levels={"true": 0.01, "false": 0.99}, gaps=0.9),
+        UsualColumn("when", "date", earliest=datetime(2024, 1, 1), latest=datetime(2024, 9, 1), hours=(8, 18)),
+        UsualColumn("rest", "number", -50.0, 0.0, 50.0),
+    ]
+    values = {
+        "amount": [None if one < 0 else one for one in random.normal(1, 1, m).tolist()],
+        "change": random.normal(0, 1, m).tolist(),
+        "country": random.choice(np.array(["DE", "FR", "XK", "ZZ", None], object), m).tolist(),
+        "abroad": random.choice(np.array([True, False, None], object), m).tolist(),
+        "when": [datetime(2024, 2, 1) + timedelta(hours=one) for one in random.integers(0, 8000, m).tolist()],
+        "rest": random.normal(0, 1, m).tolist(),
+    }
+    origins = [0, 1, 2, 2, 2, 3, 4, 4, 5, 0]
+    return usual, values, origins, (2 * random.standard_normal((m, len(origins)))).astype(np.float32)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("most", [1, 3, 6])
+@pytest.mark.parametrize("paired", [None, 20])
+@pytest.mark.parametrize("activation", ["tanh", "linear"])
+def test_reasons_of_many_rows_as_row_by_row(members, most, paired, activation):
+    usual, values, origins, rows = mixed_rows(150, seed=most)
+    model = random_model(len(origins), members=members, activation=activation, seed=most)
+    baseline = np.zeros(len(origins), np.float32)
+    found = reasons(model, rows, baseline, origins, usual, values, most=most, paired=paired)
+    expected = row_by_row.reasons(model, rows, baseline, origins, usual, values, most, paired)
+    assert len(found) == len(expected) == 150
+    for one, other in zip(found, expected, strict=True):
+        assert [reason._replace(share=0) for reason in one] == [reason._replace(share=0) for reason in other]
+        np.testing.assert_allclose([r.share for r in one], [r.share for r in other], atol=1e-5)
+    assert found.texts().to_pylist() == ["; ".join(reason.words for reason in of_row) for of_row in expected]
+    beginnings = {reason.words.split()[0] for of_row in expected for reason in of_row}
+    assert {"amount", "change", "country", "abroad", "when"} <= beginnings
+
+
+def test_values_may_be_arrays_as_well_as_lists():
+    usual, values, origins, rows = mixed_rows(80, seed=1)
+    model, baseline = random_model(len(origins)), np.zeros(len(origins), np.float32)
+    arrays = values | {
+        "amount": np.array([np.nan if one is None else one for one in values["amount"]]),
+        "country": pa.array(values["country"], pa.large_string()),
+        "when": np.array(values["when"], "datetime64[us]"),
+    }
+    expected = reasons(model, rows, baseline, origins, usual, values)
+    assert reasons(model, rows, baseline, origins, usual, arrays) == expected
+
+
+def test_rows_without_a_reason_have_an_empty_text_among_others():
+    """Rows as usual as the usual one, which stay in their places."""
+    usual, values, origins, rows = mixed_rows(40, seed=1)
+    model, baseline = random_model(len(origins)), np.zeros(len(origins), np.float32)
+    rows[[3, 17, 39]] = baseline
+    found = reasons(model, rows, baseline, origins, usual, values)
+    texts = found.texts().to_pylist()
+    assert len(texts) == 40
+    assert [texts[row] for row in (3, 17, 39)] == [""] * 3
+    assert texts == ["; ".join(reason.words for reason in of_row) for of_row in found]
+
+
+def test_no_reasons_have_no_texts():
+    none = Reasons.none(3)
+    assert none == [(), (), ()]
+    assert none[1:] == [(), ()]
+    assert none.texts().to_pylist() == ["", "", ""]
+    with pytest.raises(IndexError):
+        none[3]
