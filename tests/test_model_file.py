@@ -18,7 +18,8 @@ from safetensors.numpy import save as to_bytes
 import addml
 from addml import model_file
 from addml.model_file import ModelFileError
-from addml.scoring import Neighbors
+from addml.scoring import Local, Neighbors
+from addml.scoring.local import SIZES
 
 SMALL = {"epochs": 2, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
 RANDOM = np.random.default_rng(0)
@@ -80,6 +81,10 @@ def forge(folder, edit):
     [
         {},
         {"members": 1},
+        {"scaling": "standard"},
+        {"distance": "cosine"},
+        {"scorer": Local(references=9, axes=False), "members": 1},
+        {"scorer": "center"},
         {"scorer": "dissimilarity"},
         {"scorer": "dissimilarity", "distance": "euclidean"},
         {"scorer": "knn", "distance": "cosine"},
@@ -185,6 +190,25 @@ def test_a_loaded_detector_can_be_pickled_too(saved, detector, tmp_path):
     joblib.dump(addml.load(saved, device="cpu"), tmp_path / "detector.joblib")
     other = joblib.load(tmp_path / "detector.joblib")
     np.testing.assert_array_equal(other.anomaly_score(GAPS), detector.anomaly_scores_)
+
+
+def test_a_pickle_holds_nothing_that_scoring_worked_out(detector):
+    fresh = copy.deepcopy(detector)
+    before = len(pickle.dumps(fresh))
+    fresh.anomaly_score(GAPS)
+    assert len(pickle.dumps(fresh)) == before
+    assert "_ready" not in vars(pickle.loads(pickle.dumps(fresh)).model_)
+
+
+def test_only_the_local_model_holds_training_rows(tmp_path):
+    """What docs/method.md says of privacy."""
+    for scorer, most in {"local": 30, "center": 0}.items():
+        detector = addml.ADDML(**SMALL, scorer=Local(references=30) if scorer == "local" else scorer).fit(X)
+        detector.save(tmp_path / scorer)
+        prepared = {row.tobytes() for row in detector.model_.prepare(X)}
+        arrays = model_file.load(tmp_path / scorer)[1].values()
+        held = {row.tobytes() for array in arrays if array.dtype == np.float32 and array.ndim == 2 for row in array}
+        assert len(held & prepared) == most
 
 
 # Writing ----------------------------------------------------------------------------------------------------
@@ -487,7 +511,7 @@ FORGED = {
     "too few weights": (change("encoder.weights", lambda a: a[:, :-1]), r"encoder.weights is float32 \(2, 91\)"),
     "weights of a member": (
         change("encoder.weights", lambda a: a[:1]),
-        r"scale.floor is float64 \(2, 1\), not .*\(1, 1\)",
+        rf"scale.floor is float64 \({3 * len(SIZES)}, 1\), not .*\({2 * len(SIZES)}, 1\)",
     ),
     "flat weights": (change("encoder.weights", np.ravel), "encoder.weights is float32"),
     "double weights": (change("encoder.weights", lambda a: a.astype(float)), "encoder.weights is float64"),
@@ -502,7 +526,10 @@ FORGED = {
     "distance": (tell("distance", "manhattan"), "the distance 'manhattan' is not known"),
     "scorer": (tell("scorer", {"name": "os.system"}), "do not fit together"),
     "scorer's settings": (tell("scorer", {"name": "center", "k": 3}), "do not fit together"),
-    "another scorer": (tell("scorer", {"name": "knn", "k": 3, "references": 9}), "references"),
+    "another scorer": (tell("scorer", {"name": "knn", "k": 3, "references": 9}), "scale.floor is float64"),
+    "fewer views": (tell("scorer", {"name": "local", "references": 9, "axes": False}), "scale.floor is float64"),
+    "a scorer of few references": (tell("scorer", {"name": "local", "references": 3, "axes": True}), "at least 8"),
+    "a scorer of words": (tell("scorer", {"name": "local", "references": 9, "axes": "yes"}), "give True or False"),
     "scorer's k": (tell("scorer", {"name": "knn", "k": 0, "references": 9}), "give a whole number"),
     "median": (change("features.median", lambda a: a[:, None]), r"features.median is float64 \(3, 1\)"),
     "no columns": (change("features.median", lambda a: a[:0]), r"features.median is float64 \(0,\)"),
@@ -517,7 +544,38 @@ FORGED = {
     "gaps as floats": (change("features.gaps", lambda a: a.astype(float)), "features.gaps is float64"),
     "member deviation": (change("scale.deviation", lambda a: a * 0), "out of range"),
     "member floor": (change("scale.floor", lambda a: -a), "out of range"),
-    "scorer's centre": (change("scorer.center", lambda a: a[:, :-1]), r"scorer.center is float32 \(2, 3\)"),
+    "knee": (change("features.knee", lambda a: -a), "the knee -5.0 is below 0"),
+    "two knees": (change("features.knee", lambda a: np.append(a, a)), r"features.knee is float64 \(2,\)"),
+    "infinite knee": (change("features.knee", lambda a: a + np.inf), "features.knee holds values that are not finite"),
+    "shifts": (change("features.shift", lambda a: a[:-1]), r"features.shift is float64 \(5,\), not float64 \(6\)"),
+    "no shift": (lambda document, arrays: arrays.pop("features.shift"), "shift"),
+    "zero reach": (change("features.reach", lambda a: a * 0), "out of range"),
+    "reaches": (change("features.reach", lambda a: np.append(a, a)), r"features.reach is float64 \(12,\)"),
+    "view's reach": (change("scale.reach", lambda a: -a), "out of range"),
+    "view's middle": (change("scale.middle", lambda a: a[:-1]), "scale.middle is float64"),
+    "NaN middle": (change("scale.middle", with_nan), "scale.middle holds values that are not finite"),
+    "other views": (change("scale.view", lambda a: a[::-1].copy()), "the views are not those of the scorer"),
+    "views elsewhere": (change("scale.view", lambda a: a + 99), "the views are not those of the scorer"),
+    "views as floats": (change("scale.view", lambda a: a.astype(float)), "scale.view is float64"),
+    "fewer rows": (change("scorer.rows", lambda a: a[:-1]), r"scorer.references is float32 \(2, 40, 4\), not .*39, 4"),
+    "no rows": (change("scorer.rows", lambda a: a[:0]), r"scorer.rows is float32 \(0, 6\)"),
+    "narrow rows": (change("scorer.rows", lambda a: a[:, :-1].copy()), r"scorer.rows is float32 \(40, 5\), not .*n, 6"),
+    "double rows": (change("scorer.rows", lambda a: a.astype(float)), "scorer.rows is float64"),
+    "NaN in rows": (change("scorer.rows", with_nan), "scorer.rows holds values that are not finite"),
+    "scorer's reach": (change("scorer.reach", lambda a: -a), "out of range"),
+    "scorer's reaches": (
+        change("scorer.reach", lambda a: a[:-1]),
+        r"scorer.reach is float32 \(5,\), not float32 \(6\)",
+    ),
+    "fewer references": (
+        change("scorer.references", lambda a: a[:, 1:].copy()),
+        r"scorer.references is float32 \(2, 39, 4\), not .*40, 4",
+    ),
+    "references of another member": (
+        change("scorer.references", lambda a: a[:1]),
+        r"scorer.references is float32 \(1, 40, 4\)",
+    ),
+    "no references": (lambda document, arrays: arrays.pop("scorer.references"), "references"),
     "centre": (change("center", lambda a: a[:, :-1]), r"center is float32 \(2, 3\), not float32 \(2, 4\)"),
     "scores": (change("anomaly_scores", lambda a: a[None]), "anomaly_scores is float64"),
     "no scores": (change("anomaly_scores", lambda a: a[:0]), "anomaly_scores is float64"),
@@ -551,6 +609,22 @@ def test_a_forged_model_with_every_hash_right_is_refused(saved, kind):
     with pytest.raises(ModelFileError, match=message) as caught:
         addml.load(saved)
     assert str(saved) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (change("scorer.center", lambda a: a[:, :-1].copy()), r"scorer.center is float32 \(2, 3\)"),
+        (change("encoder.weights", lambda a: a[:1]), r"scale.floor is float64 \(2, 1\), not .*\(1, 1\)"),
+        (tell("scorer", {"name": "knn", "k": 3, "references": 9}), "references"),
+        (put("scorer.rows", np.zeros((4, 3), np.float32)), r"the arrays \['rows'\] belong to no part"),
+    ],
+)
+def test_a_forged_model_of_the_papers_is_refused(tmp_path, edit, message):
+    addml.ADDML(**SMALL, scorer="center", scaling="standard").fit(GAPS).save(tmp_path)
+    forge(tmp_path, edit)
+    with pytest.raises(ModelFileError, match=message):
+        addml.load(tmp_path)
 
 
 def test_a_forgery_that_changes_nothing_loads(saved, detector):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from addml.encoders import ACTIVATIONS, MLP, weight_count
 from addml.geometry import DISTANCES, Distance
 from addml.model_file import ModelFileError, expect
 from addml.scoring.blocks import in_blocks
+from addml.scoring.guided import scorer_from_plain
 from addml.scoring.members import MemberScale
-from addml.scoring.scorers import SCORERS, Scorer
+from addml.scoring.scorers import Scorer, score_rows
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
@@ -45,20 +47,20 @@ class MetricModel:
 
     def with_scale(self, member_scores: np.ndarray) -> MetricModel:
         """The model that weighs its members by these scores of the training rows."""
-        return replace(self, scale=MemberScale.fit(member_scores))
+        views = self.scorer.views(len(self.encoder.weights))
+        return replace(self, scale=MemberScale.fit(member_scores, views, self.scorer.floor))
 
     def prepare(self, X: Any) -> np.ndarray:
         """Rows of an array or a table as float32 features (n, d)."""
         return self.features.transform(X if self.columns is None else self.columns.transform(X))
 
     def member_scores(self, X: Any, device: str, threads: int) -> np.ndarray:
-        """The scores of every member by itself, (E, n)."""
-        encoder = self._encoder_on(device)
-        arrays = {name: on_device(array, device) for name, array in self.scorer_arrays.items()}
-        result = np.empty((len(encoder.weights), X.shape[0]))
+        """The scores of every member by itself, (E, n), and from every view where the scorer has several."""
+        encoder, ready = self._encoder_on(device), self.scorer_ready(device)
+        result = np.empty((len(self.scorer.views(len(encoder.weights))), X.shape[0]))
 
-        def compute(x: Array) -> Array:
-            return self.scorer.score(encoder.embed(x), arrays, self.distance)
+        def compute(x: Array, rows: int) -> Array:
+            return score_rows(self.scorer, x, encoder.embed(x), ready, self.distance, rows)
 
         def write(rows: slice, block: np.ndarray) -> None:
             result[:, rows] = block
@@ -73,8 +75,24 @@ class MetricModel:
         def write(rows: slice, block: np.ndarray) -> None:
             result[rows] = block.transpose(1, 0, 2).reshape(block.shape[1], -1)
 
-        self._through(X, self._encoder_on(device).embed, write, device, threads)
+        encoder = self._encoder_on(device)
+        self._through(X, lambda x, rows: encoder.embed(x), write, device, threads)
         return result
+
+    def scorer_ready(self, device: str) -> dict[str, Any]:
+        """What the scorer works with, on a device; worked out once."""
+        if device not in self._ready:
+            arrays = {name: on_device(array, device) for name, array in self.scorer_arrays.items()}
+            self._ready[device] = self.scorer.ready(arrays, self.distance)
+        return self._ready[device]
+
+    @cached_property
+    def _ready(self) -> dict[str, dict[str, Any]]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle takes along: nothing that can be worked out again, on a device perhaps."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _encoder_on(self, device: str) -> MLP:
         return self.encoder.with_weights(on_device(self.encoder.weights, device))
@@ -82,7 +100,7 @@ class MetricModel:
     def _through(
         self,
         X: Any,
-        compute: Callable[[Array], Array],
+        compute: Callable[[Array, int], Array],
         write: Callable[[slice, np.ndarray], None],
         device: str,
         threads: int,
@@ -110,8 +128,7 @@ class MetricModel:
         """The model of a document and arrays, after checking that they fit together."""
         try:
             encoder = _encoder(document["encoder"], arrays["encoder.weights"])
-            settings = dict(document["scorer"])
-            scorer = SCORERS[settings.pop("name")](**settings)
+            scorer = scorer_from_plain(document["scorer"])
             features, scale = Features(**_under("features", arrays)), MemberScale(**_under("scale", arrays))
             columns = None if document["columns"] is None else _columns(document["columns"])
             model = cls(features, encoder, document["distance"], scorer, _under("scorer", arrays), scale, columns)
@@ -150,23 +167,41 @@ def _check_arrays(model: MetricModel, arrays: dict[str, np.ndarray]) -> None:
     assert scale is not None
     expect("features.median", features.median, np.float64, (None,))
     expect("features.sides", features.sides, np.int64, (columns,))
+    expect("features.knee", features.knee, np.float64, (1,))
     if model.columns is not None and len(model.columns.names) != columns:
         raise ModelFileError(
             f"{len(model.columns.names)} features of columns for {columns} medians; fit and save it again"
         )
     expect("features.mean", features.mean, np.float64, (inputs,))
-    expect("features.scale", features.scale, np.float64, (inputs,))
+    for name in ("scale", "shift", "reach"):
+        expect(f"features.{name}", getattr(features, name), np.float64, (inputs,))
     expect("features.gaps", features.gaps, np.int64, (inputs - columns,))
-    for field in fields(scale):
-        expect(f"scale.{field.name}", getattr(scale, field.name), np.float64, (members, 1))
+    view = model.scorer.views(members)
+    for field, length in {
+        "floor": len(view),
+        "mean": len(view),
+        "deviation": len(view),
+        "middle": view.max() + 1,
+        "reach": view.max() + 1,
+    }.items():
+        expect(f"scale.{field}", getattr(scale, field), np.float64, (length, 1))
+    expect("scale.view", scale.view, np.int64, view.shape)
+    if not np.array_equal(scale.view, view):
+        raise ModelFileError("the views are not those of the scorer; fit and save the model again")
     if model.distance not in DISTANCES:
         raise ModelFileError(f"the distance {model.distance!r} is not known; update addml, or fit and save it again")
-    shapes = model.scorer.shapes(model.distance, members, w)
+    shapes, lengths = model.scorer.shapes(model.distance, members, w), {"inputs": inputs}
     for name, shape in shapes.items():
-        expect(f"scorer.{name}", model.scorer_arrays[name], np.float32, shape)
+        array = model.scorer_arrays[name]
+        expect(f"scorer.{name}", array, np.float32, tuple(lengths.get(n) if isinstance(n, str) else n for n in shape))
+        lengths |= {n: have for n, have in zip(shape, array.shape, strict=True) if isinstance(n, str)}
     unknown = set(arrays) - set(model.to_plain()[1]) | set(model.scorer_arrays) - set(shapes)
     if unknown:
         raise ModelFileError(f"the arrays {sorted(unknown)} belong to no part of the model; fit and save it again")
+    if features.knee[0] < 0:
+        raise ModelFileError(f"the knee {features.knee[0]} is below 0; fit and save the model again")
     inside = (features.gaps >= 0) & (features.gaps < columns) & (np.diff(features.gaps, prepend=-1) > 0)
-    if not inside.all() or min(features.scale.min(), scale.deviation.min(), scale.floor.min()) <= 0:
+    positive = [features.scale, features.reach, scale.deviation, scale.floor, scale.reach]
+    positive += [array for name, array in model.scorer_arrays.items() if name == "reach"]
+    if not inside.all() or min(array.min() for array in positive) <= 0:
         raise ModelFileError("a column of gaps or a deviation is out of range; fit and save the model again")

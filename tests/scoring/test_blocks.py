@@ -12,9 +12,10 @@ CHUNK = SIZE * STACK["cpu"]
 
 
 def double(X, threads=1, seen=None):
-    result = np.full((2, len(X), X.shape[1]), np.nan)
+    result, told = np.full((2, len(X), X.shape[1]), np.nan), []
 
-    def compute(x):
+    def compute(x, rows):
+        told.append(rows)
         if seen is not None:
             seen.append((x.shape, threading.get_ident()))
         return np.concatenate([2 * x, 3 * x], axis=1)
@@ -24,6 +25,8 @@ def double(X, threads=1, seen=None):
         result[:, rows] = block
 
     in_blocks(X, lambda part: part.astype(np.float32), compute, write, "cpu", threads)
+    assert sum(told) == len(X)  # of every stack, the rows that are no filling
+    assert set(told) <= {CHUNK, len(X) % CHUNK}
     return result
 
 
@@ -46,7 +49,7 @@ def test_every_product_has_the_same_shape(rows):
 def test_what_pads_a_block_is_zero():
     blocks = []
     in_blocks(
-        np.ones((3, 2)), lambda part: part, lambda x: (blocks.append(x), x)[1], lambda rows, block: None, "cpu", 1
+        np.ones((3, 2)), lambda part: part, lambda x, rows: (blocks.append(x), x)[1], lambda rows, block: None, "cpu", 1
     )
     assert blocks[0].sum() == 6
 
@@ -56,4 +59,4 @@ def test_an_error_in_a_thread_is_raised():
         raise ArithmeticError("no")
 
     with pytest.raises(ArithmeticError, match="no"):
-        in_blocks(np.ones((3 * CHUNK, 1)), fail, lambda x: x, lambda rows, block: None, "cpu", 3)
+        in_blocks(np.ones((3 * CHUNK, 1)), fail, lambda x, rows: x, lambda rows, block: None, "cpu", 3)

@@ -5,7 +5,7 @@ import pytest
 from sklearn.neighbors import NearestNeighbors
 
 from addml import ADDML
-from addml.scoring import SCORERS, Center, Dissimilarity, Neighbors
+from addml.scoring import SCORERS, Center, Dissimilarity, Local, Neighbors
 
 DISTANCES = {
     "sqeuclidean": lambda a, b: float(((a - b) ** 2).sum()),
@@ -61,7 +61,7 @@ def test_members_scores_are_standardised_logarithms_averaged(X, scorer, distance
 
 
 def test_squared_dissimilarity_is_the_centre_distance_plus_the_spread(X):
-    center, (z,), (train,) = fit(X, members=1)
+    center, (z,), (train,) = fit(X, members=1, scorer="center")
     dissimilarity, _, _ = fit(X, members=1, scorer="dissimilarity")
     spread = np.array(to_center(z, train, DISTANCES["sqeuclidean"]))[train].mean()
     np.testing.assert_allclose(dissimilarity.anomaly_scores_, center.anomaly_scores_ + spread, rtol=1e-5)
@@ -106,7 +106,8 @@ def test_more_neighbours_than_references_are_all_of_them(X):
 
 
 @pytest.mark.parametrize(
-    ("name", "scorer"), [("center", Center()), ("dissimilarity", Dissimilarity()), ("knn", Neighbors())]
+    ("name", "scorer"),
+    [("local", Local()), ("center", Center()), ("dissimilarity", Dissimilarity()), ("knn", Neighbors())],
 )
 def test_a_scorer_may_be_given_by_name_or_itself(X, name, scorer):
     np.testing.assert_array_equal(fit(X, scorer=name)[0].anomaly_scores_, fit(X, scorer=scorer)[0].anomaly_scores_)
@@ -120,9 +121,13 @@ def test_a_scorer_says_which_arrays_it_keeps(X, scorer, distance):
     told = detector.model_.scorer.shapes(distance, 2, 6)
     kept = detector.model_.scorer_arrays
     assert set(told) == set(kept)
+    lengths = {None: set(), "inputs": {5}}
     for name, shape in told.items():
-        assert len(kept[name].shape) == len(shape)
-        assert all(want in (None, have) for want, have in zip(shape, kept[name].shape, strict=True))
+        assert kept[name].dtype == np.float32
+        for want, have in zip(shape, kept[name].shape, strict=True):
+            lengths.setdefault(want, set()).add(have)
+    lengths.pop(None)
+    assert all(len(same) == 1 and (isinstance(length, str) or same == {length}) for length, same in lengths.items())
 
 
 def test_dissimilarity_adds_up_references_in_parts(X, monkeypatch):

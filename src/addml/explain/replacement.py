@@ -10,6 +10,7 @@ from addml.arrays import to_numpy
 from addml.compute import in_threads, on_device
 from addml.model import MetricModel
 from addml.scoring.blocks import BLOCK
+from addml.scoring.local import Piece
 
 ROWS = 1024  # rows whose replacements are worked out together
 CELLS = 2**22  # numbers held for them, at most
@@ -70,13 +71,13 @@ class Replacement:
         matrix, bias = model.encoder.first_layer
         self.matrix, self.bias = matrix.astype(np.float64), bias.astype(np.float64)
         self.encoder = model.encoder.with_weights(on_device(model.encoder.weights, device))
-        self.scorer_arrays = {name: on_device(array, device) for name, array in model.scorer_arrays.items()}
+        self.ready = model.scorer_ready(device)
         self.block = BLOCK["cpu" if device == "cpu" else "accelerator"]
 
     def by_column(self, features: Sequence[np.ndarray], tried: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The scores (m,), and by how much they fall (m, columns) when one column takes its usual value.
 
-        With `tried`, only so many columns of each row are replaced, those that move the first layer farthest; the
+        With `tried`, only so many columns of each row are replaced, those that move it farthest; the
         others count as bringing nothing.
         """
         columns = np.broadcast_to(np.arange(len(features)), (len(self.rows), len(features)))
@@ -89,11 +90,15 @@ class Replacement:
         return scores, every
 
     def _moved(self, features: Sequence[np.ndarray]) -> np.ndarray:
-        """About how far, squared, each column moves the first layer of each row, (m, columns)."""
+        """About how far each column moves each row, (m, columns): its share in the first layer and along columns."""
+        starts, order = np.cumsum([0, *map(len, features)])[:-1], np.concatenate(features)
         weights = (self.matrix**2).sum(axis=(0, 2)).astype(np.float32)
-        moved = (self.baseline.astype(np.float32) - self.rows) ** 2 * weights
-        starts = np.cumsum([0, *map(len, features)])[:-1]
-        return np.asarray(np.add.reduceat(moved[:, np.concatenate(features)], starts, axis=1))
+        away = self.baseline.astype(np.float32) - self.rows
+        shares = np.zeros((len(away), len(features)), np.float32)
+        for moved in (away**2 * weights, abs(away) * self.model.features.reach.astype(np.float32)):
+            by_column = np.add.reduceat(moved[:, order], starts, axis=1)
+            shares += by_column / np.maximum(by_column.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        return shares
 
     def falls(self, sets: np.ndarray, features_of: Callable[[int], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The scores (m,), and by how much they fall (m, p) when the features of each of sets (m, p) are replaced."""
@@ -114,60 +119,57 @@ class Replacement:
         n, away = len(rows), self.baseline - rows
         wanted = sets.T.ravel()  # the i-th replacement is of row i % n
         order = np.argsort(wanted, kind="stable")
-        pieces = [(np.arange(n), np.empty(0, np.int64))]  # rows, and the features replaced in them
+        pieces = [(np.arange(n), np.empty((n, 0)), np.empty(0, np.int64))]
         changed = []
         for alike in np.split(order, np.flatnonzero(np.diff(wanted[order])) + 1) if len(order) else []:
             features = features_of(int(wanted[alike[0]]))
-            changed.append(alike[away[(alike % n)[:, None], features].any(axis=1)])
-            pieces.append((changed[-1] % n, features))
-        scores = self.model.combine(self._member_scores(rows, away, pieces))
+            change = away[(alike % n)[:, None], features]
+            moved = change.any(axis=1)
+            changed.append(alike[moved])
+            pieces.append((changed[-1] % n, change[moved], features))
+        scores = self.model.combine(self._member_scores(rows, pieces))
         falls, places = np.zeros(len(wanted)), np.concatenate([np.empty(0, np.int64), *changed])
         falls[places] = scores[places % n] - scores[n:]
         return scores[:n], falls.reshape(-1, n).T
 
-    def _member_scores(
-        self, rows: np.ndarray, away: np.ndarray, pieces: list[tuple[np.ndarray, np.ndarray]]
-    ) -> np.ndarray:
-        """Scores (E, k) of the rows of all pieces, one after another."""
-        result = np.empty((len(self.matrix), sum(len(ids) for ids, _ in pieces)))
-        done = 0
-        for block, filled in self._blocks(rows, away, pieces):
+    def _member_scores(self, rows: np.ndarray, pieces: list[Piece]) -> np.ndarray:
+        """Scores (E, k) of the rows of all pieces, one after another, from every view of the scorer."""
+        scorer, ready, x = self.model.scorer, self.ready, on_device(rows, self.device)
+        result = np.empty((len(scorer.views(len(self.matrix))), sum(len(ids) for ids, _, _ in pieces)))
+        placed, done = scorer.place(x, ready), 0
+        for block, parts in self._blocks(rows, pieces):
             z = self.encoder.embed_from_first(on_device(block, self.device))
-            scores = to_numpy(self.model.scorer.score(z, self.scorer_arrays, self.model.distance))
+            moved = scorer.moved(placed, x, parts, ready, self.block)
+            scores = to_numpy(scorer.score(z, ready, self.model.distance, moved))
+            filled = sum(len(ids) for ids, _, _ in parts)
             result[:, done : done + filled] = scores[:, :filled]
             done += filled
         return result
 
-    def _blocks(
-        self, rows: np.ndarray, away: np.ndarray, pieces: list[tuple[np.ndarray, np.ndarray]]
-    ) -> Iterator[tuple[np.ndarray, int]]:
-        """What the first layer gives for the rows of all pieces, in blocks (E, block, h) and how far each is filled."""
+    def _blocks(self, rows: np.ndarray, pieces: list[Piece]) -> Iterator[tuple[np.ndarray, list[Piece]]]:
+        """What the first layer gives for the rows of all pieces, in blocks (E, block, h), and what fills each."""
         sums = rows @ self.matrix + self.bias
-        block, filled = np.zeros((len(sums), self.block, sums.shape[2]), np.float32), 0
-        for ids, features in pieces:
-            start = 0
+        block, filled, parts = np.zeros((len(sums), self.block, sums.shape[2]), np.float32), 0, []
+        for ids, change, features in pieces:
+            start, weights = 0, self.matrix[:, features]
             while start < len(ids):
-                some = ids[start : start + self.block - filled]
-                place = block[:, filled : filled + len(some)]
-                place[:] = _first_layer(sums, away, self.matrix, some, features)
-                start, filled = start + len(some), filled + len(some)
+                some = slice(start, start + self.block - filled)
+                first = _first_layer(sums, ids[some], change[some], weights)
+                block[:, filled : filled + first.shape[1]] = first
+                parts.append((ids[some], change[some], features))
+                start, filled = start + first.shape[1], filled + first.shape[1]
                 if filled == self.block:
-                    yield block, filled
-                    filled = 0
+                    yield block, parts
+                    filled, parts = 0, []
         if filled:
-            yield block, filled
+            yield block, parts
 
 
-def _first_layer(
-    sums: np.ndarray, away: np.ndarray, matrix: np.ndarray, ids: np.ndarray, features: np.ndarray
-) -> np.ndarray:
-    """The first layer's sums (E, k, h) of the rows with these ids after these features took their usual values."""
-    if not len(features):
+def _first_layer(sums: np.ndarray, ids: np.ndarray, change: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The first layer's sums (E, k, h) of the rows with these ids after features of these weights changed so much."""
+    if not change.shape[1]:
         return sums.take(ids, axis=1)
-    change = away[ids[:, None], features]
-    weights = matrix[:, features]
-    moved: np.ndarray = (
-        change * weights if len(features) == 1 else change @ weights
-    )  # a product this thin is slow as a product
+    # a product as thin as one feature is slow as a product
+    moved: np.ndarray = change * weights if change.shape[1] == 1 else change @ weights
     moved += sums.take(ids, axis=1)
     return moved

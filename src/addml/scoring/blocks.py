@@ -22,14 +22,15 @@ STACK = {"cpu": 32, "accelerator": 1}  # blocks of one call: few calls, so that 
 def in_blocks(
     X: Any,
     prepare: Callable[[Any], np.ndarray],
-    compute: Callable[[Any], Any],
+    compute: Callable[[Any, int], Any],
     write: Callable[[slice, np.ndarray], None],
     device: str,
     threads: int,
 ) -> None:
     """Prepare the rows of X, an array or a table, and compute their results stack by stack.
 
-    `compute` makes (s, E, b, ...) of s blocks (s, 1, b, d); `write` gets the rows and their results (E, rows, ...).
+    `compute` makes (s, E, b, ...) of s blocks (s, 1, b, d), of which so many rows are no filling; `write` gets the rows
+    and their results (E, rows, ...).
     """
     kind = "cpu" if device == "cpu" else "accelerator"
     block, size = BLOCK[kind], BLOCK[kind] * STACK[kind]
@@ -43,7 +44,7 @@ def in_blocks(
             if hasattr(error, "row"):  # of a table's cell, counted in this part
                 error.row += begin
             raise
-        result = to_numpy(compute(on_device(_stacked(rows, block), device)))
+        result = to_numpy(compute(on_device(_stacked(rows, block), device), len(rows)))
         result = np.moveaxis(result, 1, 0).reshape(result.shape[1], -1, *result.shape[3:])
         write(slice(begin, begin + len(rows)), result[:, : len(rows)])
 

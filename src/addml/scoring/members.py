@@ -1,4 +1,4 @@
-"""One score from several members: the mean of their standardised log scores."""
+"""One score from several members and views: the mean of standardised log scores, and the strangest view of all."""
 
 from __future__ import annotations
 
@@ -6,31 +6,74 @@ from dataclasses import dataclass
 
 import numpy as np
 
-FLOOR = 1e-12  # of the median training score; below it a logarithm would say more than the score knows
 ROUNDING = 1e-12  # a deviation of logarithms that equal scores may have
+LEAST_RELIABLE = 0.02
+UPPER = 0.9, 1.2815515655446004  # a share of the training rows, and how many deviations of a normal law that is
 
 
 @dataclass(frozen=True)
 class MemberScale:
-    """The floor, and the mean and deviation of the log scores, of every member on its training rows: (E, 1)."""
+    """How the scores of the training rows lie: those of every member (E, 1), and of every view of them (V, 1).
+
+    Members of one view are averaged. Of several views the one that finds a row strangest counts, each measured by
+    how far its upper training scores reach: what is ordinary in every view but one is still strange. A view whose
+    members contradict each other has seen noise, and must find a row the stranger the more they do.
+    """
 
     floor: np.ndarray
     mean: np.ndarray
     deviation: np.ndarray
+    middle: np.ndarray
+    reach: np.ndarray
+    view: np.ndarray  # (E,) the view that each member belongs to
 
     @classmethod
-    def fit(cls, scores: np.ndarray) -> MemberScale:
-        """Learn the scales from training scores (E, n)."""
-        floor = np.maximum(FLOOR * np.median(scores, axis=1, keepdims=True), np.finfo(float).tiny)
-        logs = np.log(np.maximum(scores, floor))
-        deviation = logs.std(axis=1, keepdims=True)
-        return cls(floor, logs.mean(axis=1, keepdims=True), np.where(deviation > ROUNDING, deviation, 1.0))
+    def fit(cls, scores: np.ndarray, view: np.ndarray | None = None, floor: float = 1e-12) -> MemberScale:
+        """Learn the scales from training scores (E, n); `floor` is a share of the median score."""
+        view = np.zeros(len(scores), np.int64) if view is None else view
+        middle = np.median(scores, axis=1, keepdims=True)
+        middle = np.where(middle > 0, middle, scores.mean(axis=1, keepdims=True))
+        lowest = np.maximum(floor * middle, np.finfo(float).tiny)
+        logs = np.log(np.maximum(scores, lowest))
+        mean, deviation = logs.mean(axis=1, keepdims=True), _positive(logs.std(axis=1, keepdims=True))
+        nothing = np.zeros((view.max() + 1, 1))
+        scale = cls(lowest, mean, deviation, nothing, nothing + 1, view)
+        seen = scale._views(scores)
+        middle, upper = np.median(seen, axis=1, keepdims=True), np.quantile(seen, UPPER[0], axis=1, keepdims=True)
+        reach = np.where(upper - middle > ROUNDING, (upper - middle) / UPPER[1], seen.std(axis=1, keepdims=True))
+        standardised = (logs - mean) / deviation
+        doubts = np.array([[_doubt(standardised[view == one])] for one in range(len(seen))])
+        middle += (doubts - doubts.min()) * _positive(reach)
+        return cls(lowest, mean, deviation, middle, _positive(reach), view)
 
     def combine(self, scores: np.ndarray) -> np.ndarray:
         """One score a row (n,) from scores (E, n); a single member's score stays untouched."""
         if len(scores) == 1:
             return np.asarray(scores[0])
+        seen = self._views(scores)
+        return np.asarray(seen[0] if len(seen) == 1 else ((seen - self.middle) / self.reach).max(axis=0))
+
+    def _views(self, scores: np.ndarray) -> np.ndarray:
+        """The mean of the standardised log scores of each view's members, (V, n)."""
         logs = np.log(np.maximum(scores, self.floor))
         logs -= self.mean
         logs /= self.deviation
-        return np.asarray(sum(logs) / len(logs))  # one after another: numpy's mean adds a lone row's in another order
+        seen = [logs[self.view == view] for view in range(len(self.middle))]
+        return np.stack([sum(rows) / len(rows) for rows in seen])  # in order: a mean may add a lone row's in another
+
+
+def _doubt(scores: np.ndarray) -> float:
+    """How little the mean of several members' standardised scores (k, n) tells, 0 where they agree in everything.
+
+    It is 1 / reliability - 1, the reliability that of a mean of k measurements with this correlation between them.
+    """
+    k = len(scores)
+    if k == 1:
+        return 0.0
+    correlation = ((scores.sum(axis=0) ** 2).mean() - (scores**2).mean(axis=1).sum()) / (k * (k - 1))
+    reliability = k * correlation / (1 + (k - 1) * correlation) if correlation > 0 else 0.0
+    return float(1 / max(reliability, LEAST_RELIABLE) - 1)
+
+
+def _positive(deviation: np.ndarray) -> np.ndarray:
+    return np.where(deviation > ROUNDING, deviation, 1.0)

@@ -1,7 +1,8 @@
 """Scorers: how far an embedding lies from the normal rows. Higher is more anomalous.
 
-A scorer is fitted to the metric space of the best networks, keeps plain arrays with the member axis first, and
-maps embeddings (E, b, w), or a stack of such blocks, to scores (E, b), each row by itself.
+A scorer is fitted to the metric space of the best networks, keeps plain arrays, and maps embeddings (E, b, w), or a
+stack of such blocks, to scores (E, b), each row by itself. One that looks at the rows before their encoding too, or
+from several views, gives more than one row of scores a member; `views` says which of them are averaged.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from addml.arrays import Array, namespace
+from addml.arrays import Array, as_like, namespace
 from addml.geometry import Distance, center_distances, cross_distances
+from addml.scoring.local import Local, Piece
 
 REFERENCES_AT_ONCE = 4096
-Shapes = dict[str, tuple[int | None, ...]]  # names and shapes of a scorer's arrays, None for any length
+# Names and shapes of a scorer's arrays: None is any length, a name always the same one, "inputs" those of the encoder.
+Shapes = dict[str, tuple[int | str | None, ...]]
 
 
 class MetricSpace(NamedTuple):
@@ -25,10 +28,17 @@ class MetricSpace(NamedTuple):
 
     center: np.ndarray  # (E, w)
     scores: np.ndarray  # (E, n)
-    kept: list[np.ndarray]  # places in M that distillation keeps, one list a member
-    embed: Callable[[np.ndarray], np.ndarray]  # places (E, k) in M -> embeddings (E, k, w)
+    train: list[np.ndarray]  # rows of M, one list a member
+    kept: list[np.ndarray]  # rows of M that distillation keeps, one list a member
+    usual: np.ndarray  # rows not known to be anomalies
+    reach: np.ndarray  # (d,) how much a step along each column counts
+    norms: np.ndarray  # of the usual rows: how far they lie from the middle along their columns
+    prepared: Callable[[np.ndarray], np.ndarray]  # rows (k,) -> their features (k, d)
+    embed: Callable[[list[np.ndarray]], np.ndarray]  # k rows of every member -> embeddings (E, k, w)
     distance: Distance
     random: np.random.Generator
+    anomalies: np.ndarray = np.empty(0, np.int64)  # rows labelled as such
+    normals: np.ndarray = np.empty(0, np.int64)  # rows labelled normal
 
 
 class Scorer(Protocol):
@@ -36,14 +46,60 @@ class Scorer(Protocol):
 
     name: ClassVar[str]
 
+    @property
+    def floor(self) -> float: ...  # share of the middle score under which no logarithm is taken
+    @property
+    def at_once(self) -> int: ...  # rows of a block that are scored together
     def settings(self) -> dict[str, Any]: ...
+    def views(self, members: int) -> np.ndarray: ...
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]: ...
-    def score(self, z: Array, arrays: dict[str, Array], distance: Distance) -> Array: ...
+    def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]: ...
+    def place(self, x: Array, ready: dict[str, Any]) -> Any: ...
+    def moved(self, placed: Any, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> Any: ...
+    def score(self, z: Array, ready: dict[str, Any], distance: Distance, placed: Any = None) -> Array: ...
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes: ...
 
 
+class OfEmbeddings:
+    """A scorer that looks at the embeddings alone, through one view."""
+
+    floor: ClassVar[float] = 1e-12
+    at_once: ClassVar[int] = 2**30  # all of them
+
+    def views(self, members: int) -> np.ndarray:
+        """All members are averaged."""
+        return np.zeros(members, np.int64)
+
+    def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
+        """The arrays as they are."""
+        return arrays
+
+    def place(self, x: Array, ready: dict[str, Any]) -> None:
+        """Nothing: the rows before their encoding do not count."""
+
+    def moved(self, placed: Any, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> None:
+        """Nothing either."""
+
+
+def score_rows(scorer: Scorer, x: Array, z: Array, ready: dict[str, Any], distance: Distance, rows: int) -> Array:
+    """Scores (s, views, b) of a stack of blocks of prepared rows (s, 1, b, d) and of their embeddings (s, E, b, w).
+
+    What lies behind the first `rows` rows of the stack is filling.
+    """
+    if isinstance(scorer, OfEmbeddings):
+        return scorer.score(z, ready, distance)
+    (stack, members, block, _) = z.shape
+    scores = as_like(np.zeros((stack, len(scorer.views(members)), block)), z)
+    size = scorer.at_once if isinstance(z, np.ndarray) else block
+    for start in range(0, rows, size):
+        one, part = start // block, slice(start % block, start % block + size)
+        placed = scorer.place(x[one, 0, part], ready)
+        scores[one, :, part] = scorer.score(z[one, :, part], ready, distance, placed)
+    return scores
+
+
 @dataclass(frozen=True)
-class Center:
+class Center(OfEmbeddings):
     """The distance to the centre of the training rows: constant time and memory."""
 
     name: ClassVar[str] = "center"
@@ -56,7 +112,7 @@ class Center:
         """Keep the centre."""
         return {"center": space.center}
 
-    def score(self, z: Array, arrays: dict[str, Array], distance: Distance) -> Array:
+    def score(self, z: Array, arrays: dict[str, Array], distance: Distance, placed: Any = None) -> Array:
         """Distances (E, b) of embeddings (E, b, w) to the centre."""
         return center_distances(z, arrays["center"], distance)[0]
 
@@ -66,7 +122,7 @@ class Center:
 
 
 @dataclass(frozen=True)
-class Dissimilarity:
+class Dissimilarity(OfEmbeddings):
     """The mean distance to all training rows.
 
     With squared distances that is the distance to the centre plus the spread of the training rows, in constant
@@ -84,10 +140,9 @@ class Dissimilarity:
         if space.distance == "sqeuclidean":
             spread = space.scores.mean(axis=1, keepdims=True, dtype=np.float64)
             return {"center": space.center, "spread": spread.astype(space.center.dtype)}
-        members, n = space.scores.shape
-        return {"references": space.embed(np.broadcast_to(np.arange(n), (members, n)))}
+        return {"references": space.embed(space.train)}
 
-    def score(self, z: Array, arrays: dict[str, Array], distance: Distance) -> Array:
+    def score(self, z: Array, arrays: dict[str, Array], distance: Distance, placed: Any = None) -> Array:
         """Mean distances (E, b) of embeddings (E, b, w) to the training rows."""
         if "spread" in arrays:
             return center_distances(z, arrays["center"], distance)[0] + arrays["spread"]
@@ -107,7 +162,7 @@ class Dissimilarity:
 
 
 @dataclass(frozen=True)
-class Neighbors:
+class Neighbors(OfEmbeddings):
     """The mean distance to the k nearest of a bounded set of training rows that distillation keeps."""
 
     k: int = 20
@@ -127,9 +182,9 @@ class Neighbors:
         """Draw the references among the kept rows and keep their embeddings."""
         size = min(self.references, *(len(kept) for kept in space.kept))
         chosen = [np.sort(space.random.choice(kept, size, replace=False)) for kept in space.kept]
-        return {"references": space.embed(np.stack(chosen))}
+        return {"references": space.embed(chosen)}
 
-    def score(self, z: Array, arrays: dict[str, Array], distance: Distance) -> Array:
+    def score(self, z: Array, arrays: dict[str, Array], distance: Distance, placed: Any = None) -> Array:
         """Mean distances (..., b) of embeddings (..., b, w) to their k nearest references."""
         return _one_by_one(self._nearest, z, arrays["references"], distance)
 
@@ -155,6 +210,6 @@ def _one_by_one(
     return namespace(z).stack([score(block, references, distance) for block in z])
 
 
-SCORERS: dict[str, type[Center] | type[Dissimilarity] | type[Neighbors]] = {
-    scorer.name: scorer for scorer in (Center, Dissimilarity, Neighbors)
+SCORERS: dict[str, type[Center] | type[Dissimilarity] | type[Neighbors] | type[Local]] = {
+    scorer.name: scorer for scorer in (Local, Center, Dissimilarity, Neighbors)
 }

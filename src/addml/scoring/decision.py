@@ -1,0 +1,126 @@
+"""The decision of a fitted detector: its threshold, how that was chosen, and how sure it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from addml.scoring.probability import Probability
+from addml.scoring.thresholds import METHODS, foreign_threshold, quantile_threshold
+
+BY_HAND = "tau"
+WORDS = {
+    "mad": "the median absolute deviation of the scores",
+    "iqr": "the quartiles of the scores",
+    "tail": "the tail of the scores",
+    "mixture": "a mixture of two laws of the scores",
+    "auto": "what the scores themselves tell (auto)",
+}
+OWN_ARRAYS = (  # of a saved detector, beside those of its model
+    "center",
+    "anomaly_scores",
+    "kept",
+    "held_out",
+    "baseline",
+    "examples.rows",
+    "examples.features",
+    "probability.scores",
+    "probability.values",
+)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An anomaly is a row that scores above tau."""
+
+    tau: float
+    method: str  # a name of METHODS, "tau" where it was given, or the class of a thresholder
+    share: float | None = None  # of anomalies or of false alarms, where one was given
+
+    @property
+    def words(self) -> str:
+        """How it was chosen: "by the share 0.1 of the training rows"."""
+        if self.method == BY_HAND:
+            return "as given"
+        if self.method == "quantile":
+            return f"by the share {self.share:g} of the training rows"
+        alarms = "" if self.share is None else f" for {self.share:g} false alarms"
+        return f"by {WORDS.get(self.method, self.method)}{alarms}"
+
+    @classmethod
+    def from_plain(cls, document: dict[str, Any]) -> Decision:
+        """The decision of a saved detector."""
+        tau, method, share = document["threshold"], document["decision"]["method"], document["decision"]["share"]
+        if not isinstance(method, str) or type(tau) not in (int, float):
+            raise ValueError(f"tau={tau!r} by the method {method!r}")
+        return cls(float(tau), method, None if share is None else float(share))
+
+
+@dataclass(frozen=True)
+class TrainingScores:
+    """The scores of the training rows, and what decisions take from them, worked out when it is asked for."""
+
+    values: np.ndarray  # (n,)
+    labels: np.ndarray | None = None  # (n,): 0 normal, 1 anomaly, -1 unknown
+    curve: Probability | None = None  # of a saved detector
+    labelled: bool = False  # whether labels of both kinds bent the curve
+
+    def __post_init__(self) -> None:
+        if self.labels is not None:
+            object.__setattr__(self, "labelled", {0, 1} <= set(np.unique(self.labels).tolist()))
+
+    @classmethod
+    def from_plain(cls, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> TrainingScores:
+        """Those of a saved detector."""
+        curve = Probability(arrays["probability.scores"], arrays["probability.values"])
+        return cls(arrays["anomaly_scores"], None, curve.checked(), bool(document["labelled"]))
+
+    @cached_property
+    def probability(self) -> Probability:
+        """The curve from scores to probabilities."""
+        return Probability.fit(self.values, self.labels) if self.curve is None else self.curve
+
+    @cached_property
+    def ordered(self) -> np.ndarray:
+        """The scores, ascending."""
+        return np.sort(self.values)
+
+    def decide(self, method: Any, share: float | None = None) -> Decision:
+        """The decision of a method of METHODS, or of a thresholder of PyThresh.
+
+        With labels of both kinds `auto` takes the threshold of the highest F1 to be expected.
+        """
+        if not isinstance(method, str):
+            return Decision(foreign_threshold(self.values, method), type(method).__name__)
+        if method == "auto" and self.labelled:
+            return Decision(best_expected(self.values, self.probability(self.values)), method)
+        return Decision(METHODS[method](self.values, share), method, share)
+
+
+def best_expected(scores: np.ndarray, probability: np.ndarray) -> float:
+    """tau with the highest F1 that is to be expected where every row is an anomaly with its own probability."""
+    order = np.argsort(-scores, kind="stable")
+    hits, flagged = np.cumsum(probability[order]), np.arange(1, len(scores) + 1)
+    expected = np.where(np.diff(scores[order], append=-np.inf) < 0, 2 * hits / (flagged + hits[-1]), -1.0)
+    best = int(expected.argmax())
+    return float(scores[order[best + 1]]) if best + 1 < len(scores) else quantile_threshold(scores, 0.5)
+
+
+def stability(scores: np.ndarray, training: np.ndarray, tau: float) -> np.ndarray:
+    """How often each decision stays the same when as many training rows are drawn again, with replacement.
+
+    As many of the rows drawn as now lie above the threshold then lie above the new one. So a row is an anomaly where
+    fewer than that score higher than it: a binomial law of the share of training rows that do (compare ExCeeD, Perini
+    et al. 2020). `training` is sorted: O(log n) a row.
+    """
+    from scipy.special import bdtr
+
+    n = len(training)
+    flagged = n - np.searchsorted(training, tau, side="right")
+    higher = (n - np.searchsorted(training, scores, side="right") + 1) / (n + 2)
+    fewer = bdtr(flagged - 1, n, higher) if flagged else np.zeros(len(higher))
+    anomalous = (fewer + bdtr(flagged, n, higher)) / 2  # a draw with as many is a draw between both
+    return np.asarray(np.where(scores > tau, anomalous, 1 - anomalous))

@@ -1,0 +1,198 @@
+"""The local scorer: how far a row lies from the nearest of a few training rows, on three scales, in two kinds of space.
+
+The references are a bounded set of training rows, dealt into groups of 4, of 32 and of 512. On one scale a row's
+score is its distance to the nearest row of each group, averaged over the groups. Small groups seldom hold two anomalies
+of a kind, so that anomalies which lie in clusters stay far from most groups; large groups see the fine structure of
+clean data. The distances are taken in the metric space of every member, and along the plain columns (the sum of
+the differences in each), where one strange value among many ordinary ones is not lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from addml.arrays import Array, as_like, index_like, namespace, row_sums, take, to_numpy
+from addml.geometry import Distance, normalised
+from addml.scoring.axes import Axes
+
+if TYPE_CHECKING:
+    from addml.scoring.scorers import MetricSpace, Shapes
+
+SIZES = (4, 32, 512)  # rows of a group of references, about
+ROUNDING = 2e-6  # of a squared length, which a squared distance that is 0 may be off by
+
+Piece = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows (k,), by how much some features change (k, f), those (f,)
+Own = tuple[Array, Array]  # places of rows that are references themselves, and of those references
+
+
+class Placed(NamedTuple):
+    """Where rows lie before any encoding, and which of the references they are.
+
+    Along the columns that is their distances (b, R) to the references within the range of these, and what all of
+    these distances grow by beyond it, (b,).
+    """
+
+    own: Own
+    distances: Array | None = None
+    beyond: Array | None = None
+
+
+@dataclass(frozen=True)
+class Local:
+    """The distance to the nearest row of small groups of training rows, on three scales, along columns and embedded."""
+
+    references: int = 1024
+    axes: bool = True
+    name: ClassVar[str] = "local"
+    floor: ClassVar[float] = 1e-3
+    at_once: ClassVar[int] = 64  # their distances to the references stay in the cache
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.references, Integral) or isinstance(self.references, bool) or self.references < 8:
+            raise ValueError(f"Local(references={self.references!r}): give a whole number of at least 8")
+        if not isinstance(self.axes, (bool, np.bool_)):
+            raise ValueError(f"Local(axes={self.axes!r}): give True or False")
+
+    def settings(self) -> dict[str, Any]:
+        """The number of references, and whether the plain columns count."""
+        return {"references": int(self.references), "axes": bool(self.axes)}
+
+    def views(self, members: int) -> np.ndarray:
+        """Which view each row of scores belongs to: members see one scale alike, the columns are views of their own."""
+        embedded = np.tile(np.arange(len(SIZES)), members)
+        return np.concatenate([embedded, len(SIZES) + np.arange(len(SIZES))]) if self.axes else embedded
+
+    def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
+        """Take references at every distance from the middle of the rows, and embed them."""
+        chosen = space.usual[spread_out(space.norms, self.references)]
+        embedded = space.embed([chosen] * len(space.center))
+        return {"rows": space.prepared(chosen), "reach": space.reach, "references": embedded}
+
+    def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
+        """What scoring works out of the arrays once: keys of the references, their columns, and one product each."""
+        rows, references = arrays["rows"], arrays["references"]
+        if distance == "cosine":
+            references = normalised(references)
+        origin = references.mean(1)[:, None]
+        references = references - origin
+        squares = row_sums(references * references)
+        products = namespace(rows).concatenate([-2 * references, squares], -1).mT
+        axes = Axes.of(rows, arrays["reach"]) if self.axes else None
+        return {**arrays, "origin": origin, "products": products, "axes": axes, "keys": row_keys(rows)}
+
+    def place(self, x: Array, ready: dict[str, Any]) -> Placed:
+        """Where prepared rows (b, d) lie among the references."""
+        own, axes = _own(x, ready["keys"]), ready["axes"]
+        return Placed(own) if axes is None else Placed(own, *axes.distances(x))
+
+    def moved(self, placed: Placed, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> Placed:
+        """Where rows of x lie after some of their features changed, as a block of `size` rows."""
+        own = _own_of(np.concatenate([ids for ids, _, _ in parts]), placed.own, x)
+        if placed.distances is None:
+            return Placed(own)
+        distances = as_like(np.zeros((size, placed.distances.shape[1])), x)
+        beyond, before, done = as_like(np.zeros(size), x), to_numpy(x), 0
+        for some, change, features in parts:
+            block = slice(done, done + len(some))
+            values = as_like(before[some[:, None], features] + change, x)  # in float64, as the change is
+            chosen, places = index_like(some, x), index_like(features, x)
+            moved = ready["axes"].moved(take(placed.distances, chosen), take(x, chosen), values, places)
+            (distances[block], beyond[block]), done = moved, block.stop
+        return Placed(own, distances, beyond)
+
+    def score(self, z: Array, ready: dict[str, Any], distance: Distance, placed: Any = None) -> Array:
+        """Scores (views of all members, b) of embeddings (E, b, w)."""
+        if distance == "cosine":
+            z = normalised(z)
+        z = z - ready["origin"]
+        squares, ones = row_sums(z * z), namespace(z).ones_like(z[..., :1])
+        z = namespace(z).concatenate([z, ones], -1)
+        parts = [
+            _mean(namespace(z).sqrt(_squared(nearest, square)), placed.own)
+            for own, products, square in zip(z, ready["products"], squares, strict=True)
+            for nearest in _nearest(own @ products, placed.own)
+        ]
+        if placed.distances is not None:
+            parts += [_mean(nearest, placed.own) + placed.beyond for nearest in _nearest(placed.distances, placed.own)]
+        return namespace(z).stack(parts)
+
+    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
+        """Any number of references, prepared and embedded, and the reach of every column."""
+        return {"rows": ("rows", "inputs"), "reach": ("inputs",), "references": (members, "rows", w)}
+
+
+def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
+    """Places of `count` rows at even steps through all rows in the order of their norms, shuffled, always alike."""
+    n, count = len(norms), min(count, len(norms))
+    steps = np.floor((np.arange(count) + 0.5) * n / count).astype(np.int64)
+    return np.asarray(np.argsort(norms, kind="stable")[np.random.default_rng(0).permutation(steps)])
+
+
+def group_counts(references: int) -> list[int]:
+    """How many groups there are on each scale: powers of two, so that those of one scale make up those of the next."""
+    most = 2 ** int(np.log2(max(1, references // SIZES[0])))
+    return [max(1, most * SIZES[0] // size) for size in SIZES]
+
+
+def _nearest(distances: Array, own: Own) -> Iterator[Array]:
+    """The least of the distances (b, R) in every group (b, groups), scale by scale.
+
+    A row is no neighbour of itself, nor of its copies: they would put training rows nearer than any new row can lie.
+    The i-th reference is in group i modulo the number of groups. The distances are used up.
+    """
+    xp, (b, references) = namespace(distances), distances.shape
+    counts = group_counts(references)
+    if len(own[0]):
+        distances[own] = np.inf
+    if -references % counts[0]:
+        filling = xp.full_like(distances[:, :1], np.inf)
+        distances = xp.concatenate([distances, *[filling] * (-references % counts[0])], 1)
+    for count in counts:
+        distances = xp.amin(distances.reshape(b, -1, count), 1)
+        yield distances
+
+
+def _mean(nearest: Array, own: Own) -> Array:
+    """The mean (b,) of the distances (b, groups); a group of nothing but copies of the row is where the row is."""
+    if len(own[0]):
+        nearest = namespace(nearest).where(namespace(nearest).isinf(nearest), as_like(0.0, nearest), nearest)
+    return nearest.mean(1)
+
+
+def _squared(nearest: Array, square: Array) -> Array:
+    """Squared distances (b, groups) of rows with squared lengths (b, 1); equal rows are 0 apart, not their rounding."""
+    squared = nearest + square
+    squared *= squared > ROUNDING * square
+    return squared
+
+
+def row_keys(x: Array) -> Array:
+    """A whole number (b,) for every row of float32 numbers (b, d), the same for the same row."""
+    factors = index_like(np.random.default_rng(0).integers(2**40, 2**62, x.shape[1]) | 1, x)
+    if isinstance(x, np.ndarray):
+        bits = np.ascontiguousarray(x + 0.0).view(np.int32).astype(np.int64)  # 0.0: there is a -0.0 too
+    else:
+        bits = (x + 0.0).contiguous().view(namespace(x).int32).long()
+    return (bits * factors).sum(1)
+
+
+def _own(x: Array, keys: Array) -> Own:
+    """Places of the rows of x that are references to the last bit, and of those references, row after row."""
+    same = row_keys(x)[:, None] == keys
+    rows, references = same.nonzero() if isinstance(x, np.ndarray) else same.nonzero(as_tuple=True)
+    return rows, references
+
+
+def _own_of(ids: np.ndarray, own: Own, like: Array) -> Own:
+    """The same for rows that are chosen, any number of times, from those."""
+    rows, references = map(to_numpy, own)
+    first = np.searchsorted(rows, ids)
+    counts = np.searchsorted(rows, ids, "right") - first
+    places = np.repeat(np.arange(len(ids)), counts)
+    steps = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return index_like(places, like), index_like(references[np.repeat(first, counts) + steps], like)

@@ -1,0 +1,61 @@
+"""The local score written out in loops over rows and references, in double precision."""
+
+import numpy as np
+
+from addml.scoring.local import SIZES
+
+
+def reference_places(norms, count):
+    """Places of rows at even steps through the rows from the middle outwards, in that order."""
+    order = sorted(range(len(norms)), key=lambda row: (norms[row], row))
+    count = min(count, len(order))
+    return [order[(2 * step + 1) * len(order) // (2 * count)] for step in range(count)]
+
+
+def groups(references):
+    """For each scale the groups, each a list of references: dealt like cards, as many groups as a power of two."""
+    most = 1
+    while 2 * most * SIZES[0] <= references:
+        most *= 2
+    counts = [max(1, most * SIZES[0] // size) for size in SIZES]
+    return [[list(range(first, references, count)) for first in range(count)] for count in counts]
+
+
+def same_row(x, rows):
+    """The rows that have the values of x."""
+    return [place for place, row in enumerate(rows) if all(a == b for a, b in zip(x, row, strict=True))]
+
+
+def embedded(a, b, distance):
+    if distance == "cosine":
+        a, b = a / np.sqrt(a @ a), b / np.sqrt(b @ b)
+    return float(np.sqrt(((a - b) ** 2).sum()))
+
+
+def along_columns(a, b, reach):
+    return sum(abs(float(a[column]) - float(b[column])) * float(reach[column]) for column in range(len(reach)))
+
+
+def mean_of_nearest(distances, own):
+    """The score on every scale of a row at these distances of the references, some of which may be the row itself."""
+    others = [[[one for one in group if one not in own] for group in scale] for scale in groups(len(distances))]
+    return [
+        float(np.mean([min((distances[one] for one in group), default=0.0) for group in scale])) for scale in others
+    ]
+
+
+def local_scores(z, x, arrays, distance="sqeuclidean", axes=True, own=None):
+    """Scores (views, b) of rows x (b, d) with embeddings z (E, b, w); `own` says which references they are."""
+    references, rows, reach = (arrays[name].astype(np.float64) for name in ("references", "rows", "reach"))
+    z, x = z.astype(np.float64), x.astype(np.float64)
+    own = [same_row(row, rows) for row in x] if own is None else own
+    columns = []
+    for row in range(len(x)):
+        views = []
+        for member in range(len(z)):
+            distances = [embedded(z[member, row], reference, distance) for reference in references[member]]
+            views += mean_of_nearest(distances, own[row])
+        if axes:
+            views += mean_of_nearest([along_columns(x[row], one, reach) for one in rows], own[row])
+        columns.append(views)
+    return np.array(columns).T

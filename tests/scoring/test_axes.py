@@ -1,0 +1,156 @@
+"""Distances along columns in 16 bits against sums in double precision."""
+
+import numpy as np
+import pytest
+import torch
+
+from addml.scoring.axes import COARSEST, LARGEST, Axes
+
+
+def tables(d, seed=0, references=50, rows=70, spread=1.0):
+    """References, rows of which some lie far outside, and the reach of each column."""
+    random = np.random.default_rng(seed)
+    reach = random.uniform(0.2, 3, d).astype(np.float32)
+    known, x = (spread * random.standard_normal((count, d)).astype(np.float32) for count in (references, rows))
+    x[::7] *= 20
+    return known, x, reach
+
+
+def by_hand(x, known, reach):
+    x, known, reach = (array.astype(np.float64) for array in (x, known, reach))
+    return np.array([[np.sum(np.abs(row - other) * reach) for other in known] for row in x])
+
+
+def added(distances):
+    inside, beyond = distances
+    return inside + beyond[:, None]
+
+
+@pytest.mark.parametrize("d", [1, 2, 7, 60, 150])
+@pytest.mark.parametrize("seed", range(3))
+def test_distances_are_exact_to_a_step_a_column(d, seed):
+    known, x, reach = tables(d, seed)
+    axes = Axes.of(known, reach)
+    assert axes.columns.dtype == np.int16
+    assert 0 < axes.step <= COARSEST
+    found = added(axes.distances(x))
+    assert found.dtype == np.float32
+    error = np.abs(found - by_hand(x, known, reach))
+    rounding = 1e-6 * np.abs(found)
+    assert (error <= axes.step * d + rounding).all()
+    assert error.mean() < axes.step * np.sqrt(d)  # they cancel out
+
+
+@pytest.mark.parametrize("d", [1, 2, 7, 60, 500, 5000])
+def test_no_sum_leaves_16_bits(d):
+    """The farthest corners of the box are all steps apart."""
+    known = np.repeat([[0.0], [3.0]], d, axis=1).astype(np.float32)
+    axes = Axes.of(known, np.linspace(0.1, 1, d, dtype=np.float32) / d)
+    assert axes.columns.dtype == np.int16
+    np.testing.assert_allclose(
+        added(axes.distances(known))[[0, 1], [1, 0]], by_hand(known, known, axes.reach)[0, 1], rtol=1e-2
+    )
+    whole = np.abs(axes.columns[:, 0].astype(np.int64) - axes.columns[:, 1]).sum()
+    assert whole <= LARGEST
+
+
+@pytest.mark.parametrize("far", [1e3, 1e6, 1e9])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_lies_beyond_the_references_is_exact(far, sign):
+    known, x, reach = tables(5)
+    x[:, 2] = sign * far
+    found = added(Axes.of(known, reach).distances(x))
+    np.testing.assert_allclose(found, by_hand(x, known, reach), rtol=1e-5)
+
+
+def test_what_lies_within_is_not_lost_in_what_lies_beyond():
+    known, x, reach = tables(5)
+    ordinary = np.clip(x, known.min(0), known.max(0))
+    far = ordinary.copy()
+    far[:, 2] = 1e9
+    axes = Axes.of(known, reach)
+    nearby = ordinary.copy()
+    nearby[:, 2] = known[:, 2].max()
+    np.testing.assert_array_equal(axes.distances(far)[0], axes.distances(nearby)[0])
+    np.testing.assert_allclose(axes.distances(far)[1], 1e9 * reach[2], rtol=1e-6)
+    np.testing.assert_array_equal(axes.distances(ordinary)[1], 0)
+
+
+@pytest.mark.parametrize(
+    ("d", "spread"), [(3, 1e5), (3, 1e9), (1, 0.0), (4, 0.0), (LARGEST - 1, 0.01), (LARGEST, 0.01), (LARGEST + 9, 0.01)]
+)
+def test_steps_that_would_be_too_coarse_are_floats(d, spread):
+    known, x, reach = tables(d, references=5, rows=6, spread=spread)
+    axes = Axes.of(known, reach)
+    assert axes.step == 0
+    assert axes.columns.dtype == np.float32
+    expected = by_hand(x, known, reach)
+    np.testing.assert_allclose(added(axes.distances(x)), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_is_as_large_as_it_may_be():
+    wide = (LARGEST - 1) * COARSEST
+    for width, whole in ((wide * 0.999, True), (wide * 1.001, False)):
+        axes = Axes.of(np.array([[0], [width]], np.float32), np.ones(1, np.float32))
+        assert (axes.step > 0) == whole
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e6])
+def test_columns_that_never_vary_count_beyond_their_value(spread):
+    known, x, reach = tables(4, spread=spread)
+    known[:, 1] = 3.0
+    np.testing.assert_allclose(
+        added(Axes.of(known, reach).distances(x)), by_hand(x, known, reach), rtol=1e-3, atol=4 * COARSEST
+    )
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e5])
+def test_a_rows_distances_do_not_depend_on_the_rows_beside_it(spread):
+    known, x, reach = tables(6, spread=spread)
+    axes = Axes.of(known, reach)
+    whole = added(axes.distances(x))
+    for row in range(len(x)):
+        np.testing.assert_array_equal(added(axes.distances(x[row : row + 1]))[0], whole[row])
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e5])
+@pytest.mark.parametrize("features", [[], [3], [0, 4], [0, 1, 2, 3, 4, 5]])
+def test_after_a_change_they_are_those_of_the_changed_rows(spread, features):
+    known, x, reach = tables(6, spread=spread)
+    x[::5, 3] = 1e9
+    axes, features = Axes.of(known, reach), np.array(features, int)
+    values = np.random.default_rng(9).standard_normal((len(x), len(features))).astype(np.float32)
+    changed = x.copy()
+    changed[:, features] = values
+    inside, beyond = axes.moved(axes.distances(x)[0], x, values, features)
+    expected = axes.distances(changed)
+    np.testing.assert_allclose(inside, expected[0], rtol=1e-5, atol=1e-5 * spread)
+    np.testing.assert_array_equal(beyond, expected[1])
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e5])
+def test_torch_gives_the_same(spread):
+    known, x, reach = tables(6, spread=spread)
+    expected = Axes.of(known, reach)
+    found = Axes.of(torch.tensor(known), torch.tensor(reach))
+    assert found.step == pytest.approx(expected.step)
+    assert found.columns.dtype == (torch.int16 if expected.step else torch.float32)
+    there = added(found.distances(torch.tensor(x))).numpy()
+    np.testing.assert_allclose(there, added(expected.distances(x)), rtol=1e-5, atol=2 * expected.step)
+    features, values = np.array([1, 4]), np.ones((len(x), 2), np.float32)
+    here = expected.moved(expected.distances(x)[0], x, values, features)
+    moved = found.moved(
+        found.distances(torch.tensor(x))[0], torch.tensor(x), torch.tensor(values), torch.tensor(features)
+    )
+    for one, other in zip(moved, here, strict=True):
+        np.testing.assert_allclose(one.numpy(), other, rtol=1e-5, atol=2 * expected.step + 1e-6 * spread)
+
+
+def test_rows_and_references_stay_as_they_are():
+    arrays = tables(6)
+    before = [array.copy() for array in arrays]
+    known, x, reach = arrays
+    axes = Axes.of(known, reach)
+    axes.moved(axes.distances(x)[0], x, x[:, :1] + 1, np.array([0]))
+    for array, same in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(array, same)

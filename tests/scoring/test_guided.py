@@ -1,0 +1,139 @@
+"""Labelled anomalies as counter-references: by brute force, with and without labels, on tensors, after changes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from addml import ADDML
+from addml.explain.prepared import behind_features
+from addml.explain.replacement import column_contributions
+from addml.scoring.guided import ALIKE, NEIGHBOURS, TRUSTED, WEIGHTS, Guided, best_weight, scorer_from_plain
+from addml.scoring.local import Local
+from addml.scoring.scorers import Center
+
+
+@pytest.fixture(scope="module", name="X")
+def table():
+    random = np.random.default_rng(0)
+    X = random.standard_normal((150, 3))
+    X[:12] = [1.5, -1.5, 1.5] + 0.2 * random.standard_normal((12, 3))
+    return X
+
+
+def fitted(X, labels, **settings):
+    small = {"epochs": 2, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
+    return ADDML(**small | settings).fit(X, labels=labels)
+
+
+def marks(anomalies, normal=()):
+    labels = np.full(150, -1)
+    labels[list(anomalies)] = 1
+    labels[list(normal)] = 0
+    return labels
+
+
+def likeness(detector, X):
+    scorer, ready = detector.model_.scorer, detector.model_.scorer_ready("cpu")
+    return scorer.likeness(scorer.place(detector.model_.prepare(X), ready), ready)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_likeness_by_brute_force(X, count):
+    detector = fitted(X, marks(range(count)), scaling="standard")
+    arrays = detector.model_.scorer_arrays
+    least, middle, deviation, trust = arrays["counter_likeness"]
+    new = np.random.default_rng(1).standard_normal((20, 3))
+    x = detector.model_.prepare(new)
+    near = np.sort(abs(x[:, None] - arrays["counter_normals"]).sum(axis=2), axis=1)[:, :NEIGHBOURS].mean(axis=1)
+    anomalous = abs(x[:, None] - arrays["counter_anomalies"]).sum(axis=2).min(axis=1)
+    expected = (np.log(near + least) - np.log(anomalous + least) - middle) / deviation
+    np.testing.assert_allclose(likeness(detector, new), expected, atol=0.02)  # distances in small whole steps
+    assert trust == pytest.approx((count - 1) / (count - 1 + TRUSTED))
+
+
+def test_it_is_added_to_the_score(X):
+    """The guided score is the other one plus a multiple of the blended likeness."""
+    detector = fitted(X, marks(range(4)))
+    model, arrays = detector.model_, dict(detector.model_.scorer_arrays)
+    arrays["counter_push"] = 0 * arrays["counter_push"]
+    plain = replace(model, scorer_arrays=arrays).scores(X, "cpu", 1)
+    like, trust = likeness(detector, X), arrays["counter_likeness"][3]
+    blended = trust * like + (1 - trust) * np.maximum(like - ALIKE, 0)
+    added = detector.anomaly_scores_ - plain
+    weight = (added @ blended) / (blended @ blended)
+    np.testing.assert_allclose(added, weight * blended, atol=1e-3)
+    assert min(abs(weight / plain.std() - np.array(WEIGHTS))) < 1e-2
+
+
+@pytest.mark.parametrize("scorer", ["center", "knn", "local"])
+@pytest.mark.parametrize("members", [1, 3])
+def test_rows_like_labelled_anomalies_rise_for_any_scorer(X, scorer, members):
+    taught, plain = (fitted(X, labels, scorer=scorer, members=members) for labels in (marks(range(5)), None))
+    ranks = [np.argsort(np.argsort(-one.anomaly_scores_))[5:12].mean() for one in (taught, plain)]
+    assert ranks[0] < ranks[1]
+    assert isinstance(taught.model_.scorer, Guided)
+    assert not isinstance(plain.model_.scorer, Guided)
+
+
+def test_a_labelled_anomaly_does_not_vouch_for_itself(X):
+    """A lone label, far from everything else: its own likeness is neutral."""
+    assert likeness(fitted(X, marks([50])), X)[50] == 0
+
+
+def test_normal_labels_alone_guide_nothing(X):
+    assert not isinstance(fitted(X, marks((), range(20))).model_.scorer, Guided)
+
+
+def test_labelled_normal_rows_are_references(X):
+    detector = fitted(X, marks(range(4), range(100, 120)))
+    features = detector.model_.prepare(X[100:120])
+    kept = detector.model_.scorer_arrays["counter_normals"]
+    assert all((abs(kept - row).sum(axis=1) == 0).any() for row in features)
+
+
+@pytest.mark.parametrize("scorer", ["local", "center"])
+def test_replacing_columns_is_exact_here_too(X, scorer):
+    detector = fitted(X, marks(range(4)), scorer=scorer)
+    features = detector.model_.prepare(np.random.default_rng(2).standard_normal((10, 3)))  # no training rows
+    found = column_contributions(detector.model_, features, detector.baseline_, range(3))
+    model = behind_features(detector.model_)
+    for column in range(3):
+        changed = features.copy()
+        changed[:, column] = detector.baseline_[column]
+        fall = model.scores(features, "cpu", 1) - model.scores(changed, "cpu", 1)
+        np.testing.assert_allclose(found[:, column], fall, atol=1e-3)
+
+
+def test_on_tensors_as_on_an_accelerator(X):
+    torch = pytest.importorskip("torch")
+    detector = fitted(X, marks(range(4)))
+    model = detector.model_
+    arrays = {name: torch.from_numpy(array.copy()) for name, array in model.scorer_arrays.items()}
+    ready, features = model.scorer.ready(arrays, model.distance), model.prepare(X)
+    z = model.encoder.embed(features[None])
+    placed = model.scorer.place(torch.from_numpy(features), ready)
+    scores = model.scorer.score(torch.from_numpy(z.copy()), ready, model.distance, placed)
+    np.testing.assert_allclose(model.combine(scores.numpy().astype(float)), detector.anomaly_scores_, atol=1e-3)
+
+
+def test_the_best_weight_ranks_labelled_anomalies_highest():
+    random = np.random.default_rng(0)
+    anomalous = np.arange(200) < 20
+    base = random.standard_normal(200)
+    helpful, useless = 3 * anomalous + random.standard_normal(200), random.standard_normal(200)
+    assert best_weight(base, helpful, anomalous) >= 2
+    assert best_weight(base + 3 * anomalous, useless, anomalous) <= 0.5
+    assert best_weight(base, helpful, np.arange(200) < 2) == 1  # too few to tell
+    assert best_weight(base, helpful, np.ones(200, bool)) == 1
+
+
+def test_a_guided_scorer_is_plain_values_and_back():
+    for inner in (Local(references=64), Center()):
+        one = Guided(inner)
+        assert scorer_from_plain({"name": one.name, **one.settings()}) == one
+
+
+def test_it_is_no_scorer_that_a_user_names():
+    with pytest.raises(ValueError, match="scorer='guided' is not known"):
+        ADDML(scorer="guided").fit(np.ones((5, 2)))
