@@ -1,0 +1,149 @@
+"""`addml reproduce`: the paper's experiments, on this machine."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from addml.cli.grids import following, plain, show_grid, usage
+from addml.cli.options import with_settings
+from addml.cli.screen import Screen
+from addml.detection.settings import Settings
+
+if TYPE_CHECKING:
+    from addml.experiments.plans import Plan
+    from addml.experiments.reproducing import Choice
+
+OUTPUT = "addml-results"
+MOST_NAMED = 8  # missing sets
+MADE = (".md", ".tex", ".csv", ".html", ".svg", ".png")  # from the runs, at any time again
+
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        help="The experiments: table1, table2, figure-rho-n, figure-rho-h, figure-space, choices, rivals, autoencoder, "
+        "runtime, extension, or all.",
+        metavar="NAME...",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    str, typer.Option("--output", help="Folder for runs, tables and figures; FOLDER.md beside it.", metavar="FOLDER")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--sets", help="Run these data sets only; addml data list names them.", metavar="NAMES"),
+]
+Methods = Annotated[list[str] | None, typer.Option("--methods", help="Run these methods only.", metavar="NAMES")]
+Jobs = Annotated[
+    int, typer.Option("--jobs", help="Processes that work at once, on one thread each.", min=1, metavar="N")
+]
+Device = Annotated[
+    str, typer.Option("--device", help="Where ADDML trains: auto, cpu, cuda, cuda:1 or mps.", metavar="NAME")
+]
+Again = Annotated[bool, typer.Option("--again", help="Run what is stored already too.", metavar="")]
+
+
+@with_settings("showing")
+def reproduce(
+    settings: Settings,
+    names: Names,
+    output: Output = OUTPUT,
+    sets: Sets = None,
+    methods: Methods = None,
+    jobs: Jobs = 1,
+    device: Device = "auto",
+    again: Again = False,
+) -> None:
+    """Run the paper's experiments and write their tables and figures; a stopped run goes on where it was."""
+    from addml.experiments import methods as all_methods
+    from addml.experiments import plans
+    from addml.experiments import sets as all_sets
+    from addml.experiments.reproducing import Choice
+    from addml.experiments.running import machine_for
+
+    with usage():
+        chosen = plans.named(names)
+        choice = Choice(
+            sets=tuple(all_sets.known(sets or ())),
+            methods=tuple(all_methods.known(methods or ())),
+            again=again,
+            jobs=jobs,
+            machine=machine_for(device, jobs),
+            command=shlex.join(["addml", *sys.argv[1:]]),
+        )
+    screen, folder = Screen(settings.showing), Path(output).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    with screen.warned():
+        told = [_reproduce(plan, folder, choice, screen) for plan in chosen]
+        _write_page(folder, screen)
+    screen.document({"experiments": told, "page": str(_page_of(folder))})
+    if any(one["failures"] for one in told):
+        raise typer.Exit(1)
+
+
+def _reproduce(plan: Plan, folder: Path, choice: Choice, screen: Screen) -> dict[str, Any]:
+    """Run one experiment, write its files, and say what came out."""
+    from addml.experiments import reproducing
+
+    screen.say(f"{plan.name}: {plan.title}", style="bold")
+    missing = _say_missing(plan, choice)
+    tasks, failures = reproducing.waiting(plan, folder, choice), list[str]()
+    if tasks:
+        with following(plan.name, tasks, screen, failures) as on_end:
+            reproducing.run(plan, tasks, folder, choice, on_end)
+    rows = reproducing.stored(plan, folder)
+    files, grids = reproducing.files(plan, rows, choice.machine.device), reproducing.grids(plan, rows)
+    _write(folder, plan.name, files)
+    for grid in list(grids.values())[:1]:
+        show_grid(screen, grid, "" if plan.kind == "comparison" else "±")
+    for line in failures:
+        print(f"Failed: {line}", file=sys.stderr)
+    screen.say(f"  {len(tasks):,} tasks run now, {len(rows):,} rows stored; files: {folder}/{plan.name}*")
+    return {
+        "experiment": plan.name,
+        "tasks": len(tasks),
+        "rows": len(rows),
+        "missing": missing,
+        "failures": failures,
+        "files": sorted(files),
+        "tables": {name: plain(grid) for name, grid in grids.items()},
+    }
+
+
+def _write(folder: Path, name: str, files: dict[str, bytes]) -> None:
+    """The tables and figures, in place of all that there were of this experiment."""
+    from addml.report.writing import write_whole
+
+    for file, content in files.items():
+        write_whole(folder / file, content)
+    for old in folder.glob(f"{name}*"):
+        if old.suffix in MADE and old.name not in files:
+            old.unlink()
+
+
+def _say_missing(plan: Plan, choice: Choice) -> list[str]:
+    """The sets asked for that are not on this machine; tables list them as missing."""
+    from addml.experiments import sets
+
+    missing = [name for name in plan.sets if name in (choice.sets or plan.sets) and not sets.is_here(name)]
+    if missing:
+        named = f"{len(missing)} sets" if len(missing) > MOST_NAMED else ", ".join(map(sets.title, missing))
+        print(f"Missing on this machine: {named}; addml data pull gets them.", file=sys.stderr)
+    return missing
+
+
+def _page_of(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".md")
+
+
+def _write_page(folder: Path, screen: Screen) -> None:
+    from addml.experiments.page import page
+    from addml.report.writing import write_whole
+
+    write_whole(_page_of(folder), page(folder).encode())
+    screen.say(f"page: {_page_of(folder)}")

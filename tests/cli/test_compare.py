@@ -1,0 +1,105 @@
+"""`addml compare` as a shell runs it."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from tests.cli.running import left_in
+
+QUICKEST = ("--methods", "HBOS,KNN")
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    """120 rows with a category; every twelfth is far away and labelled fraud, one has no label."""
+    random = np.random.default_rng(0)
+    lines = ["height,weight,colour,kind"]
+    for row in range(120):
+        far = (row % 12 == 0) * (6 + row / 5)
+        kind = "" if row == 5 else "fraud" if far else "normal"
+        lines.append(f"{random.normal() + far:.4f},{random.normal() + far:.4f},{('red', 'blue')[row % 2]},{kind}")
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_ranked_table(addml, labelled):
+    done = addml("compare", labelled.name, "--label", "kind", "--methods", "ADDML.paper,HBOS,KNN")
+    done.succeeded("119 rows, 3 columns, 10 anomalies", "without a label, and left out: 1 rows", "Rank  Method")
+    lines = [line.split() for line in done.out.splitlines() if line[:1].isdigit()]
+    assert [line[0] for line in lines] == ["1", "2", "3"]
+    assert {line[1] for line in lines} == {"ADDML.paper", "HBOS", "KNN"}
+    assert "compare: HBOS" in done.err
+
+
+def test_json(addml, labelled):
+    done = addml("compare", labelled.name, "--label", "kind", *QUICKEST, "--json", "--by", "one-class").succeeded()
+    found = json.loads(done.out)
+    assert (found["rows"], found["anomalies"], found["by"], found["failures"]) == (119, 10, "one-class", [])
+    assert {(one["method"], one["setting"]) for one in found["results"]} == {
+        (method, setting) for method in ("HBOS", "KNN") for setting in ("seen", "unseen", "one-class")
+    }
+    assert all(0.9 < one["auc"] <= 1 for one in found["results"] if one["method"] == "KNN")
+    by = [one["auc"] for one in found["results"] if one["setting"] == "one-class"]
+    assert by == sorted(by, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["figures.csv", "figures.json"])
+def test_figures_are_written_on_request(addml, labelled, tmp_path, name):
+    addml("compare", labelled.name, "--label", "kind", *QUICKEST, "--output", name).succeeded(f"figures: {name}")
+    text = (tmp_path / name).read_text()
+    rows = json.loads(text) if name.endswith("json") else list(csv.DictReader(text.splitlines()))
+    assert len(rows) == 6
+    assert float(rows[0]["auc"]) > 0.9
+    assert left_in(tmp_path) == {"table.csv", name}
+
+
+def test_two_processes_give_what_one_gives(addml, labelled):
+    run = ("compare", labelled.name, "--label", "kind", *QUICKEST, "--json")
+    one, two = (json.loads(addml(*run, "--jobs", jobs).succeeded().out)["results"] for jobs in (1, 2))
+    assert [(x["method"], x["auc"]) for x in one] == [(x["method"], x["auc"]) for x in two]
+
+
+def test_a_sample_is_said(addml, labelled):
+    done = addml("compare", labelled.name, "--label", "kind", *QUICKEST, "--sample", 90)
+    done.succeeded("compared on 90 of 120 rows, drawn at random")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "compare needs a label column: --label NAME."),
+        (["--label", "kinds"], 1, "has no column 'kinds' (--label). Did you mean 'kind'?"),
+        (["--label", "colour"], 1, "say which value of the label column 'colour' marks an anomaly"),
+        (["--label", "kind", "--methods", "knnn"], 2, "'knnn' is no method"),
+        (["--label", "kind", "--by", "best"], 2, "'best' is not one of seen, unseen, one-class"),
+        (["--label", "kind", "--output", "figures.xyz"], 2, "must end in one of .csv"),
+        (["--label", "kind", "--output", "table.csv"], 2, "is the input, which is never overwritten"),
+        (["--label", "kind", "--output", "no/figures.csv"], 2, "the folder no does not exist"),
+    ],
+)
+def test_what_is_wrong_is_said(addml, labelled, arguments, code, words):
+    done = addml("compare", labelled.name, *arguments, COLUMNS="300")
+    assert done.code == code
+    assert words in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([0] * 30, "has no anomaly among 30 rows"),
+        ([1] * 30, "has no normal row among 30 rows"),
+        ([1, 1] + [0] * 28, "has 2 anomalies, fewer than the 3 folds"),
+    ],
+)
+def test_labels_that_cannot_be_compared_with(addml, tmp_path, labels, words):
+    lines = ["x,y,bad", *(f"{row * 1.5},{row % 7},{label}" for row, label in enumerate(labels))]
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    addml("compare", "table.csv", "--label", "bad").failed(words)
+
+
+def test_a_file_that_is_not_there(addml):
+    addml("compare", "nothing.csv", "--label", "x").failed("nothing.csv")

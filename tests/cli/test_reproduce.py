@@ -1,0 +1,94 @@
+"""`addml reproduce` as a shell runs it."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from tests.cli.running import command, left_in
+
+QUICKEST = ("--methods", "HBOS,KNN")
+
+
+@pytest.fixture
+def here(data_folder):
+    """The variables under which the data sets are found."""
+    return {"ADDML_DATA": str(data_folder)}
+
+
+def test_table_of_one_set(addml, tmp_path, here):
+    done = addml("reproduce", "table2", "--sets", "glass", *QUICKEST, "--output", "out", **here)
+    done.succeeded("Glass", "Average", "Averages and ranks are over 1 set.", "page: out.md")
+    assert "table2: Glass, HBOS" in done.err
+    assert {"table2.parquet", "table2.md", "table2.tex", "table2.csv", "table2.html"} <= left_in(tmp_path / "out")
+    page = (tmp_path / "out.md").read_text()
+    assert "addml reproduce table2 --sets glass" in page
+    assert "| Glass | seen |" in page
+    assert "| Gisette (missing) | seen |" in page
+
+
+def test_what_is_stored_is_not_run_again(addml, here):
+    run = ("reproduce", "table2", "--sets", "glass", *QUICKEST, "--json")
+    first, second, third = (json.loads(addml(*run, *more, **here).succeeded().out) for more in ((), (), ("--again",)))
+    assert [one["experiments"][0]["tasks"] for one in (first, second, third)] == [2, 0, 2]
+    assert second["experiments"][0]["rows"] == 54
+    assert first["experiments"][0]["tables"] == third["experiments"][0]["tables"] | {
+        "table2-seconds": first["experiments"][0]["tables"]["table2-seconds"]
+    }
+
+
+def test_two_processes_give_what_one_gives(addml, here):
+    run = ("reproduce", "table2", "--sets", "glass", *QUICKEST, "--json")
+    tables = [
+        json.loads(addml(*run, "--jobs", jobs, "--output", f"out{jobs}", **here).succeeded().out) for jobs in (1, 2)
+    ]
+    one, two = (found["experiments"][0]["tables"]["table2"] for found in tables)
+    assert one == two
+
+
+@pytest.mark.parametrize(("jobs", "how"), [(1, signal.SIGKILL), (2, signal.SIGTERM)])
+def test_a_killed_run_goes_on_where_it_was(addml, tmp_path, here, jobs, how):
+    run = ("reproduce", "table2", "--sets", "glass,vowels", "--methods", "HBOS,KNN,IsolationForest", "--jobs", jobs)
+    with subprocess.Popen(
+        command(*run), cwd=tmp_path, env={**os.environ, **here}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as process:
+        process.stderr.readline()
+        process.send_signal(how)
+    (told,) = json.loads(addml(*run, "--json", **here).succeeded().out)["experiments"]
+    assert 0 < told["tasks"] < 6  # the first task at least was kept
+    assert told["rows"] == 6 * 27
+    assert "table2.parts" not in left_in(tmp_path / "addml-results")
+
+
+def test_missing_sets_are_said_and_never_filled_in(addml, tmp_path):
+    nowhere = {"ADDML_DATA": str(tmp_path), "ADDML_CACHE": str(tmp_path)}
+    done = addml("reproduce", "table1", **nowhere)
+    assert done.code == 0
+    assert "Missing on this machine: Letter; addml data pull gets them." in done.err
+    assert "0 tasks run now, 0 rows stored" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["table3"], "'table3' is no experiment"),
+        (["table2", "--sets", "leter"], "'leter' is no data set"),
+        (["table2", "--methods", "knnn"], "'knnn' is no method"),
+    ],
+)
+def test_unknown_names_are_wrong_usage(addml, arguments, words):
+    done = addml("reproduce", *arguments, COLUMNS="300")
+    assert done.code == 2
+    assert words in done.err
+
+
+def test_an_unknown_device_is_said_before_the_work(addml):
+    addml("reproduce", "table1", "--device", "quantum").failed("device='quantum' is not a device")
+
+
+def test_quiet_prints_nothing(addml, here):
+    done = addml("reproduce", "table2", "--sets", "glass", *QUICKEST, "--quiet", **here).succeeded()
+    assert done.out == ""
+    assert done.err == ""
