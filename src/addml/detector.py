@@ -1,11 +1,9 @@
-"""ADDML, the detector: a scikit-learn estimator that wires the stages, which never import each other. Level 2."""
+"""ADDML, the detector: a scikit-learn estimator that wires the stages, which never import each other. Level 6."""
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,36 +11,45 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from addml import __version__, model_file, parameters, plain
-from addml.arrays import Array, to_numpy
-from addml.compute import blas_threads, most_threads, on_device, resolve_device, threads_for
+from addml import __version__, fitting, model_file, parameters, plain
+from addml.arrays import to_numpy
+from addml.compute import blas_threads, most_threads, on_device, resolve_device
 from addml.data.features import Features
-from addml.data.frames import has_other_than_numbers, is_frame
 from addml.data.rows import MemoryRows
-from addml.encoders import ACTIVATIONS, MLP
-from addml.geometry import DISTANCES, count_of
-from addml.learning.distillation import distill, padded
-from addml.learning.losses import LOSSES, Objective
+from addml.explain.attribution import attributions
+from addml.explain.examples import Examples, Nearest, baseline_of, evenly, kept_by_most
+from addml.fitting import LEFT_OUT as LEFT_OUT
 from addml.learning.metric import MetricLearner
-from addml.learning.state import Member, TrainingState
-from addml.learning.training import Schedule, train
+from addml.learning.state import TrainingState
+from addml.learning.training import train
 from addml.model import MetricModel
 from addml.model_file import ModelFileError
-from addml.scoring.scorers import SCORERS, MetricSpace, Scorer
-from addml.scoring.thresholds import quantile_threshold
-
-logger = logging.getLogger("addml")
-
-LEFT_OUT = "columns left out"  # how the warning begins that says so
-
+from addml.reading import ReadsTables
+from addml.recipe import Recipe
+from addml.scoring.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores, stability
+from addml.scoring.guided import Guided
+from addml.scoring.scorers import MetricSpace, Scorer
+from addml.scoring.thresholds import METHODS, WITH_SHARE
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
 
+logger = logging.getLogger("addml")
 
-class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator):
+PAPER: dict[str, Any] = {
+    "metric_dim": 64,
+    "scorer": "center",
+    "scaling": "standard",
+    "members": 1,
+    "epochs": 50,
+}
+FAST: dict[str, Any] = {**PAPER, "epochs": 5, "learning_rate": 3e-3}
+KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from
+
+
+class ADDML(Recipe, ReadsTables, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator):
     """Anomaly detection by deep metric learning, without labels.
 
     Learns a metric space in which normal rows lie close together and scores every row by its distance from
@@ -56,14 +63,17 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     activation, output_activation : "tanh", "relu", "leaky_relu", "elu", "sigmoid" or "linear".
     loss : "instance", the distances of all pairs of a mini-batch, or "center", those to the centre.
     distance : "sqeuclidean", "euclidean" or "cosine".
-    margin : how far labelled anomalies are pushed from normal rows.
+    margin : how far labelled anomalies are pushed from normal rows; None for the mean distance before training.
     anomaly_pairs : whether labelled anomalies are pulled together too.
     normal_ratio : share of the training rows that each epoch learns from; 1 for rows known to be normal.
     hard_ratio : share of a mini-batch's distances, the largest, that its loss takes.
     miner : a pair miner of pytorch-metric-learning in place of the hard normal mining, or None.
-    scorer : "center", "dissimilarity", "knn", or a scorer of `addml.scoring`.
+    scorer : "local", "center", "dissimilarity", "knn", or a scorer of `addml.scoring`.
+    scaling : "robust", by median and quartiles and bent in the tails, or "standard", by mean and deviation.
     one_sided : columns where only one direction matters, by name or place: {"amount": "high"}.
-    contamination : share of the training rows that the threshold calls anomalies, in (0, 0.5].
+    contamination : share of the training rows that the threshold calls anomalies, in (0, 0.5]; "auto" to find it out
+        from the scores; or a thresholder of PyThresh. See `set_threshold`.
+    examples : kept training rows to remember, at the most, for `nearest_normal`; 0 for none.
     members : networks trained together and averaged.
     epochs, batch_size, learning_rate, weight_decay : training by Adam.
     validation_ratio, patience : rows held out for early stopping, and epochs without improvement before it.
@@ -77,8 +87,10 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     encoder_ : the best networks, one stack of layers for all members.
     center_ : their centres of the training rows, (members, metric_dim).
     threshold_ : a row scoring above it is an anomaly.
+    decision_ : the threshold and how it was chosen.
     offset_ : scikit-learn's offset, minus the threshold.
-    anomaly_scores_ : scores of the training rows.
+    anomaly_scores_, training_ : scores of the training rows, and what decisions take from them.
+    baseline_ : the usual row as the encoder takes it; `explain` counts from it.
     history_ : one dict an epoch.
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
@@ -88,21 +100,23 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         *,
         encoder: str = "mlp",
         hidden: tuple[int, ...] = (64,),
-        metric_dim: int = 64,
+        metric_dim: int = 32,
         activation: str = "tanh",
         output_activation: str = "tanh",
         loss: str = "instance",
         distance: str = "sqeuclidean",
-        margin: float = 1.0,
+        margin: float | None = None,
         anomaly_pairs: bool = False,
         normal_ratio: float = 2 / 3,
         hard_ratio: float = 1 / 3,
         miner: Callable[..., Any] | None = None,
-        scorer: str | Scorer = "center",
+        scorer: str | Scorer = "local",
+        scaling: str = "robust",
         one_sided: dict[Any, str] | None = None,
-        contamination: float = 0.1,
+        contamination: Any = 0.1,
+        examples: int = 0,
         members: int = 5,
-        epochs: int = 50,
+        epochs: int = 10,
         batch_size: int = 256,
         learning_rate: float = 1e-3,
         weight_decay: float = 1e-5,
@@ -126,8 +140,10 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         self.hard_ratio = hard_ratio
         self.miner = miner
         self.scorer = scorer
+        self.scaling = scaling
         self.one_sided = one_sided
         self.contamination = contamination
+        self.examples = examples
         self.members = members
         self.epochs = epochs
         self.batch_size = batch_size
@@ -142,66 +158,124 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     @classmethod
     def paper(cls, **changes: Any) -> ADDML:
-        """The paper's detector: one member, batches of 128. Give `normal_ratio=1` for one-class data."""
-        return cls(**{"members": 1, "batch_size": 128, **changes})
+        """The paper's detector. Give `normal_ratio=1` for one-class data."""
+        return cls(**{**PAPER, **changes})
+
+    @classmethod
+    def fast(cls, **changes: Any) -> ADDML:
+        """The paper's detector after a tenth of its training: about as fast as a forest, scoring in constant time."""
+        return cls(**{**FAST, **changes})
 
     # Fit ----------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, labels: Any = None) -> ADDML:
         """Learn from the rows of X; y is ignored, labels (0 normal, 1 anomaly, -1 unknown) are learned from."""
+        return self._whole_or_not(lambda: self._fit(X, labels, None))
+
+    def refit(self, X: Any, y: Any = None, labels: Any = None) -> ADDML:
+        """Go on learning from the present networks with the rows of X, as more rows or more labels come in.
+
+        Columns are prepared as before; what is learned from them, the scale of the scores and the threshold are new.
+        """
+        check_is_fitted(self, "threshold_")
+        return self._whole_or_not(lambda: self._fit(X, labels, self.model_))
+
+    def _whole_or_not(self, work: Callable[[], ADDML]) -> ADDML:
         before = dict(vars(self))
         try:
             with _logging(self.verbose):
-                return self._fit(X, labels)
+                return work()
         except BaseException:  # an interrupt too: the estimator stays as it was, and a second one cannot part this line
             self.__dict__ = before
             raise
 
-    def _fit(self, X: Any, labels: Any) -> ADDML:
+    def _fit(self, X: Any, labels: Any, start: MetricModel | None) -> ADDML:
         self._check_parameters()
-        device, X = resolve_device(self.device), self._read(X, fitting=True)
-        columns, numbers = (None, X) if isinstance(X, np.ndarray) else _fitted_columns(X)
-        names = self._names() if columns is None else columns.names
+        device, X = resolve_device(self.device), self._read(X, fitting=start is None)
+        columns, features, numbers = self._prepared(X, start)
         marks = parameters.read_labels(labels, len(numbers))
-        features = Features.fit(numbers, parameters.sides(self.one_sided, names))
-        if columns is not None:
-            features = columns.rescaled(features)
-        _warn_of_columns("columns without a single value tell nothing", features.empty, names)
         rows = MemoryRows(on_device(features.transform(numbers), device))
         randoms = self._randoms()
-        encoder = self._new_encoder(features.width, randoms, device)
+        encoder = self._new_encoder(features.width, randoms, device) if start is None else self._present(start, device)
         members = [self._member(len(numbers), marks, random) for random in randoms]
         learner = MetricLearner(encoder, self._objective())
+        if marks is not None and self.margin is None:
+            learner.objective = fitting.with_margin(learner, rows, members)
         state = TrainingState.begin(encoder.weights, self.patience)
         train(learner, rows, members, self._schedule(encoder), state)
         with blas_threads(1):
-            space = _metric_space(learner, rows, members, state.best, randoms[0])
-        _warn_of_collapse(state)
+            space = fitting.metric_space(learner, rows, members, state.best, marks, features, randoms[0])
+        fitting.warn_of_collapse(state)
         best, scorer = encoder.with_weights(to_numpy(state.best)), self._scorer()
+        scorer = Guided(scorer) if len(space.anomalies) else scorer
         model = MetricModel(features, best, self.distance, scorer, scorer.fit(space), columns=columns)  # type: ignore[arg-type]
-        scores = model.member_scores(X, device, most_threads(self.n_jobs))
-        self._take(model.with_scale(scores), state.history, np.array(state.kept, np.uint8))
+        model, scores = fitting.fitted_model(model, X, space, device, most_threads(self.n_jobs))
+        self._take(model, state.history, np.array(state.kept, np.uint8))
         self.center_ = space.center
-        self._held_out = _held_out(members, len(numbers))
-        self.anomaly_scores_ = self.model_.combine(scores)
-        return self.set_threshold(contamination=self.contamination)
+        self._held_out = fitting.held_out(members, len(numbers))
+        self.training_, self.anomaly_scores_ = TrainingScores(scores, marks), scores
+        with blas_threads(1):
+            self._remember(space)
+        return self._decide(self.contamination)
+
+    def _prepared(self, X: Any, start: MetricModel | None) -> tuple[Columns | None, Features, np.ndarray]:
+        """How columns become features, learned from X or as before, and the numbers of X."""
+        if start is not None:
+            return start.columns, start.features, X if start.columns is None else start.columns.transform(X)
+        columns, numbers = (None, X) if isinstance(X, np.ndarray) else fitting.fitted_columns(X)
+        names = self._names() if columns is None else columns.names
+        features = Features.fit(numbers, parameters.sides(self.one_sided, names), robust=self.scaling == "robust")
+        if columns is not None:
+            features = columns.rescaled(features)
+        fitting.warn_of_columns("columns without a single value tell nothing", features.empty, names)
+        return columns, features, numbers
 
     def _take(self, model: MetricModel, history: list[dict[str, Any]], kept_bits: np.ndarray) -> None:
         self.model_, self.encoder_, self.history_, self._kept_bits = model, model.encoder, history, kept_bits
         self._n_features_out = len(model.encoder.weights) * model.encoder.widths[-1]
 
-    def set_threshold(self, *, contamination: float | None = None, tau: float | None = None) -> ADDML:
-        """Decide anew, without refitting: by the share of anomalies among the training rows, or by the score itself."""
+    def _remember(self, space: MetricSpace) -> None:
+        """The usual row, and examples of normal rows where they are asked for."""
+        scores = self.anomaly_scores_
+        kept = kept_by_most(space.kept, space.train, len(scores))
+        low = kept[scores[kept] <= np.quantile(scores, float(self.normal_ratio))]  # the scorer sees more
+        kept = low if len(low) else kept
+        some = evenly(kept, KEPT_FOR_MEDIANS)
+        self.baseline_ = baseline_of(self.model_, space.prepared(some), scores[some], float(np.median(scores)))
+        examples = evenly(kept, self.examples) if self.examples else kept[:0]
+        self._examples = Examples(examples, space.prepared(examples))
+
+    # Decide -------------------------------------------------------------------------------------------------
+
+    def set_threshold(self, *, method: Any = None, contamination: Any = None, tau: float | None = None) -> ADDML:
+        """Decide anew, without refitting.
+
+        Parameters
+        ----------
+        method : "quantile", the given share of the training rows; "mad", three deviations above the median score;
+            "iqr", the whisker of a box plot; "tail", the score that a share `contamination` of ordinary rows would
+            pass (0.01 if not given), by the law of their tail; "mixture", where the upper of two laws becomes the
+            likelier one; "auto", see docs/decisions.md; or a thresholder of PyThresh.
+        contamination : the share, or "auto" or a thresholder of PyThresh as for the constructor.
+        tau : the score itself.
+        """
         check_is_fitted(self, "anomaly_scores_")
-        if (contamination is None) == (tau is None):
-            raise ValueError(f"give contamination or tau, not both or neither (got {contamination!r} and {tau!r})")
         if tau is not None:
+            if method is not None or contamination is not None:
+                raise ValueError(f"tau={tau!r} is the threshold itself; give no method and no contamination with it")
             parameters.number("tau", tau, -np.inf, with_low=False)
-            self.threshold_ = float(tau)
-        else:
-            parameters.number("contamination", contamination, 0, 0.5, with_low=False)
-            self.threshold_ = quantile_threshold(self.anomaly_scores_, float(contamination))  # type: ignore[arg-type]
-        self.offset_ = -self.threshold_
+            return self._set(Decision(float(tau), BY_HAND))
+        if method is None and contamination is None:
+            raise ValueError("give a method, contamination or tau: set_threshold(method='auto'), for example")
+        return self._decide(contamination, method)
+
+    def _decide(self, contamination: Any, method: Any = None) -> ADDML:
+        return self._set(
+            self.training_.decide(*parameters.threshold_method(method, contamination, METHODS, WITH_SHARE))
+        )
+
+    def _set(self, decision: Decision) -> ADDML:
+        self.decision_, self.threshold_, self.offset_ = decision, decision.tau, -decision.tau
         return self
 
     # Score --------------------------------------------------------------------------------------------------
@@ -226,6 +300,50 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def predict(self, X: Any) -> np.ndarray:
         """-1 for anomalies, +1 for normal rows."""
         return np.where(self.is_anomaly(X), -1, 1)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probabilities of normal and of anomaly, (n, 2); the second one rises with the score.
+
+        Two columns as in scikit-learn and PyOD. Without labels they rest on how the training scores lie, see
+        docs/decisions.md; labels given to `fit` bend them. The threshold has no part in them.
+        """
+        scores = self.anomaly_score(X)
+        anomalous = self.training_.probability(scores)
+        return np.column_stack([1 - anomalous, anomalous])
+
+    def confidence(self, X: Any) -> np.ndarray:
+        """How often each row's decision would be the same with other training rows of the same kind, 0 to 1."""
+        scores = self.anomaly_score(X)
+        return stability(scores, self.training_.ordered, self.threshold_)
+
+    def explain(self, X: Any) -> np.ndarray:
+        """How much each column adds to each row's score, (n, n_features_in_): above 0 makes it stranger.
+
+        A row of it adds up to the row's score less that of the usual row, `baseline_`. Columns that the detector
+        does not use add nothing.
+        """
+        check_is_fitted(self, "threshold_")
+        features = self._features(X)
+        used = attributions(
+            self.model_, features, self.baseline_, resolve_device(self.device), most_threads(self.n_jobs)
+        )
+        if self.model_.columns is None:
+            return used
+        places = {name: place for place, name in enumerate(self.feature_names_in_)}
+        result = np.zeros((len(used), self.n_features_in_))
+        result[:, [places[name] for name in self.model_.columns.used]] = used
+        return result
+
+    def nearest_normal(self, X: Any, k: int = 5) -> Nearest:
+        """The kept training rows most like each row of X, among `examples` of them: their places and distances."""
+        check_is_fitted(self, "threshold_")
+        parameters.whole("k", k)
+        if not len(self._examples.rows):
+            raise ValueError("no training rows were remembered; fit with examples=1000, for example")
+        return self._examples.nearest(self.model_, self._features(X), k)
+
+    def _features(self, X: Any) -> np.ndarray:
+        return self.model_.prepare(self._read(X))
 
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""
@@ -253,13 +371,15 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         document, arrays = self.model_.to_plain()
         settings, left_out = plain.plain_settings(self.get_params(deep=False))
         if left_out:
-            _warn(f"not saved, being objects: {', '.join(left_out)}; pass them again to refit")
+            fitting.warn(f"not saved, being objects: {', '.join(left_out)}; pass them again to refit")
         document |= {
             "addml": __version__,
             "parameters": settings,
             "columns_in": self.n_features_in_,
             "names": list(map(str, getattr(self, "feature_names_in_", []))) or None,
             "threshold": self.threshold_,
+            "decision": {"method": self.decision_.method, "share": self.decision_.share},
+            "labelled": self.training_.labelled,
             "history": [plain.plain_record(record) for record in self.history_],
         }
         arrays |= {
@@ -267,133 +387,13 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
             "anomaly_scores": self.anomaly_scores_,
             "kept": self._kept_bits,
             "held_out": np.packbits(self._held_out, axis=1),
+            "baseline": self.baseline_,
+            "examples.rows": self._examples.rows,
+            "examples.features": self._examples.features,
+            "probability.scores": self.training_.probability.scores,
+            "probability.values": self.training_.probability.values,
         }
         model_file.save(path, document, arrays)
-
-    # Input --------------------------------------------------------------------------------------------------
-
-    def _read(self, X: Any, *, fitting: bool = False) -> Any:
-        """The table, checked once, here: an array of numbers with NaN for gaps, or a pyarrow table."""
-        if has_other_than_numbers(X) if fitting else self.model_.columns is not None:
-            return self._table(X, fitting)
-        if fitting or not self._is_plain(X):
-            X = self._numbers(X, fitting)
-        parameters.finite(X, self._names())
-        if not fitting:
-            message = "gaps in columns that had none in training took the median"
-            _warn_of_columns(message, self.model_.features.new_gaps(X), self._names())
-        return np.asarray(X)
-
-    def _table(self, X: Any, fitting: bool) -> Any:
-        """A frame with columns that are not numbers, as a pyarrow table; columns go by name."""
-        if not fitting and not is_frame(X):
-            raise TypeError(f"the detector was fitted to a table with named columns; give such a table, not {type(X)}")
-        if fitting:
-            validate_data(self, X, skip_check_array=True)
-            if len(X) < 2:
-                raise ValueError(f"X has {len(X)} sample(s), 1 sample is not enough: give at least two rows")
-        from addml.data.columns import as_table  # pyarrow, only where there is a table
-
-        return as_table(X)
-
-    def _numbers(self, given: Any, fitting: bool) -> np.ndarray:
-        if isinstance(given, np.ma.MaskedArray):
-            given = np.ma.filled(given.astype(object), np.nan)
-        least = 2 if fitting else 1
-        try:
-            X: np.ndarray = validate_data(
-                self, given, reset=fitting, dtype="numeric", ensure_all_finite=False, ensure_min_samples=least
-            )
-            X = X.astype(np.float64) if X.dtype.kind == "O" else X  # of a frame of Python objects
-            if X.dtype.kind not in "biuf":
-                raise TypeError(f"X has dtype {X.dtype}")
-        except (TypeError, ValueError) as error:
-            raise parameters.not_numbers(given, error) from None
-        parameters.exact(given, X, self._names())
-        if X.dtype.kind == "b":
-            return X.astype(np.float32)
-        with np.errstate(over="ignore"):
-            return X.astype(np.float64) if X.dtype.itemsize > 8 else X
-
-    def _is_plain(self, X: Any) -> bool:
-        """An array that needs none of scikit-learn's checks, which cost more than scoring a row."""
-        plain = type(X) is np.ndarray and X.ndim == 2 and X.dtype in (np.float32, np.float64) and len(X) > 0
-        return plain and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
-
-    def _names(self) -> list[str]:
-        return list(getattr(self, "feature_names_in_", map(str, range(self.n_features_in_))))
-
-    # Settings -----------------------------------------------------------------------------------------------
-
-    def _check_parameters(self) -> None:
-        parameters.one_of("encoder", self.encoder, ["mlp"])
-        parameters.one_of("activation", self.activation, ACTIVATIONS)
-        parameters.one_of("output_activation", self.output_activation, ACTIVATIONS)
-        parameters.one_of("loss", self.loss, LOSSES)
-        parameters.one_of("distance", self.distance, DISTANCES)
-        parameters.widths("hidden", self.hidden)
-        for name in ("metric_dim", "members", "epochs", "patience"):
-            parameters.whole(name, getattr(self, name))
-        parameters.whole("batch_size", self.batch_size, least=2)
-        for name in ("normal_ratio", "hard_ratio"):
-            parameters.number(name, getattr(self, name), 0, 1, with_low=False)
-        parameters.number("validation_ratio", self.validation_ratio, 0, 1, with_low=False, with_high=False)
-        parameters.number("contamination", self.contamination, 0, 0.5, with_low=False)
-        parameters.number("margin", self.margin, 0, with_low=False)
-        parameters.number("learning_rate", self.learning_rate, 0, with_low=False)
-        parameters.number("weight_decay", self.weight_decay, 0, with_low=True)
-        parameters.flag("anomaly_pairs", self.anomaly_pairs)
-        parameters.jobs("n_jobs", self.n_jobs)
-        if self.loss == "center" and (self.miner is not None or self.anomaly_pairs):
-            raise ValueError("miner and anomaly_pairs are about pairs, which loss='center' has not; use 'instance'")
-        if self.miner is not None and not callable(self.miner):
-            raise ValueError(f"miner={self.miner!r} must be None or a pair miner of pytorch-metric-learning")
-        self._scorer()
-
-    def _scorer(self) -> Scorer:
-        if isinstance(self.scorer, tuple(SCORERS.values())):
-            return self.scorer  # type: ignore[return-value]
-        parameters.one_of("scorer", self.scorer, SCORERS)
-        return SCORERS[str(self.scorer)]()
-
-    def _objective(self) -> Objective:
-        return Objective(self.loss, self.distance, self.hard_ratio, self.margin, self.anomaly_pairs, self.miner)  # type: ignore[arg-type]
-
-    def _schedule(self, encoder: MLP) -> Schedule:
-        operations = 3 * encoder.operations * self.batch_size  # of one step: forward, and twice that back
-        return Schedule(
-            self.epochs,
-            self.batch_size,
-            self.learning_rate,
-            self.weight_decay,
-            self.patience,
-            least_batch=1 if self.loss == "center" else 2,
-            threads=threads_for(operations, most_threads(self.n_jobs)),
-        )
-
-    def _randoms(self) -> list[np.random.Generator]:
-        """One generator a member: member e draws the same whatever the number of members."""
-        entropy = parameters.generator_seed(self.random_state).entropy
-        seeds = [np.random.SeedSequence(entropy, spawn_key=(e,)) for e in range(self.members)]
-        return [np.random.default_rng(seed) for seed in seeds]
-
-    def _new_encoder(self, width: int, randoms: list[np.random.Generator], device: str) -> MLP:
-        widths = (width, *parameters.widths("hidden", self.hidden), self.metric_dim)
-        activations = [self.activation] * (len(widths) - 2) + [self.output_activation]
-        encoder = MLP.initial(widths, activations, randoms)
-        return encoder.with_weights(on_device(encoder.weights.astype(np.float32), device))
-
-    def _member(self, rows: int, marks: np.ndarray | None, random: np.random.Generator) -> Member:
-        """One member's rows: V drawn at random, the rest M; too few rows to spare serve as both."""
-        usable = np.arange(rows) if marks is None else np.flatnonzero(marks != 1)
-        held_out = count_of(self.validation_ratio, len(usable), least=2)
-        order = random.permutation(usable)
-        train, validation = np.sort(order[held_out:]), np.sort(order[:held_out])
-        if len(train) < 2:
-            train = validation = usable
-        if marks is None:
-            return Member(train, validation, random, self.normal_ratio)
-        return Member(train, validation, random, self.normal_ratio, np.flatnonzero(marks == 1), marks[train] == 0)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -407,17 +407,23 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> ADDML:
     resolve_device(device)
     document, arrays = model_file.load(path)
     try:
-        own = {name: arrays.pop(name) for name in ("center", "anomaly_scores", "kept", "held_out")}
+        own = {name: arrays.pop(name) for name in OWN_ARRAYS}
         model = MetricModel.from_plain(document, arrays)
         detector = ADDML(**{**plain.settings_from_plain(document["parameters"]), "device": device})
         detector._check_parameters()
         detector._take(model, [plain.record_from_plain(record) for record in document["history"]], own["kept"])
-        detector.center_, detector.anomaly_scores_ = own["center"], own["anomaly_scores"]
+        _check_own_arrays(model, own, len(detector.history_))
+        detector.center_, detector.anomaly_scores_, detector.baseline_ = (
+            own["center"],
+            own["anomaly_scores"],
+            own["baseline"],
+        )
+        detector._examples = Examples(own["examples.rows"], own["examples.features"])
+        detector.training_ = TrainingScores.from_plain(document, own)
         detector.n_features_in_ = int(document["columns_in"])
         if document["names"] is not None:
             detector.feature_names_in_ = plain.names_from_plain(document["names"], detector.n_features_in_)
-        detector.set_threshold(tau=document["threshold"])
-        _check_own_arrays(detector, own["held_out"])
+        detector._set(Decision.from_plain(document))
         detector._held_out = np.unpackbits(own["held_out"], axis=1, count=len(detector.anomaly_scores_)).astype(bool)
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from None
@@ -426,73 +432,18 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> ADDML:
     return detector
 
 
-def _check_own_arrays(detector: ADDML, held_out: np.ndarray) -> None:
+def _check_own_arrays(model: MetricModel, own: dict[str, np.ndarray], epochs: int) -> None:
     """The arrays that are the detector's, not its model's."""
-    members, scores, kept = len(detector.encoder_.weights), detector.anomaly_scores_, detector._kept_bits
-    model_file.expect("center", detector.center_, np.float32, (members, detector.encoder_.widths[-1]))
+    members, (inputs, *_, w), scores = len(model.encoder.weights), model.encoder.widths, own["anomaly_scores"]
+    model_file.expect("center", own["center"], np.float32, (members, w))
     model_file.expect("anomaly_scores", scores, np.float64, (None,))
-    bits = (len(detector.history_), members, -(-len(scores) // 8))
-    model_file.expect("kept", kept, np.uint8, bits if kept.ndim > 1 else (0,))
-    model_file.expect("held_out", held_out, np.uint8, bits[1:])
-
-
-def _fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:
-    """How the columns of a table become numbers, and those numbers; what was left out is said."""
-    from addml.data.columns import Columns
-
-    columns = Columns.fit(table)
-    if columns.left_out:
-        listed = "; ".join(f"{name!r} ({reason})" for name, reason in columns.left_out[:5])
-        more = f"; and {len(columns.left_out) - 5} more" if len(columns.left_out) > 5 else ""
-        _warn(f"{LEFT_OUT}: {listed}{more}")
-    return columns, columns.transform(table)
-
-
-def _held_out(members: list[Member], rows: int) -> np.ndarray:
-    """Which rows each member only validated with, (members, rows)."""
-    marks = np.zeros((len(members), rows), bool)
-    for mark, member in zip(marks, members, strict=True):
-        mark[np.setdiff1d(member.validation, member.train)] = True
-    return marks
-
-
-def _metric_space(
-    learner: MetricLearner, rows: MemoryRows, members: list[Member], weights: Array, random: np.random.Generator
-) -> MetricSpace:
-    """The metric space of the best networks: their centres over M, the distances to them, what they keep of M."""
-    learner.set_weights(weights)
-    ids = padded([member.train for member in members], weights)
-    center, scores = learner.row_scores(rows, ids, [len(member.train) for member in members])
-    kept = [np.flatnonzero(keep) for keep in distill(scores, members)[1]]
-
-    def embed(places: np.ndarray) -> np.ndarray:
-        chosen = [member.train[place] for member, place in zip(members, places, strict=True)]
-        return learner.embed(rows, padded(chosen, weights))
-
-    return MetricSpace(to_numpy(center), to_numpy(scores), kept, embed, learner.objective.distance, random)
-
-
-def _warn_of_collapse(state: TrainingState) -> None:
-    for e in np.flatnonzero(state.collapsed):
-        _warn(
-            f"member {e} collapsed in epoch {state.collapsed[e]}: its embeddings met in one point or left all bounds; "
-            f"the network of epoch {state.best_epoch[e]} is used. Fewer epochs or a lower learning_rate avoid this."
-        )
-
-
-def _warn_of_columns(message: str, columns: np.ndarray, names: list[str]) -> None:
-    if len(columns):
-        listed = ", ".join(repr(names[column]) for column in columns[:5])
-        more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
-        _warn(f"{message}: {listed}{more}")
-
-
-def _warn(message: str) -> None:
-    """Warn at the line that called into this package, however deep the warning arose, or through scikit-learn."""
-    frame, depth = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("addml.", "sklearn.")):
-        frame, depth = frame.f_back, depth + 1
-    warnings.warn(message, stacklevel=depth)
+    bits = (epochs, members, -(-len(scores) // 8))
+    model_file.expect("kept", own["kept"], np.uint8, bits if own["kept"].ndim > 1 else (0,))
+    model_file.expect("held_out", own["held_out"], np.uint8, bits[1:])
+    model_file.expect("baseline", own["baseline"], np.float32, (inputs,))
+    examples = len(own["examples.rows"])
+    model_file.expect("examples.rows", own["examples.rows"], np.int64, (examples,))
+    model_file.expect("examples.features", own["examples.features"], np.float32, (examples, inputs))
 
 
 @contextmanager

@@ -28,6 +28,8 @@ class Finding:
     ids: dict[str, Any] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)  # raw values of the columns used; None is a gap
     reasons: tuple[Reason, ...] = ()
+    probability: float | None = None  # of an anomaly, as far as the scores of the training rows tell
+    confidence: float | None = None  # how often the decision would be the same with other training rows
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class Findings:
     settings: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     trained_rows: int = 0  # less than rows where training took a sample
+    decided_by: str = ""  # how the threshold was chosen, in words
 
     @property
     def anomalies(self) -> int:

@@ -49,6 +49,31 @@ def _as_float(value: Any) -> float:
         return math.inf
 
 
+def threshold_method(
+    method: Any, contamination: Any, methods: Collection[str], with_share: Collection[str]
+) -> tuple[Any, float | None]:
+    """The method of a threshold (a name, or a thresholder of PyThresh) and its share, from what a user says of both."""
+    for given in (method, contamination):
+        if hasattr(given, "eval") and not isinstance(given, (str, type)):
+            if method is not None and contamination is not None:
+                raise ValueError(f"{type(given).__name__} finds the share by itself; give nothing else with it")
+            return given, None
+    if method is not None:
+        one_of("method", method, methods)
+    if isinstance(contamination, str) and contamination == "auto":
+        if method not in (None, "auto"):
+            raise ValueError(f"contamination='auto' is a method of its own; leave out method={method!r}")
+        return "auto", None
+    if method is not None and contamination is None:
+        if method == "quantile":
+            raise ValueError("method='quantile' needs a share; give contamination=0.1, for example")
+        return method, None
+    if method is not None and method not in with_share:
+        raise ValueError(f"method={method!r} finds the share by itself; leave out contamination={contamination!r}")
+    number("contamination", contamination, 0, 0.5, with_low=False)
+    return method or "quantile", float(contamination)
+
+
 def flag(name: str, value: Any) -> None:
     """True or False."""
     if not isinstance(value, (bool, np.bool_)):

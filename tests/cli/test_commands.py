@@ -31,7 +31,7 @@ def test_detect_writes_a_scored_table_a_report_and_its_settings(addml, small_csv
     done.succeeded("small.csv: 300 rows", "left out", "name", "small.scored.csv", "small.report.html", "small.run.toml")
     assert left_in(tmp_path) == {"small.csv", "small.scored.csv", "small.report.html", "small.run.toml"}
     rows = scored(tmp_path / "small.scored.csv")
-    assert list(rows[0]) == ["name", "row", "score", "rank", "is_anomaly", "reasons"]
+    assert list(rows[0]) == ["name", "row", "score", "rank", "is_anomaly", "probability", "confidence", "reasons"]
     assert [int(row["row"]) for row in rows] == list(range(1, 301))
     assert sorted(int(row["rank"]) for row in rows) == list(range(1, 301))
     by_rank = sorted(rows, key=lambda row: int(row["rank"]))

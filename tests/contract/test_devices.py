@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import addml
+from addml.geometry import DISTANCES, pair_distances
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +52,24 @@ def test_a_score_on_the_device_does_not_depend_on_the_rows_beside_it(cuda, X):
 def test_the_same_seed_gives_the_same_scores_on_the_device(cuda, X):
     first, second = (addml.ADDML(epochs=3, random_state=0, device=cuda).fit(X).anomaly_scores_ for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("size", [2, 7, 64, 100, 128, 257, 1000])
+def test_pair_distances_on_the_device_are_symmetric_to_the_last_bit(cuda, size):
+    import torch
+
+    z = torch.randn(3, size, 64, device=cuda, generator=torch.Generator(cuda).manual_seed(size))
+    for distance in DISTANCES:
+        pairs, _ = pair_distances(z, distance)
+        assert torch.equal(pairs, pairs.mT)
+
+
+@pytest.mark.parametrize("settings", [{}, {"loss": "center"}, {"distance": "euclidean"}, {"members": 3}])
+def test_recorded_steps_are_the_steps_made_one_by_one(cuda, X, monkeypatch, settings):
+    from addml.learning.metric import MetricLearner
+
+    recorded = addml.ADDML.paper(epochs=3, random_state=0, device=cuda, **settings).fit(X)
+    monkeypatch.setattr(MetricLearner, "capturable", False)
+    eager = addml.ADDML.paper(epochs=3, random_state=0, device=cuda, **settings).fit(X)
+    np.testing.assert_allclose(recorded.anomaly_scores_, eager.anomaly_scores_, rtol=1e-3)
+    assert recorded.history_[-1]["train_loss"] == pytest.approx(eager.history_[-1]["train_loss"], rel=1e-3)

@@ -9,9 +9,9 @@ from sklearn.exceptions import NotFittedError
 PLACES = [
     "addml.learning.training.adam",
     "addml.learning.training.distill",
-    "addml.detector._metric_space",
+    "addml.fitting.metric_space",
     "addml.detector.MetricModel.member_scores",
-    "addml.detector.quantile_threshold",
+    "addml.scoring.decision.Decision.__init__",
 ]
 
 

@@ -61,7 +61,7 @@ def test_a_batch_of_one_makes_no_pair(quick, X):
 
 @pytest.mark.parametrize("name", ["learning_rate", "margin"])
 @pytest.mark.parametrize(
-    "value", [0, -1, "a", None, math.nan, math.inf, True, 10**400], ids=lambda value: repr(value)[:9]
+    "value", [0, -1, "a", (), math.nan, math.inf, True, 10**400], ids=lambda value: repr(value)[:9]
 )
 def test_a_positive_number_that_is_none(quick, X, name, value):
     with pytest.raises(ValueError, match=refused(name, value) + r"must be a number in \(0, inf\)"):

@@ -53,21 +53,23 @@ def test_the_defaults_are_those_of_the_method():
     assert ADDML().get_params() == {
         "encoder": "mlp",
         "hidden": (64,),
-        "metric_dim": 64,
+        "metric_dim": 32,
         "activation": "tanh",
         "output_activation": "tanh",
         "loss": "instance",
         "distance": "sqeuclidean",
-        "margin": 1.0,
+        "margin": None,
         "anomaly_pairs": False,
         "normal_ratio": 2 / 3,
         "hard_ratio": 1 / 3,
         "miner": None,
-        "scorer": "center",
+        "scorer": "local",
+        "scaling": "robust",
         "one_sided": None,
+        "examples": 0,
         "contamination": 0.1,
         "members": 5,
-        "epochs": 50,
+        "epochs": 10,
         "batch_size": 256,
         "learning_rate": 1e-3,
         "weight_decay": 1e-5,
@@ -80,8 +82,9 @@ def test_the_defaults_are_those_of_the_method():
     }
 
 
-def test_the_papers_preset_differs_in_members_and_batch_size_only():
-    assert ADDML.paper().get_params() == ADDML(members=1, batch_size=128).get_params()
+def test_the_papers_preset_is_the_papers_method():
+    paper = {"members": 1, "metric_dim": 64, "epochs": 50, "scorer": "center", "scaling": "standard"}
+    assert ADDML.paper().get_params() == ADDML().get_params() | paper
     assert ADDML.paper(normal_ratio=1, members=3).get_params()["normal_ratio"] == 1
     assert ADDML.paper(normal_ratio=1, members=3).get_params()["members"] == 3
 

@@ -6,7 +6,7 @@ import pytest
 from addml.data.features import Features
 from addml.encoders import MLP
 from addml.model import MetricModel
-from addml.scoring.scorers import SCORERS, MetricSpace
+from addml.scoring.scorers import SCORERS, MetricSpace, Neighbors
 
 
 def random_model(
@@ -18,18 +18,34 @@ def random_model(
     encoder = MLP.initial(widths, [activation] * (len(widths) - 1), random.spawn(members))
     weights = encoder.weights + 0.1 * random.standard_normal(encoder.weights.shape)  # biases too
     encoder = encoder.with_weights(weights.astype(np.float32))
-    z = encoder.embed(random.standard_normal((1, 60, d)).astype(np.float32))
-    center = z.mean(axis=1)
-    squared = ((z - center[:, None]) ** 2).sum(axis=-1)
-    kept = [np.arange(60)] * members
+    features = features or as_they_are(d)
+    rows = random.standard_normal((1, 60, d)).astype(np.float32)
+    z = encoder.embed(rows)
+    center, every = z.mean(axis=1), np.arange(60)
     space = MetricSpace(
-        center, squared, kept, lambda places: np.take_along_axis(z, places[..., None], 1), distance, random
+        center=center,
+        scores=((z - center[:, None]) ** 2).sum(axis=-1),
+        train=[every] * members,
+        kept=[every] * members,
+        usual=every,
+        reach=features.reach.astype(np.float32),
+        norms=abs(rows[0]) @ features.reach,
+        prepared=rows[0].__getitem__,
+        embed=lambda places: np.take_along_axis(z, np.stack(places)[..., None], 1),
+        distance=distance,
+        random=random,
     )
-    chosen = SCORERS[scorer](k=5) if scorer == "knn" else SCORERS[scorer]()
-    features = features or Features(np.zeros(d), np.empty(0, np.int64), np.zeros(d), np.ones(d), np.zeros(d, np.int64))
+    named = {name: kind() for name, kind in SCORERS.items()} | {"knn": Neighbors(k=5)}
+    chosen = named[scorer] if isinstance(scorer, str) else scorer
     model = MetricModel(features, encoder, distance, chosen, chosen.fit(space))
     rows = random.standard_normal((100, len(features.median)))
     return model.with_scale(model.member_scores(rows, "cpu", 1))
+
+
+def as_they_are(d):
+    """Features that are the columns themselves."""
+    zeros, ones = np.zeros(d), np.ones(d)
+    return Features(zeros, np.empty(0, np.int64), zeros, ones, np.zeros(d, np.int64), np.zeros(1), zeros, ones)
 
 
 def brute_force(model, X, usual, columns):

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from addml.data.features import Features
 from addml.detector import ADDML
 from addml.encoders import MLP
 from addml.explain import Reason, UsualColumn, groups, reasons, usual_row
 from addml.model import MetricModel
 from addml.scoring.members import MemberScale
 from addml.scoring.scorers import Center
-from tests.explain.conftest import random_model
+from tests.explain.conftest import as_they_are, random_model
 
 NAMES = ("a", "b", "c", "d")
 
@@ -20,10 +19,9 @@ def model_of(matrix, activation="linear", center=0.0):
     matrix = np.asarray(matrix, np.float32)
     d, w = matrix.shape
     encoder = MLP((d, w), [activation], np.concatenate([matrix.ravel(), np.zeros(w, np.float32)])[None])
-    features = Features(np.zeros(d), np.empty(0, np.int64), np.zeros(d), np.ones(d), np.zeros(d, np.int64))
-    scale = MemberScale(*np.ones((3, 1, 1)))
+    scale = MemberScale(*np.ones((5, 1, 1)), np.zeros(1, np.int64))
     center = np.broadcast_to(np.asarray(center, np.float32), (1, w))
-    return MetricModel(features, encoder, "sqeuclidean", Center(), {"center": center}, scale)
+    return MetricModel(as_they_are(d), encoder, "sqeuclidean", Center(), {"center": center}, scale)
 
 
 def explained(model, rows, bounds=2.0, **how):

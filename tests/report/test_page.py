@@ -134,7 +134,7 @@ def test_the_first_screen_says_what_was_found(findings):
     said = Reader(html_page(findings)).text
     assert "20 of 377 rows stand out" in said
     assert f"Row {findings.ranked[0].row} stands out most: {findings.ranked[0].reasons[0].words}" in said
-    for words in ("2 columns left out", "P-", "ROC-AUC", "Threshold", "1.93"):
+    for words in ("2 columns left out", "P-", "ROC-AUC", "Threshold", f"{findings.threshold:.3g}"):
         assert words in said
 
 

@@ -9,7 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from addml.cli.compare import compare
+from addml.cli.data import data
 from addml.cli.options import with_settings
+from addml.cli.reproduce import reproduce
 from addml.detection.settings import Settings
 
 File = Annotated[
@@ -23,6 +26,12 @@ File = Annotated[
 ]
 ModelFolder = Annotated[
     str, typer.Argument(help="The folder that addml fit wrote.", metavar="MODEL", show_default=False)
+]
+BeforeFolder = Annotated[
+    str, typer.Argument(help="The folder of the first model.", metavar="MODEL_A", show_default=False)
+]
+AfterFolder = Annotated[
+    str, typer.Argument(help="The folder of the second model.", metavar="MODEL_B", show_default=False)
 ]
 DemoFolder = Annotated[str, typer.Argument(help="Where to write the table and what is found in it.", metavar="FOLDER")]
 
@@ -59,6 +68,7 @@ def root(
     "selection",
     "naming",
     "labelling",
+    "learning",
     "training",
     "deciding",
     "explaining",
@@ -78,7 +88,18 @@ def detect(file: File, settings: Settings) -> None:
 
 
 @app.command()
-@with_settings("selection", "naming", "labelling", "training", "deciding", "saving", "reading", "computing", "showing")
+@with_settings(
+    "selection",
+    "naming",
+    "labelling",
+    "learning",
+    "training",
+    "deciding",
+    "saving",
+    "reading",
+    "computing",
+    "showing",
+)
 def fit(file: File, settings: Settings) -> None:
     """Train on a table and save the model, for addml score to use every day."""
     from addml.cli import commands
@@ -129,12 +150,26 @@ def info(model: ModelFolder, settings: Settings) -> None:
 
 
 @app.command()
+@with_settings("naming", "explaining", "writing", "reading", "computing", "showing")
+def diff(before: BeforeFolder, after: AfterFolder, file: File, settings: Settings) -> None:
+    """Score a table by two saved models and say which rows moved in rank and which decisions changed."""
+    from addml.cli import commands
+
+    commands.diff(before, after, settings)
+
+
+@app.command()
 @with_settings("training", "explaining", "computing", "showing")
 def demo(settings: Settings, folder: DemoFolder = "addml-demo") -> None:
     """Detect anomalies in a small medical table that comes with scikit-learn."""
     from addml.cli import commands
 
     commands.demo(folder, settings)
+
+
+app.add_typer(data, name="data")
+app.command()(reproduce)
+app.command()(compare)
 
 
 def run() -> None:

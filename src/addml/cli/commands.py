@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,8 +51,15 @@ def session(command: str, settings: Settings, files: Files) -> Iterator[Session]
 
 def checked(settings: Settings) -> Settings:
     """The settings with what they leave open, or a usage error where they contradict each other."""
-    if settings.deciding.tau is not None and settings.deciding.contamination is not None:
+    deciding = settings.deciding
+    if deciding.tau is not None and deciding.contamination is not None:
         raise typer.BadParameter("give --contamination or --tau, not both.")
+    if deciding.tau is not None and deciding.threshold is not None:
+        raise typer.BadParameter("give --threshold or --tau, not both.")
+    if deciding.tau is not None and not math.isfinite(deciding.tau):
+        raise typer.BadParameter(f"--tau {deciding.tau} is no score; give a finite number.")
+    if deciding.threshold not in (None, "tail") and deciding.contamination is not None:
+        raise typer.BadParameter(f"--threshold {deciding.threshold} finds the share itself; leave out --contamination.")
     return settings.complete()
 
 
@@ -111,6 +119,20 @@ def evaluate(settings: Settings) -> None:
     with session("evaluate", settings, files) as one:
         run = detecting.detect if settings.using.model is None else detecting.score
         _finish(one, run(settings, one.progress, files.shows_map))
+
+
+def diff(before: str, after: str, settings: Settings) -> None:
+    """`addml diff`."""
+    from addml.detection.diff import compare_models
+
+    settings = checked(settings)
+    files = outputs.planned(settings, "diff", record=False)
+    with session("diff", settings, files) as one:
+        moved = compare_models(before, after, settings, one.progress)
+        outputs.write_scored(files, moved.table)
+        screen.show_diff(one.screen, moved, settings.explaining.top)
+        screen.show_files(one.screen, files.named())
+        one.screen.document(moved.summary(settings.explaining.top) | {"files": files.named()})
 
 
 def _finish(one: Session, outcome: Outcome) -> None:

@@ -42,7 +42,13 @@ class Files:
 
 
 def planned(
-    settings: Settings, name: str, *, scored: bool = False, report: bool = False, model: str | None = None
+    settings: Settings,
+    name: str,
+    *,
+    scored: bool = False,
+    report: bool = False,
+    model: str | None = None,
+    record: bool = True,
 ) -> Files:
     """The files that the settings ask for, and those called after `name` that the command writes anyway."""
     writing, reporting = settings.writing, settings.reporting
@@ -50,7 +56,7 @@ def planned(
     table = writing.output or (f"{name}.scored.csv" if scored else None)
     page = reporting.report or (f"{name}.report.{ending}" if report else None)
     files = Files(_path(table), _path(None if reporting.no_report else page), _path(reporting.figures), _path(model))
-    files = replace(files, record=_record_beside(files, name))
+    files = replace(files, record=_record_beside(files, name) if record else None)
     _check(settings.file, files)
     return files
 

@@ -15,6 +15,7 @@ from addml.detection.settings import Showing
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from addml.detection.diff import Moved
     from addml.findings import Finding, Findings
 
 PLAIN_WIDTH = 120  # columns, where the output is no terminal
@@ -109,8 +110,8 @@ def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     listed = findings.ranked[:top]
     ids = list(listed[0].ids) if listed else []
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("rank", "row", *ids, "score", "", "reasons"):
-        table.add_column(Text(name), justify="right" if name in ("rank", "row", "score") else "left")
+    for name in ("rank", "row", *ids, "score", "probability", "", "reasons"):
+        table.add_column(Text(name), justify="right" if name in ("rank", "row", "score", "probability") else "left")
     for finding in listed:
         table.add_row(*map(Text, _cells(finding, ids)))
     if listed:
@@ -121,12 +122,16 @@ def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     screen.say(
         f"{count:,} of {rows:,} rows score above the threshold {findings.threshold:.4g} (marked *)", style="bold"
     )
+    if findings.decided_by:
+        screen.say(f"  threshold {findings.decided_by}")
 
 
 def _cells(finding: Finding, ids: Sequence[str]) -> list[str]:
     names = [str(finding.ids.get(name, "")) for name in ids]
     why = "; ".join(reason.words for reason in finding.reasons)
-    return [str(finding.rank), str(finding.row), *names, f"{finding.score:.4g}", "*" if finding.is_anomaly else "", why]
+    likely = "" if finding.probability is None else f"{finding.probability:.2f}"
+    mark = "*" if finding.is_anomaly else ""
+    return [str(finding.rank), str(finding.row), *names, f"{finding.score:.4g}", likely, mark, why]
 
 
 def show_groups(screen: Screen, findings: Findings, most: int = 5) -> None:
@@ -178,12 +183,41 @@ def show_drift(screen: Screen, findings: Findings) -> None:
     screen.say(f"  {alike:,} of {len(findings.drift):,} columns: {UNCHANGED}")
 
 
+def show_diff(screen: Screen, moved: Moved, top: int) -> None:
+    """What two models say differently of a table."""
+    from rich.table import Table
+    from rich.text import Text
+
+    screen.say(
+        f"{moved.source}: {len(moved.before):,} rows by {moved.models[0]} and by {moved.models[1]}", style="bold"
+    )
+    screen.say(
+        f"  ranks agree by {moved.agreement:.3f} (Spearman); {moved.shared:,} of the first {moved.first:,} are the same"
+    )
+    before, after = (int(flags.sum()) for flags in moved.flagged)
+    new, gone = (int((moved.decision == what).sum()) for what in ("new", "gone"))
+    screen.say(f"  anomalies: {before:,} before, {after:,} after; {new:,} new, {gone:,} gone")
+    rows = moved.listed(top)
+    if not rows:
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("row", *rows[0]["ids"], "rank before", "rank after", "decision"):
+        table.add_column(Text(name), justify="left" if name == "decision" else "right")
+    for row in rows:
+        cells = [row["row"], *row["ids"].values(), row["rank_before"], row["rank_after"], row["decision"]]
+        table.add_row(*(Text(str(cell)) for cell in cells))
+    screen.say()
+    screen.console().print(table)
+
+
 def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
     """A saved model."""
     flagged, rows = about["anomalies_in_training"], about["trained_rows"]
     screen.say(f"{about['model']}: {about['bytes'] / 1e6:.2f} MB, addml {about['addml']}", style="bold")
     screen.say(f"  trained on {rows:,} rows: {about['epochs']} epochs, {about['seconds']:.1f} s")
-    screen.say(f"  threshold {about['threshold']:.4g}, above which {flagged:,} of the training rows lie")
+    screen.say(
+        f"  threshold {about['threshold']:.4g} {about['decided_by']}; {flagged:,} of the training rows lie above it"
+    )
     screen.say(f"  layers {' - '.join(map(str, about['layers']))}, {about['weights']:,} weights in all members")
     for kind in dict.fromkeys(about["columns"].values()):
         names = [name for name, own in about["columns"].items() if own == kind]
@@ -218,6 +252,7 @@ def summary(findings: Findings, top: int, files: Mapping[str, str]) -> dict[str,
         "left_out": [{"column": name, "why": why} for name, why in findings.left_out],
         "notes": list(findings.notes),
         "threshold": findings.threshold,
+        "decided_by": findings.decided_by,
         "anomalies": findings.anomalies,
         "top": [_finding(finding) for finding in findings.ranked[:top]],
         "groups": [{"words": group.words, "columns": group.columns, "ranks": group.ranks} for group in findings.groups],
@@ -232,6 +267,9 @@ def summary(findings: Findings, top: int, files: Mapping[str, str]) -> dict[str,
 def _finding(finding: Finding) -> dict[str, Any]:
     reasons = [{"column": one.column, "share": one.share, "words": one.words} for one in finding.reasons]
     return {
-        **{name: getattr(finding, name) for name in ("rank", "row", "score", "is_anomaly", "ids")},
+        **{
+            name: getattr(finding, name)
+            for name in ("rank", "row", "score", "probability", "confidence", "is_anomaly", "ids")
+        },
         "reasons": reasons,
     }

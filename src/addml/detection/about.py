@@ -9,6 +9,7 @@ from typing import Any
 def about_model(folder: str) -> dict[str, Any]:
     """Columns, settings, training, threshold, versions and size of a saved model."""
     from addml import model_file
+    from addml.scoring.decision import Decision
 
     document, arrays = model_file.load(folder)
     columns = document.get("columns") or {}
@@ -24,6 +25,7 @@ def about_model(folder: str) -> dict[str, Any]:
         "epochs": len(history),
         "seconds": sum(float(entry.get("seconds", 0)) for entry in history),
         "threshold": document["threshold"],
+        "decided_by": Decision.from_plain(document).words,
         "anomalies_in_training": int((scores > document["threshold"]).sum()),
         "settings": document["parameters"],
         "addml": document["addml"],

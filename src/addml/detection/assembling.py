@@ -35,7 +35,8 @@ def findings(
         notes=tuple(notes),
         scores=scores,
         threshold=fitted.threshold,
-        ranked=tuple(_finding(fitted, one, rank, ids) for rank, one in enumerate(listed, start=1)),
+        decided_by=fitted.decision.words,
+        ranked=_ranked(fitted, listed, ids),
         groups=tuple(Group(columns, words, tuple(place + 1 for place in places)) for columns, words, places in alike),
         usual=fitted.usual,
         history=fitted.history,
@@ -52,8 +53,9 @@ def without_rows(fitted: Fitted, source: str, notes: Sequence[str]) -> Findings:
         columns=fitted.used,
         left_out=fitted.left_out,
         notes=tuple(notes),
-        scores=fitted.training_scores,
+        scores=fitted.training.values,
         threshold=fitted.threshold,
+        decided_by=fitted.decision.words,
         ranked=(),
         usual=fitted.usual,
         history=fitted.history,
@@ -61,13 +63,26 @@ def without_rows(fitted: Fitted, source: str, notes: Sequence[str]) -> Findings:
     )
 
 
-def _finding(fitted: Fitted, candidate: Candidate, rank: int, ids: Sequence[str]) -> Finding:
+def _ranked(fitted: Fitted, listed: Sequence[Candidate], ids: Sequence[str]) -> tuple[Finding, ...]:
+    scores = np.array([candidate.score for candidate in listed])
+    likely, sure = fitted.probability(scores).tolist(), fitted.confidence(scores).tolist()
+    return tuple(
+        _finding(fitted, candidate, rank, ids, likely[rank - 1], sure[rank - 1])
+        for rank, candidate in enumerate(listed, start=1)
+    )
+
+
+def _finding(
+    fitted: Fitted, candidate: Candidate, rank: int, ids: Sequence[str], probability: float, confidence: float
+) -> Finding:
     values = candidate.values.to_pylist()[0]
     return Finding(
         row=candidate.place + 1,
         rank=rank,
         score=candidate.score,
         is_anomaly=candidate.score > fitted.threshold,
+        probability=probability,
+        confidence=confidence,
         ids={name: values[name] for name in ids},
         values={name: values[name] for name in fitted.used},
         reasons=tuple(Reason(one.column, one.share, one.words) for one in candidate.reasons),
@@ -101,9 +116,9 @@ def _space(fitted: Fitted, scored: Scored, listed: Sequence[Candidate], scores: 
         return None
     rows = np.concatenate([scored.sample.places, [one.place for one in listed]]).astype(np.int64)
     rows, first = np.unique(rows, return_index=True)
-    numbers = np.concatenate([scored.sample.numbers, *[one.numbers[None] for one in listed]])[first]
+    features = np.concatenate([scored.sample.features, *[one.features[None] for one in listed]])[first]
     with blas_threads(1):  # a second thread costs more than it brings here
-        embedded, center = fitted.embedded(numbers)
+        embedded, center = fitted.embedded(features)
         away = embedded - center
         _, axes = np.linalg.eigh(away.T @ away)
     flat = away @ axes[:, :-3:-1] if away.shape[1] > 1 else np.repeat(away, 2, axis=1) * [1, 0]

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from addml.detection import assembling, evaluation
+from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
 from addml.detection.inputs import Input, draw, expected_rows, name_of, on_disk, open_for_model, open_input, shown
+from addml.detection.memory import keep_freed_memory
 from addml.detection.progress import Advance, Progress
 from addml.detection.scoring import BATCH_ROWS, Scored, score_all, scored_table
 from addml.detection.selection import Chosen, choose
@@ -65,18 +67,40 @@ def fit(settings: Settings, progress: Progress) -> Trained:
     use_threads(settings.computing)
     with progress.stage(f"Reading {shown(settings.file)}", None):
         data = open_input(settings.file, settings.reading)
-    label = settings.labelling.label
-    chosen = choose(data.names, settings.selection, settings.naming, label, data.source)
+    label, taught = settings.labelling.label, settings.learning.learn_from
+    chosen = choose(data.names, settings.selection, settings.naming, label, data.source, taught)
     if data.table is not None and label is not None:  # a label that says nothing is found before training
         evaluation.read_label(data.table[label], settings.labelling.anomalous, label)
     training = settings.training
     most = None if training.all_rows else training.sample
     with progress.stage("Choosing training rows", None) as advance:
-        table, places, rows = draw(_counted(data.batches(chosen.features, BATCH_ROWS), advance), most, training.seed)
+        wanted = [*chosen.features, *([taught] if taught else [])]
+        table, places, rows = draw(_counted(data.batches(wanted, BATCH_ROWS), advance), most, training.seed)
     sampled = f"trained on {len(places):,} of {rows:,} rows, drawn at random (--all-rows takes all)"
     notes = [*data.notes, sampled] if len(places) < rows else data.notes
-    detector = train(table, training, settings.deciding, settings.computing, progress)
+    marks = None
+    if taught is not None:
+        marks = _marks(table[taught], settings.labelling.anomalous, taught)
+        table, notes = table.drop_columns([taught]), [*notes, _taught(marks, taught)]
+    detector = train(table, training, settings.deciding, settings.computing, progress, marks)
     return Trained(Fitted.of(detector, table), data, chosen, places, rows, tuple(notes))
+
+
+def _marks(column: pa.ChunkedArray, anomalous: str | None, name: str) -> np.ndarray:
+    """Labels to learn from; a column without any is an error."""
+    if column.null_count == len(column):
+        raise UserError(f"the column {name!r} (--learn-from) holds no label; leave it out, or fill some in.")
+    return evaluation.read_label(column, anomalous, name)
+
+
+def _taught(marks: np.ndarray, name: str) -> str:
+    """What labels there are to learn from, in words."""
+    anomalies, normal = int((marks == 1).sum()), int((marks == 0).sum())
+    if anomalies + 2 > len(marks):
+        raise UserError(
+            f"the column {name!r} (--learn-from) marks all rows as anomalies; there is nothing normal to learn."
+        )
+    return f"learned from {name}: {anomalies:,} anomalies and {normal:,} normal rows labelled"
 
 
 def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
@@ -101,6 +125,7 @@ def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outco
 def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
     """Rank the rows of a file by a model that was trained before, a part of the file at a time."""
     use_threads(settings.computing)
+    keep_freed_memory()
     fitted = Fitted.load(str(settings.using.model), settings.computing, settings.deciding)
     source, label, drift = shown(settings.file), settings.labelling.label, fitted.drift()
     with on_disk(settings.file) as file:
@@ -143,7 +168,7 @@ def _outcome(
 ) -> Outcome:
     findings = assembling.findings(fitted, scored, ids, settings.explaining, source, notes)
     findings = replace(findings, evaluation=_evaluation(scored, findings, settings.labelling))
-    table = scored_table(scored, findings.scores, fitted.threshold, ids, settings.explaining.top)
+    table = scored_table(scored, findings.scores, fitted, ids, settings.explaining.top)
     return Outcome(findings, table, fitted)
 
 

@@ -14,13 +14,16 @@ from addml import model_file, parameters
 from addml.compute import most_threads, resolve_device
 from addml.data.columns import CellError, Columns, DriftCounter
 from addml.data.files.origin import did_you_mean
+from addml.data.preparation.arrow_values import as_text
+from addml.data.preparation.standardised import Standardised
 from addml.detection import usual
 from addml.detection.errors import UserError
 from addml.detection.settings import Computing, Deciding
-from addml.explain import Reason, UsualColumn, feature_origins, reasons
+from addml.explain import Reasons, UsualColumn, behind_features, columns_of, reasons
 from addml.findings import Usual
 from addml.model import MetricModel
-from addml.scoring.thresholds import quantile_threshold
+from addml.scoring.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores, stability
+from addml.scoring.thresholds import METHODS, WITH_SHARE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,9 +43,9 @@ class Fitted:
 
     model: MetricModel
     center: np.ndarray  # (E, w)
-    training_scores: np.ndarray
+    training: TrainingScores
     history: tuple[dict[str, Any], ...]
-    threshold: float  # scores above it are anomalies
+    decision: Decision
     device: str
     threads: int  # how many batches are worked on at once
     usual_columns: Sequence[UsualColumn] = ()
@@ -51,10 +54,10 @@ class Fitted:
     @classmethod
     def of(cls, detector: ADDML, table: pa.Table) -> Fitted:
         """A detector that was just fitted to this table."""
-        scores, device = detector.anomaly_scores_, resolve_device(detector.device)
+        training, device = detector.training_, resolve_device(detector.device)
         history, threads = tuple(detector.history_), _threads(device, detector.n_jobs)
-        fitted = cls(detector.model_, detector.center_, scores, history, detector.threshold_, device, threads)
-        normal = table.filter(scores <= fitted.threshold)
+        fitted = cls(detector.model_, detector.center_, training, history, detector.decision_, device, threads)
+        normal = table.filter(training.values <= fitted.threshold)
         return replace(fitted, usual_columns=usual.usual_columns(fitted.columns, normal), detector=detector)
 
     @classmethod
@@ -62,22 +65,38 @@ class Fitted:
         """A saved model, with another threshold if one is asked for; without scikit-learn, a second of imports."""
         document, arrays = model_file.load(folder)
         try:
-            center, scores, _, _ = (arrays.pop(name) for name in ("center", "anomaly_scores", "kept", "held_out"))
+            own = {name: arrays.pop(name) for name in OWN_ARRAYS}
             model = MetricModel.from_plain(document, arrays)
-            history, threshold = tuple(document["history"]), float(document["threshold"])
+            history, training = tuple(document["history"]), TrainingScores.from_plain(document, own)
+            decision = _decided(Decision.from_plain(document), training, deciding)
         except (KeyError, TypeError, ValueError) as error:
             raise model_file.ModelFileError(f"{folder}: is no whole model ({error}); fit it again.") from None
         if model.columns is None:
             raise UserError(f"{folder}: was fitted to an array without named columns; fit it to a table: addml fit.")
         device = resolve_device(computing.device)
         threads, known = _threads(device, computing.jobs), usual.load(folder, document["weights"], model.columns)
-        return cls(model, center, scores, history, _decided(threshold, scores, deciding), device, threads, known)
+        return cls(model, own["center"], training, history, decision, device, threads, known)
 
     def save(self, folder: Path) -> None:
         """Write the model, and beside it what is usual."""
         assert self.detector is not None
         self.detector.save(folder)
         usual.save(folder, model_file.load(folder)[0]["weights"], self.usual_columns)
+
+    # What it decides ----------------------------------------------------------------------------------------
+
+    @property
+    def threshold(self) -> float:
+        """Scores above it are anomalies."""
+        return self.decision.tau
+
+    def probability(self, scores: np.ndarray) -> np.ndarray:
+        """Of an anomaly, for each score."""
+        return self.training.probability(scores)
+
+    def confidence(self, scores: np.ndarray) -> np.ndarray:
+        """How often each decision would be the same with other training rows."""
+        return stability(scores, self.training.ordered, self.threshold)
 
     # What it is ---------------------------------------------------------------------------------------------
 
@@ -133,33 +152,33 @@ class Fitted:
 
     # Rows ---------------------------------------------------------------------------------------------------
 
-    def numbers(self, batch: pa.RecordBatch, start: int, drift: DriftCounter | None) -> np.ndarray:
-        """The rows as numbers (n, d), NaN for gaps; `start` rows came before them."""
+    def features(self, batch: pa.RecordBatch, start: int, drift: DriftCounter | None) -> np.ndarray:
+        """The rows as the encoder takes them (n, d'), float32; `start` rows came before them."""
         try:
-            return self.columns.transform(batch, drift)
+            return self._standardised.transform(batch, drift)
         except CellError as error:
             error.row += start
             raise
 
-    def scores(self, numbers: np.ndarray) -> np.ndarray:
+    def scores(self, features: np.ndarray) -> np.ndarray:
         """One score a row (n,)."""
-        return self._model.scores(numbers, self.device, 1)
+        return self._model.scores(features, self.device, 1)
 
-    def embedded(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def embedded(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The members' embeddings side by side (n, E w), in deviations of each, and their centres (E w,)."""
         center = self.center
-        embedded = self._model.embeddings(numbers, self.device, 1).reshape(len(numbers), *center.shape)
+        embedded = self._model.embeddings(features, self.device, 1).reshape(len(features), *center.shape)
         spread = np.sqrt(((embedded - center) ** 2).sum(axis=2).mean(axis=0))[:, None]
         spread = np.where(spread > 0, spread, 1)
-        return (embedded / spread).reshape(len(numbers), -1), (center / spread).reshape(-1)
+        return (embedded / spread).reshape(len(features), -1), (center / spread).reshape(-1)
 
-    def reasons(self, batch: pa.RecordBatch, numbers: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
-        """Why each row of a batch, which are these numbers, stands out."""
+    def reasons(self, batch: pa.RecordBatch, features: np.ndarray, most: int) -> Reasons:
+        """Why each row of a batch, which has these features, stands out."""
         if not most or not batch.num_rows:
-            return [()] * batch.num_rows
+            return Reasons.none(batch.num_rows)
         return reasons(
             self._model,
-            self._model.prepare(numbers),
+            features,
             self._baseline,
             self._origins,
             self.usual_columns,
@@ -170,49 +189,54 @@ class Fitted:
             device=self.device,
         )
 
-    def _values(self, batch: pa.RecordBatch) -> dict[str, Sequence[Any]]:
+    def _values(self, batch: pa.RecordBatch) -> dict[str, Any]:
         """The values of the columns used, read as in training."""
         parts = [np.concatenate(blocks) for blocks in zip(*self.columns.read(batch), strict=True)]
         kinds = self.columns.kinds
         return {name: _readable(part, kinds[name], batch[name]) for name, part in zip(self.used, parts, strict=True)}
 
     @cached_property
+    def _standardised(self) -> Standardised:
+        return Standardised(self.columns, self.model.features)
+
+    @cached_property
     def _model(self) -> MetricModel:
-        """The model of numbers, without the columns before it."""
-        return replace(self.model, columns=None)
+        return behind_features(self.model)
 
     @cached_property
     def _baseline(self) -> np.ndarray:
-        return np.asarray(self._model.prepare(self.columns.usual[None])[0])
+        return np.asarray(self.model.features.transform(self.columns.usual[None])[0])
 
     @cached_property
     def _origins(self) -> list[int]:
-        return feature_origins(self.columns.origins, self._model.features.gaps)
+        return columns_of(self.model)
 
 
 def _threads(device: str, jobs: int | None) -> int:
     return most_threads(jobs) if device == "cpu" else 1
 
 
-def _decided(threshold: float, scores: np.ndarray, deciding: Deciding) -> float:
-    """The model's own threshold, or the one that is asked for."""
+def _decided(present: Decision, training: TrainingScores, deciding: Deciding) -> Decision:
+    """The model's own decision, or the one that is asked for."""
     if deciding.tau is not None:
-        return deciding.tau
-    if deciding.contamination is None:
-        return threshold
-    parameters.number("contamination", deciding.contamination, 0, 0.5, with_low=False)
-    return quantile_threshold(scores, deciding.contamination)
+        return Decision(deciding.tau, BY_HAND)
+    if deciding.contamination is None and deciding.threshold is None:
+        return present
+    asked = parameters.threshold_method(deciding.threshold, deciding.contamination, METHODS, WITH_SHARE)
+    return training.decide(*asked)
 
 
-def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Sequence[Any]:
-    """Values as words are made of them, gaps as None or NaN."""
+def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Any:
+    """Values as words are made of them."""
     if kind == "number":
-        return values  # type: ignore[return-value]  # few are looked at
+        return values
     if kind == "date":
         return usual.moments(values)
-    if kind == "boolean":
-        return [None if value != value else bool(value) for value in values.tolist()]
-    return list(column.to_pylist())
+    if kind == "category":
+        return as_text(column)
+    import pyarrow as pa
+
+    return pa.array(["false", "true"]).take(pa.array(np.nan_to_num(values).astype(np.int8), mask=values != values))
 
 
 def _type_of(document: dict[str, Any]) -> pa.DataType:

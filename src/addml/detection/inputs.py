@@ -18,7 +18,7 @@ import numpy as np
 from addml.data.files.formats import format_of
 from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, find_origin
 from addml.data.files.sql import is_address
-from addml.data.readers import STREAMED, Batches, open_batches, read_table
+from addml.data.readers import STREAMED, Batches, csv_columns, open_batches, read_table
 from addml.detection.selection import find, resolve
 from addml.detection.settings import Reading, Settings
 
@@ -83,13 +83,14 @@ def on_disk(file: str) -> Iterator[str]:
 def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batches, list[str]]:
     """The columns that a model was trained on, with ids and label beside them; and the ids."""
     file, source, reading = settings.file, shown(settings.file), asdict(settings.reading)
-    opened = open_batches(file, batch_rows=rows, **reading)
-    names, label = opened.schema.names, settings.labelling.label
+    kind = "database" if is_address(file) else format_of(find_origin(file))[0]
+    opened = None if kind == "csv" else open_batches(file, batch_rows=rows, **reading)
+    names = csv_columns(file, **reading) if opened is None else opened.schema.names
+    label = settings.labelling.label
     fitted.check_columns(names, source)
     find(label, names, "--label", source)
     ids = resolve(settings.naming.id, names, "--id", source) or [one for one in fitted.identifiers if one in names]
-    kind = "database" if is_address(file) else format_of(find_origin(file))[0]
-    if kind not in STREAMED:
+    if opened is not None and kind not in STREAMED:
         return opened, ids
     columns = list(dict.fromkeys([*fitted.used, *ids, *([label] if label else [])]))
     schema = fitted.schema if kind == "csv" else None  # other files know their types

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from addml.data.columns import DriftCounter
     from addml.detection.fitted import Fitted
-    from addml.explain import Reason
+    from addml.explain import Reason, Reasons
 
 BATCH_ROWS = 32768
 LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
 MAPPED = 3000  # rows in the map of the metric space, besides the listed ones
-RESERVED = ("row", "score", "rank", "is_anomaly", "reasons")
+RESERVED = ("row", "score", "rank", "is_anomaly", "probability", "confidence", "reasons")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -37,25 +37,41 @@ class Candidate:
     place: int  # from 0
     score: float
     values: pa.RecordBatch  # of one row
-    numbers: np.ndarray  # (d,), as the model sees it
+    features: np.ndarray  # (d',)
     reasons: tuple[Reason, ...]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Some rows as the model sees them, each with the random number that keeps it."""
+    """Some rows, each with the random number that keeps it."""
 
     keys: np.ndarray
     places: np.ndarray
-    numbers: np.ndarray  # (k, d)
+    features: np.ndarray  # (k, d')
 
     def joined(self, other: Sample, most: int) -> Sample:
         """The rows of both with the smallest keys."""
-        keys, places, numbers = (
+        keys, places, features = (
             np.concatenate(pair) for pair in zip(vars(self).values(), vars(other).values(), strict=True)
         )
         kept = np.sort(np.argsort(keys)[:most])
-        return Sample(keys[kept], places[kept], numbers[kept])
+        return Sample(keys[kept], places[kept], features[kept])
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The rows of a batch that may have to be explained, the highest score first."""
+
+    places: np.ndarray
+    scores: np.ndarray
+    values: pa.RecordBatch
+    features: np.ndarray  # (k, d')
+    reasons: Reasons
+
+    def candidate(self, at: int) -> Candidate:
+        """One of them."""
+        place, score, values = int(self.places[at]), float(self.scores[at]), self.values.slice(at, 1)
+        return Candidate(place, score, values, self.features[at].copy(), self.reasons[at])
 
 
 @dataclass(frozen=True)
@@ -64,9 +80,8 @@ class Part:
 
     scores: np.ndarray
     carried: pa.RecordBatch  # columns that only pass through: ids, the label
-    explained: np.ndarray  # places of rows with words
-    words: list[str]
-    listed: list[Candidate]
+    explained: Explained
+    words: pa.Array  # of the rows explained
     sample: Sample
 
 
@@ -79,7 +94,7 @@ class Scored:
     scores: list[np.ndarray] = field(default_factory=list)
     carried: list[pa.RecordBatch] = field(default_factory=list)
     explained: list[np.ndarray] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
+    words: list[pa.Array] = field(default_factory=list)
     listed: list[Candidate] = field(default_factory=list)
     sample: Sample | None = None
 
@@ -87,11 +102,17 @@ class Scored:
         """Take in the next batch; of the rows to be listed only the most anomalous stay."""
         self.scores.append(part.scores)
         self.carried.append(part.carried)
-        self.explained.append(part.explained)
-        self.words += part.words
-        both = sorted([*self.listed, *part.listed], key=lambda one: (-one.score, one.place))
-        self.listed = both[: self.most_listed]
+        self.explained.append(part.explained.places)
+        self.words.append(part.words)
+        self._list(part.explained)
         self.sample = part.sample if self.sample is None else self.sample.joined(part.sample, self.most_mapped)
+
+    def _list(self, explained: Explained) -> None:
+        """Of equal scores the first row stays, so that only a higher one takes the place of the last."""
+        last = self.listed[-1].score if len(self.listed) == self.most_listed else -np.inf
+        count = min(int((explained.scores > last).sum()), self.most_listed)
+        both = [*self.listed, *map(explained.candidate, range(count))]
+        self.listed = sorted(both, key=lambda one: (-one.score, one.place))[: self.most_listed]
 
 
 def score_all(
@@ -154,20 +175,15 @@ def _score_part(
     drift: DriftCounter | None,
     most_mapped: int,
 ) -> Part:
-    numbers = fitted.numbers(batch, start, drift)
-    scores = fitted.scores(numbers)
+    features = fitted.features(batch, start, drift)
+    scores = fitted.scores(features)
     flagged = int((scores > fitted.threshold).sum())
     chosen = highest(scores, max(flagged, explaining.top))
-    rows = batch.take(chosen)
-    reasons = fitted.reasons(rows, numbers[chosen], explaining.reasons)
-    listed = [
-        Candidate(start + int(place), float(scores[place]), rows.slice(at, 1), numbers[place].copy(), reasons[at])
-        for at, place in enumerate(chosen[: max(LISTED, explaining.top)])
-    ]
-    words = ["; ".join(reason.words for reason in of_row) for of_row in reasons]
-    return Part(
-        scores, batch.select(list(carried)), chosen + start, words, listed, _sample(numbers, start, most_mapped)
-    )
+    rows, own = batch.take(chosen), features[chosen]
+    reasons = fitted.reasons(rows, own, explaining.reasons)
+    explained = Explained(chosen + start, scores[chosen], rows, own, reasons)
+    sample = _sample(features, start, most_mapped)
+    return Part(scores, batch.select(list(carried)), explained, reasons.texts(), sample)
 
 
 def highest(scores: np.ndarray, count: int) -> np.ndarray:
@@ -178,14 +194,14 @@ def highest(scores: np.ndarray, count: int) -> np.ndarray:
     return places[np.argsort(-scores[places], kind="stable")]
 
 
-def _sample(numbers: np.ndarray, start: int, most: int) -> Sample:
-    keys = np.random.default_rng([start, 2]).random(len(numbers) if most else 0)
+def _sample(features: np.ndarray, start: int, most: int) -> Sample:
+    keys = np.random.default_rng([start, 2]).random(len(features) if most else 0)
     kept = np.sort(np.argpartition(keys, most)[:most]) if len(keys) > most else np.arange(len(keys))
-    return Sample(keys[kept], kept + start, numbers[kept])
+    return Sample(keys[kept], kept + start, features[kept])
 
 
-def scored_table(scored: Scored, scores: np.ndarray, threshold: float, ids: Sequence[str], top: int) -> pa.Table:
-    """The ids, row, score, rank, decision and, where there are some, the reasons in words."""
+def scored_table(scored: Scored, scores: np.ndarray, fitted: Fitted, ids: Sequence[str], top: int) -> pa.Table:
+    """The ids, row, score, rank, decision, how likely and how sure it is, and, where there are some, the reasons."""
     import pyarrow as pa
 
     ranks = np.empty(len(scores), np.int64)
@@ -198,8 +214,10 @@ def scored_table(scored: Scored, scores: np.ndarray, threshold: float, ids: Sequ
             "row": pa.array(np.arange(1, len(scores) + 1)),
             "score": pa.array(scores),
             "rank": pa.array(ranks),
-            "is_anomaly": pa.array(scores > threshold),
-            "reasons": _reason_column(scored, scores > threshold, ranks <= top),
+            "is_anomaly": pa.array(scores > fitted.threshold),
+            "probability": pa.array(fitted.probability(scores)),
+            "confidence": pa.array(fitted.confidence(scores)),
+            "reasons": _reason_column(scored, scores > fitted.threshold, ranks <= top),
         }
     )
 
@@ -207,9 +225,10 @@ def scored_table(scored: Scored, scores: np.ndarray, threshold: float, ids: Sequ
 def _reason_column(scored: Scored, flagged: np.ndarray, top: np.ndarray) -> pa.Array:
     """The words in the rows that are flagged or listed, nothing in the others."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    explained = np.concatenate(scored.explained)
-    wanted = (flagged | top)[explained] & np.array([bool(words) for words in scored.words], bool)
+    explained, words = np.concatenate(scored.explained), pa.concat_arrays(scored.words)
+    wanted = (flagged | top)[explained] & np.asarray(pc.not_equal(words, ""))
     places = np.full(len(flagged), -1)
     places[explained[wanted]] = np.flatnonzero(wanted)
-    return pa.array(scored.words, pa.string()).take(pa.array(places, mask=places < 0))
+    return words.take(pa.array(places, mask=places < 0))

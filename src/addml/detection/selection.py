@@ -20,8 +20,18 @@ class Chosen:
     left_out: tuple[tuple[str, str], ...]
 
 
-def choose(names: Sequence[str], selection: Selection, naming: Naming, label: str | None, source: str) -> Chosen:
+def choose(
+    names: Sequence[str],
+    selection: Selection,
+    naming: Naming,
+    label: str | None,
+    source: str,
+    taught: str | None = None,
+) -> Chosen:
     """Divide the columns of a table as the user said; every name given must be there."""
+    taught = find(taught, names, "--learn-from", source)
+    if taught is not None and taught == label:
+        raise UserError(f"{taught!r} cannot be both --label, which training never sees, and --learn-from.")
     ids = resolve(naming.id, names, "--id", source)
     ignored = resolve(selection.ignore, names, "--ignore", source)
     wanted = resolve(selection.columns, names, "--columns", source)
@@ -29,11 +39,15 @@ def choose(names: Sequence[str], selection: Selection, naming: Naming, label: st
     if label in (*wanted, *ids):
         other = "--columns" if label in wanted else "--id"
         raise UserError(f"{label!r} is the label, which training never sees; leave it out of {other}.")
+    if taught in (*wanted, *ids):
+        other = "--columns" if taught in wanted else "--id"
+        raise UserError(f"{taught!r} holds labels (--learn-from); leave it out of {other}.")
     reasons = {
         **{name: "not among --columns" for name in names if wanted and name not in wanted},
         **dict.fromkeys(ignored, "--ignore"),
         **dict.fromkeys(ids, "names a row (--id)"),
         **({label: "the label, for evaluation only"} if label else {}),
+        **({taught: "labels to learn from"} if taught else {}),
     }
     features = tuple(name for name in names if name not in reasons)
     if not features:

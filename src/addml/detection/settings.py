@@ -56,6 +56,18 @@ class Labelling:
 
 
 @dataclass(frozen=True)
+class Learning:
+    """Columns."""
+
+    learn_from: str | None = setting(
+        None,
+        "column with the labels that people gave, to learn from: anomaly or normal (1 or 0, yes or no, ...), "
+        "empty where nobody knows",
+        shown="NAME",
+    )
+
+
+@dataclass(frozen=True)
 class Training:
     """Training."""
 
@@ -64,7 +76,7 @@ class Training:
     )
     clean: bool = setting(False, "the rows are known to be normal, so that all of them are learned from")
     members: int = setting(5, "networks trained together and averaged", shown="N", least=1)
-    epochs: int = setting(50, "rounds of training at the most", shown="N", least=1)
+    epochs: int = setting(10, "rounds of training at the most", shown="N", least=1)
     seed: int = setting(0, "for everything drawn at random: the same seed gives the same result", shown="N", least=0)
     sample: int = setting(TRAINING_ROWS, "train on at most so many rows, drawn at random", shown="N", least=2)
     all_rows: bool = setting(False, "train on all rows, however many")
@@ -74,6 +86,13 @@ class Training:
 class Deciding:
     """Decision."""
 
+    threshold: str | None = setting(
+        None,
+        "find the threshold from the scores of the training rows: auto, by their median absolute deviation, quartiles, "
+        "tail (--contamination then being the share of false alarms), or by a mixture of two laws",
+        shown="METHOD",
+        choices=("auto", "mad", "iqr", "tail", "mixture"),
+    )
     contamination: float | None = setting(
         None, "share of the training rows to call anomalies; 0.1 if nothing is said", shown="SHARE", least=0, most=0.5
     )
@@ -178,6 +197,7 @@ class Settings:
     selection: Selection = Selection()
     naming: Naming = Naming()
     labelling: Labelling = Labelling()
+    learning: Learning = Learning()
     training: Training = Training()
     deciding: Deciding = Deciding()
     explaining: Explaining = Explaining()
@@ -191,9 +211,9 @@ class Settings:
     showing: Showing = Showing()
 
     def complete(self) -> Settings:
-        """With a contamination where training needs one and nothing is said."""
-        said = self.deciding != Deciding() or "training" not in self.groups
-        return self if said else replace(self, deciding=Deciding(CONTAMINATION))
+        """With a contamination where training needs one and nothing is said; a saved model has its own decision."""
+        said = self.deciding != Deciding() or "training" not in self.groups or self.using.model is not None
+        return self if said else replace(self, deciding=Deciding(contamination=CONTAMINATION))
 
     def plain(self) -> dict[str, Any]:
         """The settings of this run's command by their names."""

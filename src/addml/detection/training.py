@@ -12,6 +12,7 @@ from addml.detection.progress import Progress, epochs_to
 from addml.detection.settings import CONTAMINATION, Computing, Deciding, Training
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
     from addml.detector import ADDML
@@ -23,8 +24,15 @@ FEATURE_SECONDS = 5e-9  # and of each feature
 ROW_BYTES = 40  # of one feature of one training row: the column, its number, the prepared number, copies
 
 
-def train(table: pa.Table, training: Training, deciding: Deciding, computing: Computing, progress: Progress) -> ADDML:
-    """A detector fitted to the rows of a table."""
+def train(
+    table: pa.Table,
+    training: Training,
+    deciding: Deciding,
+    computing: Computing,
+    progress: Progress,
+    labels: np.ndarray | None = None,
+) -> ADDML:
+    """A detector fitted to the rows of a table, and to what people know of them."""
     detector = new_detector(table.column_names, training, deciding, computing)
     seconds, size = estimate(table.num_rows, table.num_columns, training)
     if seconds > LONG:
@@ -37,7 +45,9 @@ def train(table: pa.Table, training: Training, deciding: Deciding, computing: Co
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", LEFT_OUT)  # said with what was read
-            detector.fit(table)
+            detector.fit(table, labels=labels)
+    if deciding.threshold is not None:
+        return detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
     return detector if deciding.tau is None else detector.set_threshold(tau=deciding.tau)
 
 

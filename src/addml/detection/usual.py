@@ -89,11 +89,11 @@ def moment(days: float) -> datetime:
     return EPOCH + timedelta(seconds=round(days * 86_400))
 
 
-def moments(days: np.ndarray) -> list[datetime | None]:
-    """The same for many; None for NaN."""
+def moments(days: np.ndarray) -> np.ndarray:
+    """The same for many, datetime64; NaT for NaN."""
     known = np.where(np.isnan(days), 0, days)
     seconds = np.round(known * 86_400).astype("datetime64[s]")
-    return list(np.where(np.isnan(days), np.datetime64("NaT"), seconds).tolist())
+    return np.where(np.isnan(days), np.datetime64("NaT"), seconds).astype("datetime64[us]")
 
 
 def _hours(days: np.ndarray) -> tuple[int, int] | None:

@@ -56,6 +56,11 @@ def _why(finding: Finding) -> str:
     return f": {'; '.join(words).removesuffix('…')}." if words else "."
 
 
+def likely(finding: Finding) -> str:
+    """How probable it is that a row is an anomaly, in words; nothing where that is not known."""
+    return "" if finding.probability is None else f"{share(finding.probability)} probable"
+
+
 def key_numbers(findings: Findings) -> list[tuple[str, str, str]]:
     """Label, number and a few words of context."""
     left_out = counted(len(findings.left_out), "column") + " left out" if findings.left_out else "none left out"
@@ -63,7 +68,7 @@ def key_numbers(findings: Findings) -> list[tuple[str, str, str]]:
         ("Rows read", f"{findings.rows:,}", _trained(findings)),
         ("Columns used", f"{len(findings.columns):,}", left_out),
         ("Standing out", share(findings.anomalies / findings.rows) if findings.rows else "–", "of all rows"),
-        ("Threshold", number(findings.threshold, 3), "scores above it stand out"),
+        ("Threshold", number(findings.threshold, 3), findings.decided_by or "scores above it stand out"),
     ]
     if np.isfinite(findings.scores).any():
         middle = number(float(np.median(findings.scores[np.isfinite(findings.scores)])), 3)

@@ -20,6 +20,7 @@ from addml.report.digest import (
     ids_of,
     key_numbers,
     lead,
+    likely,
     listed_rows,
     rows_left,
     score_words,
@@ -108,9 +109,13 @@ def _ranked(findings: Findings) -> list[str]:
     head = ("rank", "row", "score", "stands out", "why (share of the score)")
     ids = list(dict.fromkeys(name for finding in listed for name, _ in ids_of(finding)))
     score = score_words(findings)
-    rows = [_row(finding, ids, score(finding.score)) for finding in listed]
+    rows = [_row(finding, ids, _scored(finding, score(finding.score))) for finding in listed]
     parts = ["## Ranked rows", *_groups(findings), table((*head[:2], *ids, *head[2:]), rows)]
     return [*parts, plain(rows_left(findings))]
+
+
+def _scored(finding: Finding, score: str) -> str:
+    return f"{score} ({likely(finding)})" if likely(finding) else score
 
 
 def _row(finding: Finding, ids: list[str], score: str) -> list[Any]:

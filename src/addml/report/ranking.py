@@ -13,6 +13,7 @@ from addml.report.digest import (
     MOST_DETAILS,
     MOST_REASONS,
     ids_of,
+    likely,
     listed_rows,
     rows_left,
     score_words,
@@ -54,7 +55,12 @@ def _scores(findings: Findings) -> Callable[[Finding], Html]:
     scores = findings.scores[np.isfinite(findings.scores)]
     low, high = (float(scores.min()), float(scores.max())) if len(scores) else (0.0, 0.0)
     words = score_words(findings)
-    return lambda finding: joined([words(finding.score), score_bar(finding.score, low, findings.threshold, high)])
+
+    def cell(finding: Finding) -> Html:
+        bar = score_bar(finding.score, low, findings.threshold, high)
+        return joined([words(finding.score), bar, el("small", likely(finding)) if likely(finding) else ""])
+
+    return cell
 
 
 # Groups -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,72 @@
+"""Other people's ways to explain a score, by automatic differentiation: the rivals of `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from addml import ADDML
+from addml.scoring.local import Placed
+
+STEPS = 50
+
+
+def score_in_torch(detector: ADDML) -> Callable[[Any], Any]:
+    """The score of prepared rows (n, d) in torch, with gradients; float32 columns in place of small integers."""
+    import torch
+
+    model = detector.model_
+    encoder = model.encoder.with_weights(torch.from_numpy(model.encoder.weights.copy()))
+    arrays = {name: torch.from_numpy(np.array(array)) for name, array in model.scorer_arrays.items()}
+    ready, scale = model.scorer.ready(arrays, model.distance), model.scale
+    assert scale is not None
+    parts = {name: torch.from_numpy(np.array(getattr(scale, name))) for name in ("floor", "mean", "deviation")}
+    middle, reach = torch.from_numpy(scale.middle.copy()), torch.from_numpy(scale.reach.copy())
+    nobody = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+
+    def score(x: Any) -> Any:
+        placed = None
+        if model.scorer.name == "local":
+            away = (abs(x[:, None] - arrays["rows"]) * arrays["reach"]).sum(-1)
+            placed = Placed(nobody, away, torch.zeros(len(x)))
+        z = x[None]
+        for matrix, bias in encoder._layers:  # embed() works in place, which has no gradient
+            z = torch.tanh(z @ matrix + bias)
+        scores = model.scorer.score(z, ready, model.distance, placed).double()
+        if len(scores) == 1:
+            return scores[0]
+        logs = (torch.log(torch.maximum(scores, parts["floor"])) - parts["mean"]) / parts["deviation"]
+        views = [logs[torch.from_numpy(scale.view == view)].mean(0) for view in range(len(middle))]
+        return views[0] if len(views) == 1 else ((torch.stack(views) - middle) / reach).amax(0)
+
+    return score
+
+
+def gradient_times_input(detector: ADDML, rows: np.ndarray) -> np.ndarray:
+    """The gradient at each row times its difference from the usual row."""
+    import torch
+
+    features, score, parts = detector.model_.prepare(rows), score_in_torch(detector), []
+    for start in range(0, len(features), 256):
+        x = torch.from_numpy(features[start : start + 256].copy()).requires_grad_()
+        (gradient,) = torch.autograd.grad(score(x).sum(), x)
+        parts.append(gradient.numpy() * (features[start : start + 256] - detector.baseline_))
+    return np.concatenate(parts)
+
+
+def integrated_gradients(detector: ADDML, rows: np.ndarray) -> np.ndarray:
+    """captum's integrated gradients from the usual row, in 50 steps."""
+    import torch
+    from captum.attr import IntegratedGradients
+
+    features, baseline = detector.model_.prepare(rows), torch.from_numpy(detector.baseline_.copy())[None]
+    method, parts = IntegratedGradients(score_in_torch(detector)), []
+    for start in range(0, len(features), 64):
+        x = torch.from_numpy(features[start : start + 64].copy())
+        parts.append(method.attribute(x, baseline, n_steps=STEPS, internal_batch_size=256).detach().numpy())
+    return np.concatenate(parts)
+
+
+__all__ = ["gradient_times_input", "integrated_gradients", "score_in_torch"]

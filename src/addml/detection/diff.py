@@ -1,0 +1,155 @@
+"""Two models over one table: which rows moved in rank, and which decisions changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from addml.compute import blas_threads
+from addml.detection.detecting import use_threads
+from addml.detection.errors import UserError
+from addml.detection.fitted import Fitted
+from addml.detection.inputs import expected_rows, on_disk, open_for_model, shown
+from addml.detection.progress import Progress
+from addml.detection.scoring import BATCH_ROWS
+from addml.detection.settings import Deciding, Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FIRST = 100  # ranks whose rows are compared
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The scores of the rows of a table by two models, their ranks (1 is the highest) and decisions."""
+
+    source: str
+    models: tuple[str, str]
+    before: np.ndarray
+    after: np.ndarray
+    ranks: tuple[np.ndarray, np.ndarray]
+    flagged: tuple[np.ndarray, np.ndarray]
+    ids: pa.Table
+
+    @property
+    def first(self) -> int:
+        """How many of the highest ranks are compared."""
+        return min(FIRST, len(self.before))
+
+    @property
+    def shared(self) -> int:
+        """How many rows are among them by both models."""
+        return int(((self.ranks[0] <= self.first) & (self.ranks[1] <= self.first)).sum())
+
+    @property
+    def agreement(self) -> float:
+        """Spearman's correlation of the ranks; 1 for a single row."""
+        if len(self.before) < 2:
+            return 1.0
+        apart = (self.ranks[0] - self.ranks[1]).astype(float)
+        return float(1 - 6 * (apart**2).sum() / (len(apart) * (len(apart) ** 2 - 1.0)))
+
+    @property
+    def decision(self) -> np.ndarray:
+        """What became of each row: "new", "gone", "anomaly" or "normal"."""
+        before, after = self.flagged
+        return np.select([after & ~before, before & ~after, before], ["new", "gone", "anomaly"], "normal")
+
+    def order(self) -> np.ndarray:
+        """Rows by how much they moved: changed decisions first, then by the ratio of their ranks."""
+        changed = self.flagged[0] != self.flagged[1]
+        moved = abs(np.log(self.ranks[1] / self.ranks[0]))
+        return np.lexsort((np.minimum(*self.ranks), -moved, ~changed))
+
+    def listed(self, top: int) -> list[dict[str, Any]]:
+        """The rows that moved most, without those that did not move."""
+        decision = self.decision
+        still = (self.ranks[0] == self.ranks[1]) & (self.flagged[0] == self.flagged[1])
+        places = [int(place) for place in self.order()[:top] if not still[place]]
+        return [
+            {
+                "row": place + 1,
+                "ids": {name: self.ids[name][place].as_py() for name in self.ids.column_names},
+                "rank_before": int(self.ranks[0][place]),
+                "rank_after": int(self.ranks[1][place]),
+                "score_before": float(self.before[place]),
+                "score_after": float(self.after[place]),
+                "decision": str(decision[place]),
+            }
+            for place in places
+        ]
+
+    @property
+    def table(self) -> pa.Table:
+        """Every row, for a file."""
+        import pyarrow as pa
+
+        columns = {name: self.ids[name] for name in self.ids.column_names}
+        return pa.table(
+            {
+                **columns,
+                "row": np.arange(1, len(self.before) + 1),
+                "score_before": self.before,
+                "rank_before": self.ranks[0],
+                "is_anomaly_before": self.flagged[0],
+                "score_after": self.after,
+                "rank_after": self.ranks[1],
+                "is_anomaly_after": self.flagged[1],
+                "decision": self.decision.tolist(),
+            }
+        )
+
+    def summary(self, top: int) -> dict[str, Any]:
+        """The comparison as plain values, for `--json`."""
+        decision = self.decision
+        return {
+            "source": self.source,
+            "models": list(self.models),
+            "rows": len(self.before),
+            "rank_agreement": self.agreement,
+            "compared_first": self.first,
+            "shared_first": self.shared,
+            "decisions": {name: int((decision == name).sum()) for name in ("new", "gone", "anomaly", "normal")},
+            "moved": self.listed(top),
+        }
+
+
+def compare_models(before: str, after: str, settings: Settings, progress: Progress) -> Moved:
+    """Score a file by two saved models, each by its own threshold."""
+    use_threads(settings.computing)
+    models = [Fitted.load(folder, settings.computing, Deciding()) for folder in (before, after)]
+    scores, ids = [], None
+    with on_disk(settings.file) as file:
+        for folder, fitted in zip((before, after), models, strict=True):
+            data, names = open_for_model(replace(settings, file=file), fitted, BATCH_ROWS)
+            with progress.stage(f"Scoring by {folder}", expected_rows(file)) as advance, blas_threads(1):
+                found, carried = _scored(data, fitted, names if ids is None else [], advance)
+            scores.append(found)
+            ids = carried if ids is None else ids
+    assert ids is not None
+    if len(scores[0]) != len(scores[1]):
+        raise UserError(f"{shown(settings.file)}: has changed between the two models; run it again.")
+    ranks = (_ranks(scores[0]), _ranks(scores[1]))
+    flagged = (scores[0] > models[0].threshold, scores[1] > models[1].threshold)
+    return Moved(shown(settings.file), (before, after), scores[0], scores[1], ranks, flagged, ids)
+
+
+def _scored(data: Any, fitted: Fitted, ids: list[str], advance: Any) -> tuple[np.ndarray, pa.Table]:
+    import pyarrow as pa
+
+    scores, carried, start = [], [], 0
+    for batch in data:
+        scores.append(fitted.scores(fitted.features(batch, start, None)))
+        carried.append(batch.select(ids))
+        start += batch.num_rows
+        advance(batch.num_rows)
+    return np.concatenate(scores), pa.Table.from_batches(carried) if ids else pa.table({})
+
+
+def _ranks(scores: np.ndarray) -> np.ndarray:
+    ranks = np.empty(len(scores), np.int64)
+    ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
+    return ranks

@@ -1,0 +1,158 @@
+"""One signed contribution a column, adding up to a row's score less that of the usual row.
+
+A walk takes the columns of a row to their usual values, one after another, until the row is the usual row: the falls
+of the score on the way add up by themselves. What a column brings depends on when its turn comes, so that two walks
+are averaged, one with the columns that lie farthest out first and one with them last (Shapley values average all
+walks). Where a score costs much, only the farthest columns walk alone; the others go in a few groups, whose falls
+they share by how far they lie out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from addml.arrays import to_numpy
+from addml.compute import in_threads, on_device
+from addml.explain.prepared import columns_of
+from addml.explain.replacement import features_by_column
+from addml.model import MetricModel
+from addml.scoring.blocks import BLOCK
+from addml.scoring.guided import GuidedPlace
+from addml.scoring.scorers import Center, Dissimilarity
+
+ALONE = 6  # columns that walk alone
+ALONE_WHERE_CHEAP = 64
+GROUPS = 3  # of the columns behind them, each larger than the one before
+NEIGHBOURS = 5  # references whose middle a row is compared with, to see which columns lie out
+TINY = np.finfo(np.float32).tiny
+
+
+def attributions(
+    model: MetricModel, rows: np.ndarray, baseline: np.ndarray, device: str = "cpu", threads: int = 1
+) -> np.ndarray:
+    """Contributions (m, columns), float64, of the columns that the model uses to prepared rows (m, d')."""
+    walks = _Walks(model, baseline, device)
+    result = np.empty((len(rows), len(walks.features)))
+
+    def work(part: int) -> None:
+        chosen = slice(part * walks.block, (part + 1) * walks.block)
+        result[chosen] = walks.contributions(rows[chosen])
+
+    in_threads(work, -(-len(rows) // walks.block), threads if device == "cpu" else 1)
+    return result
+
+
+def steps(columns: int, alone: int) -> np.ndarray:
+    """Where the steps of a walk begin, and its end: the first columns one by one, the others in growing groups."""
+    alone = min(columns, alone)
+    rest = columns - alone
+    ends = alone + np.round(rest * np.arange(1, GROUPS + 1) ** 2 / GROUPS**2).astype(np.int64)
+    return np.unique(np.concatenate([np.arange(alone + 1), ends]))
+
+
+class _Walks:
+    """Walks of blocks of rows, all of one shape, so that no row's result depends on the others."""
+
+    def __init__(self, model: MetricModel, baseline: np.ndarray, device: str) -> None:
+        self.model, self.device, self.ready = model, device, model.scorer_ready(device)
+        self.encoder = model.encoder.with_weights(on_device(model.encoder.weights, device))
+        self.block = BLOCK["cpu" if device == "cpu" else "accelerator"]
+        self.at_once = min(self.block, model.scorer.at_once) if device == "cpu" else self.block
+        self.baseline, self.column = baseline, np.asarray(columns_of(model), np.int64)
+        self.features = features_by_column(self.column.tolist())
+        cheap = isinstance(model.scorer, (Center, Dissimilarity))  # in constant time
+        self.edges = steps(len(self.features), ALONE_WHERE_CHEAP if cheap else ALONE)
+        filling = np.repeat(baseline[None], self.block, axis=0)
+        self.usual = float(self._scores(filling, None)[0])
+
+    def contributions(self, rows: np.ndarray) -> np.ndarray:
+        """The contributions (n, columns) of rows (n, d'), at most a block of them."""
+        x, n = np.repeat(self.baseline[None], self.block, axis=0), len(rows)
+        x[:n] = rows
+        own = self._places(x)
+        out = self._out(x, own)
+        order = np.argsort(-out, axis=1, kind="stable")
+        rank = np.argsort(order, axis=1, kind="stable")[:, self.column]  # of the column of each feature
+        scores = self._scores(x, own)
+        middle = self.edges[1:-1]
+        first = [scores, *(self._scores(np.where(rank < edge, self.baseline, x), own) for edge in middle), self.usual]
+        last = [self.usual, *(self._scores(np.where(rank >= edge, self.baseline, x), own) for edge in middle), scores]
+        contributions = _shared(_beside(first), _beside(last), out, order, self.edges)
+        return np.asarray(contributions[:n])
+
+    def _out(self, x: np.ndarray, own: list[Any]) -> np.ndarray:
+        """About how far each column of each row lies out, (b, columns): from the usual row and from its neighbours."""
+        weights = (np.asarray(self.model.encoder.first_layer[0], np.float32) ** 2).sum(axis=(0, 2))
+        reach = self.model.features.reach.astype(np.float32)
+        away = abs(x - self.baseline)
+        out: np.ndarray = self._by_column(away**2 * weights) + self._by_column(away * reach)
+        neighbours = self._neighbours(own)
+        if neighbours is not None:
+            out += 2 * self._by_column(abs(x - neighbours) * reach)
+        return out
+
+    def _by_column(self, moved: np.ndarray) -> np.ndarray:
+        """The shares (b, columns) of the columns in what features moved."""
+        starts, order = np.cumsum([0, *map(len, self.features)])[:-1], np.concatenate(self.features)
+        totals = np.add.reduceat(moved[:, order], starts, axis=1)
+        return np.asarray(totals / np.maximum(totals.sum(axis=1, keepdims=True), TINY), np.float64)
+
+    def _neighbours(self, placed: list[Any]) -> np.ndarray | None:
+        """The middle of the references nearest to each row along the columns, (b, d'), where the scorer knows any."""
+        placed = [part.inner if isinstance(part, GuidedPlace) else part for part in placed]
+        if placed[0] is None or placed[0].distances is None:
+            return None
+        rows, parts = to_numpy(self.ready["rows"]), []
+        k = min(NEIGHBOURS, len(rows))
+        for part in placed:
+            distances = np.array(to_numpy(part.distances), np.float32)
+            distances[to_numpy(part.own[0]), to_numpy(part.own[1])] = np.inf
+            parts.append(np.median(rows[np.argpartition(distances, k - 1, axis=1)[:, :k]], axis=1))
+        return np.concatenate(parts)
+
+    # Scores -------------------------------------------------------------------------------------------------
+
+    def _places(self, x: np.ndarray) -> list[Any]:
+        """Where the rows lie before any encoding, some at a time; None for scorers that do not ask."""
+        x = on_device(x, self.device)
+        return [self.model.scorer.place(x[part], self.ready) for part in self._parts()]
+
+    def _scores(self, x: np.ndarray, own: list[Any] | None) -> np.ndarray:
+        """Scores (b,) of changed rows, which are still the references that they were before."""
+        scorer, values = self.model.scorer, on_device(np.ascontiguousarray(x, np.float32), self.device)
+        z, results = self.encoder.embed(values[None, None])[0], []
+        for place, part in enumerate(self._parts()):
+            placed = scorer.place(values[part], self.ready)
+            if own is not None:
+                placed = _still(placed, own[place])
+            results.append(to_numpy(scorer.score(z[:, part], self.ready, self.model.distance, placed)))
+        return self.model.combine(np.concatenate(results, axis=1).astype(np.float64))
+
+    def _parts(self) -> list[slice]:
+        return [slice(start, start + self.at_once) for start in range(0, self.block, self.at_once)]
+
+
+def _still(placed: Any, before: Any) -> Any:
+    """Where changed rows lie, which are still the references that they were before."""
+    if isinstance(placed, GuidedPlace):
+        return placed._replace(inner=_still(placed.inner, before.inner), own=before.own)
+    return placed if placed is None else placed._replace(own=before.own)
+
+
+def _beside(values: list[Any]) -> np.ndarray:
+    """Values of all rows beside each other, (b, values), where some are one number for all."""
+    return np.stack(np.broadcast_arrays(*values), axis=1)
+
+
+def _shared(first: np.ndarray, last: np.ndarray, out: np.ndarray, order: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Contributions of columns from scores (b, steps + 1) along both walks, a group's divided by how far out it is."""
+    falls = (first[:, :-1] - first[:, 1:] + last[:, 1:] - last[:, :-1]) / 2
+    ordered = np.take_along_axis(out, order, axis=1)
+    sizes = np.diff(edges)
+    totals = np.repeat(np.add.reduceat(ordered, edges[:-1], axis=1), sizes, axis=1)
+    shares = np.where(totals > 0, ordered / np.maximum(totals, TINY), 1 / np.repeat(sizes, sizes))
+    result = np.empty_like(ordered)
+    np.put_along_axis(result, order, np.repeat(falls, sizes, axis=1) * shares, axis=1)
+    return result

@@ -1,0 +1,29 @@
+"""A fitted model seen from behind its preparation: rows are features already, and features belong to columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from addml.explain.replacement import feature_origins
+from addml.model import MetricModel
+
+
+class BehindFeatures(MetricModel):
+    """A model whose rows have been prepared already."""
+
+    def prepare(self, X: np.ndarray) -> np.ndarray:
+        """The rows themselves."""
+        return X
+
+
+def behind_features(model: MetricModel) -> MetricModel:
+    """The model for rows that have been prepared."""
+    return BehindFeatures(**{field: getattr(model, field) for field in model.__dataclass_fields__} | {"columns": None})
+
+
+def columns_of(model: MetricModel) -> list[int]:
+    """The column that each feature belongs to, by its place among those that the model uses."""
+    own: Any = range(len(model.features.median)) if model.columns is None else model.columns.origins
+    return feature_origins(own, model.features.gaps)

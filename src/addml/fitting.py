@@ -1,0 +1,151 @@
+"""What a fit puts together from its stages: columns, members' rows, the metric space of the best networks. Level 4."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from addml.arrays import Array, index_like, to_numpy
+from addml.data.features import Features
+from addml.data.rows import MemoryRows
+from addml.learning.distillation import distill, padded
+from addml.learning.losses import Objective
+from addml.learning.metric import MetricLearner
+from addml.learning.state import Member, TrainingState
+from addml.model import MetricModel
+from addml.scoring.guided import Guided, calibrated, pushed
+from addml.scoring.scorers import MetricSpace
+
+if TYPE_CHECKING:
+    from addml.data.columns import Columns
+
+ROWS_AT_ONCE = 65536
+GUIDING_ROWS = 20_000  # training rows, at even steps, that say how much labelled anomalies are to count
+MARGIN_ROWS = 1024  # of each member, that say how far rows lie apart before training
+LEFT_OUT = "columns left out"  # how the warning begins that says so
+
+
+def fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:
+    """How the columns of a table become numbers, and those numbers; what was left out is said."""
+    from addml.data.columns import Columns
+
+    columns = Columns.fit(table)
+    if columns.left_out:
+        listed = "; ".join(f"{name!r} ({reason})" for name, reason in columns.left_out[:5])
+        more = f"; and {len(columns.left_out) - 5} more" if len(columns.left_out) > 5 else ""
+        warn(f"{LEFT_OUT}: {listed}{more}")
+    return columns, columns.transform(table)
+
+
+def held_out(members: list[Member], rows: int) -> np.ndarray:
+    """Which rows each member only validated with, (members, rows)."""
+    marks = np.zeros((len(members), rows), bool)
+    for mark, member in zip(marks, members, strict=True):
+        mark[np.setdiff1d(member.validation, member.train)] = True
+    return marks
+
+
+def with_margin(learner: MetricLearner, rows: MemoryRows, members: list[Member]) -> Objective:
+    """The objective with a margin of the data's own scale: about the mean distance of two rows before training."""
+    ids = padded([evenly_spaced(member.train, MARGIN_ROWS) for member in members], learner.encoder.weights)
+    _, scores = learner.row_scores(rows, ids, [ids.shape[1]] * len(members))
+    margin = 2 * float(to_numpy(scores).mean())
+    return replace(learner.objective, margin=margin) if margin > 0 else learner.objective
+
+
+def metric_space(
+    learner: MetricLearner,
+    rows: MemoryRows,
+    members: list[Member],
+    weights: Array,
+    marks: np.ndarray | None,
+    features: Features,
+    random: np.random.Generator,
+) -> MetricSpace:
+    """The metric space of the best networks: their centres over M, the distances to them, what they keep of M."""
+    learner.set_weights(weights)
+    ids = padded([member.train for member in members], weights)
+    center, scores = learner.row_scores(rows, ids, [len(member.train) for member in members])
+    kept = [member.train[keep] for member, keep in zip(members, distill(scores, members)[1], strict=True)]
+    reach = features.reach.astype(np.float32)
+    usual = np.arange(len(rows)) if marks is None else np.flatnonzero(marks != 1)
+
+    def prepared(chosen: np.ndarray) -> np.ndarray:
+        return to_numpy(rows.take(index_like(chosen, weights)))
+
+    parts = [usual[start : start + ROWS_AT_ONCE] for start in range(0, len(usual), ROWS_AT_ONCE)]
+
+    def embed(chosen: list[np.ndarray]) -> np.ndarray:
+        return learner.embed(rows, padded(chosen, weights))
+
+    return MetricSpace(
+        center=to_numpy(center),
+        scores=to_numpy(scores),
+        train=[member.train for member in members],
+        kept=kept,
+        usual=usual,
+        reach=reach,
+        norms=np.concatenate([abs(prepared(part)) @ reach for part in parts]),
+        prepared=prepared,
+        embed=embed,
+        distance=learner.objective.distance,
+        random=random,
+        anomalies=np.empty(0, np.int64) if marks is None else np.flatnonzero(marks == 1),
+        normals=np.empty(0, np.int64) if marks is None else np.flatnonzero(marks == 0),
+    )
+
+
+def fitted_model(
+    model: MetricModel, X: Any, space: MetricSpace, device: str, threads: int
+) -> tuple[MetricModel, np.ndarray]:
+    """The model with the scale of its members, guided where anomalies are labelled, and the training scores."""
+    scorer, rows, distance = model.scorer, X.shape[0], space.distance
+    if not isinstance(scorer, Guided):
+        scores = model.member_scores(X, device, threads)
+        model = model.with_scale(scores)
+        return model, model.combine(scores)
+    some = np.unique(np.concatenate([space.anomalies, evenly_spaced(np.arange(rows), GUIDING_ROWS)]))
+    prepared, anomalous = space.prepared(some), np.isin(some, space.anomalies)
+    model = replace(model, scorer_arrays=calibrated(scorer, model.scorer_arrays, prepared, distance))
+    scores = model.member_scores(X, device, threads)
+    model = model.with_scale(scores)
+    assert model.scale is not None
+    base = model.combine(scores)[some]
+    push = pushed(scorer, model.scorer_arrays, prepared, base, anomalous, model.scale, distance)
+    model = replace(model, scorer_arrays=push)
+    return model, model.scores(X, device, threads)
+
+
+def evenly_spaced(ids: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of the ids, at even steps."""
+    places = np.linspace(0, len(ids) - 1, min(len(ids), most)).round().astype(np.int64)
+    return np.asarray(ids[places])
+
+
+def warn_of_collapse(state: TrainingState) -> None:
+    """Say which members collapsed."""
+    for e in np.flatnonzero(state.collapsed):
+        warn(
+            f"member {e} collapsed in epoch {state.collapsed[e]}: its embeddings met in one point or left all bounds; "
+            f"the network of epoch {state.best_epoch[e]} is used. Fewer epochs or a lower learning_rate avoid this."
+        )
+
+
+def warn_of_columns(message: str, columns: np.ndarray, names: list[str]) -> None:
+    """Say something of some columns, if of any."""
+    if len(columns):
+        listed = ", ".join(repr(names[column]) for column in columns[:5])
+        more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
+        warn(f"{message}: {listed}{more}")
+
+
+def warn(message: str) -> None:
+    """Warn at the line that called into this package, however deep the warning arose, or through scikit-learn."""
+    frame, depth = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("addml.", "sklearn.")):
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(message, stacklevel=depth)

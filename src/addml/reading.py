@@ -1,0 +1,71 @@
+"""What a user passes as X, checked once: an array of numbers with NaN for gaps, or a table with names. Level 5."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from addml import parameters
+from addml.data.frames import has_other_than_numbers, is_frame
+from addml.fitting import warn_of_columns
+from addml.model import MetricModel
+
+
+class ReadsTables:
+    """An estimator that takes arrays and frames; `model_` knows the columns once it is fitted."""
+
+    model_: MetricModel
+    n_features_in_: int
+
+    def _read(self, X: Any, *, fitting: bool = False) -> Any:
+        """The table, checked once, here: an array of numbers with NaN for gaps, or a pyarrow table."""
+        if has_other_than_numbers(X) if fitting else self.model_.columns is not None:
+            return self._table(X, fitting)
+        if fitting or not self._is_plain(X):
+            X = self._numbers(X, fitting)
+        parameters.finite(X, self._names())
+        if not fitting:
+            message = "gaps in columns that had none in training took the median"
+            warn_of_columns(message, self.model_.features.new_gaps(X), self._names())
+        return np.asarray(X)
+
+    def _table(self, X: Any, fitting: bool) -> Any:
+        """A frame with columns that are not numbers, as a pyarrow table; columns go by name."""
+        if not fitting and not is_frame(X):
+            raise TypeError(f"the detector was fitted to a table with named columns; give such a table, not {type(X)}")
+        if fitting:
+            validate_data(self, X, skip_check_array=True)
+            if len(X) < 2:
+                raise ValueError(f"X has {len(X)} sample(s), 1 sample is not enough: give at least two rows")
+        from addml.data.columns import as_table  # pyarrow, only where there is a table
+
+        return as_table(X)
+
+    def _numbers(self, given: Any, fitting: bool) -> np.ndarray:
+        if isinstance(given, np.ma.MaskedArray):
+            given = np.ma.filled(given.astype(object), np.nan)
+        least = 2 if fitting else 1
+        try:
+            X: np.ndarray = validate_data(
+                self, given, reset=fitting, dtype="numeric", ensure_all_finite=False, ensure_min_samples=least
+            )
+            X = X.astype(np.float64) if X.dtype.kind == "O" else X  # of a frame of Python objects
+            if X.dtype.kind not in "biuf":
+                raise TypeError(f"X has dtype {X.dtype}")
+        except (TypeError, ValueError) as error:
+            raise parameters.not_numbers(given, error) from None
+        parameters.exact(given, X, self._names())
+        if X.dtype.kind == "b":
+            return X.astype(np.float32)
+        with np.errstate(over="ignore"):
+            return X.astype(np.float64) if X.dtype.itemsize > 8 else X
+
+    def _is_plain(self, X: Any) -> bool:
+        """An array that needs none of scikit-learn's checks, which cost more than scoring a row."""
+        plain = type(X) is np.ndarray and X.ndim == 2 and X.dtype in (np.float32, np.float64) and len(X) > 0
+        return plain and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
+
+    def _names(self) -> list[str]:
+        return list(getattr(self, "feature_names_in_", map(str, range(self.n_features_in_))))

@@ -1,0 +1,136 @@
+"""What the settings of a detector mean: checked, and turned into what a fit works with. Level 4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from addml import parameters
+from addml.compute import most_threads, on_device, threads_for
+from addml.encoders import ACTIVATIONS, MLP
+from addml.geometry import DISTANCES, count_of
+from addml.learning.losses import LOSSES, Objective
+from addml.learning.state import Member
+from addml.learning.training import Schedule
+from addml.model import MetricModel
+from addml.scoring.scorers import SCORERS, Scorer
+from addml.scoring.thresholds import METHODS, WITH_SHARE
+
+SCALINGS = ("robust", "standard")
+
+
+class Recipe:
+    """The settings of a detector, as its constructor documents them."""
+
+    encoder: str
+    hidden: tuple[int, ...]
+    metric_dim: int
+    activation: str
+    output_activation: str
+    loss: str
+    distance: str
+    margin: float | None
+    anomaly_pairs: bool
+    normal_ratio: float
+    hard_ratio: float
+    miner: Callable[..., Any] | None
+    scorer: str | Scorer
+    scaling: str
+    contamination: Any
+    examples: int
+    members: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+    validation_ratio: float
+    patience: int
+    n_jobs: int | None
+    random_state: Any
+
+    def _check_parameters(self) -> None:
+        parameters.one_of("encoder", self.encoder, ["mlp"])
+        parameters.one_of("activation", self.activation, ACTIVATIONS)
+        parameters.one_of("output_activation", self.output_activation, ACTIVATIONS)
+        parameters.one_of("loss", self.loss, LOSSES)
+        parameters.one_of("distance", self.distance, DISTANCES)
+        parameters.one_of("scaling", self.scaling, SCALINGS)
+        parameters.widths("hidden", self.hidden)
+        for name in ("metric_dim", "members", "epochs", "patience"):
+            parameters.whole(name, getattr(self, name))
+        parameters.whole("batch_size", self.batch_size, least=2)
+        for name in ("normal_ratio", "hard_ratio"):
+            parameters.number(name, getattr(self, name), 0, 1, with_low=False)
+        parameters.number("validation_ratio", self.validation_ratio, 0, 1, with_low=False, with_high=False)
+        parameters.threshold_method(None, self.contamination, METHODS, WITH_SHARE)
+        parameters.whole("examples", self.examples, least=0)
+        if self.margin is not None:
+            parameters.number("margin", self.margin, 0, with_low=False)
+        parameters.number("learning_rate", self.learning_rate, 0, with_low=False)
+        parameters.number("weight_decay", self.weight_decay, 0, with_low=True)
+        parameters.flag("anomaly_pairs", self.anomaly_pairs)
+        parameters.jobs("n_jobs", self.n_jobs)
+        if self.loss == "center" and (self.miner is not None or self.anomaly_pairs):
+            raise ValueError("miner and anomaly_pairs are about pairs, which loss='center' has not; use 'instance'")
+        if self.miner is not None and not callable(self.miner):
+            raise ValueError(f"miner={self.miner!r} must be None or a pair miner of pytorch-metric-learning")
+        self._scorer()
+
+    def _scorer(self) -> Scorer:
+        if isinstance(self.scorer, tuple(SCORERS.values())):
+            return self.scorer  # type: ignore[return-value]
+        parameters.one_of("scorer", self.scorer, SCORERS)
+        return SCORERS[str(self.scorer)]()
+
+    def _objective(self) -> Objective:
+        margin = 1.0 if self.margin is None else self.margin
+        return Objective(self.loss, self.distance, self.hard_ratio, margin, self.anomaly_pairs, self.miner)  # type: ignore[arg-type]
+
+    def _schedule(self, encoder: MLP) -> Schedule:
+        operations = 3 * encoder.operations * self.batch_size  # of one step: forward, and twice that back
+        return Schedule(
+            self.epochs,
+            self.batch_size,
+            self.learning_rate,
+            self.weight_decay,
+            self.patience,
+            least_batch=1 if self.loss == "center" else 2,
+            threads=threads_for(operations, most_threads(self.n_jobs)),
+        )
+
+    def _randoms(self) -> list[np.random.Generator]:
+        """One generator a member: member e draws the same whatever the number of members."""
+        entropy = parameters.generator_seed(self.random_state).entropy
+        seeds = [np.random.SeedSequence(entropy, spawn_key=(e,)) for e in range(self.members)]
+        return [np.random.default_rng(seed) for seed in seeds]
+
+    def _new_encoder(self, width: int, randoms: list[np.random.Generator], device: str) -> MLP:
+        widths = (width, *parameters.widths("hidden", self.hidden), self.metric_dim)
+        activations = [self.activation] * (len(widths) - 2) + [self.output_activation]
+        encoder = MLP.initial(widths, activations, randoms)
+        return encoder.with_weights(on_device(encoder.weights.astype(np.float32), device))
+
+    def _present(self, start: MetricModel, device: str) -> MLP:
+        """The present networks, to go on from."""
+        widths = (start.features.width, *parameters.widths("hidden", self.hidden), self.metric_dim)
+        encoder = start.encoder
+        if tuple(encoder.widths) != widths or len(encoder.weights) != self.members:
+            raise ValueError(
+                f"refit goes on with {len(encoder.weights)} networks of layers {tuple(encoder.widths)}; hidden, "
+                f"metric_dim and members ask for {self.members} of {widths}: set them back, or use fit"
+            )
+        return encoder.with_weights(on_device(encoder.weights.copy(), device))
+
+    def _member(self, rows: int, marks: np.ndarray | None, random: np.random.Generator) -> Member:
+        """One member's rows: V drawn at random, the rest M; too few rows to spare serve as both."""
+        usable = np.arange(rows) if marks is None else np.flatnonzero(marks != 1)
+        held_out = count_of(self.validation_ratio, len(usable), least=2)
+        order = random.permutation(usable)
+        train, validation = np.sort(order[held_out:]), np.sort(order[:held_out])
+        if len(train) < 2:
+            train = validation = usable
+        if marks is None:
+            return Member(train, validation, random, self.normal_ratio)
+        return Member(train, validation, random, self.normal_ratio, np.flatnonzero(marks == 1), marks[train] == 0)

@@ -1,0 +1,34 @@
+"""Which rows stay listed as batches come in, against sorting all of them."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from addml.detection.scoring import Explained, Part, Sample, Scored, highest
+from addml.explain import Reasons
+
+
+def part(scores, start):
+    """A batch of rows of which all are explained; the features of a row are its place."""
+    order = highest(scores, len(scores))
+    places = order + start
+    rows = pa.record_batch({"place": places})
+    explained = Explained(places, scores[order], rows, places[:, None].astype(np.float32), Reasons.none(len(scores)))
+    nothing = Sample(np.empty(0), np.empty(0, np.int64), np.empty((0, 1), np.float32))
+    return Part(scores, rows.slice(0, 0), explained, explained.reasons.texts(), nothing)
+
+
+@pytest.mark.parametrize("most", [1, 7, 40, 1000])
+@pytest.mark.parametrize("levels", [3, 10**6])
+def test_the_highest_of_all_batches_are_listed_the_first_of_equals_first(most, levels):
+    scores = np.random.default_rng(most).integers(0, levels, 200) / levels
+    scored = Scored(most, 0)
+    for start in range(0, 200, 30):
+        scored.add(part(scores[start : start + 30], start))
+    expected = sorted(range(200), key=lambda place: (-scores[place], place))[:most]
+    assert [one.place for one in scored.listed] == expected
+    assert [one.score for one in scored.listed] == [scores[place] for place in expected]
+    assert [one.values["place"][0].as_py() for one in scored.listed] == expected
+    assert [one.features.tolist() for one in scored.listed] == [[place] for place in expected]
+    assert all(one.reasons == () for one in scored.listed)
+    np.testing.assert_array_equal(np.sort(np.concatenate(scored.explained)), np.arange(200))

@@ -1,0 +1,76 @@
+"""The kept training rows most like a row."""
+
+import numpy as np
+import pytest
+
+from addml import ADDML, load
+
+
+@pytest.fixture(scope="module", name="X")
+def table():
+    random = np.random.default_rng(0)
+    X = random.standard_normal((120, 3))
+    X[:10, 0] += 12 + 5 * np.arange(10)
+    return X
+
+
+def fitted(X, **settings):
+    small = {"epochs": 3, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
+    return ADDML(**small | settings).fit(X)
+
+
+def test_without_examples_the_remedy_is_said(X):
+    with pytest.raises(ValueError, match="fit with examples=1000"):
+        fitted(X).nearest_normal(X)
+
+
+def test_examples_are_bounded_kept_rows(X):
+    detector = fitted(X, examples=20)
+    found = detector.nearest_normal(X, k=5)
+    assert found.rows.shape == found.distances.shape == (120, 5)
+    assert len(np.unique(found.rows)) <= 20
+    assert np.isin(found.rows, np.flatnonzero(detector.rows_kept()[-1].any(axis=0))).mean() > 0.9
+    assert (np.diff(found.distances, axis=1) >= 0).all()
+
+
+def test_the_nearest_by_brute_force(X):
+    detector = fitted(X, examples=1000)
+    found = detector.nearest_normal(X[:7], k=3)
+    own = detector._examples.rows
+    z = detector.embed(X).reshape(120, 2, 4).astype(float)
+    middle = z[own].mean(axis=0)
+    spread = np.sqrt(((z[own] - middle) ** 2).sum(axis=2).mean(axis=0))
+    away = np.mean([np.linalg.norm(z[:7, None, e] - z[None, own, e], axis=2) / spread[e] for e in (0, 1)], axis=0)
+    np.testing.assert_allclose(found.distances, np.sort(away, axis=1)[:, :3], atol=1e-4)
+
+
+def test_a_kept_row_is_most_like_itself(X):
+    detector = fitted(X, examples=1000)
+    own = detector._examples.rows
+    np.testing.assert_array_equal(detector.nearest_normal(X[own], k=1).rows[:, 0], own)
+
+
+def test_more_than_there_are_gives_all(X):
+    assert fitted(X, examples=4).nearest_normal(X[:2], k=50).rows.shape == (2, 4)
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, "many"])
+def test_k_must_be_a_whole_number(X, k):
+    with pytest.raises(ValueError, match=r"k=.* must be a whole number of at least 1"):
+        fitted(X, examples=4).nearest_normal(X, k=k)
+
+
+@pytest.mark.parametrize("examples", [-1, 2.5, None])
+def test_examples_must_be_a_whole_number(X, examples):
+    with pytest.raises(ValueError, match=r"examples=.* must be a whole number of at least 0"):
+        fitted(X, examples=examples)
+
+
+@pytest.mark.parametrize("examples", [0, 20])
+def test_they_are_saved_with_the_model(X, tmp_path, examples):
+    detector = fitted(X, examples=examples)
+    detector.save(tmp_path / "model")
+    again = load(tmp_path / "model", device="cpu")
+    np.testing.assert_array_equal(again._examples.rows, detector._examples.rows)
+    if examples:
+        np.testing.assert_array_equal(again.nearest_normal(X).rows, detector.nearest_normal(X).rows)
