@@ -89,6 +89,7 @@ PARTS = {
     "fits": fitting.fits,
     "members": member_ratio,
     "many": _later("many", "many"),
+    "presets": _later("presets", "presets"),
     "scores": scores,
     "files": _later("files", "files"),
     "profile": profile,

@@ -77,6 +77,13 @@ class Training:
     clean: bool = setting(False, "the rows are known to be normal, so that all of them are learned from")
     members: int = setting(5, "networks trained together and averaged", shown="N", least=1)
     epochs: int = setting(10, "rounds of training at the most", shown="N", least=1)
+    scorer: str = setting(
+        "local",
+        "how far from normal: by the nearest of some training rows, which finds most, or by the center, which is "
+        "several times as fast and keeps no training rows in the model",
+        shown="NAME",
+        choices=("local", "center"),
+    )
     seed: int = setting(0, "for everything drawn at random: the same seed gives the same result", shown="N", least=0)
     sample: int = setting(TRAINING_ROWS, "train on at most so many rows, drawn at random", shown="N", least=2)
     all_rows: bool = setting(False, "train on all rows, however many")

@@ -62,6 +62,7 @@ def new_detector(names: Sequence[str], training: Training, deciding: Deciding, c
         members=training.members,
         contamination=CONTAMINATION if deciding.contamination is None else deciding.contamination,
         epochs=training.epochs,
+        scorer=training.scorer,
         random_state=training.seed,
         device=computing.device,
         n_jobs=computing.jobs,

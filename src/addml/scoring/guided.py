@@ -14,10 +14,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, as_like, index_like, namespace, to_numpy
+from addml.arrays import Array, as_like, namespace, to_numpy
 from addml.geometry import Distance
 from addml.scoring.axes import Axes
-from addml.scoring.local import Own, Piece, _own, row_keys, spread_out
+from addml.scoring.local import Own, Piece, own_of, own_references, reference_keys, spread_out
 from addml.scoring.members import MemberScale
 from addml.scoring.scorers import SCORERS, MetricSpace, Scorer, Shapes
 
@@ -89,13 +89,15 @@ class Guided:
         counter = {name: arrays[f"counter_{name}"] for name in PARTS}
         inner = {name: array for name, array in arrays.items() if not name.startswith("counter_")}
         rows = namespace(counter["normals"]).concatenate([counter["normals"], counter["anomalies"]], 0)
-        counter |= {"axes": Axes.of(rows, counter["reach"]), "keys": row_keys(rows)}
+        counter |= {"axes": Axes.of(rows, counter["reach"]), "keys": reference_keys(rows)}
         return {**self.inner.ready(inner, distance), "counter": counter}
 
     def place(self, x: Array, ready: dict[str, Any]) -> GuidedPlace:
         """Where prepared rows (b, d) lie."""
         counter = ready["counter"]
-        return GuidedPlace(self.inner.place(x, ready), _own(x, counter["keys"]), *counter["axes"].distances(x))
+        return GuidedPlace(
+            self.inner.place(x, ready), own_references(x, counter["keys"]), *counter["axes"].distances(x)
+        )
 
     def moved(self, placed: GuidedPlace, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> GuidedPlace:
         """Where rows of x lie after some of their features changed, as a block of `size` rows."""
@@ -106,17 +108,14 @@ class Guided:
         for some, change, features in parts:
             after[done : done + len(some), features] += change
             done += len(some)
-        reference = np.full(len(before), -1)
-        reference[to_numpy(placed.own[0])] = to_numpy(placed.own[1])
-        found = np.flatnonzero(reference[ids] >= 0)
-        own = index_like(found, x), index_like(reference[ids][found], x)
+        own = own_of(ids, placed.own, x)
         inner = self.inner.moved(placed.inner, x, parts, ready, size)
         return GuidedPlace(inner, own, *ready["counter"]["axes"].distances(as_like(after, x)))
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, placed: Any = None) -> Array:
         """Scores (views of all members, b) of embeddings (E, b, w) and of where their rows lie."""
-        scores = self.inner.score(z, ready, distance, placed.inner)
         like = _blended(self.likeness(placed, ready), ready["counter"]["likeness"])
+        scores = self.inner.score(z, ready, distance, placed.inner)[:, : len(like)]
         return scores * namespace(scores).exp(ready["counter"]["push"][:, None] * like)
 
     def likeness(self, placed: GuidedPlace, ready: dict[str, Any]) -> Array:

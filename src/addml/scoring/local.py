@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, as_like, index_like, namespace, row_sums, take, to_numpy
+from addml.arrays import Array, as_like, dots, index_like, namespace, take, to_numpy
 from addml.geometry import Distance, normalised
 from addml.scoring.axes import Axes
 
@@ -37,6 +37,7 @@ class Placed(NamedTuple):
     these distances grow by beyond it, (b,).
     """
 
+    rows: int
     own: Own
     distances: Array | None = None
     beyond: Array | None = None
@@ -50,7 +51,7 @@ class Local:
     axes: bool = True
     name: ClassVar[str] = "local"
     floor: ClassVar[float] = 1e-3
-    at_once: ClassVar[int] = 64  # their distances to the references stay in the cache
+    at_once: ClassVar[int] = 256  # larger calls leave the interpreter's lock to other threads for longer
 
     def __post_init__(self) -> None:
         if not isinstance(self.references, Integral) or isinstance(self.references, bool) or self.references < 8:
@@ -80,21 +81,21 @@ class Local:
             references = normalised(references)
         origin = references.mean(1)[:, None]
         references = references - origin
-        squares = row_sums(references * references)
+        squares = dots(references, references)[..., None]
         products = namespace(rows).concatenate([-2 * references, squares], -1).mT
         axes = Axes.of(rows, arrays["reach"]) if self.axes else None
-        return {**arrays, "origin": origin, "products": products, "axes": axes, "keys": row_keys(rows)}
+        return {**arrays, "origin": origin, "products": products, "axes": axes, "keys": reference_keys(rows)}
 
     def place(self, x: Array, ready: dict[str, Any]) -> Placed:
         """Where prepared rows (b, d) lie among the references."""
-        own, axes = _own(x, ready["keys"]), ready["axes"]
-        return Placed(own) if axes is None else Placed(own, *axes.distances(x))
+        own, axes = own_references(x, ready["keys"]), ready["axes"]
+        return Placed(len(x), own) if axes is None else Placed(len(x), own, *axes.distances(x))
 
     def moved(self, placed: Placed, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> Placed:
         """Where rows of x lie after some of their features changed, as a block of `size` rows."""
-        own = _own_of(np.concatenate([ids for ids, _, _ in parts]), placed.own, x)
+        own = own_of(np.concatenate([ids for ids, _, _ in parts]), placed.own, x)
         if placed.distances is None:
-            return Placed(own)
+            return Placed(size, own)
         distances = as_like(np.zeros((size, placed.distances.shape[1])), x)
         beyond, before, done = as_like(np.zeros(size), x), to_numpy(x), 0
         for some, change, features in parts:
@@ -103,19 +104,20 @@ class Local:
             chosen, places = index_like(some, x), index_like(features, x)
             moved = ready["axes"].moved(take(placed.distances, chosen), take(x, chosen), values, places)
             (distances[block], beyond[block]), done = moved, block.stop
-        return Placed(own, distances, beyond)
+        return Placed(size, own, distances, beyond)
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, placed: Any = None) -> Array:
-        """Scores (views of all members, b) of embeddings (E, b, w)."""
+        """Scores (views of all members, rows) of embeddings (E, b, w), of which the first rows are placed."""
+        rows = placed.rows
         if distance == "cosine":
             z = normalised(z)
         z = z - ready["origin"]
-        squares, ones = row_sums(z * z), namespace(z).ones_like(z[..., :1])
+        squares, ones = dots(z, z)[..., None], namespace(z).ones_like(z[..., :1])
         z = namespace(z).concatenate([z, ones], -1)
         parts = [
-            _mean(namespace(z).sqrt(_squared(nearest, square)), placed.own)
+            _mean(namespace(z).sqrt(_squared(nearest, square[:rows])), placed.own)
             for own, products, square in zip(z, ready["products"], squares, strict=True)
-            for nearest in _nearest(own @ products, placed.own)
+            for nearest in _nearest((own @ products)[:rows], placed.own)  # a product of one shape, whatever the rows
         ]
         if placed.distances is not None:
             parts += [_mean(nearest, placed.own) + placed.beyond for nearest in _nearest(placed.distances, placed.own)]
@@ -181,14 +183,24 @@ def row_keys(x: Array) -> Array:
     return (bits * factors).sum(1)
 
 
-def _own(x: Array, keys: Array) -> Own:
+def reference_keys(rows: Array) -> tuple[Array, Array]:
+    """The keys (R,) of references, as they stand and in order."""
+    keys = row_keys(rows)
+    return keys, np.sort(keys) if isinstance(keys, np.ndarray) else keys
+
+
+def own_references(x: Array, keys: tuple[Array, Array]) -> Own:
     """Places of the rows of x that are references to the last bit, and of those references, row after row."""
-    same = row_keys(x)[:, None] == keys
-    rows, references = same.nonzero() if isinstance(x, np.ndarray) else same.nonzero(as_tuple=True)
-    return rows, references
+    own, ordered = row_keys(x), keys[1]
+    if not isinstance(x, np.ndarray):
+        rows, references = (own[:, None] == keys[0]).nonzero(as_tuple=True)
+        return rows, references
+    found = np.flatnonzero(ordered.take(np.searchsorted(ordered, own), mode="clip") == own)  # few, mostly none
+    rows, references = (own[found, None] == keys[0]).nonzero()
+    return found[rows], references
 
 
-def _own_of(ids: np.ndarray, own: Own, like: Array) -> Own:
+def own_of(ids: np.ndarray, own: Own, like: Array) -> Own:
     """The same for rows that are chosen, any number of times, from those."""
     rows, references = map(to_numpy, own)
     first = np.searchsorted(rows, ids)

@@ -90,11 +90,12 @@ def score_rows(scorer: Scorer, x: Array, z: Array, ready: dict[str, Any], distan
         return scorer.score(z, ready, distance)
     (stack, members, block, _) = z.shape
     scores = as_like(np.zeros((stack, len(scorer.views(members)), block)), z)
-    size = scorer.at_once if isinstance(z, np.ndarray) else block
+    size = min(scorer.at_once, block) if isinstance(z, np.ndarray) else block
     for start in range(0, rows, size):
-        one, part = start // block, slice(start % block, start % block + size)
-        placed = scorer.place(x[one, 0, part], ready)
-        scores[one, :, part] = scorer.score(z[one, :, part], ready, distance, placed)
+        one, first = start // block, start % block
+        part, filled = slice(first, first + size), slice(first, first + min(size, rows - start))
+        placed = scorer.place(x[one, 0, filled], ready)
+        scores[one, :, filled] = scorer.score(z[one, :, part], ready, distance, placed)
     return scores
 
 
