@@ -114,13 +114,13 @@ def stability() -> str:
 
 
 def curves() -> str:
-    """The robustness curves as tables: AUC in percent, ADDML and the best and the median rival."""
+    """The robustness curves as tables, in percent; what was not measured is left out."""
     rows, lines = robustness.stored(), []
     for curve, (_, _, values, _) in robustness.CURVES.items():
         lines.append([f"**{curve}**", *[""] * len(robustness.METHODS)])
         for value in values:
             found = [robustness.mean_of(rows, curve, value, method) for method in robustness.METHODS]
-            lines.append([f"{value:g}", *(f"{100 * auc:.1f}" for auc in found)])
+            lines.append([f"{value:g}", *("–" if np.isnan(auc) else f"{100 * auc:.1f}" for auc in found)])
     return markdown(["", *robustness.METHODS], lines)
 
 
