@@ -49,15 +49,16 @@ def ladder() -> str:
     plan = plans.load("ladder")
     rows = reproducing.stored(plan, robustness.RESULTS)
     found, lines, before = means(rows), [], {name: float("nan") for name in SETTINGS}
+    complete = {row["set"] for row in rows}
     for case in plan.cases:
-        if not all((case.label, setting) in found for setting in SETTINGS.values()):
+        if any(set(found.get((case.label, setting), {})) != complete for setting in SETTINGS.values()):
             continue
         line = [case.label]
         for name, setting in SETTINGS.items():
             value, spread = cell(found[case.label, setting])
             gain = value - before[name]
             line.append(f"{value:.2f} ± {spread:.2f}" + ("" if np.isnan(gain) else f" ({gain:+.2f})"))
-            if case.label[0].isdigit():
+            if case.label[1] == " ":  # a rung has a number
                 before[name] = value
         seconds = np.mean([row["fit_seconds"] for row in rows if row["variant"] == case.variant])
         lines.append([*line, f"{seconds:.2f}"])
