@@ -76,9 +76,14 @@ BASELINES: dict[str, Baseline] = {
 def make(name: str, random_state: Any = None, contamination: float = 0.1, **changes: Any) -> Rival:
     """The rival of this name with the paper's settings, changed where said; a seed goes to those that draw."""
     parameters.one_of("baseline", name, BASELINES)
+    if not BASELINES[name].available:
+        raise ImportError(f"{name} needs PyOD: pip install 'addml[{BASELINES[name].extra}]'")
+    return described(name, random_state, contamination, **changes)
+
+
+def described(name: str, random_state: Any = None, contamination: float = 0.1, **changes: Any) -> Rival:
+    """The same for its settings alone: what it needs to be fitted may not be installed."""
     found = BASELINES[name]
-    if not found.available:
-        raise ImportError(f"{name} needs PyOD: pip install 'addml[{found.extra}]'")
     own = dict(found.settings) | {"contamination": contamination}
     if found.seeded:
         own["random_state"] = random_state

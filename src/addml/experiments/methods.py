@@ -95,6 +95,11 @@ def effective(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings_of(name: str, settings: Mapping[str, Any], one_class: bool) -> dict[str, Any]:
-    detector = make(name, settings, one_class=one_class, seed=0, device="cpu", jobs=None)
+    from addml.baselines.registry import described
+
+    if name in OWN:
+        detector = make(name, settings, one_class=one_class, seed=0, device="cpu", jobs=None)
+    else:
+        detector = described(name, random_state=0, **settings)
     values = {key: value for key, value in detector.get_params(deep=False).items() if key not in OF_THE_RUN}
     return {**values, **{key: value for key, value in settings.items() if isinstance(value, Mapping)}}
