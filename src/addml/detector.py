@@ -30,6 +30,7 @@ from addml.reading import ReadsTables
 from addml.recipe import Recipe
 from addml.scoring.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores, stability
 from addml.scoring.guided import Guided
+from addml.scoring.ladder import Ladder
 from addml.scoring.scorers import MetricSpace, Scorer
 from addml.scoring.thresholds import METHODS, WITH_SHARE
 
@@ -49,7 +50,9 @@ FAST: dict[str, Any] = {**PAPER, "epochs": 5, "learning_rate": 3e-3}
 KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from
 
 
-class ADDML(Recipe, ReadsTables, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator):
+class ADDML(
+    Recipe, ReadsTables, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator
+):
     """Anomaly detection by deep metric learning, without labels.
 
     Learns metric spaces in which normal rows lie close together and scores every row by its distance from them:
@@ -285,22 +288,6 @@ class ADDML(Recipe, ReadsTables, ClassNamePrefixFeaturesOutMixin, OutlierMixin, 
         """How anomalous each row of X is: higher is more. A row's score does not depend on the others."""
         check_is_fitted(self, "threshold_")
         return self.model_.scores(self._read(X), resolve_device(self.device), most_threads(self.n_jobs))
-
-    def is_anomaly(self, X: Any) -> np.ndarray:
-        """Whether each row of X scores above the threshold."""
-        return self.anomaly_score(X) > self.threshold_
-
-    def score_samples(self, X: Any) -> np.ndarray:
-        """scikit-learn's sign: higher is more normal."""
-        return -self.anomaly_score(X)
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """scikit-learn's sign, shifted: below zero is an anomaly."""
-        return self.score_samples(X) - self.offset_
-
-    def predict(self, X: Any) -> np.ndarray:
-        """-1 for anomalies, +1 for normal rows."""
-        return np.where(self.is_anomaly(X), -1, 1)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of normal and of anomaly, (n, 2); the second one rises with the score.

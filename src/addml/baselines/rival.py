@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Self
 
 import numpy as np
@@ -10,10 +11,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from addml import parameters
+from addml.scoring.ladder import Ladder
 from addml.scoring.thresholds import quantile_threshold
 
 
-class Rival(OutlierMixin, BaseEstimator):
+class Rival(Ladder, OutlierMixin, BaseEstimator):
     """A detector that learns from standardised rows; a subclass has `_fit(Z)` and `_score(Z)`, higher = more anomalous.
 
     Fitted: `anomaly_scores_` of the training rows, `threshold_`, `offset_` (minus the threshold), `n_features_in_`.
@@ -44,30 +46,16 @@ class Rival(OutlierMixin, BaseEstimator):
         X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return self._finite(self._score(self.scaler_.transform(X)))
 
-    def is_anomaly(self, X: Any) -> np.ndarray:
-        """Whether each row of X scores above the threshold."""
-        return self.anomaly_score(X) > self.threshold_
-
-    def score_samples(self, X: Any) -> np.ndarray:
-        """scikit-learn's sign: higher is more normal."""
-        return -self.anomaly_score(X)
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """scikit-learn's sign, shifted: below zero is an anomaly."""
-        return self.score_samples(X) - self.offset_
-
-    def predict(self, X: Any) -> np.ndarray:
-        """-1 for anomalies, +1 for normal rows."""
-        return np.where(self.is_anomaly(X), -1, 1)
-
     def _check_parameters(self) -> None:
         """Raise where a parameter is out of its range."""
 
+    @abstractmethod
     def _fit(self, Z: np.ndarray) -> None:
-        raise NotImplementedError
+        """Learn from standardised rows."""
 
+    @abstractmethod
     def _score(self, Z: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+        """Score standardised rows: higher is more anomalous."""
 
     def _training_scores(self, Z: np.ndarray) -> np.ndarray:
         """Scores of the training rows; other than `_score` where a row must not meet itself."""
