@@ -131,8 +131,8 @@ def picture(rows: list[dict[str, str]]) -> None:
             means = [mean_of(rows, curve, value, method) for value in values]
             style = {"linewidth": 2.6, "color": "black"} if method == "ADDML" else {"linewidth": 1.2}
             panel.plot(range(len(values)), means, marker="o", markersize=3, label=method, **style)
-        panel.set_xticks(range(len(values)), [f"{value:g}" for value in values])
-        panel.set(title=curve, xlabel=label, ylim=(0.35, 1.02))
+        panel.set_xticks(range(len(values)), [f"{value:g}" for value in values], rotation=30)
+        panel.set(title=curve, xlabel=label, ylim=(0, 1.04))
     panels.flat[0].set_ylabel("ROC-AUC")
     panels.flat[-1].axis("off")
     panels.flat[-1].legend(*panels.flat[0].get_legend_handles_labels(), loc="center", frameon=False)
