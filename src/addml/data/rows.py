@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from addml.arrays import Array, take
 
 
@@ -18,3 +20,11 @@ class MemoryRows:
     def take(self, ids: Array) -> Array:
         """The rows with these ids, copied, of shape (*ids.shape, ...)."""
         return take(self.values, ids)
+
+    def blocks(self, size: int) -> Iterator[Array]:
+        """All rows in their order, so many at a time."""
+        return (self.values[start : start + size] for start in range(0, len(self), size))
+
+    def windows(self, epoch: int) -> Iterator[None]:
+        """All rows are shuffled together."""
+        yield None
