@@ -1,8 +1,9 @@
 """Millions of rows on disk: fitted and scored by a process of its own, whose memory and time are measured.
 
-`python -m benchmarks.large 10 20 50` makes tables of so many million rows of 32 columns in a temporary folder (`--folder`
-names another), fits two epochs of the paper's detector to each, writes the scores of all rows, and prints a line of the
-table in docs/scale.md as soon as it is known. What was measured is kept in docs/results/large.json, and `--again` measures it anew.
+`python -m benchmarks.large 10 20 50` makes tables of so many million rows of 32 columns in a temporary folder
+(`--folder` names another), fits two epochs of the paper's detector to each, writes the scores of all rows, and prints a
+line of the table in docs/scale.md as soon as it is known. What was measured is kept in docs/results/large.json and not
+measured again unless `--again` says so.
 """
 
 from __future__ import annotations

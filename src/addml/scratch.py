@@ -27,8 +27,9 @@ def mapped(folder: str | os.PathLike[str], shape: tuple[int, ...], dtype: Any) -
     if not size:
         return np.empty(shape, dtype)
     handle, name = tempfile.mkstemp(prefix="addml-", suffix=".scratch", dir=folder)
+    os.close(handle)
     try:
-        with os.fdopen(handle, "r+b") as file:
+        with open(name, "r+b") as file:  # by its name, which the mapping remembers
             _reserve(file.fileno(), size, folder)
             return np.memmap(file, dtype, "r+", shape=shape)
     finally:

@@ -43,7 +43,7 @@ logger = logging.getLogger("addml")
 
 SHARE = 4  # of the memory: so many parts, one of them for a sample, one for a window
 LEAST_SAMPLE = 1000  # rows
-DRAWN_TOGETHER = 2**20  # rows of which each member holds out its share
+DRAWN_TOGETHER = 2**18  # rows of which each member holds out its share
 SCORED_AT_ONCE = 2**16  # rows
 REMEMBERED = 1_000_000  # training scores, at the most; of more those at even steps through all in order
 
@@ -107,6 +107,7 @@ def fit(
     ordered[...] = scores
     ordered.sort()
     few = len(scores) <= REMEMBERED
+    state.kept = state.kept if few else []
     remembered = np.array(scores) if few else ordered[_even_steps(len(scores), REMEMBERED)]
     held_out = fitting.held_out(members, len(scores)) if few else np.zeros((len(members), REMEMBERED), bool)
     return Streamed(model, state, space, census.places, sample_scores, remembered, ordered, held_out)
@@ -148,7 +149,7 @@ def _rows(source: Source, standardised: Standardised, windows: Windows, device: 
 
 
 def _member(one: Recipe, rows: int, random: np.random.Generator, folder: Path) -> Member:
-    """One member's rows, on disk: of every million rows V is drawn at random, the rest is M."""
+    """One member's rows, on disk: of every part of the rows V is drawn at random, the rest is M."""
     parts = [range(start, min(rows, start + DRAWN_TOGETHER)) for start in range(0, rows, DRAWN_TOGETHER)]
     held_out = sum(count_of(one.validation_ratio, len(part), least=2) for part in parts)
     train, validation = (mapped(folder, (size,), np.int64) for size in (rows - held_out, held_out))

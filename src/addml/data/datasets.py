@@ -53,9 +53,8 @@ class Source:
         """`listed` names the files that are there now, where there may be others than those of the dataset."""
         self.name, self.notes, self.columns = name, list(notes), columns
         self._dataset = found
-        self._listed = listed or (lambda: [unit.fragment.path for unit in self._on_disk()])
-        self._filter = (getattr(found, "_scan_options", None) or {}).get("filter")
-        self.units = [unit for fragment in found.get_fragments() for unit in self._units(fragment)]
+        self._listed = listed or (lambda: getattr(found, "files", []))
+        self.units = list(self._units())
         self.starts = [0]
         for unit in self.units:
             self.starts.append(self.starts[-1] + unit.rows)
@@ -100,15 +99,10 @@ class Source:
         import pyarrow as pa
 
         seen = 0
+        schema = {} if unit.fragment is self._dataset else {"schema": self._dataset.schema}
+        ahead = {"batch_readahead": BATCHES_AHEAD, "fragment_readahead": 1}
         try:
-            for batch in unit.fragment.to_batches(
-                schema=self._dataset.schema,
-                columns=self._wanted(),
-                filter=self._filter,
-                batch_size=rows,
-                batch_readahead=BATCHES_AHEAD,
-                fragment_readahead=1,
-            ):
+            for batch in unit.fragment.to_batches(columns=self._wanted(), batch_size=rows, **schema, **ahead):
                 seen += batch.num_rows
                 yield batch
         except (pa.ArrowException, OSError) as error:
@@ -127,20 +121,19 @@ class Source:
             return None
         return list(self.columns)
 
-    def _units(self, fragment: Any) -> Iterator[Unit]:
+    def _units(self) -> Iterator[Unit]:
+        """The row groups of Parquet files, other fragments as they are; a filtered dataset has no fragments."""
         import pyarrow as pa
 
-        name = str(getattr(fragment, "path", "") or self.name)
-        try:
-            if not hasattr(fragment, "split_by_row_group"):
-                yield Unit(fragment, name, None, fragment.count_rows(filter=self._filter))
-                return
-            for part in fragment.split_by_row_group():
-                (group,) = part.row_groups
-                rows = group.num_rows if self._filter is None else part.count_rows(filter=self._filter)
-                yield Unit(part, name, group.id, rows)
-        except (pa.ArrowException, OSError) as error:
-            raise ReadError(f"{name}: is empty, damaged or cut short ({error}). Copy or write it again.") from error
+        if getattr(self._dataset, "_scan_options", None):
+            yield Unit(self._dataset, self.name, None, self._dataset.count_rows())
+            return
+        for fragment in self._dataset.get_fragments():
+            name = str(getattr(fragment, "path", "") or self.name)
+            try:
+                yield from _row_groups(fragment, name)
+            except (pa.ArrowException, OSError) as error:
+                raise ReadError(f"{name}: is empty, damaged or cut short ({error}). Copy or write it again.") from error
 
     # Has it changed? ------------------------------------------------------------------------------------------
 
@@ -153,18 +146,20 @@ class Source:
                 raise ReadError(f"{name}: {what} since the run began. Let the files rest, and run it again.")
 
     def _files(self) -> Files:
-        known = {unit.fragment.path: unit.fragment.filesystem for unit in self._on_disk()}
-        if not known:
+        system, names = getattr(self._dataset, "filesystem", None), self._listed()
+        if system is None or not names:
             return {}
-        system = next(iter(known.values()))
-        return {
-            info.path: [info.size, info.mtime_ns]
-            for info in system.get_file_info(self._listed())
-            if info.size is not None
-        }
+        found = system.get_file_info(names)
+        return {info.path: [info.size, info.mtime_ns] for info in found if info.size is not None}
 
-    def _on_disk(self) -> list[Unit]:
-        return [unit for unit in self.units if getattr(unit.fragment, "path", None)]
+
+def _row_groups(fragment: Any, name: str) -> Iterator[Unit]:
+    if not hasattr(fragment, "split_by_row_group"):
+        yield Unit(fragment, name, None, fragment.count_rows())
+        return
+    for part in fragment.split_by_row_group():
+        (group,) = part.row_groups
+        yield Unit(part, name, group.id, group.num_rows)
 
 
 def is_on_disk(X: Any) -> bool:
