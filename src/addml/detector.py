@@ -17,7 +17,7 @@ from addml import __version__, fitting, model_file, parameters, plain
 from addml.arrays import to_numpy
 from addml.checkpoint import Storage, digest, kept_safe
 from addml.compute import blas_threads, most_threads, on_device, resolve_device
-from addml.data.datasets import Source, is_on_disk, open_source
+from addml.data.datasets import LEAST_STREAMED, Source, is_on_disk, open_source
 from addml.data.features import Features
 from addml.data.rows import MemoryRows
 from addml.explain.attribution import attributions
@@ -49,7 +49,6 @@ PAPER: dict[str, Any] = {
     "epochs": 50,
 }
 FAST: dict[str, Any] = {**PAPER, "epochs": 5, "learning_rate": 3e-3}
-LEAST_STREAMED = 1000  # rows; fewer are held in memory, however wide
 KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from
 
 

@@ -80,7 +80,7 @@ def fit(
     folder, memory, threads = storage.folder, parameters.size("memory", one.memory), most_threads(one.n_jobs)
     if not folder.is_dir():
         raise ValueError(f"scratch={str(folder)!r} is no folder; make it, or name another")
-    _say("looking through %s rows", len(source))
+    _say("Looking through", len(source))
     census = Census.take(_watched(source), _sample_rows(source, memory), 0)
     table = one._read(census.sample, fitting=start is None)
     columns, features = _prepared(one, source, census, start)
@@ -94,6 +94,7 @@ def fit(
     state = TrainingState.begin(encoder.weights, one.patience)
     with kept_safe(storage.checkpoint, settings, lambda: {"files": source.files, "rows": len(source)}) as kept:
         state = kept.restored(state, members, device)
+        _say("Training on", len(source), one.epochs - state.epoch, _passes(one))
         train(learner, rows, members, one._schedule(encoder), state, lambda state: kept.save(state, members))
         source.check_unchanged()
         fitting.warn_of_collapse(state)
@@ -101,7 +102,7 @@ def fit(
         best, scorer = encoder.with_weights(to_numpy(state.best)), one._scorer()
         model = MetricModel(features, best, one.distance, scorer, scorer.fit(space), columns=columns)  # type: ignore[arg-type]
         model, sample_scores = fitting.fitted_model(model, table, space, device, threads)
-        _say("scoring %s rows", len(source))
+        _say("Scoring", len(source))
         scores = _scores(model, rows, folder, device, threads)
     ordered = mapped(folder, scores.shape, scores.dtype)
     ordered[...] = scores
@@ -132,7 +133,7 @@ def _prepared(one: StreamedFit, source: Source, census: Census, start: MetricMod
     sides = parameters.sides(one.one_sided, columns.names)
     features = Features.fit(columns.transform(census.sample), sides, robust=one.scaling == "robust")
     if not census.is_whole:
-        _say("standardising %s rows", len(source))
+        _say("Standardising", len(source))
         moments, before = Moments(features), Standardised(columns, features)
         for batch in _watched(source):
             moments.add(before.transform(batch))
@@ -143,7 +144,7 @@ def _prepared(one: StreamedFit, source: Source, census: Census, start: MetricMod
 def _rows(source: Source, standardised: Standardised, windows: Windows, device: str, storage: Storage) -> DiskRows:
     if not storage.cache:
         return SourceRows(source, windows, device, standardised.transform)
-    _say("preparing %s rows", len(source))
+    _say("Preparing", len(source))
     values = cached(source, standardised.transform, standardised.width, storage.folder)
     return MappedRows(source, windows, device, values)
 
@@ -223,5 +224,12 @@ def _watched(source: Source) -> Iterator[Any]:
         logger.debug("%(rows)d rows", {"rows": batch.num_rows})
 
 
-def _say(what: str, rows: int) -> None:
-    logger.info("%(stage)s", {"stage": what % f"{rows:,}", "total": rows})
+def _say(what: str, rows: int, times: int = 1, passes: float = 1) -> None:
+    """Log what begins: it goes through so many rows, that often, after so many passes each time."""
+    logger.info("%(stage)s", {"stage": f"{what} {rows:,} rows", "total": rows * times, "passes": passes})
+
+
+def _passes(one: Recipe) -> float:
+    """How often an epoch takes a row: M for the centre and for the distances, P for the steps, V for its loss."""
+    train = 1 - one.validation_ratio
+    return one.members * (2 * train + one.normal_ratio * train + 2 * one.validation_ratio)

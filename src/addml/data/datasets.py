@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 65_536
 BATCHES_AHEAD = 2
+LEAST_STREAMED = 1000  # rows; fewer are held in memory, however wide
 CELL_BYTES = 40  # of one cell of a table that is learned from in memory: the column, its number, the feature, copies
 
 Files = dict[str, list[int]]  # name -> size, time of the last change
@@ -163,14 +164,16 @@ def _row_groups(fragment: Any, name: str) -> Iterator[Unit]:
 
 
 def is_on_disk(X: Any) -> bool:
-    """Whether X is a path or a dataset of pyarrow, which hold no rows in memory."""
-    if isinstance(X, str | os.PathLike):
+    """Whether X is a path, a source or a dataset of pyarrow, which hold no rows in memory."""
+    if isinstance(X, str | os.PathLike | Source):
         return True
     return type(X).__module__.startswith("pyarrow._dataset")
 
 
 def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
     """The rows of a Parquet file, a folder of such files, or a dataset of pyarrow."""
+    if isinstance(X, Source):
+        return X
     if not isinstance(X, str | os.PathLike):
         return Source(X, f"the {type(X).__name__}", columns)
     origin = find_origin(X)

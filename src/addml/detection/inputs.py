@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from addml import parameters
+from addml.data.datasets import LEAST_STREAMED, Source, open_source
 from addml.data.files.formats import format_of
 from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, find_origin
 from addml.data.files.sql import is_address
@@ -62,6 +64,17 @@ def open_input(file: str, reading: Reading) -> Input:
         return Input(file, reading, list(opened.schema.names), notes, None)
     result = read_table(file, **asdict(reading))
     return Input(file, reading, result.table.column_names, result.notes, result.table)
+
+
+def on_disk_source(settings: Settings) -> Source | None:
+    """The Parquet files of a run on all rows, where learning from them takes more memory than it may."""
+    if not settings.training.all_rows or is_address(settings.file):
+        return None
+    path = Path(settings.file).expanduser()
+    if not path.is_dir() and path.suffix.lower() not in (".parquet", ".pq"):
+        return None
+    source, most = open_source(path), parameters.size("--memory", settings.streaming.memory)
+    return source if source.size > most and len(source) >= LEAST_STREAMED else None
 
 
 @contextmanager
