@@ -98,6 +98,7 @@ def fit(
         train(learner, rows, members, one._schedule(encoder), state, lambda state: kept.save(state, members))
         source.check_unchanged()
         fitting.warn_of_collapse(state)
+        _say("Centring", len(source), one.members)
         space = _space(learner, rows, members, state.best, census, standardised, features, randoms[0], device)
         best, scorer = encoder.with_weights(to_numpy(state.best)), one._scorer()
         model = MetricModel(features, best, one.distance, scorer, scorer.fit(space), columns=columns)  # type: ignore[arg-type]
@@ -230,6 +231,10 @@ def _say(what: str, rows: int, times: int = 1, passes: float = 1) -> None:
 
 
 def _passes(one: Recipe) -> float:
-    """How often an epoch takes a row: M for the centre and for the distances, P for the steps, V for its loss."""
+    """How often an epoch takes a row: M for the centre and for the distances, P for the steps, V for its loss.
+
+    A look for a collapse at the end takes M as an epoch does.
+    """
     train = 1 - one.validation_ratio
-    return one.members * (2 * train + one.normal_ratio * train + 2 * one.validation_ratio)
+    once = 2 * train + one.normal_ratio * train + 2 * one.validation_ratio
+    return one.members * (once + 2 * train / one.epochs)
