@@ -65,6 +65,13 @@ class Features:
         shift, reach = np.where(chosen, 0.0, self.shift), np.where(chosen, 1.0, self.reach)
         return replace(self, scale=np.where(chosen, scale, self.scale), shift=shift, reach=reach)
 
+    def spread(self, column: np.ndarray) -> Features:
+        """The features of rows in which each number, as those of a channel, is one of these columns: no gaps."""
+        if len(self.gaps):
+            raise ValueError(f"columns {self.gaps.tolist()} have gaps; fill them before")
+        own = {name: getattr(self, name)[column] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
+        return replace(self, **own)
+
     @property
     def width(self) -> int:
         """How many features a row has."""
