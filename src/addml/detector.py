@@ -14,7 +14,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__, fitting, model_file, parameters, plain
-from addml.arrays import to_numpy
+from addml.arrays import is_resident, to_numpy
 from addml.compute import blas_threads, most_threads, resolve_device
 from addml.data.features import Features
 from addml.explain.attribution import attributions
@@ -286,10 +286,16 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
 
     # Score --------------------------------------------------------------------------------------------------
 
-    def anomaly_score(self, X: Any) -> np.ndarray:
-        """How anomalous each row of X is: higher is more. A row's score does not depend on the others."""
+    def anomaly_score(self, X: Any) -> Any:
+        """How anomalous each row of X is: higher is more. A row's score does not depend on the others.
+
+        Scores of a torch tensor on an accelerator are a tensor there.
+        """
         check_is_fitted(self, "threshold_")
-        return self.model_.scores(self._read(X), resolve_device(self.device), most_threads(self.n_jobs))
+        X = self._read(X, resident=True)
+        if is_resident(X):
+            return self.model_.resident_scores(X)
+        return self.model_.scores(X, resolve_device(self.device), most_threads(self.n_jobs))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of normal and of anomaly, (n, 2); the second one rises with the score.
@@ -297,13 +303,13 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         Two columns as in scikit-learn and PyOD. Without labels they rest on how the training scores lie, see
         docs/decisions.md; labels given to `fit` bend them. The threshold has no part in them.
         """
-        scores = self.anomaly_score(X)
+        scores = to_numpy(self.anomaly_score(X))
         anomalous = self.training_.probability(scores)
         return np.column_stack([1 - anomalous, anomalous])
 
     def confidence(self, X: Any) -> np.ndarray:
         """How often each row's decision would be the same with other training rows of the same kind, 0 to 1."""
-        scores = self.anomaly_score(X)
+        scores = to_numpy(self.anomaly_score(X))
         return stability(scores, self.training_.ordered, self.threshold_)
 
     def explain(self, X: Any) -> np.ndarray:

@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from addml.arrays import Array
+from addml.arrays import Array, no_grad
 from addml.compute import on_device
 from addml.data.features import Features
 from addml.data.forms import Form
 from addml.encoders import Encoder, from_plain
 from addml.geometry import DISTANCES, Distance
 from addml.model_file import ModelFileError, expect
-from addml.scoring.blocks import in_blocks
+from addml.scoring.blocks import BLOCK, in_blocks, in_resident_blocks
 from addml.scoring.guided import scorer_from_plain
 from addml.scoring.members import MemberScale
-from addml.scoring.scorers import Scorer, score_rows
+from addml.scoring.scorers import OfEmbeddings, Scorer, score_rows
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
+
+MANY_ROWS, NARROW = 2**17, 256  # of one product on a device, where rows have so few numbers
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,9 @@ class MetricModel:
 
     def scores(self, X: Any, device: str, threads: int) -> np.ndarray:
         """One score a row, float64, whatever the rows beside it."""
-        return self.combine(self.member_scores(X, device, threads))
+        return np.asarray(self.combine(self.member_scores(X, device, threads)))
 
-    def combine(self, member_scores: np.ndarray) -> np.ndarray:
+    def combine(self, member_scores: Array) -> Array:
         """One score a row (n,) from the scores of all members (E, n)."""
         assert self.scale is not None
         return self.scale.combine(member_scores)
@@ -71,6 +73,22 @@ class MetricModel:
 
         self._through(X, compute, write, device, threads)
         return result
+
+    def resident_scores(self, X: Array) -> Array:
+        """One score a row of X, a tensor on a device, where the scores stay, float64."""
+        device = str(X.device)
+        encoder, ready = self._encoder_on(device), self.scorer_ready(device)
+
+        def compute(x: Array, rows: int) -> Array:
+            return score_rows(self.scorer, x, encoder.embed(x), ready, self.distance, rows)
+
+        def prepare(rows: Array) -> Array:
+            return self.features.transform_resident(rows.reshape(len(rows), len(self.features.median)))
+
+        small = isinstance(self.scorer, OfEmbeddings) and self.encoder.inputs <= NARROW
+        with no_grad(X):
+            scores = in_resident_blocks(X, prepare, compute, MANY_ROWS if small else BLOCK["accelerator"])
+            return self.combine(scores.double())
 
     def embeddings(self, X: Any, device: str, threads: int) -> np.ndarray:
         """The members' embeddings side by side, (n, E w), float32."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from addml.arrays import Array, as_like, index_like, namespace
+
 COLUMNS_AT_ONCE = 64
 ROWS_AT_ONCE = 16384
 FARTHEST = 1e9  # deviations; what lies farther is as far as anything, and float32 products stay finite
@@ -111,6 +113,25 @@ class Features:
             features -= self.shift.astype(np.float32)
             features /= self.reach.astype(np.float32)
         return features
+
+    def transform_resident(self, X: Array) -> Array:
+        """The same for a tensor X (n, d) on a device, where the features stay."""
+        xp, values = namespace(X), X.double()
+        missing = values.isnan()
+        values = xp.where(missing, as_like(self.median, values), values)
+        for column in np.flatnonzero(self.sides):
+            low, high = (self.median[column], None) if self.sides[column] > 0 else (None, self.median[column])
+            values[:, column].clamp_(low, high)
+        if len(self.gaps):
+            values = xp.cat([values, missing[:, index_like(self.gaps, X)].double()], 1)
+        values -= as_like(self.mean, values)
+        values /= as_like(self.scale, values)
+        features = values.float().clamp_(-FARTHEST, FARTHEST)
+        if not self.knee[0]:
+            return features
+        size = xp.log1p(features.abs() / self.knee[0]) * self.knee[0]
+        features = xp.copysign(size, features)
+        return (features - as_like(self.shift, features)) / as_like(self.reach, features)
 
     def _mend(self, X: np.ndarray, values: np.ndarray) -> None:
         """Fill gaps, and divide before subtracting where a difference is beyond float64; in the columns with such."""

@@ -129,7 +129,7 @@ class _Walks:
             if own is not None:
                 placed = _still(placed, own[place])
             results.append(to_numpy(scorer.score(z[:, part], self.ready, self.model.distance, placed)))
-        return self.model.combine(np.concatenate(results, axis=1).astype(np.float64))
+        return np.asarray(self.model.combine(np.concatenate(results, axis=1).astype(np.float64)))
 
     def _parts(self) -> list[slice]:
         return [slice(start, start + self.at_once) for start in range(0, self.block, self.at_once)]
