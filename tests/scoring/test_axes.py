@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from addml.scoring.axes import COARSEST, LARGEST, Axes
+from addml.scoring.levels import FEW
 
 
 def tables(d, seed=0, references=50, rows=70, spread=1.0):
@@ -154,3 +155,40 @@ def test_rows_and_references_stay_as_they_are():
     axes.moved(axes.distances(x)[0], x, x[:, :1] + 1, np.array([0]))
     for array, same in zip(arrays, before, strict=True):
         np.testing.assert_array_equal(array, same)
+
+
+def test_columns_of_few_values_are_what_the_differences_are():
+    """Flags, categories and small counts, for rows with those values, others between them and some beyond."""
+    random = np.random.default_rng(3)
+    known, x, reach = tables(9, references=200, rows=300)
+    for column, values in enumerate([1, 2, 2, FEW, FEW + 1]):
+        levels = random.standard_normal(values).astype(np.float32)
+        known[:, column] = random.choice(levels, len(known))
+        x[:100, column] = random.choice(levels, 100)
+    axes = Axes.of(known, reach)
+    assert axes.levels.many.tolist() == [False] * 4 + [True] * 5
+    whole = np.rint((np.clip(x * reach, axes.low, axes.high) - axes.low) / np.float32(axes.step)).astype(np.int64)
+    differences = np.abs(whole[:, :, None] - axes.columns.astype(np.int64)).sum(1)
+    np.testing.assert_array_equal(axes.distances(x)[0], differences.astype(np.float32) * np.float32(axes.step))
+    features = np.array([3, 7, 0, 4, 1])
+    values = x[::-1, features]
+    changed = x.copy()
+    changed[:, features] = values
+    inside, _ = axes.moved(axes.distances(x)[0], x, values, features)
+    np.testing.assert_allclose(inside, axes.distances(changed)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("values", [1, 2, 3])
+def test_a_table_of_nothing_but_few_values(values):
+    random = np.random.default_rng(0)
+    known, x = (random.integers(0, values, (count, 6)).astype(np.float32) for count in (40, 30))
+    known[0], known[1, 0] = 0, 1
+    reach = random.uniform(0.2, 3, 6).astype(np.float32)
+    np.testing.assert_allclose(added(Axes.of(known, reach).distances(x)), by_hand(x, known, reach), atol=1e-2)
+
+
+def test_numpys_buffers_stay_as_they_are():
+    before = np.getbufsize()
+    known, x, reach = tables(3)
+    Axes.of(known, reach).distances(x)
+    assert np.getbufsize() == before
