@@ -46,32 +46,35 @@ class Axes:
     def distances(self, x: Array) -> tuple[Array, Array]:
         """The distances (b, R) of rows (b, d) to the references within their range, and what lies beyond it (b,)."""
         inside, beyond = self._parted(x)
-        if self.levels is None:
-            return _added_up(inside, self.columns, np.arange(len(self.columns))), beyond
-        whole, many = _whole((inside - self.low) / self.step), np.flatnonzero(self.levels.many)
-        steps = convert(_added_up(whole, self.columns, many), x)
-        if len(many) < len(self.columns):
-            steps += self.levels.distances(whole)
-        steps *= self.step
-        return steps, beyond
+        return self._inside(inside), beyond
 
-    def moved(self, distances: Array, x: Array, values: Array, features: Array) -> tuple[Array, Array]:
-        """The same after some features (f,) of rows (b, d) at these distances, which are used up, took values (b, f).
+    def beyond(self, x: Array) -> Array:
+        """What lies beyond the range of the references, (b,)."""
+        return self._parted(x)[1]
+
+    def move(self, distances: Array, before: Array, after: Array, features: Array) -> None:
+        """Turn distances (b, R) within the range into those after features (f,) went from values (b, f) to others.
 
         What lies beyond is added up anew: taken out of a sum, a value a billion deviations out leaves its rounding.
         """
-        if len(features):
-            own = self._only(features)
-            distances += own.distances(values)[0]
-            distances -= own.distances(x[:, features])[0]
-        after = copy(x)
-        after[:, features] = values
-        return distances, self._parted(after)[1]
-
-    def _only(self, features: Array) -> Axes:
-        """The same along some columns (f,)."""
         own = {name: getattr(self, name)[features] for name in ("columns", "reach", "low", "high")}
-        return replace(self, **own, levels=self.levels and self.levels.only(to_numpy(features)))
+        axes = replace(self, **own, levels=self.levels and self.levels.only(to_numpy(features)))
+        if (after == after[:1]).all():  # as where all rows take their usual value
+            after = after[:1]
+        distances += axes.distances(after)[0] - axes.distances(before)[0]
+
+    def _inside(self, inside: Array) -> Array:
+        """The distances (b, R) of places (b, d) within the range of the references."""
+        if self.levels is None:
+            return _added_up(inside, self.columns, np.arange(len(self.columns)))
+        whole, many = _whole((inside - self.low) / self.step), np.flatnonzero(self.levels.many)
+        if not len(many):
+            return self.levels.distances(whole) * self.step
+        steps = convert(_added_up(whole, self.columns, many), inside)
+        if len(many) < len(self.columns):
+            steps += self.levels.distances(whole)
+        steps *= self.step
+        return steps
 
     def _parted(self, x: Array) -> tuple[Array, Array]:
         """The nearest place (b, d) within the range of the references, weighted, and how far (b,) it is from there."""

@@ -93,18 +93,18 @@ class Local:
 
     def moved(self, placed: Placed, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> Placed:
         """Where rows of x lie after some of their features changed, as a block of `size` rows."""
-        own = own_of(np.concatenate([ids for ids, _, _ in parts]), placed.own, x)
+        ids, after = changed_rows(to_numpy(x), parts, size)
+        own = own_of(ids, placed.own, x)
         if placed.distances is None:
             return Placed(size, own)
-        distances = as_like(np.zeros((size, placed.distances.shape[1])), x)
-        beyond, before, done = as_like(np.zeros(size), x), to_numpy(x), 0
-        for some, change, features in parts:
-            block = slice(done, done + len(some))
-            values = as_like(before[some[:, None], features] + change, x)  # in float64, as the change is
-            chosen, places = index_like(some, x), index_like(features, x)
-            moved = ready["axes"].moved(take(placed.distances, chosen), take(x, chosen), values, places)
-            (distances[block], beyond[block]), done = moved, block.stop
-        return Placed(size, own, distances, beyond)
+        ids, after, axes, done = index_like(ids, x), as_like(after, x), ready["axes"], 0
+        distances = take(placed.distances, ids)
+        for some, _, features in parts:
+            block, places = slice(done, done + len(some)), index_like(features, x)
+            if len(features):
+                axes.move(distances[block], take(x, ids[block])[:, places], after[block][:, places], places)
+            done = block.stop
+        return Placed(size, own, distances, axes.beyond(after))
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, placed: Any = None) -> Array:
         """Scores (views of all members, rows) of embeddings (E, b, w), of which the first rows are placed."""
@@ -126,6 +126,21 @@ class Local:
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
         """Any number of references, prepared and embedded, and the reach of every column."""
         return {"rows": ("rows", "inputs"), "reach": ("inputs",), "references": (members, "rows", w)}
+
+
+def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows of x those of the parts are, (size,), and their features after the changes, (size, d).
+
+    Rows that are missing are filled up by the first of x.
+    """
+    ids = np.concatenate([some for some, _, _ in parts])
+    ids = np.concatenate([ids, np.zeros(size - len(ids), np.int64)])
+    after, done = x[ids], 0
+    for some, change, features in parts:
+        block = slice(done, done + len(some))
+        after[block, features] = x[some[:, None], features] + change  # in float64, as the change is
+        done = block.stop
+    return ids, after
 
 
 def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
