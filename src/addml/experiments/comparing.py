@@ -45,7 +45,7 @@ class OwnTask(Task):
         return self.data.shape
 
     def run(self, machine: Machine) -> list[runs.Row]:
-        """The results of the protocol, and how alike seeds rank; columns that a fit leaves out are no news each time."""
+        """The results of the protocol, and how alike seeds rank; columns that fits leave out are no news each time."""
         from addml.detector import LEFT_OUT
 
         assert self.data is not None
