@@ -176,10 +176,11 @@ def _means(nearest: Array, counts: list[int], own: Own) -> Iterator[Array]:
     A group of nothing but copies of the row is where the row is.
     """
     xp = namespace(nearest)
+    alone = len(own[0]) > 0 and bool(xp.isinf(nearest[:, own[0]]).any())
     for count in counts:
         if count < len(nearest):
             nearest = xp.amin(nearest.reshape(-1, count, nearest.shape[1]), 0)
-        known = xp.where(xp.isinf(nearest), as_like(0.0, nearest), nearest) if len(own[0]) else nearest
+        known = xp.where(xp.isinf(nearest), as_like(0.0, nearest), nearest) if alone else nearest
         yield _sum(known) / count
 
 
