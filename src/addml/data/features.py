@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+
+from addml.arrays import Array, namespace
 
 COLUMNS_AT_ONCE = 64
 ROWS_AT_ONCE = 16384
@@ -81,6 +85,13 @@ class Features:
         flags = np.concatenate([own.mean[:columns], gaps]), np.concatenate([own.scale[:columns], spread])
         return replace(own, mean=flags[0], scale=np.where(flags[1] > 0, flags[1], 1.0))
 
+    def spread(self, column: np.ndarray) -> Features:
+        """The features of rows in which each number, as those of a channel, is one of these columns: no gaps."""
+        if len(self.gaps):
+            raise ValueError(f"columns {self.gaps.tolist()} have gaps; fill them before")
+        own = {name: getattr(self, name)[column] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
+        return replace(self, **own)
+
     @property
     def width(self) -> int:
         """How many features a row has."""
@@ -120,6 +131,49 @@ class Features:
             features -= self.shift.astype(np.float32)
             features /= self.reach.astype(np.float32)
         return features
+
+    def transform_resident(self, X: Array, *, whole: bool) -> Array:
+        """The same for a tensor X (n, d) on a device, where the features stay; `whole` where nothing is missing."""
+        xp, columns, on = namespace(X), X.shape[1], self._on(str(X.device))
+        features = xp.empty(len(X), self.width, dtype=xp.float32, device=X.device)
+        values = X if whole and not self.sides.any() else self._folded_resident(X, on["median"])
+        mean, scale = on["mean"], on["scale"]
+        xp.div(values - mean[:columns], scale[:columns], out=features[:, :columns])  # in double, rounded once
+        if len(self.gaps):
+            flags = X[:, on["gaps"]].isnan().double()
+            xp.div(flags - mean[columns:], scale[columns:], out=features[:, columns:])
+        features.clamp_(-FARTHEST, FARTHEST)
+        if not self.knee[0]:
+            return features
+        size = xp.log1p(features.abs().div_(self.knee[0])).mul_(self.knee[0])
+        xp.copysign(size, features, out=features)
+        return features.sub_(on["shift"].float()).div_(on["reach"].float())
+
+    def _folded_resident(self, X: Array, median: Array) -> Array:
+        """X with medians in place of gaps and of values on the side that does not matter."""
+        values = X.double()
+        values = namespace(X).where(values.isnan(), median, values)
+        for column in np.flatnonzero(self.sides):
+            low, high = (self.median[column], None) if self.sides[column] > 0 else (None, self.median[column])
+            values[:, column].clamp_(low, high)
+        return values
+
+    def _on(self, device: str) -> dict[str, Array]:
+        """The arrays on a device; sent there once, since sending waits."""
+        if device not in self._sent:
+            import torch
+
+            own = {field.name: getattr(self, field.name) for field in fields(self)}
+            self._sent[device] = {name: torch.as_tensor(array, device=device) for name, array in own.items()}
+        return self._sent[device]
+
+    @cached_property
+    def _sent(self) -> dict[str, dict[str, Array]]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes along: nothing that lies on a device."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _mend(self, X: np.ndarray, values: np.ndarray) -> None:
         """Fill gaps, and divide before subtracting where a difference is beyond float64; in the columns with such."""
