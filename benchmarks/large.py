@@ -182,8 +182,8 @@ def lines(kept: dict[str, dict[str, float]]) -> str:
         slope, start = np.polyfit(rows, seconds, 1, w=1 / seconds)
         off = np.abs(start + slope * rows - seconds) / seconds
         said.append(
-            f"- {kind}: {slope:.2f} processor seconds a million rows and {start:.1f} to begin with; no table is farther "
-            f"than {off.max():.0%} from that line. A billion rows: {(start + slope * 1000) / 3600:.1f} processor hours."
+            f"- {kind}: {slope:.2f} processor seconds a million rows and {start:.1f} to begin with; no table is over "
+            f"{off.max():.0%} from that line. A billion rows: {(start + slope * 1000) / 3600:.1f} processor hours."
         )
     return "\n".join(said) or "Fewer than three tables were measured."
 
