@@ -50,6 +50,12 @@ def whole(monkeypatch):
     monkeypatch.setattr(streamed, "_sample_rows", lambda source, memory: 10**9)
 
 
+@pytest.fixture(autouse=True)
+def small_samples(monkeypatch):
+    """Samples as small as the memory is."""
+    monkeypatch.setattr(streamed, "LEAST_SAMPLE_BYTES", 0)
+
+
 def quick(**changes):
     return ADDML(**{"members": 2, "epochs": 3, "random_state": 0, "memory": SMALL, **changes})
 
@@ -248,7 +254,8 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["shuttle", "magic-telescope"])
-def test_streaming_finds_as_much_as_memory(name, data_folder, tmp_path):
+def test_streaming_finds_as_much_as_memory(name, data_folder, tmp_path, monkeypatch):
+    monkeypatch.undo()
     known = load_set(name)
     table = pa.table(list(known.X.T), names=[f"c{place}" for place in range(known.X.shape[1])])
     parquet.write_table(table, tmp_path / "table.parquet", row_group_size=4096)

@@ -43,6 +43,7 @@ logger = logging.getLogger("addml")
 
 SHARE = 4  # of the memory: so many parts, one of them for a sample, one for a window
 LEAST_SAMPLE = 1000  # rows
+LEAST_SAMPLE_BYTES = 16 << 20  # however little the memory: a few rows tell no quartiles
 DRAWN_TOGETHER = 2**18  # rows of which each member holds out its share
 SCORED_AT_ONCE = 2**16  # rows
 REMEMBERED = 1_000_000  # training scores, at the most; of more those at even steps through all in order
@@ -208,7 +209,8 @@ def _scores(model: MetricModel, rows: DiskRows, folder: Path, device: str, threa
 
 
 def _sample_rows(source: Source, memory: int) -> int:
-    return min(SAMPLED, max(LEAST_SAMPLE, memory // SHARE // (CELL_BYTES * len(source.names))))
+    room = max(LEAST_SAMPLE_BYTES, memory // SHARE)
+    return min(SAMPLED, max(LEAST_SAMPLE, room // (CELL_BYTES * len(source.names))))
 
 
 def _window_rows(memory: int, width: int, members: int) -> int:
