@@ -254,8 +254,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["shuttle", "magic-telescope"])
-def test_streaming_finds_as_much_as_memory(name, data_folder, tmp_path, monkeypatch):
-    monkeypatch.undo()
+def test_streaming_finds_as_much_as_memory(name, data_folder, tmp_path):
     known = load_set(name)
     table = pa.table(list(known.X.T), names=[f"c{place}" for place in range(known.X.shape[1])])
     parquet.write_table(table, tmp_path / "table.parquet", row_group_size=4096)
