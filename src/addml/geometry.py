@@ -24,6 +24,7 @@ from addml.arrays import (
     plus_gram,
     row_sums,
 )
+from addml.scratch import room
 
 Distance = Literal["sqeuclidean", "euclidean", "cosine"]
 Back = Callable[[Array], Array]
@@ -52,7 +53,14 @@ def smallest(values: Array, ks: Sequence[int]) -> Array:
     """The ks[e]-th smallest value of each row e of values (E, n)."""
     if not isinstance(values, np.ndarray):
         return values.sort(-1).values.gather(1, index_like(np.asarray(ks) - 1, values)[:, None])[:, 0]
-    return np.array([np.partition(row, k - 1)[k - 1] for row, k in zip(values, ks, strict=True)])
+    return np.array([_kth_smallest(row, k) for row, k in zip(values, ks, strict=True)])
+
+
+def _kth_smallest(values: np.ndarray, k: int) -> Any:
+    copy = room(values.shape, values.dtype, values)  # on disk where the values are
+    copy[...] = values
+    copy.partition(k - 1)
+    return copy[k - 1]
 
 
 def hardest(values: Array, ks: Sequence[int]) -> Hardest:

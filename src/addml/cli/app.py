@@ -77,6 +77,7 @@ def root(
     "saving",
     "reading",
     "computing",
+    "streaming",
     "ending",
     "showing",
 )
@@ -98,6 +99,7 @@ def detect(file: File, settings: Settings) -> None:
     "saving",
     "reading",
     "computing",
+    "streaming",
     "showing",
 )
 def fit(file: File, settings: Settings) -> None:

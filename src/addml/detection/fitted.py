@@ -52,12 +52,12 @@ class Fitted:
     detector: ADDML | None = None  # where it was just trained
 
     @classmethod
-    def of(cls, detector: ADDML, table: pa.Table) -> Fitted:
-        """A detector that was just fitted to this table."""
+    def of(cls, detector: ADDML, table: pa.Table | None) -> Fitted:
+        """A detector that was just fitted to this table, or to rows on disk."""
         training, device = detector.training_, resolve_device(detector.device)
         history, threads = tuple(detector.history_), _threads(device, detector.n_jobs)
         fitted = cls(detector.model_, detector.center_, training, history, detector.decision_, device, threads)
-        normal = table.filter(training.values <= fitted.threshold)
+        normal = None if table is None else table.filter(training.values <= fitted.threshold)
         return replace(fitted, usual_columns=usual.usual_columns(fitted.columns, normal), detector=detector)
 
     @classmethod
