@@ -58,9 +58,10 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
 
     Parameters
     ----------
-    encoder : the kind of network, "mlp"; a torch module of your own, which every member starts from; or what makes
-        such modules, called once a member. See docs/method.md.
-    hidden : widths of the hidden layers; () for none, None for the encoder's own, (64,) for "mlp".
+    encoder : the kind of network, "mlp" or, for images, "conv"; a torch module of your own, which every member starts
+        from; or what makes such modules, called once a member. See docs/method.md and docs/images.md.
+    hidden : widths of the hidden layers, channels of the convolutions of "conv"; () for none, None for the encoder's
+        own, (64,) for "mlp" and (16, 32) for "conv".
     metric_dim : dimensions of the metric space.
     activation, output_activation : "tanh", "relu", "leaky_relu", "elu", "sigmoid" or "linear".
     loss : "instance", the distances of all pairs of a mini-batch, or "center", those to the centre.

@@ -53,7 +53,7 @@ class Reads:
         return X
 
     def _takes_images(self, X: Any) -> bool:
-        return getattr(X, "ndim", 2) == 4
+        return (isinstance(self.encoder, str) and self.encoder == "conv") or getattr(X, "ndim", 2) == 4
 
     def _images(self, X: Any, fitting: bool) -> np.ndarray:
         images = as_images(X, least=2 if fitting else 1)
