@@ -19,6 +19,7 @@ from addml.compute import blas_threads, most_threads, resolve_device
 from addml.data.features import Features
 from addml.explain.attribution import attributions
 from addml.explain.examples import Examples, Nearest, baseline_of, evenly, kept_by_most
+from addml.explain.heat import heat_map
 from addml.fitting import LEFT_OUT as LEFT_OUT
 from addml.learning.metric import MetricLearner
 from addml.learning.state import TrainingState
@@ -44,6 +45,7 @@ PAPER: dict[str, Any] = {
     "scaling": "standard",
     "members": 1,
     "epochs": 50,
+    "learning_rate": 1e-3,
 }
 FAST: dict[str, Any] = {**PAPER, "epochs": 5, "learning_rate": 3e-3}
 KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from
@@ -78,7 +80,8 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         from the scores; or a thresholder of PyThresh. See `set_threshold`.
     examples : kept training rows to remember, at the most, for `nearest_normal`; 0 for none.
     members : networks trained together and averaged.
-    epochs, batch_size, learning_rate, weight_decay : training by Adam.
+    epochs, batch_size, learning_rate, weight_decay : training by Adam; a learning_rate of None is the encoder's own,
+        1e-3, and 1e-4 for "conv".
     validation_ratio, patience : rows held out for early stopping, and epochs without improvement before it.
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
     n_jobs : threads at most; None for all cores.
@@ -121,7 +124,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         members: int = 5,
         epochs: int = 10,
         batch_size: int = 256,
-        learning_rate: float = 1e-3,
+        learning_rate: float | None = None,
         weight_decay: float = 1e-5,
         validation_ratio: float = 0.1,
         patience: int = 5,
@@ -316,6 +319,8 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
     def explain(self, X: Any) -> np.ndarray:
         """How much each column adds to each row's score, (n, n_features_in_): above 0 makes it stranger.
 
+        Of images it is a map (n, height, width): how much each place adds.
+
         A row of it adds up to the row's score less that of the usual row, `baseline_`. Columns that the detector
         does not use add nothing.
         """
@@ -324,6 +329,8 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         used = attributions(
             self.model_, features, self.baseline_, resolve_device(self.device), most_threads(self.n_jobs)
         )
+        if self.model_.form is not None and self.model_.form.kind == "images":
+            return heat_map(used, self.model_.form)
         if self.model_.columns is None:
             return used
         places = {name: place for place, name in enumerate(self.feature_names_in_)}
