@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
+PARQUET = (".parquet", ".pq")
 LARGEST = 64  # pixels of a side; images that have one size up to this keep it
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")  # Pillow's modes of more than 8 bits
 BITS_16 = 257.0  # of a 16-bit step in an 8-bit one
@@ -65,8 +66,10 @@ def read_images(
 
 
 def is_image_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether this is a folder with at least one image file in it."""
-    return os.path.isdir(path) and next(_walk(path), None) is not None
+    """Whether this is a folder with at least one image file in it; one with Parquet files beside them is a table."""
+    if not os.path.isdir(path) or any(name.lower().endswith(PARQUET) for name in os.listdir(path)):
+        return False
+    return next(_walk(path), None) is not None
 
 
 def image_files(folder: str | os.PathLike[str]) -> list[str]:

@@ -158,6 +158,13 @@ def draw(batches: Iterator[pa.RecordBatch], most: int | None, seed: int) -> tupl
     return pa.Table.from_batches(pool), places, seen
 
 
+def draw_places(rows: int, most: int | None, seed: int) -> np.ndarray:
+    """The places of at most `most` of so many rows, drawn as `draw` does, in their order."""
+    if most is None or rows <= most:
+        return np.arange(rows)
+    return np.sort(np.argpartition(np.random.default_rng([seed, 1]).random(rows), most)[:most])
+
+
 def _smallest(
     pool: list[pa.RecordBatch], keys: np.ndarray, places: np.ndarray, most: int
 ) -> tuple[list[pa.RecordBatch], np.ndarray, np.ndarray]:

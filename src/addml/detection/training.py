@@ -33,7 +33,7 @@ def train(
     labels: np.ndarray | None = None,
 ) -> ADDML:
     """A detector fitted to the rows of a table, and to what people know of them."""
-    detector = new_detector(table.column_names, training, deciding, computing)
+    detector = new_detector(training, deciding, computing, one_sided=one_sided(training.one_sided, table.column_names))
     seconds, size = estimate(table.num_rows, table.num_columns, training)
     if seconds > LONG:
         progress.note(
@@ -46,18 +46,21 @@ def train(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", LEFT_OUT)  # said with what was read
             detector.fit(table, labels=labels)
+    return decided(detector, deciding)
+
+
+def decided(detector: ADDML, deciding: Deciding) -> ADDML:
+    """The fitted detector with the threshold that the settings ask for."""
     if deciding.threshold is not None:
         return detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
     return detector if deciding.tau is None else detector.set_threshold(tau=deciding.tau)
 
 
-def new_detector(names: Sequence[str], training: Training, deciding: Deciding, computing: Computing) -> ADDML:
-    """The detector that the settings describe; what they do not say is as in `ADDML()`."""
+def new_detector(training: Training, deciding: Deciding, computing: Computing, **changes: Any) -> ADDML:
+    """The detector that the settings describe; what they and the changes do not say is as in `ADDML()`."""
     from addml.detector import ADDML
 
     settings: dict[str, Any] = {"normal_ratio": 1.0} if training.clean else {}
-    if training.one_sided:
-        settings["one_sided"] = one_sided(training.one_sided, names)
     return ADDML(
         members=training.members,
         contamination=CONTAMINATION if deciding.contamination is None else deciding.contamination,
@@ -66,12 +69,12 @@ def new_detector(names: Sequence[str], training: Training, deciding: Deciding, c
         random_state=training.seed,
         device=computing.device,
         n_jobs=computing.jobs,
-        **settings,
+        **settings | changes,
     )
 
 
-def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """{"amount": "high"} for amount:high."""
+def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str] | None:
+    """{"amount": "high"} for amount:high, None for nothing."""
     sides = {}
     for text in given:
         name, _, side = text.rpartition(":")
@@ -80,7 +83,7 @@ def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
         if name not in names:
             raise UserError(f"--one-sided {text}: {name!r} is no column to train on.{did_you_mean(name, names)}")
         sides[name] = side
-    return sides
+    return sides or None
 
 
 def estimate(rows: int, columns: int, training: Training) -> tuple[float, int]:
