@@ -144,6 +144,7 @@ METHODS: dict[str, Fit] = {
 CANDIDATES: dict[str, Fit] = {
     "conv 16-32, rate 1e-4": addml_with(encoder="conv"),
     "conv 16-32, rate 1e-3": addml_with(encoder="conv", learning_rate=1e-3),
+    "conv 16-32, rate 3e-5": addml_with(encoder="conv", learning_rate=3e-5),
     "conv 16-32, rate 1e-4, 3 epochs": addml_with(encoder="conv", epochs=3),
     "conv 16-32, relu": addml_with(encoder="conv", activation="relu"),
     "conv 16-32, linear output": addml_with(encoder="conv", output_activation="linear"),
