@@ -81,7 +81,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
     examples : kept training rows to remember, at the most, for `nearest_normal`; 0 for none.
     members : networks trained together and averaged.
     epochs, batch_size, learning_rate, weight_decay : training by Adam; a learning_rate of None is the encoder's own,
-        1e-3, and 1e-4 for "conv".
+        1e-3, and 3e-5 for "conv".
     validation_ratio, patience : rows held out for early stopping, and epochs without improvement before it.
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
     n_jobs : threads at most; None for all cores.

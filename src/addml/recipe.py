@@ -19,7 +19,7 @@ from addml.model import MetricModel
 from addml.scoring.scorers import SCORERS, Scorer
 from addml.scoring.thresholds import METHODS, WITH_SHARE
 
-RATE, RATES = 1e-3, {"conv": 1e-4}  # of learning, where none is said; and by encoder
+RATE, RATES = 1e-3, {"conv": 3e-5}  # of learning, where none is said; and by encoder
 SCALINGS = ("robust", "standard")
 
 
