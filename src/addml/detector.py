@@ -21,6 +21,7 @@ from addml.data.datasets import LEAST_STREAMED, Source, is_on_disk, open_source
 from addml.data.features import Features
 from addml.explain.attribution import attributions
 from addml.explain.examples import Examples, Nearest, baseline_of, evenly, kept_by_most
+from addml.explain.heat import heat_map
 from addml.fitting import LEFT_OUT as LEFT_OUT
 from addml.learning.metric import MetricLearner
 from addml.learning.state import TrainingState
@@ -46,6 +47,7 @@ PAPER: dict[str, Any] = {
     "scaling": "standard",
     "members": 1,
     "epochs": 50,
+    "learning_rate": 1e-3,
 }
 FAST: dict[str, Any] = {**PAPER, "epochs": 5, "learning_rate": 3e-3}
 KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from
@@ -60,9 +62,10 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
 
     Parameters
     ----------
-    encoder : the kind of network, "mlp"; a torch module of your own, which every member starts from; or what makes
-        such modules, called once a member. See docs/method.md.
-    hidden : widths of the hidden layers; () for none, None for the encoder's own, (64,) for "mlp".
+    encoder : the kind of network, "mlp" or, for images, "conv"; a torch module of your own, which every member starts
+        from; or what makes such modules, called once a member. See docs/method.md and docs/images.md.
+    hidden : widths of the hidden layers, channels of the convolutions of "conv"; () for none, None for the encoder's
+        own, (64,) for "mlp" and (16, 32) for "conv".
     metric_dim : dimensions of the metric space.
     activation, output_activation : "tanh", "relu", "leaky_relu", "elu", "sigmoid" or "linear".
     loss : "instance", the distances of all pairs of a mini-batch, or "center", those to the centre.
@@ -79,7 +82,8 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         from the scores; or a thresholder of PyThresh. See `set_threshold`.
     examples : kept training rows to remember, at the most, for `nearest_normal`; 0 for none.
     members : networks trained together and averaged.
-    epochs, batch_size, learning_rate, weight_decay : training by Adam.
+    epochs, batch_size, learning_rate, weight_decay : training by Adam; a learning_rate of None is the encoder's own,
+        1e-3, and 3e-5 for "conv".
     validation_ratio, patience : rows held out for early stopping, and epochs without improvement before it.
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
     n_jobs : threads at most; None for all cores.
@@ -127,7 +131,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         members: int = 5,
         epochs: int = 10,
         batch_size: int = 256,
-        learning_rate: float = 1e-3,
+        learning_rate: float | None = None,
         weight_decay: float = 1e-5,
         validation_ratio: float = 0.1,
         patience: int = 5,
@@ -408,6 +412,8 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
     def explain(self, X: Any) -> np.ndarray:
         """How much each column adds to each row's score, (n, n_features_in_): above 0 makes it stranger.
 
+        Of images it is a map (n, height, width): how much each place adds.
+
         A row of it adds up to the row's score less that of the usual row, `baseline_`. Columns that the detector
         does not use add nothing.
         """
@@ -416,6 +422,8 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         used = attributions(
             self.model_, features, self.baseline_, resolve_device(self.device), most_threads(self.n_jobs)
         )
+        if self.model_.form is not None and self.model_.form.kind == "images":
+            return heat_map(used, self.model_.form)
         if self.model_.columns is None:
             return used
         places = {name: place for place, name in enumerate(self.feature_names_in_)}

@@ -19,6 +19,7 @@ from addml.model import MetricModel
 from addml.scoring.scorers import SCORERS, Scorer
 from addml.scoring.thresholds import METHODS, WITH_SHARE
 
+RATE, RATES = 1e-3, {"conv": 3e-5}  # of learning, where none is said; and by encoder
 SCALINGS = ("robust", "standard")
 
 
@@ -44,7 +45,7 @@ class Recipe:
     members: int
     epochs: int
     batch_size: int
-    learning_rate: float
+    learning_rate: float | None
     weight_decay: float
     validation_ratio: float
     patience: int
@@ -73,7 +74,7 @@ class Recipe:
         parameters.whole("examples", self.examples, least=0)
         if self.margin is not None:
             parameters.number("margin", self.margin, 0, with_low=False)
-        parameters.number("learning_rate", self.learning_rate, 0, with_low=False)
+        parameters.number("learning_rate", self._rate(), 0, with_low=False)
         parameters.number("weight_decay", self.weight_decay, 0, with_low=True)
         parameters.flag("anomaly_pairs", self.anomaly_pairs)
         parameters.jobs("n_jobs", self.n_jobs)
@@ -94,12 +95,17 @@ class Recipe:
         margin = 1.0 if self.margin is None else self.margin
         return Objective(self.loss, self.distance, self.hard_ratio, margin, self.anomaly_pairs, self.miner)  # type: ignore[arg-type]
 
+    def _rate(self) -> float:
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return RATES.get(self.encoder, RATE) if isinstance(self.encoder, str) else RATE
+
     def _schedule(self, encoder: Encoder) -> Schedule:
         operations = 3 * encoder.operations * self.batch_size  # of one step: forward, and twice that back
         return Schedule(
             self.epochs,
             self.batch_size,
-            self.learning_rate,
+            self._rate(),
             self.weight_decay,
             self.patience,
             least_batch=1 if self.loss == "center" else 2,

@@ -18,8 +18,8 @@ from addml.detection.settings import Settings
 File = Annotated[
     str,
     typer.Argument(
-        help="A CSV, Parquet, Arrow, JSON lines, Excel, NumPy or MATLAB file, a folder of Parquet files, "
-        "a database address with --query, or - for standard input.",
+        help="A CSV, Parquet, Arrow, JSON lines, Excel, NumPy or MATLAB file, a folder of Parquet files "
+        "or of images, a database address with --query, or - for standard input.",
         metavar="FILE",
         show_default=False,
     ),
@@ -76,6 +76,7 @@ def root(
     "reporting",
     "saving",
     "reading",
+    "picturing",
     "computing",
     "streaming",
     "ending",
@@ -98,6 +99,7 @@ def detect(file: File, settings: Settings) -> None:
     "deciding",
     "saving",
     "reading",
+    "picturing",
     "computing",
     "streaming",
     "showing",
@@ -111,7 +113,17 @@ def fit(file: File, settings: Settings) -> None:
 
 @app.command()
 @with_settings(
-    "using", "naming", "deciding", "explaining", "writing", "reporting", "reading", "computing", "ending", "showing"
+    "using",
+    "naming",
+    "deciding",
+    "explaining",
+    "writing",
+    "reporting",
+    "reading",
+    "picturing",
+    "computing",
+    "ending",
+    "showing",
 )
 def score(file: File, settings: Settings) -> None:
     """Score a table by a saved model, a part of it at a time, and say how it differs from the training rows."""

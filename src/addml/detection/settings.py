@@ -173,6 +173,16 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Picturing:
+    """Reading: folders of images."""
+
+    size: str | None = setting(
+        None, "resize the images of a folder to so many pixels: 32, or 48x64 for height and width", shown="N|HxW"
+    )
+    skip_broken: bool = setting(False, "leave out the image files that cannot be read, and say which")
+
+
+@dataclass(frozen=True)
 class Computing:
     """Computing."""
 
@@ -232,6 +242,7 @@ class Settings:
     saving: Saving = Saving()
     using: Using = Using()
     reading: Reading = Reading()
+    picturing: Picturing = Picturing()
     computing: Computing = Computing()
     streaming: Streaming = Streaming()
     ending: Ending = Ending()

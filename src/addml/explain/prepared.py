@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from addml.explain.heat import patch_of
 from addml.explain.replacement import feature_origins
 from addml.model import MetricModel
 
@@ -29,6 +30,8 @@ def behind_features(model: MetricModel) -> MetricModel:
 
 
 def columns_of(model: MetricModel) -> list[int]:
-    """The column that each feature belongs to, by its place among those that the model uses."""
+    """The column that each feature belongs to, by its place among those that the model uses; of images, the patch."""
+    if model.form is not None and model.form.kind == "images":
+        return patch_of(model.form)
     own: Any = range(len(model.features.median)) if model.columns is None else model.columns.origins
     return feature_origins(own, model.features.gaps)
