@@ -259,3 +259,18 @@ def test_streaming_finds_as_much_as_memory(name, data_folder, tmp_path):
         aucs["memory"].append(roc_auc_score(known.y, resident.fit(table).anomaly_scores_))
         aucs["disk"].append(roc_auc_score(known.y, on_disk.fit(tmp_path).anomaly_scores_))
     assert abs(np.mean(aucs["memory"]) - np.mean(aucs["disk"])) < 0.003, aucs
+
+
+# On a device ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_rows_on_disk_go_to_the_device_a_batch_at_a_time(folder, monkeypatch, members):
+    """With torch's own CPU device in place of an accelerator."""
+    pytest.importorskip("torch")
+    settings = {"epochs": 3, "random_state": 0, "memory": SMALL, "members": members}
+    here = ADDML.paper(**settings).fit(folder)
+    monkeypatch.setattr("addml.detector.resolve_device", lambda device: "cpu:0")
+    there = ADDML.paper(**settings).fit(folder)
+    np.testing.assert_allclose(there.history_[-1]["train_loss"], here.history_[-1]["train_loss"], rtol=1e-3)
+    assert np.corrcoef(np.argsort(np.argsort([here.anomaly_scores_, there.anomaly_scores_])))[0, 1] > 0.999

@@ -1,4 +1,4 @@
-"""ADDML, the detector: a scikit-learn estimator that wires the stages, which never import each other. Level 6."""
+"""ADDML, the detector: a scikit-learn estimator that wires the stages, which never import each other. Level 7."""
 
 from __future__ import annotations
 

@@ -77,18 +77,17 @@ def fit(
     settings: dict[str, Any],
 ) -> Streamed:
     """Learn from the rows of a source, going through them again and again."""
-    folder, memory, threads = storage.folder, parameters.size("memory", one.memory), most_threads(one.n_jobs)
+    folder, memory = storage.folder, parameters.size("memory", one.memory)
+    parameters.flag("cache", storage.cache)
     if not folder.is_dir():
         raise ValueError(f"scratch={str(folder)!r} is no folder; make it, or name another")
     _say("Looking through", len(source))
     census = Census.take(_watched(source), _sample_rows(source, memory), 0)
     table = one._read(census.sample, fitting=start is None)
     columns, features = _prepared(one, source, census, start)
-    standardised = Standardised(columns, features)
-    randoms = one._randoms()
+    standardised, randoms, shape = Standardised(columns, features), one._randoms(), (features.width,)
     windows = Windows.of(len(source), _window_rows(memory, features.width, one.members), _seed(randoms[0]))
     rows = _rows(source, standardised, windows, device, storage)
-    shape = (features.width,)
     encoder = one._present(start, shape, device) if start else one._new_encoder(shape, randoms, device)
     members = [_member(one, len(source), random, folder) for random in randoms]
     learner = MetricLearner(encoder, one._objective())
@@ -99,20 +98,27 @@ def fit(
         train(learner, rows, members, one._schedule(encoder), state, lambda state: kept.save(state, members))
         source.check_unchanged()
         fitting.warn_of_collapse(state)
+        _say("Centring", len(source), one.members)
         space = _space(learner, rows, members, state.best, census, standardised, features, randoms[0], device)
         best, scorer = encoder.with_weights(to_numpy(state.best)), one._scorer()
         model = MetricModel(features, best, one.distance, scorer, scorer.fit(space), columns=columns)  # type: ignore[arg-type]
-        model, sample_scores = fitting.fitted_model(model, table, space, device, threads)
+        model, sample_scores = fitting.fitted_model(model, table, space, device, most_threads(one.n_jobs))
         _say("Scoring", len(source))
-        scores = _scores(model, rows, folder, device, threads)
-    ordered = mapped(folder, scores.shape, scores.dtype)
-    ordered[...] = scores
-    ordered.sort()
+        scores = _scores(model, rows, folder, device, most_threads(one.n_jobs))
     few = len(scores) <= REMEMBERED
+    ordered = _ordered(scores, folder)
     state.kept = state.kept if few else []
     remembered = np.array(scores) if few else ordered[_even_steps(len(scores), REMEMBERED)]
     held_out = fitting.held_out(members, len(scores)) if few else np.zeros((len(members), REMEMBERED), bool)
     return Streamed(model, state, space, census.places, sample_scores, remembered, ordered, held_out)
+
+
+def _ordered(scores: np.ndarray, folder: Path) -> np.ndarray:
+    """The scores, ascending, on disk."""
+    ordered = mapped(folder, scores.shape, scores.dtype)
+    ordered[...] = scores
+    ordered.sort()
+    return ordered
 
 
 def exact_quantile(ordered: np.ndarray, share: float) -> float:
@@ -231,6 +237,10 @@ def _say(what: str, rows: int, times: int = 1, passes: float = 1) -> None:
 
 
 def _passes(one: Recipe) -> float:
-    """How often an epoch takes a row: M for the centre and for the distances, P for the steps, V for its loss."""
+    """How often an epoch takes a row: M for the centre and for the distances, P for the steps, V for its loss.
+
+    A look for a collapse at the end takes M as an epoch does.
+    """
     train = 1 - one.validation_ratio
-    return one.members * (2 * train + one.normal_ratio * train + 2 * one.validation_ratio)
+    once = 2 * train + one.normal_ratio * train + 2 * one.validation_ratio
+    return one.members * (once + 2 * train / one.epochs)

@@ -10,7 +10,15 @@ from addml.arrays import Array, take
 from addml.data.features import Features
 
 
-class MemoryRows:
+class InMemory:
+    """Rows that are at hand all at once."""
+
+    def windows(self, epoch: int) -> Iterator[None]:
+        """All rows are shuffled together."""
+        yield None
+
+
+class MemoryRows(InMemory):
     """Prepared rows held in memory or on a device."""
 
     def __init__(self, values: Array) -> None:
@@ -28,12 +36,8 @@ class MemoryRows:
         """All rows in their order, so many at a time."""
         return (self.values[start : start + size] for start in range(0, len(self), size))
 
-    def windows(self, epoch: int) -> Iterator[None]:
-        """All rows are shuffled together."""
-        yield None
 
-
-class LazyRows:
+class LazyRows(InMemory):
     """Rows of any form in main memory that are prepared when they are asked for: pixels stay bytes until then."""
 
     def __init__(self, values: np.ndarray, features: Features) -> None:
@@ -48,11 +52,3 @@ class LazyRows:
         chosen = self.values[ids.reshape(-1)]  # not `take`, which would copy the whole of a view
         width = self.features.width
         return self.features.transform(chosen.reshape(len(chosen), width)).reshape(*ids.shape, width)
-
-    def blocks(self, size: int) -> Iterator[np.ndarray]:
-        """All rows in their order, prepared, so many at a time."""
-        return (self.take(np.arange(start, min(start + size, len(self)))) for start in range(0, len(self), size))
-
-    def windows(self, epoch: int) -> Iterator[None]:
-        """All rows are shuffled together."""
-        yield None
