@@ -119,7 +119,7 @@ def test_options_that_say_nothing_of_tables(addml, small_csv):
 def test_folders_that_teach_nothing(addml, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "a.txt").write_text("a")
-    addml("detect", "empty").failed("without Parquet files", "or images")
+    addml("detect", "empty").failed("without Parquet files or images")
     write_photos(tmp_path / "one", count=1)
     with pytest.raises(UserError, match=r"one: X holds 1 image\(s\)"):
         detecting.fit(Settings(str(tmp_path / "one")), Silent())

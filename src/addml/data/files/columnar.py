@@ -114,7 +114,7 @@ def _parquet_files(origin: Origin) -> list[str]:
         return parquet
     kinds = Counter(path.suffix.lower() or "no extension" for path in files).most_common(4)
     held = ", ".join(f"{count:,} {kind}" for kind, count in kinds) or "nothing"
-    raise ReadError(f"{origin.name}: is a folder without Parquet files (it holds: {held}) or images. Name one file.")
+    raise ReadError(f"{origin.name}: is a folder without Parquet files or images (it holds: {held}). Name one file.")
 
 
 def _once(columns: Sequence[str] | None, names: Sequence[str]) -> list[str] | None:
