@@ -80,6 +80,7 @@ def test_a_saved_model_scores_alike_and_resizes_what_is_new(addml, photos, tmp_p
     addml("score", "large", "--model", "m", "--size", 9).failed("the model knows its own size")
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     addml("score", "table.csv", "--model", "m").failed("fitted to a folder of images")
+    addml("diff", "m", "m", "photos").failed("photos: is a folder of images")
 
 
 def test_fit_says_what_was_read(addml, photos, tmp_path):

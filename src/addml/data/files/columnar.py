@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from addml.data.files.origin import Origin, ReadError
+from addml.data.images import SUFFIXES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,6 +113,8 @@ def _parquet_files(origin: Origin) -> list[str]:
     parquet = [str(path) for path in files if path.suffix.lower() in (".parquet", ".pq")]
     if parquet:
         return parquet
+    if any(path.suffix.lower() in SUFFIXES for path in files):
+        raise ReadError(f"{origin.name}: is a folder of images, which addml detect, fit and score take, and no table.")
     kinds = Counter(path.suffix.lower() or "no extension" for path in files).most_common(4)
     held = ", ".join(f"{count:,} {kind}" for kind, count in kinds) or "nothing"
     raise ReadError(f"{origin.name}: is a folder without Parquet files or images (it holds: {held}). Name one file.")
