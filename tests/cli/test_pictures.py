@@ -72,7 +72,7 @@ def test_a_saved_model_scores_alike_and_resizes_what_is_new(addml, photos, tmp_p
     assert [row["score"] for row in scored(tmp_path / "photos.scored.csv")] == before
     write_photos(tmp_path / "large", count=3, size=(30, 20))
     addml("score", "large", "--model", "m", "--report", "large.html").succeeded(
-        "resized to 9 x 8 pixels: 3 of 3 images"
+        "resized to 9 x 8 pixels (--size): 3 of 3 images"
     )
     assert "<img " in (tmp_path / "large.html").read_text()
     addml("info", "m").succeeded("layers 1x9x8 - 16 - 32 - 32")
@@ -85,7 +85,7 @@ def test_a_saved_model_scores_alike_and_resizes_what_is_new(addml, photos, tmp_p
 
 def test_fit_says_what_was_read(addml, photos, tmp_path):
     addml("fit", "photos", *QUICK, "--size", "4x6", "--sample", 20).succeeded(
-        "40 images", "resized to 4 x 6 pixels: 40 of 40", "trained on 20 of 40 images", "photos.model"
+        "40 images", "resized to 4 x 6 pixels (--size): 40 of 40", "trained on 20 of 40 images", "photos.model"
     )
 
 
