@@ -72,7 +72,7 @@ def test_a_saved_model_scores_alike_and_resizes_what_is_new(addml, photos, tmp_p
     assert [row["score"] for row in scored(tmp_path / "photos.scored.csv")] == before
     write_photos(tmp_path / "large", count=3, size=(30, 20))
     addml("score", "large", "--model", "m", "--report", "large.html").succeeded(
-        "resized to 9 x 8 pixels: 3 of 3 images"
+        "resized to 9 x 8 pixels (--size): 3 of 3 images"
     )
     assert "<img " in (tmp_path / "large.html").read_text()
     addml("info", "m").succeeded("layers 1x9x8 - 16 - 32 - 32")
@@ -80,11 +80,12 @@ def test_a_saved_model_scores_alike_and_resizes_what_is_new(addml, photos, tmp_p
     addml("score", "large", "--model", "m", "--size", 9).failed("the model knows its own size")
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     addml("score", "table.csv", "--model", "m").failed("fitted to a folder of images")
+    addml("diff", "m", "m", "photos").failed("photos: is a folder of images")
 
 
 def test_fit_says_what_was_read(addml, photos, tmp_path):
     addml("fit", "photos", *QUICK, "--size", "4x6", "--sample", 20).succeeded(
-        "40 images", "resized to 4 x 6 pixels: 40 of 40", "trained on 20 of 40 images", "photos.model"
+        "40 images", "resized to 4 x 6 pixels (--size): 40 of 40", "trained on 20 of 40 images", "photos.model"
     )
 
 
@@ -119,7 +120,7 @@ def test_options_that_say_nothing_of_tables(addml, small_csv):
 def test_folders_that_teach_nothing(addml, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "a.txt").write_text("a")
-    addml("detect", "empty").failed("without Parquet files", "or images")
+    addml("detect", "empty").failed("without Parquet files or images")
     write_photos(tmp_path / "one", count=1)
     with pytest.raises(UserError, match=r"one: X holds 1 image\(s\)"):
         detecting.fit(Settings(str(tmp_path / "one")), Silent())

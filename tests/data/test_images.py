@@ -38,7 +38,7 @@ def test_one_image_in_colour_makes_all_of_them_so(tmp_path):
     assert found.notes == ("grey images beside those in colour: 1 of 2 images",)
     grey = read_images(tmp_path, channels=1)
     luma = 0.299 * colour[..., 0] + 0.587 * colour[..., 1] + 0.114 * colour[..., 2]
-    np.testing.assert_array_equal(grey.images[0, 0], luma.round())
+    np.testing.assert_allclose(grey.images[0, 0], luma, atol=0.51)
     assert grey.notes == ("made grey: 1 of 2 images",)
 
 
@@ -77,7 +77,9 @@ def test_the_camera_s_turn_is_undone(tmp_path):
     about = Image.Exif()
     about[0x0112] = 6  # turned by a quarter
     save(tmp_path, "turned.png", GREY, exif=about)
-    np.testing.assert_array_equal(read_images(tmp_path).images[0, 0], np.rot90(GREY, -1))
+    found = read_images(tmp_path)
+    np.testing.assert_array_equal(found.images[0, 0], np.rot90(GREY, -1))
+    assert found.notes == ()
 
 
 def test_images_of_several_sizes_are_resized_and_it_is_said(tmp_path):
@@ -87,10 +89,10 @@ def test_images_of_several_sizes_are_resized_and_it_is_said(tmp_path):
     assert found.images.shape == (2, 1, 64, 64)
     assert (found.images[0] == 70).all()
     assert (found.images[1] == 90).all()
-    assert found.notes == ("resized to 64 x 64 pixels: 2 of 2 images (--size)",)
+    assert found.notes == ("resized to 64 x 64 pixels (--size): 2 of 2 images",)
     assert read_images(tmp_path, size=(3, 5)).images.shape == (2, 1, 3, 5)
     half = read_images(tmp_path, size=(10, 20))
-    assert half.notes == ("resized to 10 x 20 pixels: 1 of 2 images (--size)",)
+    assert half.notes == ("resized to 10 x 20 pixels (--size): 1 of 2 images",)
 
 
 def test_halving_averages(tmp_path):

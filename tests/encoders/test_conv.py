@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from addml.arrays import to_numpy
+from addml.encoders import conv
 from addml.encoders.conv import Conv, sizes, weight_count
 from addml.encoders.design import Design
 
@@ -26,11 +27,11 @@ class Picture(nn.Module):
         super().__init__()
         layers, flat = [], torch.tensor(flat)
         for name, before, after in zip(encoder.activations, encoder.sizes, encoder.sizes[1:], strict=False):
-            conv = nn.Conv2d(before.channels, after.channels, 3, stride=2, padding=1, dtype=torch.float64)
-            count = conv.weight.numel()
+            layer = nn.Conv2d(before.channels, after.channels, 3, stride=2, padding=1, dtype=torch.float64)
+            count = layer.weight.numel()
             kernel = flat[:count].reshape(3, 3, before.channels, after.channels)
-            conv.weight.data, conv.bias.data = kernel.permute(3, 2, 0, 1), flat[count : count + after.channels]
-            flat, layers = flat[count + after.channels :], [*layers, conv, TORCH[name]()]
+            layer.weight.data, layer.bias.data = kernel.permute(3, 2, 0, 1), flat[count : count + after.channels]
+            flat, layers = flat[count + after.channels :], [*layers, layer, TORCH[name]()]
         last = encoder.sizes[-1]
         linear = nn.Linear(last.numbers, encoder.outputs, dtype=torch.float64)
         count = linear.weight.numel()
@@ -102,6 +103,16 @@ def test_a_row_does_not_depend_on_the_rows_beside_it():
     x = random.standard_normal((1, 256, 784)).astype(np.float32)
     shuffle = random.permutation(256)
     np.testing.assert_array_equal(encoder.embed(x)[:, shuffle], encoder.embed(x[:, shuffle]))
+
+
+def test_many_rows_on_a_device_go_some_at_a_time(monkeypatch):
+    encoder = network((2, 7, 6), (4, 5), ["tanh"] * 3)
+    encoder = encoder.with_weights(torch.as_tensor(encoder.weights))
+    x = torch.as_tensor(np.random.default_rng(0).standard_normal((2, 50, 84)))
+    whole = encoder.embed(x)
+    monkeypatch.setattr(conv, "NUMBERS_ON_A_DEVICE", 2 * (9 * 2 * 4 * 3) * 16)  # so that 16 rows are embedded at once
+    assert encoder._rows_on_a_device() == 16
+    np.testing.assert_allclose(encoder.embed(x), whole, atol=1e-12)
 
 
 def test_weights_are_glorot_s_and_biases_zero():

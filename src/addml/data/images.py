@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,10 @@ LARGEST = 64  # pixels of a side; images that have one size up to this keep it
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")  # Pillow's modes of more than 8 bits
 BITS_16 = 257.0  # of a 16-bit step in an 8-bit one
 MOST_LISTED = 5
+ORIENTATION, TURNED = 0x0112, 5  # in what a camera writes, and from where height and width change places
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class ImageError(ValueError):
@@ -49,20 +53,20 @@ def read_images(
     64 if not given. They are grey where all of them are, else RGB; `channels`, 1 or 3, says so otherwise. What is
     transparent is laid on white. Files that cannot be read are an error unless `skip_broken`.
     """
-    files = image_files(folder)
-    shape, several = _shape(size, channels), f"{folder}: holds no image files ({', '.join(SUFFIXES)})"
+    files, shape = image_files(folder), _shape(size, channels)
     if not files:
-        raise ImageError(f"{several}; name a folder of images.")
-    opened, broken = _opened(Path(folder), files)
-    if broken and (not skip_broken or not opened):
+        raise ImageError(f"{folder}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
+    known, broken = _tried(files, lambda name: _seen(Path(folder), name))
+    shape, notes = _common(shape, known)
+    layers = _Layers(shape, any(one.deep for one in known))
+    images, worse = _tried(known, lambda one: layers.of(Path(folder), one))
+    broken = sorted(broken + worse)
+    if broken and (not skip_broken or not images):
         raise ImageError(_refusal(folder, broken, len(files)))
-    notes = [f"left out, as they cannot be read: {_listed(broken)} (--skip-broken)"] if broken else []
-    shape = replace(shape, channels=shape.channels or max(one.channels for one in opened))
-    shape, resized = _common(shape, opened)
-    images = np.stack([one.pixels(shape) for one in opened])
-    if not any(one.deep for one in opened):
-        images = images.round().astype(np.uint8)
-    return Pictures(tuple(one.name for one in opened), images, (*notes, *resized, *_converted(opened, shape)))
+    left = [f"left out, as they cannot be read: {_listed(broken)} (--skip-broken)"] if broken else []
+    lost = {name for name, _ in worse}
+    names = tuple(one.name for one in known if one.name not in lost)
+    return Pictures(names, np.stack(images), (*left, *notes))
 
 
 def is_image_folder(path: str | os.PathLike[str]) -> bool:
@@ -91,80 +95,77 @@ def _walk(folder: str | os.PathLike[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Shape:
-    """What all images are to become; what is None is found from them."""
+    """What all images are to become; what is 0 is found from them."""
 
-    channels: int | None
-    height: int | None
-    width: int | None
+    channels: int
+    height: int
+    width: int
 
 
 @dataclass(frozen=True)
-class _Opened:
-    """One image as its file holds it."""
+class _Seen:
+    """What the head of a file says, before its pixels are read."""
 
     name: str
-    values: np.ndarray  # (height, width) or (height, width, 3), 0 to 255
+    size: tuple[int, int]  # height and width
+    channels: int
     deep: bool
     transparent: bool
 
-    @property
-    def channels(self) -> int:
-        return 1 if self.values.ndim == 2 else 3
 
-    @property
-    def size(self) -> tuple[int, int]:
-        return self.values.shape[0], self.values.shape[1]
-
-    def pixels(self, shape: _Shape) -> np.ndarray:
-        """The image as float32 (channels, height, width)."""
-        values = self.values
-        if shape.channels == 1 and values.ndim == 3:
-            values = values @ np.array([0.299, 0.587, 0.114], np.float32)
-        layers = values[None] if values.ndim == 2 else np.moveaxis(values, 2, 0)
-        layers = np.repeat(layers, 3, axis=0) if shape.channels == 3 and len(layers) == 1 else layers
-        return np.stack([_resized(np.ascontiguousarray(layer), shape) for layer in layers])
+def _seen(folder: Path, name: str) -> _Seen:
+    with _pillow().Image.open(folder / name) as image:
+        deep, bands = image.mode in DEEP, image.getbands()
+        grey = deep or bands[0] in ("1", "L")
+        turned = image.getexif().get(ORIENTATION, 1) >= TURNED
+        size = image.size if turned else image.size[::-1]
+        return _Seen(name, size, 1 if grey else 3, deep, "A" in bands or "transparency" in image.info)
 
 
-def _opened(folder: Path, files: Sequence[str]) -> tuple[list[_Opened], list[tuple[str, str]]]:
-    """The images that can be read, and the files that cannot, each with the reason."""
-    found, broken = [], []
-    for name in files:
-        try:
-            found.append(_open(folder, name))
-        except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:  # all of these Pillow raises
-            broken.append((name, str(error).splitlines()[0] if str(error) else type(error).__name__))
-    return found, broken
+@dataclass(frozen=True)
+class _Layers:
+    """Reads one image after another into the common shape; only small ones stay in memory."""
+
+    shape: _Shape
+    deep: bool  # whether some image has more than 8 bits
+
+    def of(self, folder: Path, one: _Seen) -> np.ndarray:
+        """The image (channels, height, width), uint8, or float32 from 0 to 255 where some are deep."""
+        pillow, shape = _pillow(), self.shape
+        with pillow.Image.open(folder / one.name) as image:
+            image.load()
+            flat = _flat(pillow.ImageOps.exif_transpose(image), one, "L" if shape.channels == 1 else "RGB")
+        if flat.size != (shape.width, shape.height):
+            flat = flat.resize((shape.width, shape.height), pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
+        pixels = np.asarray(flat)
+        layers = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
+        layers = np.repeat(layers, shape.channels, axis=0) if len(layers) < shape.channels else layers
+        return np.ascontiguousarray(layers, np.float32 if self.deep else np.uint8)
 
 
-def _open(folder: Path, name: str) -> _Opened:
+def _flat(image: Image, one: _Seen, mode: str) -> Image:
+    """The image without transparency, in 8 bits, or in fractions of them where it has more."""
     pillow = _pillow()
-    with pillow.Image.open(folder / name) as image:
-        image.load()
-        turned = pillow.ImageOps.exif_transpose(image)
-        if turned.mode in DEEP:
-            return _Opened(name, np.asarray(turned, np.float32) / np.float32(BITS_16), True, False)
-        transparent = "A" in turned.getbands() or "transparency" in turned.info
-        flat = _on_white(turned) if transparent else turned
-        grey = flat.mode in ("1", "L") or (transparent and turned.mode in ("LA", "La"))
-        values = np.asarray(flat.convert("L" if grey else "RGB"), np.float32)
-        return _Opened(name, values, False, transparent)
-
-
-def _on_white(image: Image) -> Image:
-    pillow, seen = _pillow(), image.convert("RGBA")
+    if one.deep:
+        return pillow.Image.fromarray(np.asarray(image, np.float32) / np.float32(BITS_16))  # type: ignore[no-any-return]
+    if not one.transparent:
+        return image.convert(mode)
+    seen = image.convert("RGBA")
     white = pillow.Image.new("RGBA", seen.size, "white")
     white.alpha_composite(seen)
-    return white.convert("RGB")  # type: ignore[no-any-return]
+    return white.convert(mode)  # type: ignore[no-any-return]
 
 
-def _resized(layer: np.ndarray, shape: _Shape) -> np.ndarray:
-    """One channel in the common size; an average over what becomes one pixel."""
-    if layer.shape == (shape.height, shape.width):
-        return layer
-    pillow = _pillow()
-    image = pillow.Image.fromarray(layer.astype(np.float32))
-    small = image.resize((shape.width, shape.height), pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
-    return np.asarray(small, np.float32).clip(0, None)
+def _tried(items: Sequence[Item], work: Callable[[Item], Result]) -> tuple[list[Result], list[tuple[str, str]]]:
+    """What comes of the files that can be read, and those that cannot, each with the reason."""
+    found, broken = [], []
+    for item in items:
+        try:
+            found.append(work(item))
+        except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:  # all of these Pillow raises
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            broken.append((item if isinstance(item, str) else getattr(item, "name", ""), why))
+    return found, broken
 
 
 def _shape(size: int | tuple[int, int] | None, channels: int | None) -> _Shape:
@@ -173,31 +174,26 @@ def _shape(size: int | tuple[int, int] | None, channels: int | None) -> _Shape:
         raise ImageError(f"size={size!r} must be a number of pixels, or (height, width)")
     if channels not in (None, 1, 3):
         raise ImageError(f"channels={channels!r} must be 1 for grey or 3 for RGB; files of images have no other")
-    return _Shape(channels, *(sides or (None, None)))
+    return _Shape(channels or 0, *(sides or (0, 0)))
 
 
-def _common(shape: _Shape, opened: Sequence[_Opened]) -> tuple[_Shape, list[str]]:
-    """The size of all images, and how many have to be resized to it, in words."""
-    have = Counter(one.size for one in opened)
-    if shape.height is None:
+def _common(shape: _Shape, known: Sequence[_Seen]) -> tuple[_Shape, list[str]]:
+    """The shape of all images, and what has to be changed for it, in words."""
+    have = Counter(one.size for one in known)
+    if not shape.height:
         only = next(iter(have)) if len(have) == 1 else (LARGEST + 1, 0)
         height, width = only if max(only) <= LARGEST else (LARGEST, LARGEST)
         shape = replace(shape, height=height, width=width)
-    count = sum(count for size, count in have.items() if size != (shape.height, shape.width))
-    if not count:
-        return shape, []
-    return shape, [f"resized to {shape.height} x {shape.width} pixels: {count:,} of {len(opened):,} images (--size)"]
-
-
-def _converted(opened: Sequence[_Opened], shape: _Shape) -> list[str]:
-    """What else was changed, in words."""
-    changed = {
-        "made grey": sum(one.channels > (shape.channels or 3) for one in opened),
-        "grey images beside those in colour": sum(one.channels < (shape.channels or 3) for one in opened),
-        "laid on white, being transparent": sum(one.transparent for one in opened),
-        "of 16 bits, kept as fractions": sum(one.deep for one in opened),
+    shape = replace(shape, channels=shape.channels or max((one.channels for one in known), default=1))
+    size = (shape.height, shape.width)
+    counts = {
+        f"resized to {shape.height} x {shape.width} pixels (--size)": sum(one.size != size for one in known),
+        "made grey": sum(one.channels > shape.channels for one in known),
+        "grey images beside those in colour": sum(one.channels < shape.channels for one in known),
+        "laid on white, being transparent": sum(one.transparent for one in known),
+        "of 16 bits, kept as fractions": sum(one.deep for one in known),
     }
-    return [f"{words}: {count:,} of {len(opened):,} images" for words, count in changed.items() if count]
+    return shape, [f"{words}: {count:,} of {len(known):,} images" for words, count in counts.items() if count]
 
 
 def _refusal(folder: Any, broken: Sequence[tuple[str, str]], files: int) -> str:

@@ -156,11 +156,12 @@ def _scored(
     """The scores as a table's rows have them: the file's name is the only column."""
     import pyarrow as pa
 
-    names = pa.record_batch({FILE: pa.array(pictures.names)})
-    features = fitted.model.prepare(pictures.images)
+    names, prepare = pa.record_batch({FILE: pa.array(pictures.names)}), fitted.model.prepare
     reasons = [()] * len(shown) if heat is None else reasons_of(heat, settings.explaining.reasons)
     words = pa.array(["; ".join(one.words for one in own) for own in reasons], pa.string())
-    explained = Explained(shown, scores[shown], names.take(pa.array(shown)), features[shown], reasons)
+    explained = Explained(shown, scores[shown], names.take(pa.array(shown)), prepare(pictures.images[shown]), reasons)
     scored = Scored(max(LISTED, settings.explaining.top), MAPPED if mapped else 0)
-    scored.add(Part(scores, names, explained, words, sample_of(features, 0, scored.most_mapped)))
+    drawn = sample_of(np.arange(len(scores)), 0, scored.most_mapped)  # places, which are features afterwards
+    sample = replace(drawn, features=prepare(pictures.images[drawn.places]))
+    scored.add(Part(scores, names, explained, words, sample))
     return scored

@@ -25,4 +25,4 @@ def reasons_of(heat: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
 
 def _reason(place: int, share: float) -> Reason:
     name = NAMES[place]
-    return Reason((name,), float(share), f"{name} {share:.0%}", name)
+    return Reason((name,), float(share), name, name)

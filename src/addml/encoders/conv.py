@@ -20,6 +20,7 @@ from addml.encoders.mlp import ACTIVATIONS
 
 HIDDEN = (16, 32)
 ROWS_AT_ONCE = 32  # on the CPU
+NUMBERS_ON_A_DEVICE = 2**27  # half a gigabyte
 KERNEL, STRIDE, PAD = 3, 2, 1
 
 _Back = Callable[[Array], Array]  # from dL/dZ to the gradient of the weights
@@ -126,7 +127,16 @@ class Conv:
         """Embeddings (..., E, b, w) of flat rows x (..., E or 1, b, d); a stack of blocks goes block by block."""
         if x.ndim > 3:
             return namespace(x).stack([self.embed(block) for block in x])
-        return self._ahead(x)[0] if isinstance(x, np.ndarray) else self._forward(x)[0]
+        if isinstance(x, np.ndarray):
+            return self._ahead(x)[0]
+        some = self._rows_on_a_device()
+        parts = [self._forward(x[:, start : start + some])[0] for start in range(0, x.shape[1], some)]
+        return parts[0] if len(parts) == 1 else namespace(x).concat(parts, axis=1)
+
+    def _rows_on_a_device(self) -> int:
+        """So many rows of all members as the neighbourhoods of the widest layer may fill memory with."""
+        widest = max([KERNEL**2 * a.channels * b.height * b.width for a, b in pairwise(self.sizes)], default=1)
+        return max(1, NUMBERS_ON_A_DEVICE // (len(self.weights) * widest))
 
     def forward(self, x: Array) -> tuple[Array, _Back]:
         """Embeddings of x (E or 1, b, d), and the way back from dL/dZ to the gradient (E, P) of the weights."""
