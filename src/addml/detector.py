@@ -14,10 +14,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__, fitting, model_file, parameters, plain
-from addml.arrays import to_numpy
-from addml.compute import blas_threads, most_threads, on_device, resolve_device
+from addml.arrays import is_resident, to_numpy
+from addml.compute import blas_threads, most_threads, resolve_device
 from addml.data.features import Features
-from addml.data.rows import MemoryRows
 from addml.explain.attribution import attributions
 from addml.explain.examples import Examples, Nearest, baseline_of, evenly, kept_by_most
 from addml.fitting import LEFT_OUT as LEFT_OUT
@@ -26,7 +25,7 @@ from addml.learning.state import TrainingState
 from addml.learning.training import train
 from addml.model import MetricModel
 from addml.model_file import ModelFileError
-from addml.reading import ReadsTables
+from addml.reading import Reads
 from addml.recipe import Recipe
 from addml.scoring.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores, stability
 from addml.scoring.guided import Guided
@@ -50,9 +49,7 @@ FAST: dict[str, Any] = {**PAPER, "epochs": 5, "learning_rate": 3e-3}
 KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from
 
 
-class ADDML(
-    Recipe, ReadsTables, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator
-):
+class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator):
     """Anomaly detection by deep metric learning, without labels.
 
     Learns metric spaces in which normal rows lie close together and scores every row by its distance from them:
@@ -61,8 +58,9 @@ class ADDML(
 
     Parameters
     ----------
-    encoder : the kind of network, "mlp".
-    hidden : widths of the hidden layers; () for none.
+    encoder : the kind of network, "mlp"; a torch module of your own, which every member starts from; or what makes
+        such modules, called once a member. See docs/method.md.
+    hidden : widths of the hidden layers; () for none, None for the encoder's own, (64,) for "mlp".
     metric_dim : dimensions of the metric space.
     activation, output_activation : "tanh", "relu", "leaky_relu", "elu", "sigmoid" or "linear".
     loss : "instance", the distances of all pairs of a mini-batch, or "center", those to the centre.
@@ -102,8 +100,8 @@ class ADDML(
     def __init__(
         self,
         *,
-        encoder: str = "mlp",
-        hidden: tuple[int, ...] = (64,),
+        encoder: Any = "mlp",
+        hidden: tuple[int, ...] | None = None,
         metric_dim: int = 32,
         activation: str = "tanh",
         output_activation: str = "tanh",
@@ -196,11 +194,11 @@ class ADDML(
     def _fit(self, X: Any, labels: Any, start: MetricModel | None) -> ADDML:
         self._check_parameters()
         device, X = resolve_device(self.device), self._read(X, fitting=start is None)
-        columns, features, numbers = self._prepared(X, start)
+        form, (columns, features, numbers) = fitting.form_of(X), self._prepared(X, start)
         marks = parameters.read_labels(labels, len(numbers))
-        rows = MemoryRows(on_device(features.transform(numbers), device))
-        randoms = self._randoms()
-        encoder = self._new_encoder(features.width, randoms, device) if start is None else self._present(start, device)
+        rows, randoms = fitting.training_rows(numbers, features, device), self._randoms()
+        shape = (features.width,) if form is None else form.shape
+        encoder = self._present(start, shape, device) if start else self._new_encoder(shape, randoms, device)
         members = [self._member(len(numbers), marks, random) for random in randoms]
         learner = MetricLearner(encoder, self._objective())
         if marks is not None and self.margin is None:
@@ -212,7 +210,7 @@ class ADDML(
         fitting.warn_of_collapse(state)
         best, scorer = encoder.with_weights(to_numpy(state.best)), self._scorer()
         scorer = Guided(scorer) if len(space.anomalies) else scorer
-        model = MetricModel(features, best, self.distance, scorer, scorer.fit(space), columns=columns)  # type: ignore[arg-type]
+        model = MetricModel(features, best, self.distance, scorer, scorer.fit(space), None, columns, form)  # type: ignore[arg-type]
         model, scores = fitting.fitted_model(model, X, space, device, most_threads(self.n_jobs))
         self._take(model, state.history, np.array(state.kept, np.uint8))
         self.center_ = space.center
@@ -226,9 +224,13 @@ class ADDML(
         """How columns become features, learned from X or as before, and the numbers of X."""
         if start is not None:
             return start.columns, start.features, X if start.columns is None else start.columns.transform(X)
+        form, robust = fitting.form_of(X), self.scaling == "robust"
+        if form is not None:
+            sides = parameters.sides(self.one_sided, list(map(str, range(form.channels))))
+            return None, fitting.channel_features(X, form, sides, robust=robust), X
         columns, numbers = (None, X) if isinstance(X, np.ndarray) else fitting.fitted_columns(X)
         names = self._names() if columns is None else columns.names
-        features = Features.fit(numbers, parameters.sides(self.one_sided, names), robust=self.scaling == "robust")
+        features = Features.fit(numbers, parameters.sides(self.one_sided, names), robust=robust)
         if columns is not None:
             features = columns.rescaled(features)
         fitting.warn_of_columns("columns without a single value tell nothing", features.empty, names)
@@ -236,7 +238,7 @@ class ADDML(
 
     def _take(self, model: MetricModel, history: list[dict[str, Any]], kept_bits: np.ndarray) -> None:
         self.model_, self.encoder_, self.history_, self._kept_bits = model, model.encoder, history, kept_bits
-        self._n_features_out = len(model.encoder.weights) * model.encoder.widths[-1]
+        self._n_features_out = len(model.encoder.weights) * model.encoder.outputs
 
     def _remember(self, space: MetricSpace) -> None:
         """The usual row, and examples of normal rows where they are asked for."""
@@ -284,10 +286,16 @@ class ADDML(
 
     # Score --------------------------------------------------------------------------------------------------
 
-    def anomaly_score(self, X: Any) -> np.ndarray:
-        """How anomalous each row of X is: higher is more. A row's score does not depend on the others."""
+    def anomaly_score(self, X: Any) -> Any:
+        """How anomalous each row of X is: higher is more. A row's score does not depend on the others.
+
+        Scores of a torch tensor on an accelerator are a tensor there.
+        """
         check_is_fitted(self, "threshold_")
-        return self.model_.scores(self._read(X), resolve_device(self.device), most_threads(self.n_jobs))
+        X = self._read(X, resident=True)
+        if is_resident(X):
+            return self.model_.resident_scores(X)
+        return self.model_.scores(X, resolve_device(self.device), most_threads(self.n_jobs))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of normal and of anomaly, (n, 2); the second one rises with the score.
@@ -295,13 +303,13 @@ class ADDML(
         Two columns as in scikit-learn and PyOD. Without labels they rest on how the training scores lie, see
         docs/decisions.md; labels given to `fit` bend them. The threshold has no part in them.
         """
-        scores = self.anomaly_score(X)
+        scores = to_numpy(self.anomaly_score(X))
         anomalous = self.training_.probability(scores)
         return np.column_stack([1 - anomalous, anomalous])
 
     def confidence(self, X: Any) -> np.ndarray:
         """How often each row's decision would be the same with other training rows of the same kind, 0 to 1."""
-        scores = self.anomaly_score(X)
+        scores = to_numpy(self.anomaly_score(X))
         return stability(scores, self.training_.ordered, self.threshold_)
 
     def explain(self, X: Any) -> np.ndarray:
@@ -390,14 +398,18 @@ class ADDML(
         return tags
 
 
-def load(path: str | os.PathLike[str], *, device: str = "auto") -> ADDML:
-    """The detector that `save` wrote, ready to score on any device; no file is ever unpickled."""
+def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = None) -> ADDML:
+    """The detector that `save` wrote, ready to score on any device; no file is ever unpickled.
+
+    A file holds no code: an encoder of your own has to be given again, as it was given to the constructor.
+    """
     resolve_device(device)
     document, arrays = model_file.load(path)
     try:
         own = {name: arrays.pop(name) for name in OWN_ARRAYS}
-        model = MetricModel.from_plain(document, arrays)
-        detector = ADDML(**{**plain.settings_from_plain(document["parameters"]), "device": device})
+        model = MetricModel.from_plain(document, arrays, encoder)
+        own_settings = {"device": device} | ({} if encoder is None else {"encoder": encoder})
+        detector = ADDML(**{**plain.settings_from_plain(document["parameters"]), **own_settings})
         detector._check_parameters()
         detector._take(model, [plain.record_from_plain(record) for record in document["history"]], own["kept"])
         _check_own_arrays(model, own, len(detector.history_))
@@ -422,7 +434,8 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> ADDML:
 
 def _check_own_arrays(model: MetricModel, own: dict[str, np.ndarray], epochs: int) -> None:
     """The arrays that are the detector's, not its model's."""
-    members, (inputs, *_, w), scores = len(model.encoder.weights), model.encoder.widths, own["anomaly_scores"]
+    encoder, scores = model.encoder, own["anomaly_scores"]
+    members, inputs, w = len(encoder.weights), encoder.inputs, encoder.outputs
     model_file.expect("center", own["center"], np.float32, (members, w))
     model_file.expect("anomaly_scores", scores, np.float64, (None,))
     bits = (epochs, members, -(-len(scores) // 8))

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from addml.arrays import Array, index_like, to_numpy
+from addml.compute import on_device
 from addml.data.features import Features
-from addml.data.rows import MemoryRows
+from addml.data.forms import Form
+from addml.data.rows import LazyRows, MemoryRows
 from addml.learning.distillation import distill, padded
 from addml.learning.losses import Objective
 from addml.learning.metric import MetricLearner
@@ -26,7 +28,11 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 65536
 GUIDING_ROWS = 20_000  # training rows, at even steps, that say how much labelled anomalies are to count
 MARGIN_ROWS = 1024  # of each member, that say how far rows lie apart before training
+VALUES = 2**24  # numbers of images or windows, at even steps, that scales are learned from
 LEFT_OUT = "columns left out"  # how the warning begins that says so
+
+
+Rows = MemoryRows | LazyRows
 
 
 def fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:
@@ -41,6 +47,31 @@ def fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:
     return columns, columns.transform(table)
 
 
+def form_of(X: Any) -> Form | None:
+    """The form of the rows of X; none where they are those of a table."""
+    kind = {3: "series", 4: "images"}.get(len(X.shape))
+    return None if kind is None else Form(kind, tuple(X.shape[1:]))
+
+
+def channel_features(X: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
+    """How the numbers of images or windows X (n, ...) become features: those of a channel alike."""
+    some = X[evenly_spaced(np.arange(len(X)), max(2, VALUES // form.size))].reshape(-1, form.size)
+    channel = form.channel_of()
+    values = np.stack([some[:, channel == c].ravel() for c in range(form.channels)], axis=1)
+    return Features.fit(values, sides, robust=robust).spread(channel)
+
+
+def training_rows(numbers: np.ndarray, features: Features, device: str) -> MemoryRows | LazyRows:
+    """Prepared rows where the training is; on the CPU images and windows stay as they are until they are asked for."""
+    if numbers.ndim == 2:
+        return MemoryRows(on_device(features.transform(numbers), device))
+    rows = LazyRows(numbers, features)
+    if device == "cpu":
+        return rows
+    parts = [np.arange(start, min(start + ROWS_AT_ONCE, len(rows))) for start in range(0, len(rows), ROWS_AT_ONCE)]
+    return MemoryRows(on_device(np.concatenate([rows.take(part) for part in parts]), device))
+
+
 def held_out(members: list[Member], rows: int) -> np.ndarray:
     """Which rows each member only validated with, (members, rows)."""
     marks = np.zeros((len(members), rows), bool)
@@ -49,7 +80,7 @@ def held_out(members: list[Member], rows: int) -> np.ndarray:
     return marks
 
 
-def with_margin(learner: MetricLearner, rows: MemoryRows, members: list[Member]) -> Objective:
+def with_margin(learner: MetricLearner, rows: Rows, members: list[Member]) -> Objective:
     """The objective with a margin of the data's own scale: about the mean distance of two rows before training."""
     ids = padded([evenly_spaced(member.train, MARGIN_ROWS) for member in members], learner.encoder.weights)
     _, scores = learner.row_scores(rows, ids, [ids.shape[1]] * len(members))
@@ -59,7 +90,7 @@ def with_margin(learner: MetricLearner, rows: MemoryRows, members: list[Member])
 
 def metric_space(
     learner: MetricLearner,
-    rows: MemoryRows,
+    rows: Rows,
     members: list[Member],
     weights: Array,
     marks: np.ndarray | None,

@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from addml.arrays import Array
+from addml.arrays import Array, no_grad
 from addml.compute import on_device
 from addml.data.features import Features
-from addml.encoders import ACTIVATIONS, MLP, weight_count
+from addml.data.forms import Form
+from addml.encoders import Encoder, from_plain
 from addml.geometry import DISTANCES, Distance
 from addml.model_file import ModelFileError, expect
-from addml.scoring.blocks import in_blocks
+from addml.scoring.blocks import BLOCK, in_blocks, in_resident_blocks
 from addml.scoring.guided import scorer_from_plain
 from addml.scoring.members import MemberScale
-from addml.scoring.scorers import Scorer, score_rows
+from addml.scoring.scorers import OfEmbeddings, Scorer, score_rows
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
+
+MANY_ROWS, NARROW = 2**17, 256  # of one product on a device, where rows have so few numbers
 
 
 @dataclass(frozen=True)
@@ -29,18 +32,19 @@ class MetricModel:
     """The best networks with the preparation before them and the scorer behind them, as plain arrays."""
 
     features: Features
-    encoder: MLP
+    encoder: Encoder
     distance: Distance
     scorer: Scorer
     scorer_arrays: dict[str, np.ndarray]
     scale: MemberScale | None = None
     columns: Columns | None = None  # where the rows are tables with columns that are not numbers
+    form: Form | None = None  # where the rows are not those of a table
 
     def scores(self, X: Any, device: str, threads: int) -> np.ndarray:
         """One score a row, float64, whatever the rows beside it."""
-        return self.combine(self.member_scores(X, device, threads))
+        return np.asarray(self.combine(self.member_scores(X, device, threads)))
 
-    def combine(self, member_scores: np.ndarray) -> np.ndarray:
+    def combine(self, member_scores: Array) -> Array:
         """One score a row (n,) from the scores of all members (E, n)."""
         assert self.scale is not None
         return self.scale.combine(member_scores)
@@ -51,8 +55,10 @@ class MetricModel:
         return replace(self, scale=MemberScale.fit(member_scores, views, self.scorer.floor))
 
     def prepare(self, X: Any) -> np.ndarray:
-        """Rows of an array or a table as float32 features (n, d)."""
-        return self.features.transform(X if self.columns is None else self.columns.transform(X))
+        """Rows of an array (n, ...) or a table as flat float32 features (n, d)."""
+        if self.columns is not None:
+            X = self.columns.transform(X)
+        return self.features.transform(X if self.form is None else X.reshape(len(X), self.form.size))
 
     def member_scores(self, X: Any, device: str, threads: int) -> np.ndarray:
         """The scores of every member by itself, (E, n), and from every view where the scorer has several."""
@@ -68,9 +74,25 @@ class MetricModel:
         self._through(X, compute, write, device, threads)
         return result
 
+    def resident_scores(self, X: Array) -> Array:
+        """One score a row of X, a tensor on a device, where the scores stay, float64."""
+        device = str(X.device)
+        encoder, ready = self._encoder_on(device), self.scorer_ready(device)
+
+        def compute(x: Array, rows: int) -> Array:
+            return score_rows(self.scorer, x, encoder.embed(x), ready, self.distance, rows)
+
+        def prepare(rows: Array) -> Array:
+            return self.features.transform_resident(rows.reshape(len(rows), len(self.features.median)))
+
+        small = isinstance(self.scorer, OfEmbeddings) and self.encoder.inputs <= NARROW
+        with no_grad(X):
+            scores = in_resident_blocks(X, prepare, compute, MANY_ROWS if small else BLOCK["accelerator"])
+            return self.combine(scores.double())
+
     def embeddings(self, X: Any, device: str, threads: int) -> np.ndarray:
         """The members' embeddings side by side, (n, E w), float32."""
-        result = np.empty((X.shape[0], len(self.encoder.weights) * self.encoder.widths[-1]), np.float32)
+        result = np.empty((X.shape[0], len(self.encoder.weights) * self.encoder.outputs), np.float32)
 
         def write(rows: slice, block: np.ndarray) -> None:
             result[rows] = block.transpose(1, 0, 2).reshape(block.shape[1], -1)
@@ -94,7 +116,7 @@ class MetricModel:
         """What a copy or a pickle takes along: nothing that can be worked out again, on a device perhaps."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def _encoder_on(self, device: str) -> MLP:
+    def _encoder_on(self, device: str) -> Encoder:
         return self.encoder.with_weights(on_device(self.encoder.weights, device))
 
     def _through(
@@ -113,7 +135,8 @@ class MetricModel:
         """The model as a JSON document and arrays."""
         assert self.scale is not None
         document = {
-            "encoder": {"widths": list(self.encoder.widths), "activations": list(self.encoder.activations)},
+            "encoder": self.encoder.to_plain(),
+            "form": None if self.form is None else self.form.to_plain(),
             "distance": self.distance,
             "scorer": {"name": self.scorer.name, **self.scorer.settings()},
             "columns": None if self.columns is None else self.columns.to_plain(),
@@ -124,29 +147,21 @@ class MetricModel:
         return document, arrays | {f"scorer.{name}": array for name, array in self.scorer_arrays.items()}
 
     @classmethod
-    def from_plain(cls, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> MetricModel:
-        """The model of a document and arrays, after checking that they fit together."""
+    def from_plain(cls, document: dict[str, Any], arrays: dict[str, np.ndarray], module: Any = None) -> MetricModel:
+        """The model of a document and arrays, after checking that they fit together, with the user's own module."""
         try:
-            encoder = _encoder(document["encoder"], arrays["encoder.weights"])
+            encoder = from_plain(document["encoder"], arrays["encoder.weights"], module)
             scorer = scorer_from_plain(document["scorer"])
             features, scale = Features(**_under("features", arrays)), MemberScale(**_under("scale", arrays))
             columns = None if document["columns"] is None else _columns(document["columns"])
-            model = cls(features, encoder, document["distance"], scorer, _under("scorer", arrays), scale, columns)
+            form = None if document["form"] is None else Form.from_plain(document["form"])
+            model = cls(features, encoder, document["distance"], scorer, _under("scorer", arrays), scale, columns, form)
             _check_arrays(model, arrays)
         except ModelFileError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelFileError(f"the model's parts do not fit together ({error!r}); fit and save it again") from None
         return model
-
-
-def _encoder(document: dict[str, Any], weights: np.ndarray) -> MLP:
-    widths, activations = list(document["widths"]), list(document["activations"])
-    known = all(type(width) is int and width > 0 for width in widths) and set(activations) <= set(ACTIVATIONS)
-    if not known or not activations or len(activations) != len(widths) - 1:
-        raise ValueError(f"layers {widths} with {activations}")
-    expect("encoder.weights", weights, np.float32, (None, weight_count(widths)))
-    return MLP(widths, activations, weights)
 
 
 def _columns(document: dict[str, Any]) -> Columns:
@@ -162,7 +177,7 @@ def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _check_arrays(model: MetricModel, arrays: dict[str, np.ndarray]) -> None:
     """Every array against the layers: a file may be whole, hashed and still not a model."""
-    members, (inputs, *_, w) = len(model.encoder.weights), model.encoder.widths
+    members, inputs, w = len(model.encoder.weights), model.encoder.inputs, model.encoder.outputs
     features, scale, columns = model.features, model.scale, len(model.features.median)
     assert scale is not None
     expect("features.median", features.median, np.float64, (None,))
@@ -172,6 +187,8 @@ def _check_arrays(model: MetricModel, arrays: dict[str, np.ndarray]) -> None:
         raise ModelFileError(
             f"{len(model.columns.names)} features of columns for {columns} medians; fit and save it again"
         )
+    if model.form is not None and (model.form.size != inputs or columns != inputs or model.columns is not None):
+        raise ModelFileError(f"rows of shape {model.form.shape} for {inputs} inputs; fit and save the model again")
     expect("features.mean", features.mean, np.float64, (inputs,))
     for name in ("scale", "shift", "reach"):
         expect(f"features.{name}", getattr(features, name), np.float64, (inputs,))

@@ -34,7 +34,7 @@ def plain_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]
     for name, value in settings.items():
         if name == "scorer" and not isinstance(value, str):
             plain[name] = {"name": value.name, **value.settings()}
-        elif name == "hidden":
+        elif name == "hidden" and value is not None:
             plain[name] = list(parameters.widths(name, value))
         elif name == "one_sided" and value is not None:
             plain[name] = {str(column): side for column, side in value.items()}
@@ -49,7 +49,7 @@ def plain_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]
 
 def settings_from_plain(plain: dict[str, Any]) -> dict[str, Any]:
     settings = dict(plain)
-    settings["hidden"] = tuple(settings["hidden"])
+    settings["hidden"] = None if settings["hidden"] is None else tuple(settings["hidden"])
     if isinstance(settings["scorer"], dict):
         chosen = dict(settings["scorer"])
         settings["scorer"] = SCORERS[chosen.pop("name")](**chosen)

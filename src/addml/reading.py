@@ -1,26 +1,39 @@
-"""What a user passes as X, checked once: an array of numbers with NaN for gaps, or a table with names. Level 5."""
+"""What a user passes as X, checked once: numbers with NaN for gaps, a table with names, images. Level 5."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import validate_data
 
 from addml import parameters
+from addml.arrays import is_resident, to_numpy
 from addml.data.frames import has_other_than_numbers, is_frame
+from addml.data.pixels import as_images, varied
 from addml.fitting import warn_of_columns
 from addml.model import MetricModel
 
 
-class ReadsTables:
-    """An estimator that takes arrays and frames; `model_` knows the columns once it is fitted."""
+class Reads:
+    """An estimator that takes arrays, frames and images; `model_` knows which once it is fitted."""
 
+    encoder: Any
     model_: MetricModel
     n_features_in_: int
 
-    def _read(self, X: Any, *, fitting: bool = False) -> Any:
-        """The table, checked once, here: an array of numbers with NaN for gaps, or a pyarrow table."""
+    def _read(self, X: Any, *, fitting: bool = False, resident: bool = False) -> Any:
+        """X, checked once, here: an array of numbers (n, ...) with NaN for gaps, or a pyarrow table.
+
+        A tensor on a device stays there where `resident` allows it.
+        """
+        if is_resident(X):
+            if resident and self.model_.columns is None:
+                return self._resident(X)
+            X = to_numpy(X)
+        if self._takes_images(X) if fitting else self.model_.form is not None:
+            return self._images(X, fitting)
         if has_other_than_numbers(X) if fitting else self.model_.columns is not None:
             return self._table(X, fitting)
         if fitting or not self._is_plain(X):
@@ -30,6 +43,32 @@ class ReadsTables:
             message = "gaps in columns that had none in training took the median"
             warn_of_columns(message, self.model_.features.new_gaps(X), self._names())
         return np.asarray(X)
+
+    def _resident(self, X: Any) -> Any:
+        shape = (self.n_features_in_,) if self.model_.form is None else self.model_.form.shape
+        if tuple(X.shape[1:]) != shape or not len(X) or X.is_complex():
+            raise ValueError(f"X has shape {tuple(X.shape)} ({X.dtype}); the detector was fitted to rows of {shape}")
+        if X.is_floating_point() and bool(X.isinf().any()):
+            raise ValueError("X holds infinity; replace it by NaN (a gap) or by a finite value")
+        return X
+
+    def _takes_images(self, X: Any) -> bool:
+        return getattr(X, "ndim", 2) == 4
+
+    def _images(self, X: Any, fitting: bool) -> np.ndarray:
+        images = as_images(X, least=2 if fitting else 1)
+        if fitting:
+            varied(images)
+            self.n_features_in_ = math.prod(images.shape[1:])
+            vars(self).pop("feature_names_in_", None)
+            return images
+        assert self.model_.form is not None
+        if images.shape[1:] != self.model_.form.shape:
+            raise ValueError(
+                f"X holds images of shape {images.shape[1:]}, the detector was fitted to {self.model_.form.shape} "
+                "(channels, height, width); convert or resize them"
+            )
+        return images
 
     def _table(self, X: Any, fitting: bool) -> Any:
         """A frame with columns that are not numbers, as a pyarrow table; columns go by name."""

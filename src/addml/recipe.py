@@ -9,7 +9,8 @@ import numpy as np
 
 from addml import parameters
 from addml.compute import most_threads, on_device, threads_for
-from addml.encoders import ACTIVATIONS, MLP
+from addml.encoders import ACTIVATIONS, ENCODERS, Design, Encoder
+from addml.encoders.module import ModuleEncoder, is_module
 from addml.geometry import DISTANCES, count_of
 from addml.learning.losses import LOSSES, Objective
 from addml.learning.state import Member
@@ -24,8 +25,8 @@ SCALINGS = ("robust", "standard")
 class Recipe:
     """The settings of a detector, as its constructor documents them."""
 
-    encoder: str
-    hidden: tuple[int, ...]
+    encoder: Any
+    hidden: tuple[int, ...] | None
     metric_dim: int
     activation: str
     output_activation: str
@@ -51,13 +52,16 @@ class Recipe:
     random_state: Any
 
     def _check_parameters(self) -> None:
-        parameters.one_of("encoder", self.encoder, ["mlp"])
+        if not is_module(self.encoder):
+            parameters.one_of("encoder", self.encoder, ENCODERS)
+        elif self.hidden is not None:
+            raise ValueError(f"hidden={self.hidden!r} says nothing of an encoder of your own; leave it out")
         parameters.one_of("activation", self.activation, ACTIVATIONS)
         parameters.one_of("output_activation", self.output_activation, ACTIVATIONS)
         parameters.one_of("loss", self.loss, LOSSES)
         parameters.one_of("distance", self.distance, DISTANCES)
         parameters.one_of("scaling", self.scaling, SCALINGS)
-        parameters.widths("hidden", self.hidden)
+        self._design()
         for name in ("metric_dim", "members", "epochs", "patience"):
             parameters.whole(name, getattr(self, name))
         parameters.whole("batch_size", self.batch_size, least=2)
@@ -88,7 +92,7 @@ class Recipe:
         margin = 1.0 if self.margin is None else self.margin
         return Objective(self.loss, self.distance, self.hard_ratio, margin, self.anomaly_pairs, self.miner)  # type: ignore[arg-type]
 
-    def _schedule(self, encoder: MLP) -> Schedule:
+    def _schedule(self, encoder: Encoder) -> Schedule:
         operations = 3 * encoder.operations * self.batch_size  # of one step: forward, and twice that back
         return Schedule(
             self.epochs,
@@ -106,20 +110,28 @@ class Recipe:
         seeds = [np.random.SeedSequence(entropy, spawn_key=(e,)) for e in range(self.members)]
         return [np.random.default_rng(seed) for seed in seeds]
 
-    def _new_encoder(self, width: int, randoms: list[np.random.Generator], device: str) -> MLP:
-        widths = (width, *parameters.widths("hidden", self.hidden), self.metric_dim)
-        activations = [self.activation] * (len(widths) - 2) + [self.output_activation]
-        encoder = MLP.initial(widths, activations, randoms)
+    def _design(self) -> Design:
+        hidden = None if self.hidden is None else parameters.widths("hidden", self.hidden)
+        return Design(hidden, self.metric_dim, self.activation, self.output_activation)
+
+    def _new_encoder(self, shape: tuple[int, ...], randoms: list[np.random.Generator], device: str) -> Encoder:
+        """The networks for rows of this shape before training."""
+        encoder = self._designed(shape, randoms)
         return encoder.with_weights(on_device(encoder.weights.astype(np.float32), device))
 
-    def _present(self, start: MetricModel, device: str) -> MLP:
+    def _designed(self, shape: tuple[int, ...], randoms: list[np.random.Generator]) -> Encoder:
+        if is_module(self.encoder):
+            return ModuleEncoder.designed(self.encoder, shape, self._design(), randoms)
+        return ENCODERS[self.encoder].designed(shape, self._design(), randoms)
+
+    def _present(self, start: MetricModel, shape: tuple[int, ...], device: str) -> Encoder:
         """The present networks, to go on from."""
-        widths = (start.features.width, *parameters.widths("hidden", self.hidden), self.metric_dim)
         encoder = start.encoder
-        if tuple(encoder.widths) != widths or len(encoder.weights) != self.members:
+        wanted = self._designed(shape, [np.random.default_rng(0)]).to_plain()
+        if encoder.to_plain() != wanted or len(encoder.weights) != self.members:
             raise ValueError(
-                f"refit goes on with {len(encoder.weights)} networks of layers {tuple(encoder.widths)}; hidden, "
-                f"metric_dim and members ask for {self.members} of {widths}: set them back, or use fit"
+                f"refit goes on with {len(encoder.weights)} networks {encoder.to_plain()}; encoder, hidden, "
+                f"metric_dim and members ask for {self.members} of {wanted}: set them back, or use fit"
             )
         return encoder.with_weights(on_device(encoder.weights.copy(), device))
 

@@ -73,3 +73,44 @@ def test_recorded_steps_are_the_steps_made_one_by_one(cuda, X, monkeypatch, sett
     eager = addml.ADDML.paper(epochs=3, random_state=0, device=cuda, **settings).fit(X)
     np.testing.assert_allclose(recorded.anomaly_scores_, eager.anomaly_scores_, rtol=1e-3)
     assert recorded.history_[-1]["train_loss"] == pytest.approx(eager.history_[-1]["train_loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"members": 1, "scorer": "center"}, {"scaling": "standard"}])
+def test_rows_on_the_device_are_scored_there(cuda, X, settings):
+    import torch
+
+    X = X.copy()
+    X[5, 3] = np.nan
+    detector = addml.ADDML(epochs=3, random_state=0, device=cuda, one_sided={0: "high"}, **settings).fit(X)
+    resident = torch.as_tensor(X, device=cuda)
+    scores = detector.anomaly_score(resident)
+    assert scores.device == resident.device
+    np.testing.assert_allclose(scores.cpu().numpy(), detector.anomaly_score(X), rtol=2e-4, atol=2e-4)
+    assert torch.equal(detector.anomaly_score(resident[7:8]), scores[7:8])
+    np.testing.assert_array_equal(detector.predict(resident), detector.predict(X))
+    np.testing.assert_allclose(detector.predict_proba(resident), detector.predict_proba(X), atol=1e-3)
+    np.testing.assert_allclose(detector.explain(resident[:3]), detector.explain(X[:3]))
+    with pytest.raises(ValueError, match=r"fitted to rows of \(12,\)"):
+        detector.anomaly_score(resident[:, :5])
+    with pytest.raises(ValueError, match="X holds infinity"):
+        detector.anomaly_score(resident / 0)
+
+
+def test_a_fit_to_rows_on_the_device(cuda, X):
+    import torch
+
+    one = addml.ADDML(epochs=2, random_state=0, device=cuda).fit(torch.as_tensor(X, device=cuda))
+    np.testing.assert_array_equal(
+        one.anomaly_scores_, addml.ADDML(epochs=2, random_state=0, device=cuda).fit(X).anomaly_scores_
+    )
+
+
+def test_images_on_the_device(cuda):
+    import torch
+
+    images = np.random.default_rng(0).integers(0, 256, (300, 1, 6, 6)).astype(np.uint8)
+    images[3] = 255
+    detector = addml.ADDML(epochs=3, random_state=0, device=cuda).fit(images)
+    scores = detector.anomaly_score(torch.as_tensor(images, device=cuda)).cpu().numpy()
+    assert scores.argmax() == 3
+    np.testing.assert_allclose(scores, detector.anomaly_score(images), rtol=2e-4, atol=2e-4)

@@ -52,7 +52,7 @@ def test_no_check_is_skipped_where_scipy_knows_the_array_api():
 def test_the_defaults_are_those_of_the_method():
     assert ADDML().get_params() == {
         "encoder": "mlp",
-        "hidden": (64,),
+        "hidden": None,
         "metric_dim": 32,
         "activation": "tanh",
         "output_activation": "tanh",

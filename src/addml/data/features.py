@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from addml.arrays import Array, as_like, index_like, namespace
+
 COLUMNS_AT_ONCE = 64
 ROWS_AT_ONCE = 16384
 FARTHEST = 1e9  # deviations; what lies farther is as far as anything, and float32 products stay finite
@@ -65,6 +67,13 @@ class Features:
         shift, reach = np.where(chosen, 0.0, self.shift), np.where(chosen, 1.0, self.reach)
         return replace(self, scale=np.where(chosen, scale, self.scale), shift=shift, reach=reach)
 
+    def spread(self, column: np.ndarray) -> Features:
+        """The features of rows in which each number, as those of a channel, is one of these columns: no gaps."""
+        if len(self.gaps):
+            raise ValueError(f"columns {self.gaps.tolist()} have gaps; fill them before")
+        own = {name: getattr(self, name)[column] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
+        return replace(self, **own)
+
     @property
     def width(self) -> int:
         """How many features a row has."""
@@ -104,6 +113,25 @@ class Features:
             features -= self.shift.astype(np.float32)
             features /= self.reach.astype(np.float32)
         return features
+
+    def transform_resident(self, X: Array) -> Array:
+        """The same for a tensor X (n, d) on a device, where the features stay."""
+        xp, values = namespace(X), X.double()
+        missing = values.isnan()
+        values = xp.where(missing, as_like(self.median, values), values)
+        for column in np.flatnonzero(self.sides):
+            low, high = (self.median[column], None) if self.sides[column] > 0 else (None, self.median[column])
+            values[:, column].clamp_(low, high)
+        if len(self.gaps):
+            values = xp.cat([values, missing[:, index_like(self.gaps, X)].double()], 1)
+        values -= as_like(self.mean, values)
+        values /= as_like(self.scale, values)
+        features = values.float().clamp_(-FARTHEST, FARTHEST)
+        if not self.knee[0]:
+            return features
+        size = xp.log1p(features.abs() / self.knee[0]) * self.knee[0]
+        features = xp.copysign(size, features)
+        return (features - as_like(self.shift, features)) / as_like(self.reach, features)
 
     def _mend(self, X: np.ndarray, values: np.ndarray) -> None:
         """Fill gaps, and divide before subtracting where a difference is beyond float64; in the columns with such."""

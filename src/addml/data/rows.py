@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from addml.arrays import Array, take
+from addml.data.features import Features
 
 
 class MemoryRows:
     """Prepared rows held in memory or on a device."""
 
     def __init__(self, values: Array) -> None:
-        """Values are (n, ...)."""
+        """Values are (n, d)."""
         self.values = values
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
 
     def take(self, ids: Array) -> Array:
-        """The rows with these ids, copied, of shape (*ids.shape, ...)."""
+        """The rows with these ids, copied, of shape (*ids.shape, d)."""
         return take(self.values, ids)
+
+
+class LazyRows:
+    """Rows of any form in main memory that are prepared when they are asked for: pixels stay bytes until then."""
+
+    def __init__(self, values: np.ndarray, features: Features) -> None:
+        """Values are (n, ...), a view perhaps."""
+        self.values, self.features = values, features
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """The rows with these ids, prepared, of shape (*ids.shape, d)."""
+        chosen = self.values[ids.reshape(-1)]  # not `take`, which would copy the whole of a view
+        width = self.features.width
+        return self.features.transform(chosen.reshape(len(chosen), width)).reshape(*ids.shape, width)

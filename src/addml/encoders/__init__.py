@@ -1,5 +1,24 @@
 """Networks that map rows into the metric space, for all members at once. Level 1."""
 
-from addml.encoders.mlp import ACTIVATIONS, MLP, weight_count
+from typing import Any
 
-__all__ = ["ACTIVATIONS", "MLP", "weight_count"]
+import numpy as np
+
+from addml.encoders.design import Design, Encoder, Kind
+from addml.encoders.mlp import ACTIVATIONS, MLP, weight_count
+from addml.encoders.module import ModuleEncoder
+
+ENCODERS: dict[str, type[Kind]] = {MLP.name: MLP}
+
+
+def from_plain(document: dict[str, Any], weights: np.ndarray, module: Any = None) -> Encoder:
+    """The encoder of a saved model, of the user's own module perhaps; raises an error where it is none."""
+    if (document["name"] == ModuleEncoder.name) != (module is not None):
+        own = "an encoder of the user's own: give it again, load(path, encoder=...)"
+        raise ValueError(f"the model has {own if module is None else 'no encoder of its own; leave encoder out'}")
+    if module is not None:
+        return ModuleEncoder.from_plain(document, weights, module)
+    return ENCODERS[document["name"]].from_plain(document, weights)
+
+
+__all__ = ["ACTIVATIONS", "ENCODERS", "MLP", "Design", "Encoder", "ModuleEncoder", "from_plain", "weight_count"]

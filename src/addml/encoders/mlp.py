@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from addml.arrays import Array, column_sums, copy, namespace
+from addml.encoders.design import Design, expect_weights
 
 LEAK = 0.01
+HIDDEN = (64,)
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ ACTIVATIONS: dict[str, Activation] = {
 class MLP:
     """Fully connected layers for E members: weights are one flat buffer (E, P), layers are views of it."""
 
+    name: ClassVar[str] = "mlp"
+
     def __init__(self, widths: Sequence[int], activations: Sequence[str], weights: Array) -> None:
         """Widths are (in, hidden..., metric_dim); activations one a layer; weights (E, P)."""
         self.widths, self.activations, self.weights = tuple(widths), tuple(activations), weights
@@ -62,8 +66,39 @@ class MLP:
         """Uniform Glorot weights and zero biases in float64, each member from its own generator."""
         return cls(widths, activations, np.stack([_glorot(widths, random) for random in randoms]))
 
+    @classmethod
+    def designed(cls, shape: Sequence[int], design: Design, randoms: Sequence[np.random.Generator]) -> MLP:
+        """The network for rows of this shape, laid flat, before training."""
+        hidden = HIDDEN if design.hidden is None else design.hidden
+        activations = [design.activation] * len(hidden) + [design.output_activation]
+        return cls.initial((math.prod(shape), *hidden, design.metric_dim), activations, randoms)
+
+    @classmethod
+    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> MLP:
+        """The network that `to_plain` described, with these weights; raises ValueError where they do not agree."""
+        widths, activations = list(document["widths"]), list(document["activations"])
+        known = all(type(width) is int and width > 0 for width in widths) and set(activations) <= set(ACTIVATIONS)
+        if not known or not activations or len(activations) != len(widths) - 1:
+            raise ValueError(f"layers {widths} with {activations}")
+        expect_weights(weights, weight_count(widths))
+        return cls(widths, activations, weights)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The layers as JSON values."""
+        return {"name": self.name, "widths": list(self.widths), "activations": list(self.activations)}
+
     def __reduce__(self) -> tuple[Any, ...]:
         return MLP, (self.widths, self.activations, self.weights)
+
+    @property
+    def inputs(self) -> int:
+        """Numbers of a row."""
+        return self.widths[0]
+
+    @property
+    def outputs(self) -> int:
+        """Dimensions of the metric space."""
+        return self.widths[-1]
 
     @property
     def operations(self) -> int:

@@ -47,7 +47,7 @@ def fit_together(detectors: Sequence[ADDML], tables: Sequence[np.ndarray]) -> li
     features = [_features(lead, X) for X in tables]
     rows = MemoryRows(on_device(_stacked(features, tables), device))
     randoms = [detector._randoms() for detector in detectors]
-    encoder = lead._new_encoder(features[0].width, [random for own in randoms for random in own], device)
+    encoder = lead._new_encoder((features[0].width,), [random for own in randoms for random in own], device)
     groups = [
         [detector._member(len(X), None, random) for random in own]
         for detector, X, own in zip(detectors, tables, randoms, strict=True)

@@ -15,6 +15,7 @@ import numpy as np
 
 from addml.arrays import to_numpy
 from addml.compute import in_threads, on_device
+from addml.encoders import MLP, Encoder
 from addml.explain.prepared import columns_of
 from addml.explain.replacement import features_by_column
 from addml.model import MetricModel
@@ -84,7 +85,7 @@ class _Walks:
 
     def _out(self, x: np.ndarray, own: list[Any]) -> np.ndarray:
         """About how far each column of each row lies out, (b, columns): from the usual row and from its neighbours."""
-        weights = (np.asarray(self.model.encoder.first_layer[0], np.float32) ** 2).sum(axis=(0, 2))
+        weights = _input_weights(self.model.encoder)
         reach = self.model.features.reach.astype(np.float32)
         away = abs(x - self.baseline)
         out: np.ndarray = self._by_column(away**2 * weights) + self._by_column(away * reach)
@@ -128,10 +129,17 @@ class _Walks:
             if own is not None:
                 placed = _still(placed, own[place])
             results.append(to_numpy(scorer.score(z[:, part], self.ready, self.model.distance, placed)))
-        return self.model.combine(np.concatenate(results, axis=1).astype(np.float64))
+        return np.asarray(self.model.combine(np.concatenate(results, axis=1).astype(np.float64)))
 
     def _parts(self) -> list[slice]:
         return [slice(start, start + self.at_once) for start in range(0, self.block, self.at_once)]
+
+
+def _input_weights(encoder: Encoder) -> np.ndarray:
+    """How much each input counts, (d',): its share in the first layer, where that is a matrix."""
+    if not isinstance(encoder, MLP):
+        return np.ones(encoder.inputs, np.float32)
+    return np.asarray((np.asarray(encoder.first_layer[0], np.float32) ** 2).sum(axis=(0, 2)))
 
 
 def _still(placed: Any, before: Any) -> Any:

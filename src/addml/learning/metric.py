@@ -22,8 +22,8 @@ VALIDATION_SHIFTS = 32  # above that, every row of V is paired with the rows so 
 class Encoder(Protocol):
     """A network for E members: (E, b, ...) -> (E, b, w) and back."""
 
-    weights: Array
-
+    @property
+    def weights(self) -> Array: ...
     @property
     def operations(self) -> int: ...
     def with_weights(self, weights: Array) -> Encoder: ...

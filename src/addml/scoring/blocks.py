@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from addml.arrays import to_numpy
+from addml.arrays import Array, namespace, to_numpy
 from addml.compute import in_threads, on_device
 
 BLOCK = {"cpu": 256, "accelerator": 16384}  # rows of one product
@@ -50,6 +50,21 @@ def in_blocks(
 
     stacks = -(-X.shape[0] // size)
     in_threads(work, stacks, min(threads, stacks) if device == "cpu" else 1)
+
+
+def in_resident_blocks(
+    X: Array, prepare: Callable[[Array], Array], compute: Callable[[Array, int], Array], block: int
+) -> Array:
+    """The results (E, n, ...) of rows X, a tensor on a device, where they stay; one block after another."""
+    parts = []
+    for begin in range(0, len(X), block):
+        rows = prepare(X[begin : begin + block])
+        filled = rows
+        if len(rows) < block:
+            filled = rows.new_zeros(block, rows.shape[1])
+            filled[: len(rows)] = rows
+        parts.append(compute(filled[None, None], len(rows))[0][:, : len(rows)])
+    return namespace(X).cat(parts, 1)
 
 
 def _stacked(rows: np.ndarray, block: int) -> np.ndarray:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from addml.arrays import to_numpy
+
 
 class Ladder(ABC):
     """What follows from `anomaly_score`, `threshold_` and `offset_`, for every detector alike."""
@@ -15,21 +17,21 @@ class Ladder(ABC):
     offset_: float
 
     @abstractmethod
-    def anomaly_score(self, X: Any) -> np.ndarray:
+    def anomaly_score(self, X: Any) -> Any:
         """How anomalous each row of X is: higher is more."""
 
-    def is_anomaly(self, X: Any) -> np.ndarray:
+    def is_anomaly(self, X: Any) -> Any:
         """Whether each row of X scores above the threshold."""
         return self.anomaly_score(X) > self.threshold_
 
-    def score_samples(self, X: Any) -> np.ndarray:
+    def score_samples(self, X: Any) -> Any:
         """scikit-learn's sign: higher is more normal."""
         return -self.anomaly_score(X)
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any) -> Any:
         """scikit-learn's sign, shifted: below zero is an anomaly."""
         return self.score_samples(X) - self.offset_
 
     def predict(self, X: Any) -> np.ndarray:
         """-1 for anomalies, +1 for normal rows."""
-        return np.where(self.is_anomaly(X), -1, 1)
+        return np.where(to_numpy(self.is_anomaly(X)), -1, 1)

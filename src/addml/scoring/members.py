@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from addml.arrays import Array, as_like, index_like, namespace
+
 ROUNDING = 1e-12  # a deviation of logarithms that equal scores may have
 LEAST_RELIABLE = 0.02
 UPPER = 0.9, 1.2815515655446004  # a share of the training rows, and how many deviations of a normal law that is
@@ -46,20 +48,23 @@ class MemberScale:
         middle += (doubts - doubts.min()) * _positive(reach)
         return cls(lowest, mean, deviation, middle, _positive(reach), view)
 
-    def combine(self, scores: np.ndarray) -> np.ndarray:
+    def combine(self, scores: Array) -> Array:
         """One score a row (n,) from scores (E, n); a single member's score stays untouched."""
         if len(scores) == 1:
-            return np.asarray(scores[0])
+            return scores[0]
         seen = self._views(scores)
-        return np.asarray(seen[0] if len(seen) == 1 else ((seen - self.middle) / self.reach).max(axis=0))
+        if len(seen) == 1:
+            return seen[0]
+        return namespace(seen).amax((seen - as_like(self.middle, seen)) / as_like(self.reach, seen), 0)
 
-    def _views(self, scores: np.ndarray) -> np.ndarray:
+    def _views(self, scores: Array) -> Array:
         """The mean of the standardised log scores of each view's members, (V, n)."""
-        logs = np.log(np.maximum(scores, self.floor))
-        logs -= self.mean
-        logs /= self.deviation
-        seen = [logs[self.view == view] for view in range(len(self.middle))]
-        return np.stack([sum(rows) / len(rows) for rows in seen])  # in order: a mean may add a lone row's in another
+        xp = namespace(scores)
+        logs = xp.log(xp.maximum(scores, as_like(self.floor, scores)))
+        logs -= as_like(self.mean, scores)
+        logs /= as_like(self.deviation, scores)
+        seen = [logs[index_like(self.view == view, logs)] for view in range(len(self.middle))]
+        return xp.stack([sum(rows) / len(rows) for rows in seen])  # in order: a mean may add a lone row's in another
 
 
 def _doubt(scores: np.ndarray) -> float:

@@ -1,0 +1,43 @@
+"""Images as an array, checked once: (n, channels, height, width), bytes or finite numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def as_images(X: Any, *, least: int = 1) -> np.ndarray:
+    """The array of images; grey ones may come without channels, (n, height, width)."""
+    try:
+        images = np.asarray(X)
+    except ValueError:
+        raise ValueError("X holds images of different sizes; resize them to one, or give a folder of files") from None
+    if images.ndim == 3:
+        images = images[:, None]
+    if images.ndim != 4 or 0 in images.shape[1:]:
+        raise ValueError(
+            f"X has shape {images.shape}; images are (n, channels, height, width), or (n, height, width) for grey ones"
+        )
+    if images.dtype.kind not in "biuf":
+        raise ValueError(f"X has dtype {images.dtype}; images hold numbers: convert them to uint8 or float32")
+    if len(images) < least:
+        raise ValueError(f"X holds {len(images)} image(s), of which nothing can be learned: give at least {least}")
+    images = images.view(np.uint8) if images.dtype.kind == "b" else images
+    _finite(images)
+    return images
+
+
+def varied(images: np.ndarray) -> None:
+    """Images to learn from must differ in something."""
+    if (images == images[:1]).all():
+        value = images[0].flat[0]
+        what = f"every pixel is {value}" if (images[0] == value).all() else "they are copies of one"
+        raise ValueError(f"all {len(images)} images of X are the same, {what}: there is nothing to learn from")
+
+
+def _finite(images: np.ndarray) -> None:
+    if images.dtype.kind == "f":
+        strange = ~np.isfinite(images.sum(axis=(1, 2, 3), dtype=np.float64))
+        if strange.any():
+            raise ValueError(f"image {int(strange.argmax())} of X holds NaN or infinity; give finite numbers")

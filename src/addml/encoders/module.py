@@ -1,0 +1,155 @@
+"""A user's own torch module as the encoder."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from addml.arrays import Array, as_like
+from addml.encoders.autograd import Autograd
+from addml.encoders.design import Design, expect_weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+
+class ModuleEncoder(Autograd):
+    """E networks of one module: each has the module's parameters, one after another, as its row of weights (E, P)."""
+
+    name: ClassVar[str] = "module"
+
+    def __init__(self, module: Module, shape: Sequence[int], weights: Array) -> None:
+        """The module takes rows (b, *shape) and gives embeddings (b, w)."""
+        self.module, self.shape, self.weights = module, tuple(shape), weights
+        self.outputs = _outputs(module, self.shape)
+
+    @classmethod
+    def designed(cls, given: Any, shape: Sequence[int], design: Design, randoms: Sequence[Any]) -> ModuleEncoder:
+        """The networks of a module, all of which start as it stands, or of what makes modules, called for each."""
+        made = [_made(given, random) for random in randoms]
+        for module in made:
+            _check(module)
+        weights = np.stack([_flat(module) for module in made]).astype(np.float64)
+        encoder = cls(made[0], shape, weights)
+        if encoder.outputs != design.metric_dim:
+            raise ValueError(
+                f"metric_dim={design.metric_dim}, but the encoder gives {encoder.outputs} numbers a row; "
+                f"set metric_dim={encoder.outputs}"
+            )
+        return encoder
+
+    @classmethod
+    def from_plain(cls, document: dict[str, Any], weights: np.ndarray, given: Any) -> ModuleEncoder:
+        """The encoder of a saved model, whose code the user passes again; raises ValueError where they do not agree."""
+        module = _made(given, np.random.default_rng(0))
+        _check(module)
+        expect_weights(weights, len(_flat(module)))
+        return cls(module, tuple(document["shape"]), weights)
+
+    @property
+    def inputs(self) -> int:
+        """Numbers of a row."""
+        return math.prod(self.shape)
+
+    @property
+    def operations(self) -> int:
+        """About how many multiplications and additions one row takes, of all members: two a weight."""
+        return 2 * int(self.weights.shape[0] * self.weights.shape[1])
+
+    def with_weights(self, weights: Array) -> ModuleEncoder:
+        """The same module with other weights, other members or on another device."""
+        changed = copy.copy(self)
+        changed.weights = weights
+        return changed
+
+    def is_matrix(self) -> Array:
+        """Which of the P weights belong to a parameter of two dimensions or more (1), not to a bias (0)."""
+        marks = [np.full(part.numel(), part.ndim > 1) for _, part in self.module.named_parameters()]
+        return as_like(np.concatenate(marks), self.weights)
+
+    def to_plain(self) -> dict[str, Any]:
+        """What a file says of the module; its code is the user's."""
+        return {"name": self.name, "module": type(self.module).__qualname__, "shape": list(self.shape)}
+
+    def _embed(self, weights: Tensor, x: Tensor) -> Tensor:
+        import torch
+        from torch.func import functional_call
+
+        module = self._on(weights.device)
+        rows = x.reshape(*x.shape[:2], *self.shape)
+        members = [
+            functional_call(module, dict(self._parameters(own)), (rows[min(e, len(rows) - 1)],))
+            for e, own in enumerate(weights)
+        ]
+        return torch.stack(members)
+
+    def _on(self, device: Any) -> Module:
+        """The module with its constants on the device; its parameters are not used."""
+        if any(buffer.device != device for buffer in self.module.buffers()):
+            self.module = copy.deepcopy(self.module).to(device)
+        return self.module
+
+    def _parameters(self, own: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """The parameters that lie one after another in one member's weights (P,)."""
+        start = 0
+        for name, part in self.module.named_parameters():
+            yield name, own[start : start + part.numel()].reshape(part.shape)
+            start += part.numel()
+
+
+def is_module(encoder: Any) -> bool:
+    """Whether it is a module, or something that makes one."""
+    return callable(encoder)  # modules are
+
+
+def _made(given: Any, random: np.random.Generator) -> Module:
+    """The module itself, or a new one, whose random numbers are the member's own."""
+    import torch
+
+    if isinstance(given, torch.nn.Module):
+        return copy.deepcopy(given).float()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(random.integers(2**63)))
+        made = given()
+    if not isinstance(made, torch.nn.Module):
+        raise ValueError(f"encoder={given!r} made {type(made).__name__}; give a torch.nn.Module or what makes one")
+    return made.float()
+
+
+def _check(module: Module) -> None:
+    """No layer in which rows depend on each other: a row's score must not depend on the rows beside it."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    for name, layer in module.named_modules():
+        if isinstance(layer, _BatchNorm):
+            raise ValueError(
+                f"the layer {name!r} of the encoder is {type(layer).__name__}, which makes a row depend on the rows "
+                "beside it; use GroupNorm or LayerNorm"
+            )
+    if not any(True for _ in module.parameters()):
+        raise ValueError("the encoder has no parameters to learn")
+    module.eval()  # no dropout: the closeness of two rows must not be chance
+
+
+def _flat(module: Module) -> np.ndarray:
+    return np.concatenate([part.detach().cpu().numpy().ravel() for part in module.parameters()])
+
+
+def _outputs(module: Module, shape: Sequence[int]) -> int:
+    """The width w of what the module gives for rows of this shape."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            z = module(torch.zeros(2, *shape))
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(f"the encoder cannot take rows of shape (b, {', '.join(map(str, shape))}): {error}") from None
+    if not isinstance(z, torch.Tensor) or z.ndim != 2 or len(z) != 2:
+        given = tuple(z.shape) if isinstance(z, torch.Tensor) else type(z).__name__
+        raise ValueError(f"the encoder gives {given} for two rows; embeddings (2, w) are wanted")
+    return int(z.shape[1])

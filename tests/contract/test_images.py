@@ -1,0 +1,66 @@
+"""The detector on arrays of images (n, channels, height, width)."""
+
+import numpy as np
+import pytest
+
+import addml
+
+
+@pytest.fixture
+def images():
+    random = np.random.default_rng(0)
+    X = random.integers(0, 60, (80, 3, 6, 5)).astype(np.uint8)
+    X[7, :, 2:4, 2:4] = 255
+    return X
+
+
+@pytest.fixture
+def detector(images):
+    return addml.ADDML(members=2, epochs=3, random_state=0).fit(images)
+
+
+def test_the_strange_image_is_found(images, detector):
+    assert detector.anomaly_scores_.argmax() == 7
+    np.testing.assert_array_equal(detector.anomaly_score(images), detector.anomaly_scores_)
+    assert detector.n_features_in_ == 90
+    assert detector.transform(images).shape == (80, 64)
+
+
+def test_bytes_and_the_same_numbers_score_alike(images, detector):
+    np.testing.assert_array_equal(detector.anomaly_score(images.astype(np.float64)), detector.anomaly_scores_)
+
+
+def test_saved_and_loaded(tmp_path, images, detector):
+    detector.save(tmp_path)
+    loaded = addml.load(tmp_path)
+    np.testing.assert_array_equal(loaded.anomaly_score(images), detector.anomaly_scores_)
+    assert loaded.get_params() == detector.get_params()
+    with pytest.raises(ValueError, match=r"images of shape \(1, 6, 5\), the detector was fitted to \(3, 6, 5\)"):
+        loaded.anomaly_score(images[:, :1])
+
+
+@pytest.mark.parametrize("X", [np.zeros((4, 90)), np.zeros((4, 3, 6)), np.zeros((2, 2, 3, 6, 5))])
+def test_other_ranks_at_scoring(detector, X):
+    with pytest.raises(ValueError, match="images"):
+        detector.anomaly_score(X)
+
+
+def test_images_for_a_detector_of_tables():
+    detector = addml.ADDML(members=1, epochs=1).fit(np.random.default_rng(0).standard_normal((30, 4)))
+    with pytest.raises(ValueError, match="dim 4"):
+        detector.anomaly_score(np.zeros((2, 1, 2, 2)))
+
+
+def test_contributions_of_pixels_add_up_and_point_at_the_strange_ones(images, detector):
+    contributions = detector.explain(images[:10])
+    scores = detector.anomaly_scores_[:10]
+    usual = scores - contributions.reshape(10, -1).sum(axis=1)
+    np.testing.assert_allclose(usual, usual[0], atol=1e-6)
+    per_pixel = contributions[7].reshape(3, 6, 5).sum(axis=0)
+    assert per_pixel[2:4, 2:4].sum() > 0.5 * per_pixel.sum()
+
+
+def test_refit_goes_on(images, detector):
+    before = detector.encoder_.weights.copy()
+    detector.refit(images)
+    assert not np.array_equal(before, detector.encoder_.weights)

@@ -1,0 +1,79 @@
+"""Rows that are no rows of a table: their form, their checks, and features shared by a channel."""
+
+import numpy as np
+import pytest
+
+from addml.data.features import Features
+from addml.data.forms import Form
+from addml.data.pixels import as_images, varied
+from addml.data.rows import LazyRows
+from addml.fitting import channel_features, form_of
+
+
+def test_the_channel_of_every_number_of_a_flat_row():
+    assert Form("images", (2, 1, 3)).channel_of().tolist() == [0, 0, 0, 1, 1, 1]
+    assert Form("series", (3, 2)).channel_of().tolist() == [0, 1, 0, 1, 0, 1]
+
+
+def test_a_form_as_plain_values_and_back():
+    form = Form("series", (3, 2))
+    assert Form.from_plain(form.to_plain()) == form
+
+
+@pytest.mark.parametrize("document", [{"kind": "images", "shape": [3, 2]}, {"kind": "code", "shape": [3]}])
+def test_no_form(document):
+    with pytest.raises(ValueError, match="rows of kind"):
+        Form.from_plain(document)
+
+
+def test_channels_are_scaled_alike():
+    X = np.random.default_rng(0).uniform(0, 255, (50, 2, 3, 4))
+    X[:, 1] = X[:, 1] * 10 + 7
+    features = channel_features(X, form_of(X), np.zeros(2, np.int64), robust=False)
+    prepared = features.transform(X.reshape(50, 24)).reshape(X.shape)
+    wanted = (X - X.mean(axis=(0, 2, 3), keepdims=True)) / X.std(axis=(0, 2, 3), keepdims=True)
+    np.testing.assert_allclose(prepared, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_features_with_gaps_are_not_spread():
+    features = Features.fit(np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]]))
+    with pytest.raises(ValueError, match=r"columns \[1\] have gaps"):
+        features.spread(np.array([0, 1, 1]))
+
+
+def test_rows_are_prepared_when_they_are_asked_for():
+    X = np.random.default_rng(0).integers(0, 256, (9, 1, 2, 2)).astype(np.uint8)
+    features = channel_features(X, form_of(X), np.zeros(1, np.int64), robust=True)
+    rows, ids = LazyRows(X, features), np.array([[3, 1], [8, 3]])
+    np.testing.assert_array_equal(rows.take(ids), features.transform(X.reshape(9, 4))[ids])
+    assert rows.values is X
+    assert len(rows) == 9
+    assert rows.take(np.empty(0, np.int64)).shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.zeros((3, 4)), r"X has shape \(3, 4\); images are \(n, channels, height, width\)"),
+        (np.zeros((3, 1, 0, 4)), "images are"),
+        ([np.zeros((2, 2)), np.zeros((3, 2))], "images of different sizes"),
+        (np.array([[[["a"]]]]), "X has dtype <U1; images hold numbers"),
+        (np.full((2, 1, 1, 1), np.nan), "image 0 of X holds NaN or infinity"),
+        (np.zeros((1, 1, 2, 2)), r"X holds 1 image\(s\), of which nothing can be learned: give at least 2"),
+    ],
+)
+def test_what_is_no_array_of_images(X, message):
+    with pytest.raises(ValueError, match=message):
+        as_images(X, least=2)
+
+
+def test_images_that_are_all_the_same():
+    with pytest.raises(ValueError, match="all 3 images of X are the same, every pixel is 0"):
+        varied(np.zeros((3, 1, 2, 2)))
+    with pytest.raises(ValueError, match="copies of one"):
+        varied(np.repeat(np.arange(4.0).reshape(1, 1, 2, 2), 3, axis=0))
+
+
+def test_grey_images_and_flags():
+    assert as_images(np.zeros((3, 4, 5))).shape == (3, 1, 4, 5)
+    assert as_images(np.ones((3, 4, 5), bool)).dtype == np.uint8

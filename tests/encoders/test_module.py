@@ -1,0 +1,134 @@
+"""A user's own torch module as the encoder."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import addml
+from addml.encoders import Design, ModuleEncoder
+
+
+class Net(nn.Module):
+    """A convolution and a linear layer, for images of 2 x 4 x 4."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 4))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.fixture
+def images():
+    return np.random.default_rng(0).integers(0, 256, (40, 2, 4, 4)).astype(np.uint8)
+
+
+@pytest.fixture
+def detector(images):
+    return addml.ADDML(encoder=Net, metric_dim=4, members=2, epochs=2, random_state=0).fit(images)
+
+
+def designed(given=Net, members=2):
+    randoms = [np.random.default_rng(e) for e in range(members)]
+    return ModuleEncoder.designed(given, (2, 4, 4), Design(metric_dim=4), randoms)
+
+
+def test_embeddings_and_gradients_are_those_of_each_module_alone():
+    encoder = designed()
+    encoder = encoder.with_weights(encoder.weights.astype(np.float32))
+    x = np.random.default_rng(1).standard_normal((2, 5, 32)).astype(np.float32)
+    z, back = encoder.forward(x)
+    grad = np.random.default_rng(2).standard_normal(z.shape).astype(np.float32)
+    gradient = back(grad)
+    for e in range(2):
+        module = Net()
+        nn.utils.vector_to_parameters(torch.tensor(encoder.weights[e]), module.parameters())
+        alone = module(torch.tensor(x[e]).reshape(5, 2, 4, 4))
+        alone.backward(torch.tensor(grad[e]))
+        np.testing.assert_allclose(z[e], alone.detach().numpy(), rtol=1e-5, atol=1e-6)
+        wanted = nn.utils.parameters_to_vector([part.grad for part in module.parameters()])
+        np.testing.assert_allclose(gradient[e], wanted.numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(encoder.embed(x[None])[0], z, rtol=1e-6)
+
+
+def test_what_makes_modules_is_called_for_every_member_and_a_module_starts_all():
+    assert not np.array_equal(*designed(Net).weights)
+    module = Net()
+    weights = designed(module).weights
+    np.testing.assert_array_equal(weights[0], nn.utils.parameters_to_vector(module.parameters()).detach().numpy())
+    np.testing.assert_array_equal(weights[0], weights[1])
+
+
+def test_only_matrices_and_kernels_decay():
+    marks = designed().is_matrix()
+    assert marks.sum() == 2 * 3 * 9 + 12 * 4
+    assert len(marks) == marks.sum() + 3 + 4
+
+
+def test_fit_leaves_the_users_module_and_torchs_generator_alone(images):
+    module, state = Net(), torch.random.get_rng_state()
+    before = nn.utils.parameters_to_vector(module.parameters()).detach().clone()
+    addml.ADDML(encoder=module, metric_dim=4, members=1, epochs=2, random_state=0).fit(images)
+    assert torch.equal(nn.utils.parameters_to_vector(module.parameters()), before)
+    made = torch.random.get_rng_state()
+    addml.ADDML(encoder=Net, metric_dim=4, members=1, epochs=1, random_state=0).fit(images)
+    assert torch.equal(torch.random.get_rng_state(), made)
+    assert not torch.equal(state, torch.zeros_like(state))
+
+
+def test_same_seed_same_scores(images, detector):
+    again = addml.ADDML(encoder=Net, metric_dim=4, members=2, epochs=2, random_state=0).fit(images)
+    np.testing.assert_array_equal(detector.anomaly_scores_, again.anomaly_scores_)
+
+
+def test_a_row_does_not_depend_on_the_rows_beside_it(images, detector):
+    scores = detector.anomaly_score(images)
+    np.testing.assert_array_equal(scores[5:9], detector.anomaly_score(images[5:9]))
+    np.testing.assert_array_equal(scores[::-1], detector.anomaly_score(images[::-1]))
+
+
+def test_saved_without_code_and_loaded_with_it(tmp_path, images, detector):
+    with pytest.warns(UserWarning, match="not saved, being objects: encoder"):
+        detector.save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"give it again, load\(path, encoder=\.\.\.\)"):
+        addml.load(tmp_path / "model")
+    loaded = addml.load(tmp_path / "model", encoder=Net)
+    np.testing.assert_array_equal(loaded.anomaly_score(images), detector.anomaly_scores_)
+    with pytest.raises(ValueError, match=r"encoder.weights is float32 \(2, 109\), not float32 \(n, 132\)"):
+        addml.load(tmp_path / "model", encoder=lambda: nn.Sequential(nn.Flatten(), nn.Linear(32, 4)))
+
+
+def test_a_table_through_a_module():
+    X = np.random.default_rng(0).standard_normal((50, 6))
+    X[0] += 8
+    make = lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))  # noqa: E731
+    detector = addml.ADDML(encoder=make, metric_dim=4, members=2, random_state=0).fit(X)
+    assert detector.anomaly_scores_.argmax() == 0
+    contributions, usual = detector.explain(X), detector.anomaly_score(X) - detector.explain(X).sum(axis=1)
+    assert contributions.shape == X.shape
+    np.testing.assert_allclose(usual, usual[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "changes", "message"),
+    [
+        (Net, {"metric_dim": 5}, "metric_dim=5, but the encoder gives 4 numbers a row; set metric_dim=4"),
+        (Net, {"hidden": (8,)}, r"hidden=\(8,\) says nothing of an encoder of your own"),
+        (lambda: 3, {}, "made int; give a torch.nn.Module"),
+        (lambda: nn.Sequential(nn.BatchNorm2d(2), Net()), {}, "BatchNorm2d, which makes a row depend on the rows"),
+        (lambda: nn.Flatten(), {}, "no parameters to learn"),
+        (lambda: nn.Conv2d(2, 4, 3), {}, r"gives \(2, 4, 2, 2\) for two rows; embeddings \(2, w\) are wanted"),
+        (lambda: nn.Linear(7, 4), {}, r"cannot take rows of shape \(b, 2, 4, 4\)"),
+    ],
+)
+def test_modules_that_are_no_encoders(images, encoder, changes, message):
+    with pytest.raises(ValueError, match=message):
+        addml.ADDML(encoder=encoder, **{"metric_dim": 4, "members": 1, **changes}).fit(images)
+
+
+def test_an_encoder_for_a_model_that_has_its_own(tmp_path):
+    addml.ADDML(members=1, epochs=1).fit(np.random.default_rng(0).standard_normal((30, 3))).save(tmp_path)
+    with pytest.raises(ValueError, match="leave encoder out"):
+        addml.load(tmp_path, encoder=Net)
