@@ -16,7 +16,7 @@ import numpy as np
 
 from addml.experiments import plans, reproducing, sets
 from addml.experiments.protocol import fits
-from addml.experiments.statistics import ranks
+from addml.experiments.statistics import rank_correlation, ranks
 from benchmarks import robustness
 from benchmarks.__main__ import replaced
 from benchmarks.timing import markdown
@@ -88,8 +88,6 @@ def leaders(name: str) -> str:
 
 def stability() -> str:
     """How alike two seeds rank the held-out rows of each table."""
-    from scipy.stats import spearmanr
-
     import addml
 
     done = {row["set"]: row for row in csv.DictReader(STABILITY.open(newline=""))} if STABILITY.exists() else {}
@@ -103,7 +101,7 @@ def stability() -> str:
             for seed in (0, 1)
         ]
         top = [set(np.argsort(-scores)[: max(1, len(scores) // 20)]) for scores in pair]
-        correlation, overlap = float(spearmanr(*pair)[0]), len(top[0] & top[1]) / len(top[0])
+        correlation, overlap = rank_correlation(*pair), len(top[0] & top[1]) / len(top[0])
         done[name] = {"set": name, "correlation": f"{correlation:.4f}", "overlap": f"{overlap:.4f}"}
     with STABILITY.open("w", newline="") as file:
         writer = csv.DictWriter(file, ("set", "correlation", "overlap"))

@@ -14,7 +14,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__, fitting, model_file, parameters, plain
-from addml.arrays import is_resident, to_numpy
+from addml.arrays import as_like, is_resident, to_numpy
 from addml.compute import blas_threads, most_threads, resolve_device
 from addml.data.features import Features
 from addml.explain.attribution import attributions
@@ -292,10 +292,11 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         Scores of a torch tensor on an accelerator are a tensor there.
         """
         check_is_fitted(self, "threshold_")
-        X = self._read(X, resident=True)
-        if is_resident(X):
-            return self.model_.resident_scores(X)
-        return self.model_.scores(X, resolve_device(self.device), most_threads(self.n_jobs))
+        rows = self._read(X, resident=self.model_.prepares_there)
+        if is_resident(rows):
+            return self.model_.resident_scores(rows)
+        scores = self.model_.scores(rows, resolve_device(self.device), most_threads(self.n_jobs))
+        return as_like(scores, X.new_empty(0).double()) if is_resident(X) else scores
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of normal and of anomaly, (n, 2); the second one rises with the score.

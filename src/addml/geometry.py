@@ -174,7 +174,7 @@ def center_distances(z: Array, center: Array, distance: Distance) -> tuple[Array
         mu, _ = _normalised(center[:, None])
         return 1 - (unit * mu).sum(axis=-1), lambda grad: unit_back(-grad[..., None] * mu)
     offset = z - center[:, None]
-    squared = namespace(z).einsum("...w,...w->...", offset, offset)  # each row by itself, whatever its place
+    squared = _squares(offset)
 
     def back(grad: Array) -> Array:
         return 2 * grad[..., None] * offset
@@ -183,6 +183,13 @@ def center_distances(z: Array, center: Array, distance: Distance) -> tuple[Array
         return squared, back
     roots = namespace(z).sqrt(squared)
     return roots, lambda grad: back(_through_root(grad, roots))
+
+
+def _squares(offset: Array) -> Array:
+    """The squared lengths (...) of offset (..., w), each row by itself, whatever its place."""
+    if isinstance(offset, np.ndarray):
+        return np.einsum("...w,...w->...", offset, offset)
+    return namespace(offset).linalg.vector_norm(offset, dim=-1).square_()  # one pass
 
 
 def cross_distances(z: Array, references: Array, distance: Distance) -> Array:

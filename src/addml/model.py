@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from addml.arrays import Array, no_grad
+from addml.arrays import Array, no_grad, to_numpy
 from addml.compute import on_device
 from addml.data.features import Features
 from addml.data.forms import Form
@@ -24,7 +24,8 @@ from addml.scoring.scorers import OfEmbeddings, Scorer, score_rows
 if TYPE_CHECKING:
     from addml.data.columns import Columns
 
-MANY_ROWS, NARROW = 2**17, 256  # of one product on a device, where rows have so few numbers
+MANY_ROWS, NARROW = 2**18, 256  # of one product on a device, where rows have so few numbers
+ROWS_SENT = 2**20  # to a device at once
 
 
 @dataclass(frozen=True)
@@ -62,33 +63,47 @@ class MetricModel:
 
     def member_scores(self, X: Any, device: str, threads: int) -> np.ndarray:
         """The scores of every member by itself, (E, n), and from every view where the scorer has several."""
-        encoder, ready = self._encoder_on(device), self.scorer_ready(device)
-        result = np.empty((len(self.scorer.views(len(encoder.weights))), X.shape[0]))
-
-        def compute(x: Array, rows: int) -> Array:
-            return score_rows(self.scorer, x, encoder.embed(x), ready, self.distance, rows)
+        result = np.empty((len(self.scorer.views(len(self.encoder.weights))), X.shape[0]))
+        if device != "cpu" and self.prepares_there:  # numbers go there as they are
+            for start in range(0, len(X), ROWS_SENT):
+                part = on_device(X[start : start + ROWS_SENT], device)
+                result[:, start : start + ROWS_SENT] = to_numpy(self._resident_scores(part))
+            return result
 
         def write(rows: slice, block: np.ndarray) -> None:
             result[:, rows] = block
 
-        self._through(X, compute, write, device, threads)
+        self._through(X, self._compute(device), write, device, threads)
         return result
+
+    @property
+    def prepares_there(self) -> bool:
+        """Whether numbers may be prepared on a device: not to the last bit as in main memory, where references were."""
+        return self.columns is None and isinstance(self.scorer, OfEmbeddings)
 
     def resident_scores(self, X: Array) -> Array:
         """One score a row of X, a tensor on a device, where the scores stay, float64."""
-        device = str(X.device)
-        encoder, ready = self._encoder_on(device), self.scorer_ready(device)
+        return self.combine(self._resident_scores(X).double())
 
-        def compute(x: Array, rows: int) -> Array:
-            return score_rows(self.scorer, x, encoder.embed(x), ready, self.distance, rows)
-
-        def prepare(rows: Array) -> Array:
-            return self.features.transform_resident(rows.reshape(len(rows), len(self.features.median)))
-
-        small = isinstance(self.scorer, OfEmbeddings) and self.encoder.inputs <= NARROW
+    def _resident_scores(self, X: Array) -> Array:
+        """The scores of every member and view, (E, n), of a tensor on a device."""
         with no_grad(X):
-            scores = in_resident_blocks(X, prepare, compute, MANY_ROWS if small else BLOCK["accelerator"])
-            return self.combine(scores.double())
+            whole = not X.is_floating_point() or bool(X.sum().isfinite())  # one quick pass; the slow look follows
+            if not whole and bool(X.isinf().any()):
+                raise ValueError("X holds infinity; replace it by NaN (a gap) or by a finite value")
+            whole = whole or not bool(X.isnan().any())
+
+            def prepare(rows: Array) -> Array:
+                rows = rows.reshape(len(rows), len(self.features.median))
+                return self.features.transform_resident(rows, whole=whole)
+
+            block = MANY_ROWS if self.encoder.inputs <= NARROW else BLOCK["accelerator"]
+            return in_resident_blocks(X, prepare, self._compute(str(X.device)), block)
+
+    def _compute(self, device: str) -> Callable[[Array, int], Array]:
+        """What makes scores (s, views, b) of a stack of blocks of prepared rows, of which so many are no filling."""
+        encoder, ready = self._encoder_on(device), self.scorer_ready(device)
+        return lambda x, rows: score_rows(self.scorer, x, encoder.embed(x), ready, self.distance, rows)
 
     def embeddings(self, X: Any, device: str, threads: int) -> np.ndarray:
         """The members' embeddings side by side, (n, E w), float32."""

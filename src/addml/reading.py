@@ -29,7 +29,7 @@ class Reads:
         A tensor on a device stays there where `resident` allows it.
         """
         if is_resident(X):
-            if resident and self.model_.columns is None:
+            if resident:
                 return self._resident(X)
             X = to_numpy(X)
         if self._takes_images(X) if fitting else self.model_.form is not None:
@@ -48,8 +48,6 @@ class Reads:
         shape = (self.n_features_in_,) if self.model_.form is None else self.model_.form.shape
         if tuple(X.shape[1:]) != shape or not len(X) or X.is_complex():
             raise ValueError(f"X has shape {tuple(X.shape)} ({X.dtype}); the detector was fitted to rows of {shape}")
-        if X.is_floating_point() and bool(X.isinf().any()):
-            raise ValueError("X holds infinity; replace it by NaN (a gap) or by a finite value")
         return X
 
     def _takes_images(self, X: Any) -> bool:

@@ -32,6 +32,11 @@ def test_a_ranked_table(addml, labelled):
     assert [line[0] for line in lines] == ["1", "2", "3"]
     assert {line[1] for line in lines} == {"ADDML.paper", "HBOS", "KNN"}
     assert "compare: HBOS" in done.err
+    head = next(line for line in done.out.splitlines() if line.startswith("Rank")).split("  ")
+    assert [word.strip() for word in head if word.strip()][-3:] == ["Stability", "Fit, s", "Score, s"]
+    alike = {line[1]: float(line[-3]) for line in lines}
+    assert alike["HBOS"] == alike["KNN"] == 1
+    assert 0.5 < alike["ADDML.paper"] <= 1
 
 
 def test_json(addml, labelled):
@@ -42,6 +47,7 @@ def test_json(addml, labelled):
         (method, setting) for method in ("HBOS", "KNN") for setting in ("seen", "unseen", "one-class")
     }
     assert all(0.9 < one["auc"] <= 1 for one in found["results"] if one["method"] == "KNN")
+    assert {one["stability"] for one in found["results"]} == {1.0}  # neither draws anything
     by = [one["auc"] for one in found["results"] if one["setting"] == "one-class"]
     assert by == sorted(by, reverse=True)
 

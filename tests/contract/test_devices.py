@@ -33,7 +33,7 @@ def test_a_model_trained_on_one_device_scores_alike_on_the_other(cuda, X, tmp_pa
         detector.save(tmp_path / trained)
         other = addml.load(tmp_path / trained, device=loaded)
         ours, theirs = detector.anomaly_score(X), other.anomaly_score(X)
-        np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-4)
+        np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-3)  # deviations; columns have steps on the CPU
 
 
 def test_training_on_either_device_ranks_alike(cuda, X):
@@ -85,14 +85,14 @@ def test_rows_on_the_device_are_scored_there(cuda, X, settings):
     resident = torch.as_tensor(X, device=cuda)
     scores = detector.anomaly_score(resident)
     assert scores.device == resident.device
-    np.testing.assert_allclose(scores.cpu().numpy(), detector.anomaly_score(X), rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(scores.cpu().numpy(), detector.anomaly_score(X), rtol=1e-12)
     assert torch.equal(detector.anomaly_score(resident[7:8]), scores[7:8])
     np.testing.assert_array_equal(detector.predict(resident), detector.predict(X))
     np.testing.assert_allclose(detector.predict_proba(resident), detector.predict_proba(X), atol=1e-3)
     np.testing.assert_allclose(detector.explain(resident[:3]), detector.explain(X[:3]))
-    with pytest.raises(ValueError, match=r"fitted to rows of \(12,\)"):
+    with pytest.raises(ValueError, match=r"fitted to rows of \(12,\)|expecting 12 features"):
         detector.anomaly_score(resident[:, :5])
-    with pytest.raises(ValueError, match="X holds infinity"):
+    with pytest.raises(ValueError, match="holds infinity"):
         detector.anomaly_score(resident / 0)
 
 
@@ -113,4 +113,4 @@ def test_images_on_the_device(cuda):
     detector = addml.ADDML(epochs=3, random_state=0, device=cuda).fit(images)
     scores = detector.anomaly_score(torch.as_tensor(images, device=cuda)).cpu().numpy()
     assert scores.argmax() == 3
-    np.testing.assert_allclose(scores, detector.anomaly_score(images), rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(scores, detector.anomaly_score(images), rtol=1e-12)

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from addml.experiments import fitting, methods, protocol
-from addml.experiments.fitting import Case, Machine, run_case
+from addml.experiments.fitting import Case, Machine, run_case, stability
 from addml.experiments.protocol import Numbers, Table, check, fits
 
 Y = np.array([0, 0, 0, 0, 0, 0, 1, 1, 1])  # six normal rows, three anomalies: two and one in each fold
@@ -118,3 +118,30 @@ def test_gaps_are_fitted_one_by_one():
     assert fitting.trains_together(case, Numbers("toy", X, Y))
     assert not fitting.trains_together(case, Numbers("toy", X + np.nan, Y))
     assert not fitting.trains_together(Case("KNN"), Numbers("toy", X, Y))
+
+
+def test_stability_is_how_alike_seeds_rank_one_held_out_fold():
+    from itertools import combinations
+
+    from scipy.stats import spearmanr
+
+    from addml import baselines
+
+    random = np.random.default_rng(0)
+    data = Numbers("toy", random.standard_normal((60, 3)), (np.arange(60) % 6 == 0).astype(int))
+    first = fits(data.y)[0]
+    train, test = data.prepared(first.train, first.train, first.test)
+    scores = [
+        baselines.make("IsolationForest", random_state=seed, trees=5).fit(train).anomaly_score(test)
+        for seed in (0, 3, 6)  # those of the first fold in the three seeds of the protocol
+    ]
+    expected = np.mean([spearmanr(*pair).statistic for pair in combinations(scores, 2)])
+    found = stability(Case("IsolationForest", settings={"trees": 5}), data, Machine())
+    assert found == pytest.approx(expected)
+    assert 0 < found < 0.999
+
+
+def test_methods_without_a_seed_are_stable(monkeypatch):
+    monkeypatch.setattr(methods, "make", None)  # nothing is fitted for it
+    y = (np.arange(60) % 6 == 0).astype(int)
+    assert stability(Case("KNN"), Numbers("toy", np.zeros((60, 1)), y), Machine()) == 1

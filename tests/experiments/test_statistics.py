@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy.stats import friedmanchisquare, wilcoxon
+from scipy.stats import friedmanchisquare, spearmanr, wilcoxon
 
-from addml.experiments.statistics import Ranking, critical_difference, duels, holm, rank, ranks
+from addml.experiments.statistics import Ranking, critical_difference, duels, holm, rank, rank_correlation, ranks
 
 # Four methods on fourteen sets, with ties of two and of all.
 SCORES = np.array(
@@ -85,3 +85,17 @@ def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+def test_rank_correlation_is_spearmans():
+    random = np.random.default_rng(0)
+    one, other = random.integers(0, 20, (2, 50)) / 7.0  # with ties
+    assert rank_correlation(one, other) == pytest.approx(spearmanr(one, other).statistic)
+    assert rank_correlation(one, np.exp(one)) == 1
+    assert rank_correlation(one, -one) == pytest.approx(-1)
+
+
+def test_lists_in_which_all_are_tied():
+    tied, other = np.ones(4), np.arange(4.0)
+    assert rank_correlation(tied, tied + 1) == 1
+    assert rank_correlation(tied, other) == 0

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from addml.scoring.axes import COARSEST, LARGEST, Axes
+from addml.scoring.levels import FEW
 
 
 def tables(d, seed=0, references=50, rows=70, spread=1.0):
@@ -114,18 +115,20 @@ def test_a_rows_distances_do_not_depend_on_the_rows_beside_it(spread):
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e5])
-@pytest.mark.parametrize("features", [[], [3], [0, 4], [0, 1, 2, 3, 4, 5]])
-def test_after_a_change_they_are_those_of_the_changed_rows(spread, features):
+@pytest.mark.parametrize("features", [[3], [0, 4], [0, 1, 2, 3, 4, 5]])
+@pytest.mark.parametrize("alike", [True, False])
+def test_after_a_change_they_are_those_of_the_changed_rows(spread, features, alike):
     known, x, reach = tables(6, spread=spread)
     x[::5, 3] = 1e9
     axes, features = Axes.of(known, reach), np.array(features, int)
-    values = np.random.default_rng(9).standard_normal((len(x), len(features))).astype(np.float32)
+    values = np.random.default_rng(9).standard_normal((1 if alike else len(x), len(features))).astype(np.float32)
+    values = np.repeat(values, len(x) // len(values), axis=0)
     changed = x.copy()
     changed[:, features] = values
-    inside, beyond = axes.moved(axes.distances(x)[0], x, values, features)
-    expected = axes.distances(changed)
-    np.testing.assert_allclose(inside, expected[0], rtol=1e-5, atol=1e-5 * spread)
-    np.testing.assert_array_equal(beyond, expected[1])
+    inside, (expected, beyond) = axes.distances(x)[0], axes.distances(changed)
+    axes.move(inside, x[:, features], values, features)
+    np.testing.assert_allclose(inside, expected, rtol=1e-5, atol=1e-5 * spread)
+    np.testing.assert_array_equal(axes.beyond(changed), beyond)
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e5])
@@ -138,12 +141,11 @@ def test_torch_gives_the_same(spread):
     there = added(found.distances(torch.tensor(x))).numpy()
     np.testing.assert_allclose(there, added(expected.distances(x)), rtol=1e-5, atol=2 * expected.step)
     features, values = np.array([1, 4]), np.ones((len(x), 2), np.float32)
-    here = expected.moved(expected.distances(x)[0], x, values, features)
-    moved = found.moved(
-        found.distances(torch.tensor(x))[0], torch.tensor(x), torch.tensor(values), torch.tensor(features)
-    )
-    for one, other in zip(moved, here, strict=True):
-        np.testing.assert_allclose(one.numpy(), other, rtol=1e-5, atol=2 * expected.step + 1e-6 * spread)
+    here, there = expected.distances(x)[0], found.distances(torch.tensor(x))[0]
+    expected.move(here, x[:, features], values, features)
+    found.move(there, torch.tensor(x[:, features]), torch.tensor(values), torch.tensor(features))
+    np.testing.assert_allclose(there.numpy(), here, rtol=1e-5, atol=2 * expected.step + 1e-6 * spread)
+    np.testing.assert_allclose(found.beyond(torch.tensor(x)).numpy(), expected.beyond(x), rtol=1e-5)
 
 
 def test_rows_and_references_stay_as_they_are():
@@ -151,6 +153,44 @@ def test_rows_and_references_stay_as_they_are():
     before = [array.copy() for array in arrays]
     known, x, reach = arrays
     axes = Axes.of(known, reach)
-    axes.moved(axes.distances(x)[0], x, x[:, :1] + 1, np.array([0]))
+    axes.move(axes.distances(x)[0], x[:, :1], x[:, :1] + 1, np.array([0]))
     for array, same in zip(arrays, before, strict=True):
         np.testing.assert_array_equal(array, same)
+
+
+def test_columns_of_few_values_are_what_the_differences_are():
+    """Flags, categories and small counts, for rows with those values, others between them and some beyond."""
+    random = np.random.default_rng(3)
+    known, x, reach = tables(9, references=200, rows=300)
+    for column, values in enumerate([1, 2, 2, FEW, FEW + 1]):
+        levels = random.standard_normal(values).astype(np.float32)
+        known[:, column] = random.choice(levels, len(known))
+        x[:100, column] = random.choice(levels, 100)
+    axes = Axes.of(known, reach)
+    assert axes.levels.many.tolist() == [False] * 4 + [True] * 5
+    whole = np.rint((np.clip(x * reach, axes.low, axes.high) - axes.low) / np.float32(axes.step)).astype(np.int64)
+    differences = np.abs(whole[:, :, None] - axes.columns.astype(np.int64)).sum(1)
+    np.testing.assert_array_equal(axes.distances(x)[0], differences.astype(np.float32) * np.float32(axes.step))
+    features = np.array([3, 7, 0, 4, 1])
+    values = x[::-1, features]
+    changed = x.copy()
+    changed[:, features] = values
+    inside = axes.distances(x)[0]
+    axes.move(inside, x[:, features], values, features)
+    np.testing.assert_allclose(inside, axes.distances(changed)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("values", [1, 2, 3])
+def test_a_table_of_nothing_but_few_values(values):
+    random = np.random.default_rng(0)
+    known, x = (random.integers(0, values, (count, 6)).astype(np.float32) for count in (40, 30))
+    known[0], known[1, 0] = 0, 1
+    reach = random.uniform(0.2, 3, 6).astype(np.float32)
+    np.testing.assert_allclose(added(Axes.of(known, reach).distances(x)), by_hand(x, known, reach), atol=1e-2)
+
+
+def test_numpys_buffers_stay_as_they_are():
+    before = np.getbufsize()
+    known, x, reach = tables(3)
+    Axes.of(known, reach).distances(x)
+    assert np.getbufsize() == before

@@ -123,6 +123,7 @@ def _show(screen: Screen, labelled: Labelled, found: list[Result], by: str) -> N
     screen.say(
         "  seen: tested on the rows learned from; unseen: on a held-out third; one-class: learned from normal rows."
     )
+    screen.say("  Stability: how alike three seeds rank a held-out third (Spearman's correlation); 1 is the same list.")
 
 
 def _document(labelled: Labelled, found: list[Result], by: str, failures: list[str]) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from addml.arrays import Array, as_like, index_like, namespace
+from addml.arrays import Array, namespace
 
 COLUMNS_AT_ONCE = 64
 ROWS_AT_ONCE = 16384
@@ -114,24 +116,48 @@ class Features:
             features /= self.reach.astype(np.float32)
         return features
 
-    def transform_resident(self, X: Array) -> Array:
-        """The same for a tensor X (n, d) on a device, where the features stay."""
-        xp, values = namespace(X), X.double()
-        missing = values.isnan()
-        values = xp.where(missing, as_like(self.median, values), values)
+    def transform_resident(self, X: Array, *, whole: bool) -> Array:
+        """The same for a tensor X (n, d) on a device, where the features stay; `whole` where nothing is missing."""
+        xp, columns, on = namespace(X), X.shape[1], self._on(str(X.device))
+        features = xp.empty(len(X), self.width, dtype=xp.float32, device=X.device)
+        values = X if whole and not self.sides.any() else self._folded_resident(X, on["median"])
+        mean, scale = on["mean"], on["scale"]
+        xp.div(values - mean[:columns], scale[:columns], out=features[:, :columns])  # in double, rounded once
+        if len(self.gaps):
+            flags = X[:, on["gaps"]].isnan().double()
+            xp.div(flags - mean[columns:], scale[columns:], out=features[:, columns:])
+        features.clamp_(-FARTHEST, FARTHEST)
+        if not self.knee[0]:
+            return features
+        size = xp.log1p(features.abs().div_(self.knee[0])).mul_(self.knee[0])
+        xp.copysign(size, features, out=features)
+        return features.sub_(on["shift"].float()).div_(on["reach"].float())
+
+    def _folded_resident(self, X: Array, median: Array) -> Array:
+        """X with medians in place of gaps and of values on the side that does not matter."""
+        values = X.double()
+        values = namespace(X).where(values.isnan(), median, values)
         for column in np.flatnonzero(self.sides):
             low, high = (self.median[column], None) if self.sides[column] > 0 else (None, self.median[column])
             values[:, column].clamp_(low, high)
-        if len(self.gaps):
-            values = xp.cat([values, missing[:, index_like(self.gaps, X)].double()], 1)
-        values -= as_like(self.mean, values)
-        values /= as_like(self.scale, values)
-        features = values.float().clamp_(-FARTHEST, FARTHEST)
-        if not self.knee[0]:
-            return features
-        size = xp.log1p(features.abs() / self.knee[0]) * self.knee[0]
-        features = xp.copysign(size, features)
-        return (features - as_like(self.shift, features)) / as_like(self.reach, features)
+        return values
+
+    def _on(self, device: str) -> dict[str, Array]:
+        """The arrays on a device; sent there once, since sending waits."""
+        if device not in self._sent:
+            import torch
+
+            own = {field.name: getattr(self, field.name) for field in fields(self)}
+            self._sent[device] = {name: torch.as_tensor(array, device=device) for name, array in own.items()}
+        return self._sent[device]
+
+    @cached_property
+    def _sent(self) -> dict[str, dict[str, Array]]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes along: nothing that lies on a device."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _mend(self, X: np.ndarray, values: np.ndarray) -> None:
         """Fill gaps, and divide before subtracting where a difference is beyond float64; in the columns with such."""

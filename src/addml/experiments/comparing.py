@@ -13,7 +13,7 @@ from addml.detection.inputs import draw, open_input
 from addml.detection.selection import choose
 from addml.detection.settings import Settings
 from addml.experiments import protocol, runs
-from addml.experiments.fitting import Case, Machine, run_case
+from addml.experiments.fitting import Case, Machine, run_case, stability
 from addml.experiments.methods import DEFAULT
 from addml.experiments.plans import Task
 from addml.experiments.protocol import ONE_CLASS, SEEN, SETTINGS, UNSEEN, Table
@@ -45,13 +45,14 @@ class OwnTask(Task):
         return self.data.shape
 
     def run(self, machine: Machine) -> list[runs.Row]:
-        """The results of the protocol; which columns a fit leaves out is no news eighteen times."""
+        """The results of the protocol, and how alike seeds rank; columns that fits leave out are no news each time."""
         from addml.detector import LEFT_OUT
 
         assert self.data is not None
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", LEFT_OUT)
-            return run_case(self.case, self.data, machine)
+            alike = stability(self.case, self.data, machine)
+            return [{**row, "stability": alike} for row in run_case(self.case, self.data, machine)]
 
     def words(self) -> str:
         """The method."""
@@ -70,6 +71,7 @@ class Result:
     ap_spread: float
     fit_seconds: float
     score_seconds: float | None  # none for rows that the fit itself scored
+    stability: float  # how alike seeds rank rows that none learned from: the same in all settings
 
 
 def read(settings: Settings, most: int, seed: int = 0) -> Labelled:
@@ -120,11 +122,12 @@ def _result(method: str, setting: str, rows: Sequence[runs.Row]) -> Result:
     fit, score = (np.mean([row[name] for row in own if row[name] is not None] or [np.nan]) for name in SECONDS)
     spreads = auc.std(ddof=1), ap.std(ddof=1)
     mean_score = None if setting == SEEN else float(score)
-    return Result(method, setting, auc.mean(), spreads[0], ap.mean(), spreads[1], float(fit), mean_score)
+    seconds = float(fit), mean_score
+    return Result(method, setting, auc.mean(), spreads[0], ap.mean(), spreads[1], *seconds, own[0]["stability"])
 
 
 def grid(found: Sequence[Result], source: str, by: str = UNSEEN) -> Grid:
-    """The ranked table: figures in percent, seconds of one fit and of scoring a third of the rows."""
+    """The ranked table: figures in percent, how alike seeds rank, seconds of one fit and of scoring a third of all."""
     by_place = {(one.method, one.setting): one for one in found}
     methods = list(dict.fromkeys(one.method for one in found))
     aucs = [with_best([_percent(by_place[one, setting]) for one in methods]) for setting in SETTINGS]
@@ -133,8 +136,10 @@ def grid(found: Sequence[Result], source: str, by: str = UNSEEN) -> Grid:
     for place, method in enumerate(methods):
         own = by_place[method, ONE_CLASS if by == ONE_CLASS else UNSEEN]
         seconds = [Cell(value=own.fit_seconds, digits=3), Cell(value=own.score_seconds, digits=4)]
-        lines.append((Cell(str(place + 1)), Cell(method), *(column[place] for column in aucs), aps[place], *seconds))
-    heads = ("Rank", "Method", *(f"AUC {setting}" for setting in SETTINGS), f"AP {by}", "Fit, s", "Score, s")
+        figures = *(column[place] for column in aucs), aps[place], Cell(value=own.stability, digits=3)
+        lines.append((Cell(str(place + 1)), Cell(method), *figures, *seconds))
+    measures = *(f"AUC {setting}" for setting in SETTINGS), f"AP {by}", "Stability"
+    heads = ("Rank", "Method", *measures, "Fit, s", "Score, s")
     return Grid(f"{source}: by AUC {by}", heads, tuple(lines))
 
 

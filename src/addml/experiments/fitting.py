@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from addml.experiments import methods, protocol
 from addml.experiments.methods import Fitted
-from addml.experiments.protocol import SEEN, Data, Fit, Numbers
+from addml.experiments.protocol import SEEDS, SEEN, Data, Fit, Numbers
+from addml.experiments.statistics import rank_correlation
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,17 @@ def run_case(case: Case, data: Data, machine: Machine) -> list[dict[str, Any]]:
         for fit, one in zip(fits, done(case, data, fits, machine), strict=True)
         for setting, result in _tested(case, data, fit, one).items()
     ]
+
+
+def stability(case: Case, data: Data, machine: Machine) -> float:
+    """How alike seeds rank the rows of the first fold, having learned from the others: the mean rank correlation."""
+    if not methods.seeded(case.method):
+        return 1.0
+    first = protocol.fits(data.y)[0]
+    fits = [replace(first, seed=seed) for seed in SEEDS]
+    (rows,) = _rows(case, data, first, first.test)
+    scores = [done.detector.anomaly_score(rows) for done in _one_by_one(case, data, fits, machine)]
+    return float(np.mean([rank_correlation(*pair) for pair in combinations(scores, 2)]))
 
 
 def trains_together(case: Case, data: Data) -> bool:

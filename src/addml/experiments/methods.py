@@ -43,6 +43,13 @@ def title(name: str) -> str:
     return (BASELINES[name].column or name) if name in BASELINES else name
 
 
+def seeded(name: str) -> bool:
+    """Whether what a method finds depends on its seed."""
+    from addml.baselines import BASELINES
+
+    return name in OWN or BASELINES[name].seeded
+
+
 def work(name: str, rows: int, columns: int) -> int:
     """About how long a method takes on a set of this size, in steps of a thousandth of a millisecond."""
     by_square = {"OCSVM": 12, "KNN": 400, "LOF": 400}  # kernels and neighbours grow with the square of the rows

@@ -104,3 +104,15 @@ def holm(ps: Sequence[float]) -> list[float]:
     corrected = np.empty(len(ps))
     corrected[order] = stepped
     return [float(p) for p in corrected]
+
+
+def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Spearman's correlation of two lists of scores of the same rows; 1 for equal ranks, also where all are tied."""
+    from scipy.stats import rankdata
+
+    first, second = rankdata(one), rankdata(other)
+    if (first == second).all():
+        return 1.0
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return 0.0
+    return float(np.corrcoef(first, second)[0, 1])

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from addml.arrays import Array, at_least_one, convert, from_cutoff, namespace, present
-from addml.geometry import NOT_A_DISTANCE, Distance, center_distances, fill_diagonal, pair_distances
+from addml.geometry import NOT_A_DISTANCE, Distance, center_distances, count_of, fill_diagonal, pair_distances
+from addml.learning import fused
 from addml.learning.mining import Miner, hard_normals, hard_pairs, mined_pairs
 
 
@@ -46,6 +47,10 @@ class Loss(NamedTuple):
 
 def instance_closeness(z: Array, center: Array, batch: Batch, objective: Objective) -> Loss:
     """Mean distance over the hard pairs of normal rows, and the hinge over pairs of a normal row and an anomaly."""
+    if objective.distance == "sqeuclidean" and objective.miner is None and _is_full(batch) and fused.applies(z):
+        pairs = batch.normal * (batch.normal - 1) // 2
+        mean, grad, cutoff = fused.hard_closeness(z, count_of(objective.hard_ratio, pairs))
+        return Loss(mean, grad, cutoff)
     distances, back = pair_distances(z, objective.distance)  # D^(m)
     if objective.miner is not None:
         return _mined_by(objective.miner, z, distances, back, batch, objective)
@@ -65,6 +70,11 @@ def instance_closeness(z: Array, center: Array, batch: Batch, objective: Objecti
     total, pairs = _push(coefficients, distances, batch, objective)
     total, count = total + mean * count, at_least_one(count + pairs)
     return Loss(total / count, back(coefficients) / count[:, None, None], cutoff)
+
+
+def _is_full(batch: Batch) -> bool:
+    """Whether every member has as many rows as the batch is wide, and no labelled anomalies."""
+    return min(batch.normal_counts) == batch.normal and not any(batch.anomaly_counts)
 
 
 def _push(coefficients: Array, distances: Array, batch: Batch, objective: Objective) -> tuple[Array, Array]:

@@ -1,6 +1,6 @@
 """Distances along plain columns: the differences of two rows, added up.
 
-Most of what the local scorer does is here, once for every row, reference and column. Small integers take half the
+Much of what the local scorer does is here, once for every row, reference and column. Small integers take half the
 time of float32: the references of a table span a bounded range, outside which a row is as much farther from every one
 of them, so that the differences inside it fit into 16 bits with steps too fine to matter.
 """
@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from addml.arrays import Array, copy, namespace, to_numpy
+from addml.arrays import Array, convert, copy, namespace, to_numpy
+from addml.scoring.levels import Levels
 
 LARGEST = 32767  # of 16 bits
 COARSEST = 0.05  # deviations; a step that is larger would matter
+TILE = 2**17  # differences at a time, which then stay in a core's cache
+NO_BUFFER = 16  # elements, the least that NumPy takes
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Axes:
     low: Array
     high: Array
     step: float
+    levels: Levels | None = None  # with whole steps
 
     @classmethod
     def of(cls, rows: Array, reach: Array) -> Axes:
@@ -36,28 +40,41 @@ class Axes:
         step = float(to_numpy(high - low).sum(dtype=np.float64)) / max(1, LARGEST - len(columns))
         if not 0 < step <= COARSEST or len(columns) >= LARGEST:
             return cls(columns, reach, low, high, 0.0)
-        return cls(_whole((columns - low[:, None]) / step), reach, low, high, step)
+        whole = _whole((columns - low[:, None]) / step)
+        return cls(whole, reach, low, high, step, Levels.of(whole, low))
 
     def distances(self, x: Array) -> tuple[Array, Array]:
         """The distances (b, R) of rows (b, d) to the references within their range, and what lies beyond it (b,)."""
         inside, beyond = self._parted(x)
-        if not self.step:
-            return _added_up(inside, self.columns), beyond
-        whole = _added_up(_whole((inside - self.low) / self.step), self.columns)
-        return whole * as_float(self.step, x), beyond
+        return self._inside(inside), beyond
 
-    def moved(self, distances: Array, x: Array, values: Array, features: Array) -> tuple[Array, Array]:
-        """The same after some features (f,) of rows (b, d) at these distances, which are used up, took values (b, f).
+    def beyond(self, x: Array) -> Array:
+        """What lies beyond the range of the references, (b,)."""
+        return self._parted(x)[1]
+
+    def move(self, distances: Array, before: Array, after: Array, features: Array) -> None:
+        """Turn distances (b, R) within the range into those after features (f,) went from values (b, f) to others.
 
         What lies beyond is added up anew: taken out of a sum, a value a billion deviations out leaves its rounding.
         """
-        if len(features):
-            own = {name: getattr(self, name)[features] for name in ("columns", "reach", "low", "high")}
-            distances += replace(self, **own).distances(values)[0]
-            distances -= replace(self, **own).distances(x[:, features])[0]
-        after = copy(x)
-        after[:, features] = values
-        return distances, self._parted(after)[1]
+        own = {name: getattr(self, name)[features] for name in ("columns", "reach", "low", "high")}
+        axes = replace(self, **own, levels=self.levels and self.levels.only(to_numpy(features)))
+        if (after == after[:1]).all():  # as where all rows take their usual value
+            after = after[:1]
+        distances += axes.distances(after)[0] - axes.distances(before)[0]
+
+    def _inside(self, inside: Array) -> Array:
+        """The distances (b, R) of places (b, d) within the range of the references."""
+        if self.levels is None:
+            return _added_up(inside, self.columns, np.arange(len(self.columns)))
+        whole, many = _whole((inside - self.low) / self.step), np.flatnonzero(self.levels.many)
+        if not len(many):
+            return self.levels.distances(whole) * self.step
+        steps = convert(_added_up(whole, self.columns, many), inside)
+        if len(many) < len(self.columns):
+            steps += self.levels.distances(whole)
+        steps *= self.step
+        return steps
 
     def _parted(self, x: Array) -> tuple[Array, Array]:
         """The nearest place (b, d) within the range of the references, weighted, and how far (b,) it is from there."""
@@ -66,22 +83,31 @@ class Axes:
         return inside, abs(x - inside).sum(1)
 
 
-def as_float(number: float, like: Array) -> Array:
-    """A number that turns whole numbers into floats of the dtype of `like`."""
-    return np.float32(number) if isinstance(like, np.ndarray) else number
-
-
 def _whole(x: Array) -> Array:
     """The nearest whole numbers of 16 bits."""
     return np.rint(x).astype(np.int16) if isinstance(x, np.ndarray) else x.round().to(namespace(x).int16)
 
 
-def _added_up(x: Array, columns: Array) -> Array:
-    """The sums over columns of |x - r|, (b, R), of rows (b, d) and references by column (d, R)."""
+def _added_up(x: Array, columns: Array, places: np.ndarray) -> Array:
+    """The sums over the columns in these places of |x - r|, (b, R), of rows (b, d) and references by column (d, R)."""
+    if not isinstance(x, np.ndarray):
+        total = columns.new_zeros((len(x), columns.shape[1]))
+        return _add_up(x, columns, places, total, namespace(x).empty_like(total))
+    total = np.zeros((len(x), columns.shape[1]), columns.dtype)
+    size = max(1, TILE // columns.shape[1])
+    part = np.empty_like(total[:size])
+    with np.errstate():  # where it ends, so does the next line
+        np.setbufsize(NO_BUFFER)  # what is as short as a row would be copied into larger pieces first
+        for start in range(0, len(x), size):
+            rows = slice(start, start + size)
+            _add_up(x[rows], columns, places, total[rows], part[: len(x) - start])
+    return total
+
+
+def _add_up(x: Array, columns: Array, places: np.ndarray, total: Array, part: Array) -> Array:
+    """The same added to a total (b, R), with room for one part of it."""
     xp = namespace(x)
-    total = abs(x[:, :1] - columns[0])
-    part = xp.empty_like(total)
-    for place in range(1, len(columns)):
+    for place in places:
         xp.subtract(x[:, place : place + 1], columns[place], out=part)
         xp.abs(part, out=part)
         total += part

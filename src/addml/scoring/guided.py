@@ -17,7 +17,7 @@ import numpy as np
 from addml.arrays import Array, as_like, namespace, to_numpy
 from addml.geometry import Distance
 from addml.scoring.axes import Axes
-from addml.scoring.local import Own, Piece, own_of, own_references, reference_keys, spread_out
+from addml.scoring.local import Own, Piece, changed_rows, own_of, own_references, reference_keys, spread_out
 from addml.scoring.members import MemberScale
 from addml.scoring.scorers import SCORERS, MetricSpace, Scorer, Shapes
 
@@ -101,13 +101,7 @@ class Guided:
 
     def moved(self, placed: GuidedPlace, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> GuidedPlace:
         """Where rows of x lie after some of their features changed, as a block of `size` rows."""
-        before, ids = to_numpy(x), np.concatenate([ids for ids, _, _ in parts])
-        after = np.zeros((size, before.shape[1]))
-        after[: len(ids)] = before[ids]
-        done = 0
-        for some, change, features in parts:
-            after[done : done + len(some), features] += change
-            done += len(some)
+        ids, after = changed_rows(to_numpy(x), parts, size)
         own = own_of(ids, placed.own, x)
         inner = self.inner.moved(placed.inner, x, parts, ready, size)
         return GuidedPlace(inner, own, *ready["counter"]["axes"].distances(as_like(after, x)))

@@ -82,7 +82,7 @@ class Local:
         origin = references.mean(1)[:, None]
         references = references - origin
         squares = dots(references, references)[..., None]
-        products = namespace(rows).concatenate([-2 * references, squares], -1).mT
+        products = namespace(rows).concatenate([-2 * references, squares], -1)
         axes = Axes.of(rows, arrays["reach"]) if self.axes else None
         return {**arrays, "origin": origin, "products": products, "axes": axes, "keys": reference_keys(rows)}
 
@@ -93,39 +93,54 @@ class Local:
 
     def moved(self, placed: Placed, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> Placed:
         """Where rows of x lie after some of their features changed, as a block of `size` rows."""
-        own = own_of(np.concatenate([ids for ids, _, _ in parts]), placed.own, x)
+        ids, after = changed_rows(to_numpy(x), parts, size)
+        own = own_of(ids, placed.own, x)
         if placed.distances is None:
             return Placed(size, own)
-        distances = as_like(np.zeros((size, placed.distances.shape[1])), x)
-        beyond, before, done = as_like(np.zeros(size), x), to_numpy(x), 0
-        for some, change, features in parts:
-            block = slice(done, done + len(some))
-            values = as_like(before[some[:, None], features] + change, x)  # in float64, as the change is
-            chosen, places = index_like(some, x), index_like(features, x)
-            moved = ready["axes"].moved(take(placed.distances, chosen), take(x, chosen), values, places)
-            (distances[block], beyond[block]), done = moved, block.stop
-        return Placed(size, own, distances, beyond)
+        ids, after, axes, done = index_like(ids, x), as_like(after, x), ready["axes"], 0
+        distances = take(placed.distances, ids)
+        for some, _, features in parts:
+            block, places = slice(done, done + len(some)), index_like(features, x)
+            if len(features):
+                axes.move(distances[block], take(x, ids[block])[:, places], after[block][:, places], places)
+            done = block.stop
+        return Placed(size, own, distances, axes.beyond(after))
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, placed: Any = None) -> Array:
         """Scores (views of all members, rows) of embeddings (E, b, w), of which the first rows are placed."""
-        rows = placed.rows
         if distance == "cosine":
             z = normalised(z)
         z = z - ready["origin"]
-        squares, ones = dots(z, z)[..., None], namespace(z).ones_like(z[..., :1])
+        squares, ones = dots(z, z), namespace(z).ones_like(z[..., :1])
         z = namespace(z).concatenate([z, ones], -1)
-        parts = [
-            _mean(namespace(z).sqrt(_squared(nearest, square[:rows])), placed.own)
-            for own, products, square in zip(z, ready["products"], squares, strict=True)
-            for nearest in _nearest((own @ products)[:rows], placed.own)  # a product of one shape, whatever the rows
-        ]
+        rows, counts, parts = placed.rows, group_counts(ready["products"].shape[1]), list[Array]()
+        for own, products, square in zip(z, ready["products"], squares, strict=True):
+            apart = (products @ own.mT)[:, :rows]  # a product of one shape, whatever the rows
+            nearest = _squared(_nearest(apart, counts[0], placed.own), square[:rows])
+            parts += _means(namespace(z).sqrt(nearest), counts, placed.own)
         if placed.distances is not None:
-            parts += [_mean(nearest, placed.own) + placed.beyond for nearest in _nearest(placed.distances, placed.own)]
+            nearest = _nearest(placed.distances.mT, counts[0], placed.own)
+            parts += [mean + placed.beyond for mean in _means(nearest, counts, placed.own)]
         return namespace(z).stack(parts)
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
         """Any number of references, prepared and embedded, and the reach of every column."""
         return {"rows": ("rows", "inputs"), "reach": ("inputs",), "references": (members, "rows", w)}
+
+
+def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows of x those of the parts are, (size,), and their features after the changes, (size, d).
+
+    Rows that are missing are filled up by the first of x.
+    """
+    ids = np.concatenate([some for some, _, _ in parts])
+    ids = np.concatenate([ids, np.zeros(size - len(ids), np.int64)])
+    after, done = x[ids], 0
+    for some, change, features in parts:
+        block = slice(done, done + len(some))
+        after[block, features] = x[some[:, None], features] + change  # in float64, as the change is
+        done = block.stop
+    return ids, after
 
 
 def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
@@ -141,33 +156,43 @@ def group_counts(references: int) -> list[int]:
     return [max(1, most * SIZES[0] // size) for size in SIZES]
 
 
-def _nearest(distances: Array, own: Own) -> Iterator[Array]:
-    """The least of the distances (b, R) in every group (b, groups), scale by scale.
+def _nearest(distances: Array, count: int, own: Own) -> Array:
+    """The least of the distances (R, b), which are used up, in each of `count` groups, (count, b).
 
     A row is no neighbour of itself, nor of its copies: they would put training rows nearer than any new row can lie.
-    The i-th reference is in group i modulo the number of groups. The distances are used up.
+    The i-th reference is in group i modulo the number of groups.
     """
-    xp, (b, references) = namespace(distances), distances.shape
-    counts = group_counts(references)
-    if len(own[0]):
-        distances[own] = np.inf
-    if -references % counts[0]:
-        filling = xp.full_like(distances[:, :1], np.inf)
-        distances = xp.concatenate([distances, *[filling] * (-references % counts[0])], 1)
+    xp, (rows, references), missing = namespace(distances), own, -len(distances) % count
+    if len(rows):
+        distances[references, rows] = np.inf
+    if missing:
+        distances = xp.concatenate([distances, xp.full_like(distances[:missing], np.inf)], 0)
+    return xp.amin(distances.reshape(-1, count, distances.shape[1]), 0)
+
+
+def _means(nearest: Array, counts: list[int], own: Own) -> Iterator[Array]:
+    """The mean (b,) of the distances (groups, b) on every scale; the groups of one make up those of the next.
+
+    A group of nothing but copies of the row is where the row is.
+    """
+    xp = namespace(nearest)
+    alone = len(own[0]) > 0 and bool(xp.isinf(nearest[:, own[0]]).any())
     for count in counts:
-        distances = xp.amin(distances.reshape(b, -1, count), 1)
-        yield distances
+        if count < len(nearest):
+            nearest = xp.amin(nearest.reshape(-1, count, nearest.shape[1]), 0)
+        known = xp.where(xp.isinf(nearest), as_like(0.0, nearest), nearest) if alone else nearest
+        yield _sum(known) / count
 
 
-def _mean(nearest: Array, own: Own) -> Array:
-    """The mean (b,) of the distances (b, groups); a group of nothing but copies of the row is where the row is."""
-    if len(own[0]):
-        nearest = namespace(nearest).where(namespace(nearest).isinf(nearest), as_like(0.0, nearest), nearest)
-    return nearest.mean(1)
+def _sum(x: Array) -> Array:
+    """The sums (b,) of x (n, b), n a power of two: exact to few bits, in the same order for any number of columns."""
+    while len(x) > 1:
+        x = x[: len(x) // 2] + x[len(x) // 2 :]
+    return x[0]
 
 
 def _squared(nearest: Array, square: Array) -> Array:
-    """Squared distances (b, groups) of rows with squared lengths (b, 1); equal rows are 0 apart, not their rounding."""
+    """Squared distances (groups, b) of rows with squared lengths (b,); equal rows are 0 apart, not their rounding."""
     squared = nearest + square
     squared *= squared > ROUNDING * square
     return squared
