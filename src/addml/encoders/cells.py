@@ -1,7 +1,7 @@
 """Recurrent layers, one state a step, with their gradients through time by hand.
 
 Sequences are (E or 1, steps, b, width): one step of all rows is one product. A network runs through a window step by
-step from a state of zeros; `advance` is that step, for a batch of windows and for the windows of a stream alike.
+step from a state of zeros; `next` is that step, for a batch of windows and for the windows of a stream alike.
 """
 
 from __future__ import annotations
@@ -17,7 +17,18 @@ from addml.encoders.products import Shape, bias, empty, product, zeros
 Parts = Sequence[Array]  # the matrices of one layer: U (E, c, g w), V (E, w, g w), biases
 
 
-class Tanh:
+class Cell:
+    """What recurrent layers have in common."""
+
+    @staticmethod
+    def seen(x: Array, parts: Parts) -> Array:
+        """What a layer sees of its input x (E or 1, b, c): U x + b, (E, b, g w)."""
+        seen = product(x, parts[0])
+        seen += parts[2]
+        return seen
+
+
+class Tanh(Cell):
     """The paper's recurrence, h_t = tanh(U x_t + V h_{t-1} + b)."""
 
     gates: ClassVar[int] = 1
@@ -28,10 +39,10 @@ class Tanh:
         return [Shape(inputs, width), Shape(width, width), bias(width)]
 
     @staticmethod
-    def advance(x: Array, h: Array, parts: Parts) -> tuple[Array, Any]:
-        """The next state (E, b, w) of states h that see x (E or 1, b or 1, c), and what the way back needs."""
+    def next(seen: Array, h: Array, parts: Parts) -> tuple[Array, Any]:
+        """The next state (E, b, w) of states h and of what they see, (E, b or 1, w), and what the way back needs."""
         a = product(h, parts[1])
-        a += _seen(x, parts)
+        a += seen
         return namespace(a).tanh(a, out=a), None
 
     @staticmethod
@@ -44,7 +55,7 @@ class Tanh:
         return slope, slope, None
 
 
-class Gru:
+class Gru(Cell):
     """The gated recurrent unit: h_t = (1 - z) n + z h_{t-1}, n = tanh(U_n x + b_n + r (V_n h_{t-1} + c))."""
 
     gates: ClassVar[int] = 3
@@ -55,10 +66,10 @@ class Gru:
         return [Shape(inputs, 3 * width), Shape(width, 3 * width), bias(3 * width), bias(width)]
 
     @staticmethod
-    def advance(x: Array, h: Array, parts: Parts) -> tuple[Array, Any]:
-        """The next state (E, b, w) of states h that see x (E or 1, b or 1, c), and what the way back needs."""
+    def next(seen: Array, h: Array, parts: Parts) -> tuple[Array, Any]:
+        """The next state (E, b, w) of states h and of what they see, (E, b or 1, 3 w), and what the way back needs."""
         xp, w = namespace(h), h.shape[-1]
-        seen, own = _seen(x, parts), product(h, parts[1])
+        own = product(h, parts[1])
         gates = _sigmoid(seen[..., : 2 * w] + own[..., : 2 * w])
         r, z, inner = gates[..., :w], gates[..., w:], own[..., 2 * w :] + parts[3]
         n = xp.tanh(seen[..., 2 * w :] + r * inner)
@@ -76,13 +87,6 @@ class Gru:
             xp.concatenate([reset, update, candidate * r], -1),
             grad * z,
         )
-
-
-def _seen(x: Array, parts: Parts) -> Array:
-    """What a layer sees of its input, U x + b."""
-    seen = product(x, parts[0])
-    seen += parts[2]
-    return seen
 
 
 def _sigmoid(x: Array) -> Array:
@@ -121,7 +125,7 @@ class Cells:
     def advance(self, x: Array, states: list[Array], layers: Sequence[Parts]) -> None:
         """All layers one step on, in place of the states before."""
         for place, parts in enumerate(layers):
-            states[place] = x = self.cell.advance(x, states[place], parts)[0]
+            states[place] = x = self.cell.next(self.cell.seen(x, parts), states[place], parts)[0]
 
     def forward(self, x: Array, layers: Sequence[Parts]) -> tuple[Array, Callable[[Array], list[list[Array]]]]:
         """What comes out, and the way back from its gradient to those of all matrices, layer by layer."""
@@ -149,7 +153,8 @@ class Cells:
         states[:, 0] = 0
         kept = []
         for step in range(x.shape[1]):
-            states[:, step + 1], needed = self.cell.advance(x[:, step], states[:, step], parts)
+            seen = self.cell.seen(x[:, step], parts)
+            states[:, step + 1], needed = self.cell.next(seen, states[:, step], parts)
             kept.append(needed)
         return states[:, 1:], lambda at: self._back(at, x, states, kept, parts, goes_on)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, as_like, dots, index_like, namespace, take, to_numpy
+from addml.arrays import Array, as_like, copy, dots, index_like, namespace, take, to_numpy
 from addml.geometry import Distance, normalised
 from addml.scoring.axes import Axes
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from addml.scoring.scorers import MetricSpace, Shapes
 
 SIZES = (4, 32, 512)  # rows of a group of references, about
+TILE = 16  # rows of one product: a step that arrives alone gets the bits it gets among thousands
 ROUNDING = 2e-6  # of a squared length, which a squared distance that is 0 may be off by
 
 Piece = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows (k,), by how much some features change (k, f), those (f,)
@@ -51,6 +52,7 @@ class Local:
     axes: bool = True
     name: ClassVar[str] = "local"
     floor: ClassVar[float] = 1e-3
+    tile: ClassVar[int] = TILE
     at_once: ClassVar[int] = 256  # larger calls leave the interpreter's lock to other threads for longer
 
     def __post_init__(self) -> None:
@@ -67,6 +69,10 @@ class Local:
         """Which view each row of scores belongs to: members see one scale alike, the columns are views of their own."""
         embedded = np.tile(np.arange(len(SIZES)), members)
         return np.concatenate([embedded, len(SIZES) + np.arange(len(SIZES))]) if self.axes else embedded
+
+    def embedded(self, members: int) -> np.ndarray:
+        """Which rows of scores are distances of embeddings."""
+        return self.views(members) < len(SIZES)
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Take references at every distance from the middle of the rows, and embed them."""
@@ -141,6 +147,13 @@ def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarr
         after[block, features] = x[some[:, None], features] + change  # in float64, as the change is
         done = block.stop
     return ids, after
+
+
+def _in_tiles(z: Array, products: Array) -> Array:
+    """Z (b, w) @ products (w, R), by products of one shape, however many rows there are."""
+    if not isinstance(z, np.ndarray) or len(z) % TILE:
+        return z @ products
+    return (z.reshape(-1, TILE, z.shape[1]) @ products).reshape(len(z), -1)
 
 
 def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
