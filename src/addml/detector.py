@@ -17,6 +17,7 @@ from addml import __version__, fitting, model_file, parameters, plain
 from addml.arrays import as_like, is_resident, to_numpy
 from addml.compute import blas_threads, most_threads, resolve_device
 from addml.data.features import Features
+from addml.data.windows import Windows
 from addml.explain.attribution import attributions
 from addml.explain.examples import Examples, Nearest, baseline_of, evenly, kept_by_most
 from addml.fitting import LEFT_OUT as LEFT_OUT
@@ -32,6 +33,7 @@ from addml.scoring.guided import Guided
 from addml.scoring.ladder import Ladder
 from addml.scoring.scorers import MetricSpace, Scorer
 from addml.scoring.thresholds import METHODS, WITH_SHARE
+from addml.stream import Stream
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
@@ -71,8 +73,15 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
     hard_ratio : share of a mini-batch's distances, the largest, that its loss takes.
     miner : a pair miner of pytorch-metric-learning in place of the hard normal mining, or None.
     scorer : "local", "center", "dissimilarity", "knn", or a scorer of `addml.scoring`.
-    scaling : "robust", by median and quartiles and bent in the tails, or "standard", by mean and deviation.
+    scaling : "robust", by median and quartiles and bent in the tails, "standard", by mean and deviation, or "auto",
+        standard for series and robust for all else.
     one_sided : columns where only one direction matters, by name or place: {"amount": "high"}.
+    window : steps of a series that are looked at together, which makes X a series, (steps,) or (steps, channels), or a
+        list of such; None for rows. Scores are then of steps.
+    stride : steps between two windows to learn from; None for a quarter of the window.
+    causal : whether a step is scored by the steps up to it alone, as `stream` does, not by all windows over it.
+    cell, pooling : of encoder="recurrent": "tanh", the paper's recurrence, "gru", or "tcn", dilated convolutions; the
+        "last" state of a window, or the "mean" of its states.
     contamination : share of the training rows that the threshold calls anomalies, in (0, 0.5]; "auto" to find it out
         from the scores; or a thresholder of PyThresh. See `set_threshold`.
     examples : kept training rows to remember, at the most, for `nearest_normal`; 0 for none.
@@ -113,8 +122,13 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         hard_ratio: float = 1 / 3,
         miner: Callable[..., Any] | None = None,
         scorer: str | Scorer = "local",
-        scaling: str = "robust",
+        scaling: str = "auto",
         one_sided: dict[Any, str] | None = None,
+        window: int | None = None,
+        stride: int | None = None,
+        causal: bool = False,
+        cell: str = "tanh",
+        pooling: str = "last",
         contamination: Any = 0.1,
         examples: int = 0,
         members: int = 5,
@@ -144,6 +158,11 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         self.scorer = scorer
         self.scaling = scaling
         self.one_sided = one_sided
+        self.window = window
+        self.stride = stride
+        self.causal = causal
+        self.cell = cell
+        self.pooling = pooling
         self.contamination = contamination
         self.examples = examples
         self.members = members
@@ -194,19 +213,20 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
     def _fit(self, X: Any, labels: Any, start: MetricModel | None) -> ADDML:
         self._check_parameters()
         device, X = resolve_device(self.device), self._read(X, fitting=start is None)
-        form, (columns, features, numbers) = fitting.form_of(X), self._prepared(X, start)
+        form, (columns, features, numbers) = fitting.form_of(X, self.causal), self._prepared(X, start)
         marks = parameters.read_labels(labels, len(numbers))
         rows, randoms = fitting.training_rows(numbers, features, device), self._randoms()
         shape = (features.width,) if form is None else form.shape
         encoder = self._present(start, shape, device) if start else self._new_encoder(shape, randoms, device)
-        members = [self._member(len(numbers), marks, random) for random in randoms]
+        usable = X.whole(self._stride) if isinstance(X, Windows) else np.arange(len(numbers))
+        members = [self._member(usable, marks, random) for random in randoms]
         learner = MetricLearner(encoder, self._objective())
         if marks is not None and self.margin is None:
             learner.objective = fitting.with_margin(learner, rows, members)
         state = TrainingState.begin(encoder.weights, self.patience)
         train(learner, rows, members, self._schedule(encoder), state)
         with blas_threads(1):
-            space = fitting.metric_space(learner, rows, members, state.best, marks, features, randoms[0])
+            space = fitting.metric_space(learner, rows, members, state.best, marks, features, form, randoms[0])
         fitting.warn_of_collapse(state)
         best, scorer = encoder.with_weights(to_numpy(state.best)), self._scorer()
         scorer = Guided(scorer) if len(space.anomalies) else scorer
@@ -224,9 +244,10 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         """How columns become features, learned from X or as before, and the numbers of X."""
         if start is not None:
             return start.columns, start.features, X if start.columns is None else start.columns.transform(X)
-        form, robust = fitting.form_of(X), self.scaling == "robust"
+        form, robust = fitting.form_of(X), self._robust
         if form is not None:
-            sides = parameters.sides(self.one_sided, list(map(str, range(form.channels))))
+            names = self._names() if form.is_series else list(map(str, range(form.channels)))
+            sides = parameters.sides(self.one_sided, names)
             return None, fitting.channel_features(X, form, sides, robust=robust), X
         columns, numbers = (None, X) if isinstance(X, np.ndarray) else fitting.fitted_columns(X)
         names = self._names() if columns is None else columns.names
@@ -297,6 +318,11 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
             return self.model_.resident_scores(rows)
         scores = self.model_.scores(rows, resolve_device(self.device), most_threads(self.n_jobs))
         return as_like(scores, X.new_empty(0).double()) if is_resident(X) else scores
+
+    def stream(self) -> Stream:
+        """A series scored step by step as it arrives, in constant time: exactly the scores of `causal=True`."""
+        check_is_fitted(self, "threshold_")
+        return Stream.of(self.model_, self.threshold_)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of normal and of anomaly, (n, 2); the second one rises with the score.

@@ -6,6 +6,7 @@ import numpy as np
 
 from addml.arrays import Array, take
 from addml.data.features import Features
+from addml.data.windows import Windows
 
 
 class MemoryRows:
@@ -38,3 +39,19 @@ class LazyRows:
         chosen = self.values[ids.reshape(-1)]  # not `take`, which would copy the whole of a view
         width = self.features.width
         return self.features.transform(chosen.reshape(len(chosen), width)).reshape(*ids.shape, width)
+
+
+class WindowRows:
+    """Windows of a series whose steps have been prepared, copied when they are asked for."""
+
+    def __init__(self, windows: Windows) -> None:
+        """The windows (n, window, channels) of prepared steps."""
+        self.windows = windows
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """The rows with these ids, of shape (*ids.shape, d)."""
+        _, window, channels = self.windows.shape
+        return self.windows[ids.reshape(-1)].reshape(*ids.shape, window * channels)

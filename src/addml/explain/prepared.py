@@ -25,5 +25,7 @@ def behind_features(model: MetricModel) -> MetricModel:
 
 def columns_of(model: MetricModel) -> list[int]:
     """The column that each feature belongs to, by its place among those that the model uses."""
+    if model.form is not None and model.form.is_series:
+        return [int(channel) for channel in model.form.channel_of()]
     own: Any = range(len(model.features.median)) if model.columns is None else model.columns.origins
     return feature_origins(own, model.features.gaps)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, as_like, copy, dots, index_like, namespace, take, to_numpy
+from addml.arrays import Array, as_like, dots, index_like, namespace, take, to_numpy
 from addml.geometry import Distance, normalised
 from addml.scoring.axes import Axes
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from addml.scoring.scorers import MetricSpace, Shapes
 
 SIZES = (4, 32, 512)  # rows of a group of references, about
-TILE = 16  # rows of one product: a step that arrives alone gets the bits it gets among thousands
+FEW = 64  # rows of all members, up to which calls cost more than their work
 ROUNDING = 2e-6  # of a squared length, which a squared distance that is 0 may be off by
 
 Piece = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows (k,), by how much some features change (k, f), those (f,)
@@ -50,20 +51,26 @@ class Local:
 
     references: int = 1024
     axes: bool = True
+    at_once: int = 256  # rows of a block scored together: more leave the interpreter's lock to others for longer
     name: ClassVar[str] = "local"
     floor: ClassVar[float] = 1e-3
-    tile: ClassVar[int] = TILE
-    at_once: ClassVar[int] = 256  # larger calls leave the interpreter's lock to other threads for longer
 
     def __post_init__(self) -> None:
         if not isinstance(self.references, Integral) or isinstance(self.references, bool) or self.references < 8:
             raise ValueError(f"Local(references={self.references!r}): give a whole number of at least 8")
+        if not isinstance(self.at_once, Integral) or isinstance(self.at_once, bool) or not 1 <= self.at_once <= 256:
+            raise ValueError(f"Local(at_once={self.at_once!r}): give a whole number of 1 to 256")
         if not isinstance(self.axes, (bool, np.bool_)):
             raise ValueError(f"Local(axes={self.axes!r}): give True or False")
 
     def settings(self) -> dict[str, Any]:
-        """The number of references, and whether the plain columns count."""
-        return {"references": int(self.references), "axes": bool(self.axes)}
+        """The number of references, whether the plain columns count, and rows at once."""
+        return {"references": int(self.references), "axes": bool(self.axes), "at_once": int(self.at_once)}
+
+    @property
+    def tile(self) -> int:
+        """Rows of one product: a row alone in one gets the bits it gets among others."""
+        return self.at_once
 
     def views(self, members: int) -> np.ndarray:
         """Which view each row of scores belongs to: members see one scale alike, the columns are views of their own."""
@@ -120,7 +127,10 @@ class Local:
         squares, ones = dots(z, z), namespace(z).ones_like(z[..., :1])
         z = namespace(z).concatenate([z, ones], -1)
         rows, counts, parts = placed.rows, group_counts(ready["products"].shape[1]), list[Array]()
-        for own, products, square in zip(z, ready["products"], squares, strict=True):
+        if isinstance(z, np.ndarray) and rows * len(z) <= FEW:
+            parts += _of_few(z, ready["products"], squares, counts, placed)
+            z = z[:0]
+        for own, products, square in zip(z, ready["products"], squares, strict=False):
             apart = (products @ own.mT)[:, :rows]  # a product of one shape, whatever the rows
             nearest = _squared(_nearest(apart, counts[0], placed.own), square[:rows])
             parts += _means(namespace(z).sqrt(nearest), counts, placed.own)
@@ -149,11 +159,17 @@ def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarr
     return ids, after
 
 
-def _in_tiles(z: Array, products: Array) -> Array:
-    """Z (b, w) @ products (w, R), by products of one shape, however many rows there are."""
-    if not isinstance(z, np.ndarray) or len(z) % TILE:
-        return z @ products
-    return (z.reshape(-1, TILE, z.shape[1]) @ products).reshape(len(z), -1)
+def _of_few(
+    z: np.ndarray, products: np.ndarray, squares: np.ndarray, counts: list[int], placed: Placed
+) -> list[np.ndarray]:
+    """The scores of few rows by all members at once, member by member, to the last bit as one after another."""
+    members, rows = len(z), placed.rows
+    apart = (products @ z.mT)[:, :, :rows].transpose(1, 0, 2).reshape(products.shape[1], members * rows)
+    shifts = np.arange(members)[:, None] * rows
+    own = ((placed.own[0] + shifts).ravel(), np.tile(placed.own[1], members))
+    nearest = _squared(_nearest(apart, counts[0], own), squares[:, :rows].reshape(-1))
+    means = np.stack(list(_means(np.sqrt(nearest), counts, own))).reshape(-1, members, rows)
+    return list(means.swapaxes(0, 1).reshape(-1, rows))
 
 
 def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
@@ -213,12 +229,17 @@ def _squared(nearest: Array, square: Array) -> Array:
 
 def row_keys(x: Array) -> Array:
     """A whole number (b,) for every row of float32 numbers (b, d), the same for the same row."""
-    factors = index_like(np.random.default_rng(0).integers(2**40, 2**62, x.shape[1]) | 1, x)
+    factors = index_like(_factors(x.shape[1]), x)
     if isinstance(x, np.ndarray):
         bits = np.ascontiguousarray(x + 0.0).view(np.int32).astype(np.int64)  # 0.0: there is a -0.0 too
     else:
         bits = (x + 0.0).contiguous().view(namespace(x).int32).long()
     return (bits * factors).sum(1)
+
+
+@lru_cache(maxsize=16)
+def _factors(columns: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(2**40, 2**62, columns) | 1
 
 
 def reference_keys(rows: Array) -> tuple[Array, Array]:
