@@ -103,7 +103,9 @@ class Recipe:
         if self.encoder == "recurrent" and self.window is None:
             raise ValueError("encoder='recurrent' needs window=..., the number of steps that it looks at: window=16")
         if self.encoder == "conv" and self.window is not None:
-            raise ValueError(f"window={self.window!r} is about series, and encoder='conv' about images; use 'recurrent'")
+            raise ValueError(
+                f"window={self.window!r} is about series, and encoder='conv' about images; use 'recurrent'"
+            )
         about_series = {"stride": self.stride is not None, "causal": self.causal}
         for name, given in about_series.items():
             if given and self.window is None:

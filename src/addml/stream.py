@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from addml.compute import blas_threads
+from addml.encoders import Recurrent
 from addml.encoders.under_way import under_way
 from addml.model import MetricModel
 from addml.scoring.blocks import BLOCK
 from addml.scoring.scorers import OfEmbeddings
 
-
+SMALL = 2**18  # multiplications of one product, up to which no library of products takes a second thread
 STEPS = 16  # rows of the block that a step is scored in, at least
 
 
@@ -26,9 +28,12 @@ class Stream:
         self.features = model.step_features
         self._ready, self._views = model.scorer_ready("cpu"), not isinstance(model.scorer, OfEmbeddings)
         self._encoder = under_way(model.encoder, self.window, self.channels, BLOCK["cpu"])
-        self._z = np.zeros((len(model.encoder.weights), max(STEPS, model.scorer.tile), model.encoder.outputs), np.float32)
+        self._z = np.zeros(
+            (len(model.encoder.weights), max(STEPS, model.scorer.tile), model.encoder.outputs), np.float32
+        )
         self._past = np.zeros((2 * self.window, self.channels), np.float32)  # twice: the window is always in one piece
         self._last = self.features.median.copy()  # what stands for a missing value before any is known
+        self._is_small = _largest_product(model) <= SMALL
         self._steps = 0
 
     @classmethod
@@ -43,12 +48,11 @@ class Stream:
     def score(self, step: Any) -> float:
         """How anomalous the next step (channels,) is; NaN for a missing value, which takes the one before."""
         prepared = self._prepared(step)
-        with blas_threads(1):
+        with nullcontext() if self._is_small else blas_threads(1):
             if not self._steps:
                 for _ in range(self.window - 1):
                     self._push(prepared)
-            z = self._push(prepared)
-            return self._scored(z)
+            return self._scored(self._push(prepared))
 
     def is_anomaly(self, step: Any) -> bool:
         """Whether the next step scores above the threshold."""
@@ -77,5 +81,15 @@ class Stream:
         if self._views:
             begin = self._steps % self.window
             placed = model.scorer.place(self._past[begin : begin + self.window].reshape(1, -1), self._ready)
-        scores = model.scorer.score(self._z, self._ready, model.distance, placed)[:, :1]
-        return float(model.combine(np.asarray(scores, np.float64))[0])
+        scores = model.scorer.score(self._z, self._ready, model.distance, placed)[:, 0]
+        assert model.scale is not None
+        return model.scale.combine_one(scores.astype(np.float64))
+
+
+def _largest_product(model: MetricModel) -> float:
+    """Multiplications of the largest product that a step takes, about."""
+    encoder, scorer = model.encoder, model.scorer
+    rows = STEPS if isinstance(encoder, Recurrent) else BLOCK["cpu"] * encoder.inputs
+    encoding = rows * encoder.operations / (2 * len(encoder.weights) * (model.form.shape[0] if model.form else 1))
+    references = max((array.shape[1] for name, array in model.scorer_arrays.items() if name == "references"), default=0)
+    return float(max(encoding, max(STEPS, scorer.tile) * references * (encoder.outputs + 1)))

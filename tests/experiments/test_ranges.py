@@ -1,5 +1,6 @@
 """VUS against its definition, threshold by threshold and step by step."""
 
+import itertools
 import math
 
 import numpy as np
@@ -29,9 +30,9 @@ def by_definition(labels, scores, widest):
             touched = [any(flagged[first : last + 1]) for first, last in runs(soft)]
             recall = min(hits / positives, 1) * sum(touched) / len(touched)
             curve.append((recall, (sum(flagged) - hits) / (n - positives), hits / sum(flagged)))
-        pr = sum((b[0] - a[0]) * b[2] for a, b in zip(curve, curve[1:], strict=False))
+        pr = sum((b[0] - a[0]) * b[2] for a, b in itertools.pairwise(curve))
         curve.append((1.0, 1.0, 0.0))
-        roc = sum((b[1] - a[1]) * (a[0] + b[0]) / 2 for a, b in zip(curve, curve[1:], strict=False))
+        roc = sum((b[1] - a[1]) * (a[0] + b[0]) / 2 for a, b in itertools.pairwise(curve))
         areas.append((roc, pr))
     return [sum(column) / len(areas) for column in zip(*areas, strict=True)]
 

@@ -1,7 +1,7 @@
 """What a user passes as series: one or many, of one channel or many, in order or with times; checked and made even.
 
-Times are compared in UTC. Where nine steps of ten are as long as the middle one, the others are gaps: missing steps take
-the values before them, and a gap as long as a window begins the series anew. Otherwise the sampling is irregular, and
+Times are compared in UTC. Where nine steps of ten are as long as the middle one, the others are gaps: missing steps
+take the values before them, and a gap as long as a window begins the series anew. Otherwise the sampling is irregular, and
 steps are taken in order as they come. Scores are of the steps given, never of filled ones.
 """
 
@@ -48,7 +48,9 @@ class Sampling:
         if self.breaks:
             said.append(f"{self.breaks} gap(s) longer than the window: the series begins anew behind each")
         if self.irregular:
-            said.append(f"{self.irregular} series sampled irregularly: steps are taken in order, whatever their lengths")
+            said.append(
+                f"{self.irregular} series sampled irregularly: steps are taken in order, whatever their lengths"
+            )
         if self.missing_values:
             said.append(f"{self.missing_values} missing value(s) took the value before them")
         return said
@@ -59,7 +61,7 @@ class Sampling:
 
 def read_series(X: Any, time: str | None = None) -> list[Series]:
     """One series, or a list of them; arrays, frames with a time column, pandas frames indexed by time."""
-    if isinstance(X, (list, tuple)) and any(isinstance(one, np.ndarray) and one.ndim or is_frame(one) for one in X):
+    if isinstance(X, (list, tuple)) and any((isinstance(one, np.ndarray) and one.ndim) or is_frame(one) for one in X):
         series = [_one(one, time, f"series {place} of X") for place, one in enumerate(X)]
     else:
         series = [_one(X, time, "X")]
@@ -133,9 +135,10 @@ def _from_frame(X: Any, time: str | None, what: str) -> Series:
 
 def _index_times(X: Any) -> np.ndarray | None:
     """The times of a pandas index, where it holds times."""
-    index = getattr(X, "index", None)
-    kind = getattr(getattr(index, "dtype", None), "kind", "")
-    return utc_times(index.to_numpy() if kind == "M" else np.asarray(index), "the index") if kind == "M" else None
+    index: Any = getattr(X, "index", None)
+    if getattr(getattr(index, "dtype", None), "kind", "") != "M":
+        return None
+    return utc_times(index.tz_convert("UTC").tz_localize(None) if index.tz is not None else index, "the index")
 
 
 # Times ------------------------------------------------------------------------------------------------------
@@ -145,16 +148,16 @@ def utc_times(values: Any, what: str) -> np.ndarray:
     """Times as datetime64[ns] in UTC: dates, ISO 8601 texts with zones or without (which count as UTC), or numbers."""
     values = np.asarray(values)
     if values.dtype.kind in "iuf":
-        return values.astype(np.float64)
+        return np.asarray(values.astype(np.float64))
     if values.dtype.kind == "M":
-        return values.astype("datetime64[ns]")
+        return np.asarray(values.astype("datetime64[ns]"))
     import pyarrow as pa
 
     try:
         found = [None if value is None or value != value else _instant(value) for value in values.tolist()]
     except (TypeError, ValueError) as error:
         raise ValueError(f"{what}: {error}; give ISO 8601 times such as 2026-11-15T08:30:00+01:00") from None
-    return pa.array(found, pa.timestamp("ns")).to_numpy(zero_copy_only=False)
+    return np.asarray(pa.array(found, pa.timestamp("ns")).to_numpy(zero_copy_only=False))
 
 
 def _instant(value: Any) -> Any:

@@ -50,8 +50,8 @@ class Windows:
     def __getitem__(self, key: slice | np.ndarray) -> np.ndarray:
         """The windows that end at some steps; a view for a slice of one series."""
         if isinstance(key, slice) and self._is_one:
-            return self._views[key]
-        return self._views[self.first[key]]
+            return np.asarray(self._views[key])
+        return np.asarray(self._views[self.first[key]])
 
     def slice(self, begin: int, size: int) -> np.ndarray:
         """The windows that end at `size` steps from `begin`."""
@@ -60,7 +60,7 @@ class Windows:
     @property
     def steps(self) -> np.ndarray:
         """The steps themselves, (n, channels)."""
-        return self.values[self.first + self.window - 1]
+        return np.asarray(self.values[self.first + self.window - 1])
 
     def whole(self, stride: int) -> np.ndarray:
         """Steps whose windows are not filled up, every `stride`-th of each series, (k,)."""

@@ -22,4 +22,14 @@ def from_plain(document: dict[str, Any], weights: np.ndarray, module: Any = None
     return ENCODERS[document["name"]].from_plain(document, weights)
 
 
-__all__ = ["ACTIVATIONS", "ENCODERS", "MLP", "Design", "Encoder", "ModuleEncoder", "Recurrent", "from_plain", "weight_count"]
+__all__ = [
+    "ACTIVATIONS",
+    "ENCODERS",
+    "MLP",
+    "Design",
+    "Encoder",
+    "ModuleEncoder",
+    "Recurrent",
+    "from_plain",
+    "weight_count",
+]

@@ -7,6 +7,7 @@ step from a state of zeros; `next` is that step, for a batch of windows and for 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -136,12 +137,15 @@ class Cells:
         out = x.mean(1) if self.mean else x[:, -1]
 
         def back_through(grad: Array) -> list[list[Array]]:
-            at = (lambda step: grad / steps) if self.mean else (lambda step: grad if step == steps - 1 else None)
+            def after(step: int) -> Array | None:
+                return grad if step == steps - 1 else None
+
+            at = (lambda step: grad / steps) if self.mean else after
             gradients: list[list[Array]] = []
             for way in reversed(ways):
                 below, own = way(at)
                 gradients.insert(0, own)
-                at = (lambda step, below=below: below[:, step]) if below is not None else at
+                at = partial(_step_of, below)
             return gradients
 
         return out, back_through
@@ -187,6 +191,10 @@ class Cells:
         if len(parts) > 3:
             gradients.append(column_sums(own)[..., -width:])
         return (product(outer, _turned(parts[0])) if goes_on else None), gradients
+
+
+def _step_of(sequence: Array, step: int) -> Array:
+    return sequence[:, step]
 
 
 def _turned(matrix: Array) -> Array:

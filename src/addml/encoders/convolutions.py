@@ -18,7 +18,7 @@ Parts = Sequence[Array]
 
 def reach(layers: int) -> int:
     """How many steps the top one of so many layers sees."""
-    return 1 + (KERNEL - 1) * (2**layers - 1)
+    return 1 + (KERNEL - 1) * ((1 << layers) - 1)
 
 
 class Convolutions:

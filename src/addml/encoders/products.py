@@ -1,4 +1,4 @@
-"""Products of many rows with one matrix a member, in tiles, so that a row's result is the same in any number of them."""
+"""Products of rows with one matrix a member, in tiles, so that a row's result is the same in any number of them."""
 
 from __future__ import annotations
 

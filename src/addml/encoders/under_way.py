@@ -108,4 +108,3 @@ class _Convolved:
         self.out[:, -1, 0] = newest
         pooled = mean_of_steps(self.out)[:, 0] if self.body.mean else newest
         return np.asarray(self.encoder.finish(tile_of(pooled))[:, 0])
-

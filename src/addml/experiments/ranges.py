@@ -48,7 +48,7 @@ def soft_labels(labels: np.ndarray, ranges: np.ndarray, width: int) -> np.ndarra
         before = np.arange(max(first - half, 0), first)
         soft[behind] += np.sqrt(1 - (behind - last) / max(width, 1))
         soft[before] += np.sqrt(1 - (first - before) / max(width, 1))
-    return np.minimum(soft, 1)
+    return np.asarray(np.minimum(soft, 1))
 
 
 def widened(ranges: np.ndarray, width: int, steps: int) -> list[tuple[int, int]]:

@@ -97,7 +97,8 @@ class Local:
         squares = dots(references, references)[..., None]
         products = namespace(rows).concatenate([-2 * references, squares], -1)
         axes = Axes.of(rows, arrays["reach"]) if self.axes else None
-        return {**arrays, "origin": origin, "products": products, "axes": axes, "keys": reference_keys(rows)}
+        counts, keys = group_counts(len(rows)), reference_keys(rows)
+        return {**arrays, "origin": origin, "products": products, "axes": axes, "keys": keys, "counts": counts}
 
     def place(self, x: Array, ready: dict[str, Any]) -> Placed:
         """Where prepared rows (b, d) lie among the references."""
@@ -126,11 +127,10 @@ class Local:
         z = z - ready["origin"]
         squares, ones = dots(z, z), namespace(z).ones_like(z[..., :1])
         z = namespace(z).concatenate([z, ones], -1)
-        rows, counts, parts = placed.rows, group_counts(ready["products"].shape[1]), list[Array]()
+        rows, counts, parts = placed.rows, ready["counts"], list[Array]()
         if isinstance(z, np.ndarray) and rows * len(z) <= FEW:
-            parts += _of_few(z, ready["products"], squares, counts, placed)
-            z = z[:0]
-        for own, products, square in zip(z, ready["products"], squares, strict=False):
+            return _of_few(z, ready["products"], squares, counts, placed)
+        for own, products, square in zip(z, ready["products"], squares, strict=True):
             apart = (products @ own.mT)[:, :rows]  # a product of one shape, whatever the rows
             nearest = _squared(_nearest(apart, counts[0], placed.own), square[:rows])
             parts += _means(namespace(z).sqrt(nearest), counts, placed.own)
@@ -159,17 +159,20 @@ def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarr
     return ids, after
 
 
-def _of_few(
-    z: np.ndarray, products: np.ndarray, squares: np.ndarray, counts: list[int], placed: Placed
-) -> list[np.ndarray]:
-    """The scores of few rows by all members at once, member by member, to the last bit as one after another."""
-    members, rows = len(z), placed.rows
+def _of_few(z: np.ndarray, products: np.ndarray, squares: np.ndarray, counts: list[int], placed: Placed) -> np.ndarray:
+    """The scores of few rows by all members and along the columns at once: the bits of one after another."""
+    members, rows, own = len(z), placed.rows, placed.own
     apart = (products @ z.mT)[:, :, :rows].transpose(1, 0, 2).reshape(products.shape[1], members * rows)
-    shifts = np.arange(members)[:, None] * rows
-    own = ((placed.own[0] + shifts).ravel(), np.tile(placed.own[1], members))
+    if len(own[0]):
+        shifts = np.arange(members)[:, None] * rows
+        own = ((own[0] + shifts).ravel(), np.tile(own[1], members))
     nearest = _squared(_nearest(apart, counts[0], own), squares[:, :rows].reshape(-1))
-    means = np.stack(list(_means(np.sqrt(nearest), counts, own))).reshape(-1, members, rows)
-    return list(means.swapaxes(0, 1).reshape(-1, rows))
+    means = np.concatenate(list(_means(np.sqrt(nearest), counts, own))).reshape(-1, members, rows)
+    scores = means.swapaxes(0, 1).reshape(-1, rows)
+    if placed.distances is None:
+        return scores
+    nearest = _nearest(placed.distances.T, counts[0], placed.own)
+    return np.concatenate([scores, *(mean[None] + placed.beyond for mean in _means(nearest, counts, placed.own))])
 
 
 def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
