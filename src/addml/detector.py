@@ -336,17 +336,20 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
 
     def confidence(self, X: Any) -> np.ndarray:
         """How often each row's decision would be the same with other training rows of the same kind, 0 to 1."""
-        scores = to_numpy(self.anomaly_score(X))
+        return self._stability(to_numpy(self.anomaly_score(X)))
+
+    def _stability(self, scores: np.ndarray) -> np.ndarray:
         return stability(scores, self.training_.ordered, self.threshold_)
 
-    def explain(self, X: Any) -> np.ndarray:
+    def explain(self, X: Any, rows: Any = None) -> np.ndarray:
         """How much each column adds to each row's score, (n, n_features_in_): above 0 makes it stranger.
 
         A row of it adds up to the row's score less that of the usual row, `baseline_`. Columns that the detector
-        does not use add nothing.
+        does not use add nothing. In a series a column is a channel, and what is explained is the window that ends at a
+        step. `rows` are the places of the rows to explain, where not all are wanted.
         """
         check_is_fitted(self, "threshold_")
-        features = self._features(X)
+        features = self._features(X, rows)
         used = attributions(
             self.model_, features, self.baseline_, resolve_device(self.device), most_threads(self.n_jobs)
         )
@@ -365,8 +368,14 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
             raise ValueError("no training rows were remembered; fit with examples=1000, for example")
         return self._examples.nearest(self.model_, self._features(X), k)
 
-    def _features(self, X: Any) -> np.ndarray:
-        return self.model_.prepare(self._read(X))
+    def _features(self, X: Any, rows: Any = None) -> np.ndarray:
+        X = self._read(X)
+        if isinstance(X, Windows):
+            return fitting.window_rows(X, self.model_.features).take(
+                np.arange(len(X))[slice(None) if rows is None else rows]
+            )
+        features = self.model_.prepare(X)
+        return features if rows is None else features[rows]
 
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""

@@ -69,6 +69,8 @@ def root(
     "naming",
     "labelling",
     "learning",
+    "timing",
+    "windowing",
     "training",
     "deciding",
     "explaining",
@@ -93,6 +95,8 @@ def detect(file: File, settings: Settings) -> None:
     "naming",
     "labelling",
     "learning",
+    "timing",
+    "windowing",
     "training",
     "deciding",
     "saving",
@@ -109,7 +113,17 @@ def fit(file: File, settings: Settings) -> None:
 
 @app.command()
 @with_settings(
-    "using", "naming", "deciding", "explaining", "writing", "reporting", "reading", "computing", "ending", "showing"
+    "using",
+    "naming",
+    "timing",
+    "deciding",
+    "explaining",
+    "writing",
+    "reporting",
+    "reading",
+    "computing",
+    "ending",
+    "showing",
 )
 def score(file: File, settings: Settings) -> None:
     """Score a table by a saved model, a part of it at a time, and say how it differs from the training rows."""

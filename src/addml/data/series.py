@@ -1,8 +1,8 @@
 """What a user passes as series: one or many, of one channel or many, in order or with times; checked and made even.
 
 Times are compared in UTC. Where nine steps of ten are as long as the middle one, the others are gaps: missing steps
-take the values before them, and a gap as long as a window begins the series anew. Otherwise the sampling is irregular, and
-steps are taken in order as they come. Scores are of the steps given, never of filled ones.
+take the values before them, and a gap as long as a window begins the series anew. Otherwise the sampling is irregular,
+and steps are taken in order as they come. Scores are of the steps given, never of filled ones.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Sampling:
 
 def read_series(X: Any, time: str | None = None) -> list[Series]:
     """One series, or a list of them; arrays, frames with a time column, pandas frames indexed by time."""
-    if isinstance(X, (list, tuple)) and any((isinstance(one, np.ndarray) and one.ndim) or is_frame(one) for one in X):
+    kinds = (np.ndarray, Series)
+    if isinstance(X, (list, tuple)) and any(isinstance(one, kinds) or is_frame(one) for one in X):
         series = [_one(one, time, f"series {place} of X") for place, one in enumerate(X)]
     else:
         series = [_one(X, time, "X")]
@@ -75,6 +76,8 @@ def read_series(X: Any, time: str | None = None) -> list[Series]:
 
 
 def _one(X: Any, time: str | None, what: str) -> Series:
+    if isinstance(X, Series):
+        return X
     if is_frame(X):
         return _from_frame(X, time, what)
     if time is not None:

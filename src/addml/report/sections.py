@@ -19,6 +19,7 @@ from addml.report.digest import (
 from addml.report.facts import cell, drift_head, evaluated, facts, spoken, tails
 from addml.report.markup import Html, definitions, el, escaped, joined, table
 from addml.report.ranking import groups, ranked_table, top_rows
+from addml.report.track import track
 from addml.report.words import counted, number, text
 
 Section = tuple[str, str, str, Html]  # id, name in the contents, title, content
@@ -27,6 +28,7 @@ Section = tuple[str, str, str, Html]  # id, name in the contents, title, content
 def sections(findings: Findings) -> list[Section]:
     """Every section that has something to say, in the order of reading."""
     every = [
+        ("series", "Series", "The series, and its events", track(findings)),
         ("rows", "Rows", "Ranked rows, and why", ranked(findings)),
         ("map", "Map", "A map of the metric space", space_map(findings)),
         ("evaluation", "Evaluation", "Evaluation against the labels", evaluation(findings)),
