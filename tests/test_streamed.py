@@ -1,4 +1,4 @@
-"""A fit to rows on disk against one in memory: equal where a window and the sample hold all rows, else as good."""
+"""A fit to rows on disk against one in memory: equal where a portion and the sample hold all rows, else as good."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 import addml
 from addml import ADDML, streamed
 from addml.data.files.origin import ReadError
-from addml.data.mapped import DiskRows, Windows
+from addml.data.mapped import DiskRows, Portions
 from addml.data.registry import load_set
 from addml.scratch import ScratchError
 
@@ -45,8 +45,8 @@ def folder(table, tmp_path_factory):
 
 @pytest.fixture
 def whole(monkeypatch):
-    """Let one window and the sample hold every row, whatever the memory."""
-    monkeypatch.setattr(Windows, "of", classmethod(lambda cls, rows, most, seed: cls(rows, rows, seed)))
+    """Let one portion and the sample hold every row, whatever the memory."""
+    monkeypatch.setattr(Portions, "of", classmethod(lambda cls, rows, most, seed: cls(rows, rows, seed)))
     monkeypatch.setattr(streamed, "_sample_rows", lambda source, memory: 10**9)
 
 
@@ -80,7 +80,7 @@ def same(one, other):
     ],
     ids=str,
 )
-def test_the_model_of_one_window_is_that_of_memory(table, folder, whole, changes, cache):
+def test_the_model_of_one_portion_is_that_of_memory(table, folder, whole, changes, cache):
     resident = quick(**changes).fit(table)
     on_disk = quick(**changes).fit(folder, cache=cache)
     same(resident, on_disk)
@@ -90,10 +90,10 @@ def test_the_model_of_one_window_is_that_of_memory(table, folder, whole, changes
 
 
 @pytest.mark.parametrize("scaling", ["robust", "standard"])
-def test_many_windows_rank_the_rows_alike(table, folder, scaling):
+def test_many_portions_rank_the_rows_alike(table, folder, scaling):
     resident = ADDML.paper(scaling=scaling, random_state=0, epochs=5).fit(table)
     on_disk = ADDML.paper(scaling=scaling, random_state=0, epochs=5, memory=SMALL).fit(folder)
-    assert len(list(Windows.of(ROWS, streamed._window_rows(2**20, 10, 1), 0).windows(0))) > 1
+    assert len(list(Portions.of(ROWS, streamed._portion_rows(2**20, 10, 1), 0).portions(0))) > 1
     assert np.corrcoef(np.argsort(np.argsort([resident.anomaly_scores_, on_disk.anomaly_scores_])))[0, 1] > 0.97
     strange = np.arange(ROWS) < 90
     aucs = [roc_auc_score(strange, one.anomaly_scores_) for one in (resident, on_disk)]
@@ -185,14 +185,14 @@ def test_no_folder_for_scratch(folder, tmp_path):
 
 def test_a_folder_that_changes_between_epochs_is_noticed(table, tmp_path, monkeypatch):
     parquet.write_table(table, tmp_path / "0.parquet")
-    windows = DiskRows.windows
+    portions = DiskRows.portions
 
     def change(self, epoch):
         if epoch == 1:
             parquet.write_table(table.slice(1), tmp_path / "0.parquet")
-        return windows(self, epoch)
+        return portions(self, epoch)
 
-    monkeypatch.setattr(DiskRows, "windows", change)
+    monkeypatch.setattr(DiskRows, "portions", change)
     detector = quick()
     with pytest.raises(ReadError, match=r"0.parquet: has changed since the run began"):
         detector.fit(tmp_path)

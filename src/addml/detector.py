@@ -17,10 +17,12 @@ from addml import __version__, fitting, model_file, parameters, plain
 from addml.arrays import as_like, is_resident, to_numpy
 from addml.checkpoint import Storage, digest, kept_safe
 from addml.compute import blas_threads, most_threads, resolve_device
-from addml.data.datasets import LEAST_STREAMED, Source, is_on_disk, open_source
+from addml.data.datasets import LEAST_STREAMED, Source, open_source
 from addml.data.features import Features
+from addml.data.windows import Windows
 from addml.explain.attribution import attributions
 from addml.explain.examples import Examples, Nearest, baseline_of, evenly, kept_by_most
+from addml.explain.heat import heat_map
 from addml.fitting import LEFT_OUT as LEFT_OUT
 from addml.learning.metric import MetricLearner
 from addml.learning.state import TrainingState
@@ -34,6 +36,7 @@ from addml.scoring.guided import Guided
 from addml.scoring.ladder import Ladder
 from addml.scoring.scorers import MetricSpace, Scorer
 from addml.scoring.thresholds import METHODS, WITH_SHARE
+from addml.stream import Stream
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
@@ -46,6 +49,7 @@ PAPER: dict[str, Any] = {
     "scaling": "standard",
     "members": 1,
     "epochs": 50,
+    "learning_rate": 1e-3,
 }
 FAST: dict[str, Any] = {**PAPER, "epochs": 5, "learning_rate": 3e-3}
 KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from
@@ -60,9 +64,10 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
 
     Parameters
     ----------
-    encoder : the kind of network, "mlp"; a torch module of your own, which every member starts from; or what makes
-        such modules, called once a member. See docs/method.md.
-    hidden : widths of the hidden layers; () for none, None for the encoder's own, (64,) for "mlp".
+    encoder : the kind of network, "mlp" or, for images, "conv"; a torch module of your own, which every member starts
+        from; or what makes such modules, called once a member. See docs/method.md and docs/images.md.
+    hidden : widths of the hidden layers, channels of the convolutions of "conv"; () for none, None for the encoder's
+        own, (64,) for "mlp" and (16, 32) for "conv".
     metric_dim : dimensions of the metric space.
     activation, output_activation : "tanh", "relu", "leaky_relu", "elu", "sigmoid" or "linear".
     loss : "instance", the distances of all pairs of a mini-batch, or "center", those to the centre.
@@ -73,13 +78,21 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
     hard_ratio : share of a mini-batch's distances, the largest, that its loss takes.
     miner : a pair miner of pytorch-metric-learning in place of the hard normal mining, or None.
     scorer : "local", "center", "dissimilarity", "knn", or a scorer of `addml.scoring`.
-    scaling : "robust", by median and quartiles and bent in the tails, or "standard", by mean and deviation.
+    scaling : "robust", by median and quartiles and bent in the tails, "standard", by mean and deviation, or "auto",
+        standard for series and robust for all else.
     one_sided : columns where only one direction matters, by name or place: {"amount": "high"}.
+    window : steps of a series that are looked at together, which makes X a series, (steps,) or (steps, channels), or a
+        list of such; None for rows. Scores are then of steps.
+    stride : steps between two windows to learn from; None for a quarter of the window.
+    causal : whether a step is scored by the steps up to it alone, as `stream` does, not by all windows over it.
+    cell, pooling : of encoder="recurrent": "tanh", the paper's recurrence, "gru", or "tcn", dilated convolutions; the
+        "last" state of a window, or the "mean" of its states.
     contamination : share of the training rows that the threshold calls anomalies, in (0, 0.5]; "auto" to find it out
         from the scores; or a thresholder of PyThresh. See `set_threshold`.
     examples : kept training rows to remember, at the most, for `nearest_normal`; 0 for none.
     members : networks trained together and averaged.
-    epochs, batch_size, learning_rate, weight_decay : training by Adam.
+    epochs, batch_size, learning_rate, weight_decay : training by Adam; a learning_rate of None is the encoder's own,
+        1e-3, and 3e-5 for "conv".
     validation_ratio, patience : rows held out for early stopping, and epochs without improvement before it.
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
     n_jobs : threads at most; None for all cores.
@@ -120,14 +133,19 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         hard_ratio: float = 1 / 3,
         miner: Callable[..., Any] | None = None,
         scorer: str | Scorer = "local",
-        scaling: str = "robust",
+        scaling: str = "auto",
         one_sided: dict[Any, str] | None = None,
+        window: int | None = None,
+        stride: int | None = None,
+        causal: bool = False,
+        cell: str = "tanh",
+        pooling: str = "last",
         contamination: Any = 0.1,
         examples: int = 0,
         members: int = 5,
         epochs: int = 10,
         batch_size: int = 256,
-        learning_rate: float = 1e-3,
+        learning_rate: float | None = None,
         weight_decay: float = 1e-5,
         validation_ratio: float = 0.1,
         patience: int = 5,
@@ -152,6 +170,11 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         self.scorer = scorer
         self.scaling = scaling
         self.one_sided = one_sided
+        self.window = window
+        self.stride = stride
+        self.causal = causal
+        self.cell = cell
+        self.pooling = pooling
         self.contamination = contamination
         self.examples = examples
         self.members = members
@@ -220,18 +243,19 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
 
     def _fit(self, X: Any, labels: Any, start: MetricModel | None, storage: Storage) -> ADDML:
         self._check_parameters()
-        if is_on_disk(X):
+        if self._is_on_disk(X):
             source = open_source(X)
             if source.size > parameters.size("memory", self.memory) and len(source) >= LEAST_STREAMED:
                 return self._fit_streamed(source, labels, start, storage)
             X = source.table()
         device, X = resolve_device(self.device), self._read(X, fitting=start is None)
-        form, (columns, features, numbers) = fitting.form_of(X), self._prepared(X, start)
+        form, (columns, features, numbers) = fitting.form_of(X, self.causal), self._prepared(X, start)
         marks = parameters.read_labels(labels, len(numbers))
         rows, randoms = fitting.training_rows(numbers, features, device), self._randoms()
         shape = (features.width,) if form is None else form.shape
         encoder = self._present(start, shape, device) if start else self._new_encoder(shape, randoms, device)
-        members = [self._member(len(numbers), marks, random) for random in randoms]
+        usable = X.whole(self._stride) if isinstance(X, Windows) else np.arange(len(numbers))
+        members = [self._member(usable, marks, random) for random in randoms]
         learner = MetricLearner(encoder, self._objective())
         if marks is not None and self.margin is None:
             learner.objective = fitting.with_margin(learner, rows, members)
@@ -240,7 +264,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
             state = kept.restored(state, members, device)
             train(learner, rows, members, self._schedule(encoder), state, lambda state: kept.save(state, members))
         with blas_threads(1):
-            space = fitting.metric_space(learner, rows, members, state.best, marks, features, randoms[0])
+            space = fitting.metric_space(learner, rows, members, state.best, marks, features, form, randoms[0])
         fitting.warn_of_collapse(state)
         best, scorer = encoder.with_weights(to_numpy(state.best)), self._scorer()
         scorer = Guided(scorer) if len(space.anomalies) else scorer
@@ -282,9 +306,10 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         """How columns become features, learned from X or as before, and the numbers of X."""
         if start is not None:
             return start.columns, start.features, X if start.columns is None else start.columns.transform(X)
-        form, robust = fitting.form_of(X), self.scaling == "robust"
+        form, robust = fitting.form_of(X), self._robust
         if form is not None:
-            sides = parameters.sides(self.one_sided, list(map(str, range(form.channels))))
+            names = self._names() if form.is_series else list(map(str, range(form.channels)))
+            sides = parameters.sides(self.one_sided, names)
             return None, fitting.channel_features(X, form, sides, robust=robust), X
         columns, numbers = (None, X) if isinstance(X, np.ndarray) else fitting.fitted_columns(X)
         names = self._names() if columns is None else columns.names
@@ -350,7 +375,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         Scores of a torch tensor on an accelerator are a tensor there.
         """
         check_is_fitted(self, "threshold_")
-        if is_on_disk(X):
+        if self._is_on_disk(X):
             return np.concatenate([scores for _, scores in self._scored(X)])
         rows = self._read(X, resident=self.model_.prepares_there)
         if is_resident(rows):
@@ -390,6 +415,11 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
             yield start, scores
             start += len(scores)
 
+    def stream(self) -> Stream:
+        """A series scored step by step as it arrives, in constant time: exactly the scores of `causal=True`."""
+        check_is_fitted(self, "threshold_")
+        return Stream.of(self.model_, self.threshold_)
+
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of normal and of anomaly, (n, 2); the second one rises with the score.
 
@@ -402,20 +432,27 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
 
     def confidence(self, X: Any) -> np.ndarray:
         """How often each row's decision would be the same with other training rows of the same kind, 0 to 1."""
-        scores = to_numpy(self.anomaly_score(X))
+        return self._stability(to_numpy(self.anomaly_score(X)))
+
+    def _stability(self, scores: np.ndarray) -> np.ndarray:
         return stability(scores, self.training_.ordered, self.threshold_)
 
-    def explain(self, X: Any) -> np.ndarray:
+    def explain(self, X: Any, rows: Any = None) -> np.ndarray:
         """How much each column adds to each row's score, (n, n_features_in_): above 0 makes it stranger.
 
+        Of images it is a map (n, height, width): how much each place adds.
+
         A row of it adds up to the row's score less that of the usual row, `baseline_`. Columns that the detector
-        does not use add nothing.
+        does not use add nothing. In a series a column is a channel, and what is explained is the window that ends at a
+        step. `rows` are the places of the rows to explain, where not all are wanted.
         """
         check_is_fitted(self, "threshold_")
-        features = self._features(X)
+        features = self._features(X, rows)
         used = attributions(
             self.model_, features, self.baseline_, resolve_device(self.device), most_threads(self.n_jobs)
         )
+        if self.model_.form is not None and self.model_.form.kind == "images":
+            return heat_map(used, self.model_.form)
         if self.model_.columns is None:
             return used
         places = {name: place for place, name in enumerate(self.feature_names_in_)}
@@ -431,8 +468,14 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
             raise ValueError("no training rows were remembered; fit with examples=1000, for example")
         return self._examples.nearest(self.model_, self._features(X), k)
 
-    def _features(self, X: Any) -> np.ndarray:
-        return self.model_.prepare(self._read(X))
+    def _features(self, X: Any, rows: Any = None) -> np.ndarray:
+        X = self._read(X)
+        if isinstance(X, Windows):
+            return fitting.window_rows(X, self.model_.features).take(
+                np.arange(len(X))[slice(None) if rows is None else rows]
+            )
+        features = self.model_.prepare(X)
+        return features if rows is None else features[rows]
 
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""

@@ -30,7 +30,7 @@ Distance = Literal["sqeuclidean", "euclidean", "cosine"]
 Back = Callable[[Array], Array]
 DISTANCES: tuple[Distance, ...] = ("sqeuclidean", "euclidean", "cosine")
 NOT_A_DISTANCE = -1.0  # marks what must lie below every cut-off: the diagonal, and pairs with a row that only pads
-SAMPLE = 256
+FEW = 1024  # values, of which a sample tells too little
 
 
 def count_of(ratio: float, n: int, least: int = 1) -> int:
@@ -99,9 +99,9 @@ def _kth_largest(values: np.ndarray, k: int) -> float:
     n = len(values)
     if k == 0:
         return math.inf
-    if n < 16 * SAMPLE:
+    if n < FEW:
         return float(np.partition(values, n - k)[n - k])
-    sample = np.sort(values[:: n // SAMPLE])
+    sample = np.sort(values[:: round(n ** (1 / 3))])
     place, slack = len(sample) * (1 - k / n), math.sqrt(len(sample)) + 1
     low, high = sample[max(int(place - slack), 0)], sample[min(int(place + slack), len(sample) - 1)]
     above = values > high

@@ -1,8 +1,8 @@
 """A fit to a table on disk that memory need not hold: the stages of a fit, each a pass over the rows. Level 6.
 
 What grows with the rows lies in files (see scratch.py). Medians, quartiles, references and the scale of the members
-come from a sample; means, deviations, counts, centres, cut-offs and scores from all rows. Where the sample and a window
-hold the whole table the model is that of a fit in memory, bit by bit.
+come from a sample; means, deviations, counts, centres, cut-offs and scores from all rows. Where the sample and a
+portion hold the whole table the model is that of a fit in memory, bit by bit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from addml.data.census import SAMPLED, Census
 from addml.data.columns import Columns
 from addml.data.datasets import CELL_BYTES, Source
 from addml.data.features import Features
-from addml.data.mapped import DiskRows, MappedRows, SourceRows, Windows, cached
+from addml.data.mapped import DiskRows, MappedRows, Portions, SourceRows, cached
 from addml.data.moments import Moments
 from addml.data.preparation.standardised import Standardised
 from addml.data.rows import MemoryRows
@@ -41,7 +41,7 @@ from addml.scratch import mapped
 
 logger = logging.getLogger("addml")
 
-SHARE = 4  # of the memory: so many parts, one of them for a sample, one for a window
+SHARE = 4  # of the memory: so many parts, one of them for a sample, one for a portion
 LEAST_SAMPLE = 1000  # rows
 LEAST_SAMPLE_BYTES = 16 << 20  # however little the memory: a few rows tell no quartiles
 DRAWN_TOGETHER = 2**18  # rows of which each member holds out its share
@@ -87,8 +87,8 @@ def fit(
     table = one._read(census.sample, fitting=start is None)
     columns, features = _prepared(one, source, census, start)
     standardised, randoms, shape = Standardised(columns, features), one._randoms(), (features.width,)
-    windows = Windows.of(len(source), _window_rows(memory, features.width, one.members), _seed(randoms[0]))
-    rows = _rows(source, standardised, windows, device, storage)
+    portions = Portions.of(len(source), _portion_rows(memory, features.width, one.members), _seed(randoms[0]))
+    rows = _rows(source, standardised, portions, device, storage)
     encoder = one._present(start, shape, device) if start else one._new_encoder(shape, randoms, device)
     members = [_member(one, len(source), random, folder) for random in randoms]
     learner = MetricLearner(encoder, one._objective())
@@ -149,12 +149,12 @@ def _prepared(one: StreamedFit, source: Source, census: Census, start: MetricMod
     return columns, columns.rescaled(features)
 
 
-def _rows(source: Source, standardised: Standardised, windows: Windows, device: str, storage: Storage) -> DiskRows:
+def _rows(source: Source, standardised: Standardised, portions: Portions, device: str, storage: Storage) -> DiskRows:
     if not storage.cache:
-        return SourceRows(source, windows, device, standardised.transform)
+        return SourceRows(source, portions, device, standardised.transform)
     _say("Preparing", len(source))
     values = cached(source, standardised.transform, standardised.width, storage.folder)
-    return MappedRows(source, windows, device, values)
+    return MappedRows(source, portions, device, values)
 
 
 def _member(one: Recipe, rows: int, random: np.random.Generator, folder: Path) -> Member:
@@ -189,7 +189,7 @@ def _space(
         center = learner.center(rows, ids, [len(member.train) for member in members])
         sample = MemoryRows(on_device(standardised.transform(census.sample), device))
         own = [_sampled(member, census.places) for member in members]
-        return fitting.metric_space(learner, sample, own, weights, None, features, random, center)
+        return fitting.metric_space(learner, sample, own, weights, None, features, None, random, center)
 
 
 def _sampled(member: Member, places: np.ndarray) -> Member:
@@ -213,7 +213,7 @@ def _sample_rows(source: Source, memory: int) -> int:
     return min(SAMPLED, max(LEAST_SAMPLE, room // (CELL_BYTES * len(source.names))))
 
 
-def _window_rows(memory: int, width: int, members: int) -> int:
+def _portion_rows(memory: int, width: int, members: int) -> int:
     """Rows that are shuffled together: their numbers, and three lists of ids for every member."""
     return memory // SHARE // (4 * width + 24 * members)
 

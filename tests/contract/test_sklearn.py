@@ -64,14 +64,19 @@ def test_the_defaults_are_those_of_the_method():
         "hard_ratio": 1 / 3,
         "miner": None,
         "scorer": "local",
-        "scaling": "robust",
+        "scaling": "auto",
+        "window": None,
+        "stride": None,
+        "causal": False,
+        "cell": "tanh",
+        "pooling": "last",
         "one_sided": None,
         "examples": 0,
         "contamination": 0.1,
         "members": 5,
         "epochs": 10,
         "batch_size": 256,
-        "learning_rate": 1e-3,
+        "learning_rate": None,
         "weight_decay": 1e-5,
         "validation_ratio": 0.1,
         "patience": 5,
@@ -84,7 +89,14 @@ def test_the_defaults_are_those_of_the_method():
 
 
 def test_the_papers_preset_is_the_papers_method():
-    paper = {"members": 1, "metric_dim": 64, "epochs": 50, "scorer": "center", "scaling": "standard"}
+    paper = {
+        "members": 1,
+        "metric_dim": 64,
+        "epochs": 50,
+        "scorer": "center",
+        "scaling": "standard",
+        "learning_rate": 1e-3,
+    }
     assert ADDML.paper().get_params() == ADDML().get_params() | paper
     assert ADDML.paper(normal_ratio=1, members=3).get_params()["normal_ratio"] == 1
     assert ADDML.paper(normal_ratio=1, members=3).get_params()["members"] == 3

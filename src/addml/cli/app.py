@@ -18,8 +18,8 @@ from addml.detection.settings import Settings
 File = Annotated[
     str,
     typer.Argument(
-        help="A CSV, Parquet, Arrow, JSON lines, Excel, NumPy or MATLAB file, a folder of Parquet files, "
-        "a database address with --query, or - for standard input.",
+        help="A CSV, Parquet, Arrow, JSON lines, Excel, NumPy or MATLAB file, a folder of Parquet files "
+        "or of images, a database address with --query, or - for standard input.",
         metavar="FILE",
         show_default=False,
     ),
@@ -69,6 +69,8 @@ def root(
     "naming",
     "labelling",
     "learning",
+    "timing",
+    "windowing",
     "training",
     "deciding",
     "explaining",
@@ -76,6 +78,7 @@ def root(
     "reporting",
     "saving",
     "reading",
+    "picturing",
     "computing",
     "streaming",
     "ending",
@@ -94,10 +97,13 @@ def detect(file: File, settings: Settings) -> None:
     "naming",
     "labelling",
     "learning",
+    "timing",
+    "windowing",
     "training",
     "deciding",
     "saving",
     "reading",
+    "picturing",
     "computing",
     "streaming",
     "showing",
@@ -111,7 +117,18 @@ def fit(file: File, settings: Settings) -> None:
 
 @app.command()
 @with_settings(
-    "using", "naming", "deciding", "explaining", "writing", "reporting", "reading", "computing", "ending", "showing"
+    "using",
+    "naming",
+    "timing",
+    "deciding",
+    "explaining",
+    "writing",
+    "reporting",
+    "reading",
+    "picturing",
+    "computing",
+    "ending",
+    "showing",
 )
 def score(file: File, settings: Settings) -> None:
     """Score a table by a saved model, a part of it at a time, and say how it differs from the training rows."""

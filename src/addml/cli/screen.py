@@ -83,7 +83,8 @@ def _plain(value: Any) -> Any:
 
 def show_reading(screen: Screen, findings: Findings) -> None:
     """What was read and what was left out, with the reasons."""
-    screen.say(f"{findings.source}: {findings.rows:,} rows, {len(findings.columns):,} columns used", style="bold")
+    columns = f", {len(findings.columns):,} columns used" if findings.noun == "row" else ""
+    screen.say(f"{findings.source}: {findings.rows:,} {findings.noun}s{columns}", style="bold")
     for note in findings.notes:
         screen.say(f"  {note}")
     for why, names in _by_reason(findings.left_out).items():
@@ -119,9 +120,11 @@ def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
         screen.console().print(table)
     count, rows = findings.anomalies, findings.rows
     screen.say()
-    screen.say(
-        f"{count:,} of {rows:,} rows score above the threshold {findings.threshold:.4g} (marked *)", style="bold"
-    )
+    if findings.track is None:
+        said = f"{count:,} of {rows:,} {findings.noun}s score above the threshold {findings.threshold:.4g} (marked *)"
+    else:
+        said = f"{len(findings.ranked):,} events: {count:,} of {rows:,} steps score above {findings.threshold:.4g}"
+    screen.say(said, style="bold")
     if findings.decided_by:
         screen.say(f"  threshold {findings.decided_by}")
 
@@ -164,7 +167,9 @@ def show_training(screen: Screen, findings: Findings) -> None:
     if findings.trained_rows:
         seconds = sum(float(entry.get("seconds", 0)) for entry in findings.history)
         epochs = f"{len(findings.history)} epochs, {seconds:.1f} s"
-        screen.say(f"  trained on {findings.trained_rows:,} rows: {epochs}; threshold {findings.threshold:.4g}")
+        screen.say(
+            f"  trained on {findings.trained_rows:,} {findings.noun}s: {epochs}; threshold {findings.threshold:.4g}"
+        )
 
 
 def show_drift(screen: Screen, findings: Findings) -> None:
@@ -255,6 +260,7 @@ def summary(findings: Findings, top: int, files: Mapping[str, str]) -> dict[str,
         "decided_by": findings.decided_by,
         "anomalies": findings.anomalies,
         "top": [_finding(finding) for finding in findings.ranked[:top]],
+        **({} if findings.track is None else {"events": [_event(finding) for finding in findings.ranked]}),
         "groups": [{"words": group.words, "columns": group.columns, "ranks": group.ranks} for group in findings.groups],
         "evaluation": findings.evaluation,
         "drift": list(findings.drift),
@@ -262,6 +268,11 @@ def summary(findings: Findings, top: int, files: Mapping[str, str]) -> dict[str,
         "versions": findings.versions,
         "files": dict(files),
     }
+
+
+def _event(finding: Finding) -> dict[str, Any]:
+    channels = [{"channel": one.column, "share": one.share, "words": one.words} for one in finding.reasons]
+    return {"rank": finding.rank, **finding.ids, "score": finding.score, "channels": channels}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -92,6 +92,11 @@ class Features:
         own = {name: getattr(self, name)[column] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
         return replace(self, **own)
 
+    def first(self, columns: int) -> Features:
+        """The features of the first columns alone, as of one step of a window; no gaps."""
+        own = {name: getattr(self, name)[:columns] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
+        return replace(self, **own)
+
     @property
     def width(self) -> int:
         """How many features a row has."""

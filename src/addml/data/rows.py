@@ -8,12 +8,13 @@ import numpy as np
 
 from addml.arrays import Array, take
 from addml.data.features import Features
+from addml.data.windows import Windows
 
 
 class InMemory:
     """Rows that are at hand all at once."""
 
-    def windows(self, epoch: int) -> Iterator[None]:
+    def portions(self, epoch: int) -> Iterator[None]:
         """All rows are shuffled together."""
         yield None
 
@@ -52,3 +53,24 @@ class LazyRows(InMemory):
         chosen = self.values[ids.reshape(-1)]  # not `take`, which would copy the whole of a view
         width = self.features.width
         return self.features.transform(chosen.reshape(len(chosen), width)).reshape(*ids.shape, width)
+
+
+class WindowRows(InMemory):
+    """Windows of a series whose steps have been prepared, copied when they are asked for."""
+
+    def __init__(self, windows: Windows) -> None:
+        """The windows (n, window, channels) of prepared steps."""
+        self.windows = windows
+
+    @property
+    def values(self) -> np.ndarray:
+        """What the windows are views of."""
+        return self.windows.values
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """The rows with these ids, of shape (*ids.shape, d)."""
+        _, window, channels = self.windows.shape
+        return self.windows[ids.reshape(-1)].reshape(*ids.shape, window * channels)

@@ -64,3 +64,10 @@ def draw(
     for batch in batches:
         reservoir.add(batch)
     return *reservoir.drawn(), reservoir.seen
+
+
+def draw_places(rows: int, most: int | None, seed: int) -> np.ndarray:
+    """The places of at most `most` of so many rows, drawn as `draw` does, in their order."""
+    if most is None or rows <= most:
+        return np.arange(rows)
+    return np.sort(np.argpartition(np.random.default_rng([seed, 1]).random(rows), most)[:most])

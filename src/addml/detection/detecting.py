@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from addml.data.datasets import Source, open_source
-from addml.detection import assembling, evaluation
+from addml.data.images import is_image_folder
+from addml.detection import assembling, evaluation, pictures
 from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
 from addml.detection.inputs import (
@@ -26,13 +27,14 @@ from addml.detection.memory import keep_freed_memory
 from addml.detection.progress import Advance, Progress
 from addml.detection.scoring import BATCH_ROWS, Scored, ScoredRows, score_all
 from addml.detection.selection import Chosen, choose
-from addml.detection.settings import Computing, Labelling, Settings
+from addml.detection.settings import Computing, Labelling, Picturing, Settings
 from addml.detection.training import train, train_streamed
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from addml.detection.pictures import TrainedPictures
     from addml.findings import Findings
 
 __all__ = ["Outcome", "Trained", "detect", "fit", "name_of", "score"]
@@ -78,8 +80,15 @@ class Outcome:
     fitted: Fitted
 
 
-def fit(settings: Settings, progress: Progress) -> Trained:
-    """Train on the rows of a file, or on a sample of them."""
+def fit(settings: Settings, progress: Progress) -> Trained | TrainedPictures:
+    """Train on the rows of a file, on the images of a folder, or on a sample of them."""
+    if is_image_folder(settings.file):
+        return pictures.fit(settings, progress)
+    return _fit(settings, progress)
+
+
+def _fit(settings: Settings, progress: Progress) -> Trained:
+    _no_pictures(settings)
     use_threads(settings.computing)
     source = on_disk_source(settings)
     if source is not None:
@@ -142,7 +151,9 @@ def _taught(marks: np.ndarray, name: str) -> str:
 
 def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
     """Train on a file and rank its own rows; `mapped` for the map of the metric space, which only a report shows."""
-    trained = fit(settings, progress)
+    if is_image_folder(settings.file):
+        return pictures.detect(settings, progress, mapped)
+    trained = _fit(settings, progress)
     fitted, label = trained.fitted, trained.chosen.label
     ids = trained.chosen.ids or fitted.identifiers
     carried = [*ids, *([label] if label else [])]
@@ -162,6 +173,9 @@ def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outco
 
 def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
     """Rank the rows of a file by a model that was trained before, a part of the file at a time."""
+    if is_image_folder(settings.file):
+        return pictures.score(settings, progress, mapped)
+    _no_pictures(settings)
     use_threads(settings.computing)
     keep_freed_memory()
     fitted = Fitted.load(str(settings.using.model), settings.computing, settings.deciding)
@@ -174,6 +188,13 @@ def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcom
     _warn_of_outside(drift.outside)
     outcome = _outcome(fitted, scored, ids, settings, source, data.notes)
     return replace(outcome, findings=replace(outcome.findings, drift=tuple(drift.summary())))
+
+
+def _no_pictures(settings: Settings) -> None:
+    """Settings that are about images must not be given with a table."""
+    for name, value in vars(settings.picturing).items():
+        if value != getattr(Picturing(), name):
+            raise UserError(f"--{name.replace('_', '-')} is about folders of images; {shown(settings.file)} is none.")
 
 
 def _warn_of_outside(counts: dict[str, int]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from addml.data.columns import DriftCounter
     from addml.detection.fitted import Fitted
-    from addml.explain import Reason, Reasons
+    from addml.explain import Reason
 
 BATCH_ROWS = 32768
 LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
@@ -68,7 +68,7 @@ class Explained:
     scores: np.ndarray
     values: pa.RecordBatch
     features: np.ndarray  # (k, d')
-    reasons: Reasons
+    reasons: Sequence[tuple[Reason, ...]]
 
     def candidate(self, at: int) -> Candidate:
         """One of them."""
@@ -193,7 +193,7 @@ def _score_part(
     rows, own = batch.take(chosen), features[chosen]
     reasons = fitted.reasons(rows, own, explaining.reasons)
     explained = Explained(chosen + start, scores[chosen], rows, own, reasons)
-    sample = _sample(features, start, most_mapped)
+    sample = sample_of(features, start, most_mapped)
     return Part(scores, batch.select(list(carried)), explained, reasons.texts(), sample)
 
 
@@ -205,7 +205,8 @@ def highest(scores: np.ndarray, count: int) -> np.ndarray:
     return places[np.argsort(-scores[places], kind="stable")]
 
 
-def _sample(features: np.ndarray, start: int, most: int) -> Sample:
+def sample_of(features: np.ndarray, start: int, most: int) -> Sample:
+    """At most so many of the rows, drawn at random; `start` rows came before them."""
     keys = np.random.default_rng([start, 2]).random(len(features) if most else 0)
     kept = np.sort(np.argpartition(keys, most)[:most]) if len(keys) > most else np.arange(len(keys))
     return Sample(keys[kept], kept + start, features[kept])

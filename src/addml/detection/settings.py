@@ -68,6 +68,31 @@ class Learning:
 
 
 @dataclass(frozen=True)
+class Timing:
+    """Series."""
+
+    time: str | None = setting(
+        None,
+        "column with the times of the rows, which makes them steps of a series: periods are ranked, not rows",
+        shown="NAME",
+    )
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """Series."""
+
+    window: int = setting(16, "steps of a series that are looked at together", shown="N", least=1)
+    cell: str = setting(
+        "tanh",
+        "the recurrence over a window, or dilated convolutions",
+        shown="tanh|gru|tcn",
+        choices=("tanh", "gru", "tcn"),
+    )
+    causal: bool = setting(False, "score each step of a series by the steps up to it alone")
+
+
+@dataclass(frozen=True)
 class Training:
     """Training."""
 
@@ -173,6 +198,16 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Picturing:
+    """Reading: folders of images."""
+
+    size: str | None = setting(
+        None, "resize the images of a folder to so many pixels: 32, or 48x64 for height and width", shown="N|HxW"
+    )
+    skip_broken: bool = setting(False, "leave out the image files that cannot be read, and say which")
+
+
+@dataclass(frozen=True)
 class Computing:
     """Computing."""
 
@@ -224,6 +259,8 @@ class Settings:
     naming: Naming = Naming()
     labelling: Labelling = Labelling()
     learning: Learning = Learning()
+    timing: Timing = Timing()
+    windowing: Windowing = Windowing()
     training: Training = Training()
     deciding: Deciding = Deciding()
     explaining: Explaining = Explaining()
@@ -232,6 +269,7 @@ class Settings:
     saving: Saving = Saving()
     using: Using = Using()
     reading: Reading = Reading()
+    picturing: Picturing = Picturing()
     computing: Computing = Computing()
     streaming: Streaming = Streaming()
     ending: Ending = Ending()

@@ -35,7 +35,7 @@ def train(
     checkpoint: str | None = None,
 ) -> ADDML:
     """A detector fitted to the rows of a table, and to what people know of them."""
-    detector = new_detector(table.column_names, training, deciding, computing)
+    detector = new_detector(training, deciding, computing, one_sided=one_sided(training.one_sided, table.column_names))
     seconds, size = estimate(table.num_rows, table.num_columns, training)
     if seconds > LONG:
         progress.note(
@@ -62,7 +62,8 @@ def train_streamed(
     """A detector fitted to rows on disk that memory need not hold."""
     from addml.detector import LEFT_OUT
 
-    detector = new_detector(source.names, training, deciding, computing).set_params(memory=streaming.memory)
+    detector = new_detector(training, deciding, computing, one_sided=one_sided(training.one_sided, source.names))
+    detector.set_params(memory=streaming.memory)
     progress.note(f"{source.name}: {len(source):,} rows, more than {streaming.memory} of memory hold: read from disk")
     with stages_to(progress), warnings.catch_warnings():
         warnings.filterwarnings("ignore", LEFT_OUT)  # said with what was read
@@ -71,19 +72,17 @@ def train_streamed(
 
 
 def decided(detector: ADDML, deciding: Deciding) -> ADDML:
-    """The detector with the threshold that is asked for."""
+    """The fitted detector with the threshold that the settings ask for."""
     if deciding.threshold is not None:
         return detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
     return detector if deciding.tau is None else detector.set_threshold(tau=deciding.tau)
 
 
-def new_detector(names: Sequence[str], training: Training, deciding: Deciding, computing: Computing) -> ADDML:
-    """The detector that the settings describe; what they do not say is as in `ADDML()`."""
+def new_detector(training: Training, deciding: Deciding, computing: Computing, **changes: Any) -> ADDML:
+    """The detector that the settings describe; what they and the changes do not say is as in `ADDML()`."""
     from addml.detector import ADDML
 
     settings: dict[str, Any] = {"normal_ratio": 1.0} if training.clean else {}
-    if training.one_sided:
-        settings["one_sided"] = one_sided(training.one_sided, names)
     return ADDML(
         members=training.members,
         contamination=CONTAMINATION if deciding.contamination is None else deciding.contamination,
@@ -92,12 +91,12 @@ def new_detector(names: Sequence[str], training: Training, deciding: Deciding, c
         random_state=training.seed,
         device=computing.device,
         n_jobs=computing.jobs,
-        **settings,
+        **settings | changes,
     )
 
 
-def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """{"amount": "high"} for amount:high."""
+def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str] | None:
+    """{"amount": "high"} for amount:high, None for nothing."""
     sides = {}
     for text in given:
         name, _, side = text.rpartition(":")
@@ -106,7 +105,7 @@ def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
         if name not in names:
             raise UserError(f"--one-sided {text}: {name!r} is no column to train on.{did_you_mean(name, names)}")
         sides[name] = side
-    return sides
+    return sides or None
 
 
 def estimate(rows: int, columns: int, training: Training) -> tuple[float, int]:

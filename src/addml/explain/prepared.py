@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from addml.explain.heat import patch_of
 from addml.explain.replacement import feature_origins
 from addml.model import MetricModel
 
@@ -19,7 +20,7 @@ class BehindFeatures(MetricModel):
 
     @property
     def prepares_there(self) -> bool:
-        """Never: a device would prepare them again."""
+        """There is nothing left to prepare."""
         return False
 
 
@@ -29,6 +30,8 @@ def behind_features(model: MetricModel) -> MetricModel:
 
 
 def columns_of(model: MetricModel) -> list[int]:
-    """The column that each feature belongs to, by its place among those that the model uses."""
+    """The column that each feature belongs to, by its place among those in use; a patch of an image, or a channel."""
+    if model.form is not None:
+        return model.form.channel_of().tolist() if model.form.is_series else patch_of(model.form)
     own: Any = range(len(model.features.median)) if model.columns is None else model.columns.origins
     return feature_origins(own, model.features.gaps)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from addml.data.files.origin import Origin, ReadError
+from addml.data.images import SUFFIXES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,9 +143,11 @@ def parquet_files(origin: Origin) -> list[str]:
     parquet = [str(path) for path in files if path.suffix.lower() in (".parquet", ".pq")]
     if parquet:
         return parquet
+    if any(path.suffix.lower() in SUFFIXES for path in files):
+        raise ReadError(f"{origin.name}: is a folder of images, which addml detect, fit and score take, and no table.")
     kinds = Counter(path.suffix.lower() or "no extension" for path in files).most_common(4)
     held = ", ".join(f"{count:,} {kind}" for kind, count in kinds) or "nothing"
-    raise ReadError(f"{origin.name}: is a folder without Parquet files (it holds: {held}). Name one file.")
+    raise ReadError(f"{origin.name}: is a folder without Parquet files or images (it holds: {held}). Name one file.")
 
 
 def _once(columns: Sequence[str] | None, names: Sequence[str]) -> list[str] | None:
