@@ -15,7 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__, fitting, model_file, parameters, plain
 from addml.arrays import as_like, is_resident, to_numpy
+from addml.checkpoint import Storage, digest, kept_safe
 from addml.compute import blas_threads, most_threads, resolve_device
+from addml.data.datasets import LEAST_STREAMED, Source, is_on_disk, open_source
 from addml.data.features import Features
 from addml.explain.attribution import attributions
 from addml.explain.examples import Examples, Nearest, baseline_of, evenly, kept_by_most
@@ -86,6 +88,8 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
     n_jobs : threads at most; None for all cores.
     random_state : None, a number, a RandomState or a Generator.
+    memory : a table on disk (see `fit`) that needs more to be learned from is not held in memory, and what a fit does
+        hold stays within it: bytes, or a text such as "2GiB".
     verbose : 1 to log every epoch.
 
     Attributes
@@ -95,11 +99,14 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
     threshold_ : a row scoring above it is an anomaly.
     decision_ : the threshold and how it was chosen.
     offset_ : scikit-learn's offset, minus the threshold.
-    anomaly_scores_, training_ : scores of the training rows, and what decisions take from them.
+    anomaly_scores_, training_ : scores of the training rows, and what decisions take from them; of over a million rows
+        on disk, the scores at a million even steps through all of them in order.
     baseline_ : the usual row as the encoder takes it; `explain` counts from it.
     history_ : one dict an epoch.
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
+
+    _examples: Examples
 
     def __init__(
         self,
@@ -131,6 +138,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         device: str = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
+        memory: int | str = "2GiB",
         verbose: int = 0,
     ) -> None:
         self.encoder = encoder
@@ -160,6 +168,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.memory = memory
         self.verbose = verbose
 
     @classmethod
@@ -174,9 +183,27 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
 
     # Fit ----------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, labels: Any = None) -> ADDML:
-        """Learn from the rows of X; y is ignored, labels (0 normal, 1 anomaly, -1 unknown) are learned from."""
-        return self._whole_or_not(lambda: self._fit(X, labels, None))
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        labels: Any = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        scratch: str | os.PathLike[str] | None = None,
+        cache: bool = True,
+    ) -> ADDML:
+        """Learn from the rows of X; y is ignored, labels (0 normal, 1 anomaly, -1 unknown) are learned from.
+
+        X may be the path of a Parquet file or folder, or a dataset of pyarrow. One that does not fit into `memory` is
+        gone through again and again, after one pass that writes the prepared rows into a nameless file in the folder
+        `scratch`; with `cache=False` they are read and prepared every time. See docs/scale.md.
+
+        `checkpoint` names a folder that keeps the state of training after every epoch. After a kill the same call goes
+        on from there and gives the same model; at the end the folder is removed.
+        """
+        storage = Storage(checkpoint, scratch, cache)
+        return self._whole_or_not(lambda: self._fit(X, labels, None, storage))
 
     def refit(self, X: Any, y: Any = None, labels: Any = None) -> ADDML:
         """Go on learning from the present networks with the rows of X, as more rows or more labels come in.
@@ -184,7 +211,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         Columns are prepared as before; what is learned from them, the scale of the scores and the threshold are new.
         """
         check_is_fitted(self, "threshold_")
-        return self._whole_or_not(lambda: self._fit(X, labels, self.model_))
+        return self._whole_or_not(lambda: self._fit(X, labels, self.model_, Storage()))
 
     def _whole_or_not(self, work: Callable[[], ADDML]) -> ADDML:
         before = dict(vars(self))
@@ -195,8 +222,13 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
             self.__dict__ = before
             raise
 
-    def _fit(self, X: Any, labels: Any, start: MetricModel | None) -> ADDML:
+    def _fit(self, X: Any, labels: Any, start: MetricModel | None, storage: Storage) -> ADDML:
         self._check_parameters()
+        if is_on_disk(X):
+            source = open_source(X)
+            if source.size > parameters.size("memory", self.memory) and len(source) >= LEAST_STREAMED:
+                return self._fit_streamed(source, labels, start, storage)
+            X = source.table()
         device, X = resolve_device(self.device), self._read(X, fitting=start is None)
         form, (columns, features, numbers) = fitting.form_of(X), self._prepared(X, start)
         marks = parameters.read_labels(labels, len(numbers))
@@ -208,7 +240,9 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         if marks is not None and self.margin is None:
             learner.objective = fitting.with_margin(learner, rows, members)
         state = TrainingState.begin(encoder.weights, self.patience)
-        train(learner, rows, members, self._schedule(encoder), state)
+        with kept_safe(storage.checkpoint, self._plain_settings(), lambda: {"digest": digest(rows.values)}) as kept:
+            state = kept.restored(state, members, device)
+            train(learner, rows, members, self._schedule(encoder), state, lambda state: kept.save(state, members))
         with blas_threads(1):
             space = fitting.metric_space(learner, rows, members, state.best, marks, features, randoms[0])
         fitting.warn_of_collapse(state)
@@ -223,6 +257,30 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         with blas_threads(1):
             self._remember(space)
         return self._decide(self.contamination)
+
+    def _fit_streamed(self, source: Source, labels: Any, start: MetricModel | None, storage: Storage) -> ADDML:
+        """Learn from rows that do not fit into memory."""
+        if labels is not None:
+            raise ValueError(f"labels cannot be learned from rows on disk; give memory > {source.size}, or a table")
+        from addml import streamed  # pyarrow, only where there is a table
+
+        found = streamed.fit(self, source, start, resolve_device(self.device), storage, self._plain_settings())
+        self._take(found.model, found.state.history, np.array(found.state.kept, np.uint8))
+        self.center_, self._held_out = found.space.center, found.held_out
+        self.anomaly_scores_ = found.sample_scores
+        with blas_threads(1):
+            self._remember(found.space)
+        self._examples = Examples(found.places[self._examples.rows], self._examples.features)
+        self.training_, self.anomaly_scores_ = TrainingScores(found.scores), found.scores
+        method, share = parameters.threshold_method(None, self.contamination, METHODS, WITH_SHARE)
+        if method != "quantile" or share is None:
+            return self._decide(self.contamination)
+        return self._set(Decision(streamed.exact_quantile(found.ordered, 1 - share), method, share))
+
+    def _plain_settings(self) -> dict[str, Any]:
+        """The settings that a training depends on, as JSON values."""
+        settings, objects = plain.plain_settings(self.get_params(deep=False))
+        return {name: settings[name] for name in settings if name != "verbose"} | {"objects": objects}
 
     def _prepared(self, X: Any, start: MetricModel | None) -> tuple[Columns | None, Features, np.ndarray]:
         """How columns become features, learned from X or as before, and the numbers of X."""
@@ -296,11 +354,45 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         Scores of a torch tensor on an accelerator are a tensor there.
         """
         check_is_fitted(self, "threshold_")
+        if is_on_disk(X):
+            return np.concatenate([scores for _, scores in self._scored(X)])
         rows = self._read(X, resident=self.model_.prepares_there)
         if is_resident(rows):
             return self.model_.resident_scores(rows)
         scores = self.model_.scores(rows, resolve_device(self.device), most_threads(self.n_jobs))
         return as_like(scores, X.new_empty(0).double()) if is_resident(X) else scores
+
+    def write_scores(self, X: Any, path: str | os.PathLike[str]) -> None:
+        """Write row, score and decision of every row of X, a path or a dataset as for `fit`, to a file, part by part.
+
+        The name of the file says its format: .parquet, .csv or .jsonl. It appears when it is whole.
+        """
+        check_is_fitted(self, "threshold_")
+        import pyarrow as pa
+
+        from addml.data.writers import open_writer
+
+        schema = pa.schema([("row", pa.int64()), ("score", pa.float64()), ("is_anomaly", pa.bool_())])
+        with open_writer(path, schema) as writer:
+            for start, scores in self._scored(X):
+                rows = np.arange(start + 1, start + len(scores) + 1)
+                writer.write(pa.table([rows, scores, scores > self.threshold_], schema=schema))
+
+    def _scored(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
+        """The scores of rows on disk, part by part, each with the rows before it."""
+        import pyarrow as pa
+
+        device, threads, start = resolve_device(self.device), most_threads(self.n_jobs), 0
+        columns = self.model_.columns
+        for batch in open_source(X, None if columns is None else columns.used).batches():
+            try:
+                scores = self.model_.scores(self._read(pa.Table.from_batches([batch])), device, threads)
+            except ValueError as error:
+                if hasattr(error, "row"):
+                    error.row += start
+                raise
+            yield start, scores
+            start += len(scores)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of normal and of anomaly, (n, 2); the second one rises with the score.
@@ -364,7 +456,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         check_is_fitted(self, "threshold_")
         n = len(self.anomaly_scores_)
         if len(self._kept_bits) != len(self.history_):
-            raise ValueError(f"which rows were kept is not remembered for {n} rows, over a million")
+            raise ValueError("which rows were kept is not remembered for a table of over a million rows")
         return np.unpackbits(self._kept_bits, axis=-1, count=n).astype(bool)
 
     # Save ---------------------------------------------------------------------------------------------------

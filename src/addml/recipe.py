@@ -51,6 +51,7 @@ class Recipe:
     patience: int
     n_jobs: int | None
     random_state: Any
+    memory: int | str
 
     def _check_parameters(self) -> None:
         if not is_module(self.encoder):
@@ -77,6 +78,7 @@ class Recipe:
         parameters.number("weight_decay", self.weight_decay, 0, with_low=True)
         parameters.flag("anomaly_pairs", self.anomaly_pairs)
         parameters.jobs("n_jobs", self.n_jobs)
+        parameters.size("memory", self.memory)
         if self.loss == "center" and (self.miner is not None or self.anomaly_pairs):
             raise ValueError("miner and anomaly_pairs are about pairs, which loss='center' has not; use 'instance'")
         if self.miner is not None and not callable(self.miner):
@@ -141,12 +143,16 @@ class Recipe:
             )
         return encoder.with_weights(on_device(encoder.weights.copy(), device))
 
+    def _parted(self, usable: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """These rows divided at random into M and V, each in order."""
+        held_out = count_of(self.validation_ratio, len(usable), least=2)
+        order = random.permutation(usable)
+        return np.sort(order[held_out:]), np.sort(order[:held_out])
+
     def _member(self, rows: int, marks: np.ndarray | None, random: np.random.Generator) -> Member:
         """One member's rows: V drawn at random, the rest M; too few rows to spare serve as both."""
         usable = np.arange(rows) if marks is None else np.flatnonzero(marks != 1)
-        held_out = count_of(self.validation_ratio, len(usable), least=2)
-        order = random.permutation(usable)
-        train, validation = np.sort(order[held_out:]), np.sort(order[:held_out])
+        train, validation = self._parted(usable, random)
         if len(train) < 2:
             train = validation = usable
         if marks is None:

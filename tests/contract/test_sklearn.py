@@ -78,6 +78,7 @@ def test_the_defaults_are_those_of_the_method():
         "device": "auto",
         "n_jobs": None,
         "random_state": None,
+        "memory": "2GiB",
         "verbose": 0,
     }
 

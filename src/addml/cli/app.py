@@ -78,6 +78,7 @@ def root(
     "reading",
     "picturing",
     "computing",
+    "streaming",
     "ending",
     "showing",
 )
@@ -100,6 +101,7 @@ def detect(file: File, settings: Settings) -> None:
     "reading",
     "picturing",
     "computing",
+    "streaming",
     "showing",
 )
 def fit(file: File, settings: Settings) -> None:

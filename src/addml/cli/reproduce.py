@@ -26,7 +26,7 @@ Names = Annotated[
     list[str],
     typer.Argument(
         help="The experiments: table1, table2, figure-rho-n, figure-rho-h, figure-space, choices, rivals, autoencoder, "
-        "runtime, extension, or all.",
+        "runtime, extension, leaders, ladder, or all.",
         metavar="NAME...",
         show_default=False,
     ),

@@ -76,6 +76,22 @@ class Features:
         own = {name: getattr(self, name)[column] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
         return replace(self, **own)
 
+    def refined(self, mean: np.ndarray, deviation: np.ndarray, gaps: np.ndarray) -> Features:
+        """These features, which a sample gave, standardised anew by their means and deviations over all rows.
+
+        `gaps` are the shares of gaps over all rows, of the columns that have some.
+        """
+        columns = len(self.median)
+        varies = (deviation > ROUNDING) & (np.arange(self.width) < columns)
+        mean, deviation = np.where(varies, mean, 0.0), np.where(varies, deviation, 1.0)
+        spread = np.sqrt(gaps * (1 - gaps))
+        if self.knee[0]:
+            own = replace(self, shift=self.shift + self.reach * mean, reach=self.reach * deviation)
+        else:
+            own = replace(self, mean=self.mean + self.scale * mean, scale=self.scale * deviation)
+        flags = np.concatenate([own.mean[:columns], gaps]), np.concatenate([own.scale[:columns], spread])
+        return replace(own, mean=flags[0], scale=np.where(flags[1] > 0, flags[1], 1.0))
+
     @property
     def width(self) -> int:
         """How many features a row has."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from addml.arrays import Array, take
@@ -22,6 +24,14 @@ class MemoryRows:
         """The rows with these ids, copied, of shape (*ids.shape, d)."""
         return take(self.values, ids)
 
+    def blocks(self, size: int) -> Iterator[Array]:
+        """All rows in their order, so many at a time."""
+        return (self.values[start : start + size] for start in range(0, len(self), size))
+
+    def windows(self, epoch: int) -> Iterator[None]:
+        """All rows are shuffled together."""
+        yield None
+
 
 class LazyRows:
     """Rows of any form in main memory that are prepared when they are asked for: pixels stay bytes until then."""
@@ -38,3 +48,11 @@ class LazyRows:
         chosen = self.values[ids.reshape(-1)]  # not `take`, which would copy the whole of a view
         width = self.features.width
         return self.features.transform(chosen.reshape(len(chosen), width)).reshape(*ids.shape, width)
+
+    def blocks(self, size: int) -> Iterator[np.ndarray]:
+        """All rows in their order, prepared, so many at a time."""
+        return (self.take(np.arange(start, min(start + size, len(self)))) for start in range(0, len(self), size))
+
+    def windows(self, epoch: int) -> Iterator[None]:
+        """All rows are shuffled together."""
+        yield None

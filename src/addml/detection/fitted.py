@@ -55,14 +55,14 @@ class Fitted:
 
     @classmethod
     def of(cls, detector: ADDML, table: pa.Table | None = None) -> Fitted:
-        """A detector that was just fitted to this table, or to images."""
+        """A detector that was just fitted to this table, to rows on disk or to images."""
         training, device = detector.training_, resolve_device(detector.device)
         history, threads = tuple(detector.history_), _threads(device, detector.n_jobs)
         fitted = cls(detector.model_, detector.center_, training, history, detector.decision_, device, threads)
         fitted = replace(fitted, detector=detector, baseline=detector.baseline_)
-        if table is None:
+        if fitted.model.columns is None:
             return fitted
-        normal = table.filter(training.values <= fitted.threshold)
+        normal = None if table is None else table.filter(training.values <= fitted.threshold)
         return replace(fitted, usual_columns=usual.usual_columns(fitted.columns, normal))
 
     @classmethod

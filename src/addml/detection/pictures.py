@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from addml.data.images import Pictures, read_images
+from addml.data.sampling import draw_places
 from addml.detection import assembling
 from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
-from addml.detection.inputs import draw_places
 from addml.detection.progress import Progress, epochs_to
 from addml.detection.regions import reasons_of
-from addml.detection.scoring import LISTED, MAPPED, Explained, Part, Scored, highest, sample_of, scored_table
-from addml.detection.settings import Settings
+from addml.detection.scoring import LISTED, MAPPED, Explained, Part, Scored, ScoredRows, highest, sample_of
+from addml.detection.settings import Settings, Streaming
 from addml.detection.thumbnails import thumbnails
 from addml.detection.training import decided, new_detector
 
@@ -65,7 +65,7 @@ def fit(settings: Settings, progress: Progress) -> TrainedPictures:
     rows = len(places) * training.members
     with progress.stage("Training", training.epochs, rows) as advance, epochs_to(advance):
         try:
-            detector.fit(pictures.images[places])
+            detector.fit(pictures.images[places], checkpoint=settings.streaming.checkpoint)
         except ValueError as error:
             raise UserError(f"{settings.file}: {error}.") from error
     return TrainedPictures(Fitted.of(decided(detector, settings.deciding)), pictures, places, settings.file)
@@ -102,6 +102,8 @@ def _refuse(settings: Settings) -> None:
         for name, value in vars(getattr(settings, group)).items():
             if value != getattr(getattr(unknown, group), name):
                 raise UserError(f"--{name.replace('_', '-')} is about tables; {settings.file} is a folder of images.")
+    if replace(settings.streaming, checkpoint=None) != Streaming():
+        raise UserError(f"--memory, --cache-dir and --no-cache are about tables; {settings.file} holds images.")
     if settings.training.one_sided:
         raise UserError(f"--one-sided is about columns; {settings.file} is a folder of images.")
 
@@ -140,8 +142,8 @@ def _ranked(
     findings = assembling.findings(fitted, scored, [FILE], settings.explaining, settings.file, notes)
     typical = highest(-scores, settings.explaining.top)
     picked = thumbnails(pictures, scores, shown, typical, heat)
-    table = scored_table(scored, scores, fitted, [FILE], settings.explaining.top)
-    return Outcome(replace(findings, pictures=picked, noun="image"), table, fitted)
+    rows = ScoredRows(scored, scores, fitted, [FILE], settings.explaining.top)
+    return Outcome(replace(findings, pictures=picked, noun="image"), rows, fitted)
 
 
 def _scored(

@@ -191,6 +191,25 @@ class Computing:
 
 
 @dataclass(frozen=True)
+class Streaming:
+    """Larger than memory: Parquet files, with --all-rows."""
+
+    memory: str = setting(
+        "2GiB", "what training may hold; a table that needs more is gone through again and again instead", shown="SIZE"
+    )
+    no_cache: bool = setting(False, "read the files in every pass; else their prepared rows are written to disk once")
+    cache_dir: str | None = setting(
+        None, "folder for these rows, which are gone at the end; where the checkpoint is if not given", shown="FOLDER"
+    )
+    checkpoint: str | None = setting(
+        None,
+        "folder that keeps the state of training after every epoch, so that the same command goes on after a kill; "
+        "MODEL.checkpoint or NAME.checkpoint if not given, where a table is larger than memory",
+        shown="FOLDER",
+    )
+
+
+@dataclass(frozen=True)
 class Ending:
     """Screen and exit code."""
 
@@ -225,6 +244,7 @@ class Settings:
     reading: Reading = Reading()
     picturing: Picturing = Picturing()
     computing: Computing = Computing()
+    streaming: Streaming = Streaming()
     ending: Ending = Ending()
     showing: Showing = Showing()
 

@@ -18,6 +18,11 @@ class BehindFeatures(MetricModel):
         """The rows themselves."""
         return X
 
+    @property
+    def prepares_there(self) -> bool:
+        """There is nothing left to prepare."""
+        return False
+
 
 def behind_features(model: MetricModel) -> MetricModel:
     """The model for rows that have been prepared."""
