@@ -135,6 +135,7 @@ METHODS: dict[str, Fit] = {
     "ADDML, MLP encoder": addml_with(),
     "ADDML, MLP, rate of conv": addml_with(learning_rate=3e-5),
     "kNN": neighbours(2),
+    "kNN, k = 10": neighbours(10),  # better where some of the neighbours are anomalies
     "PCA reconstruction": components(16),
     "OC-SVM on PCA": support(0.95, 0.5),
     "Isolation Forest": rival("IsolationForest", trees=300),
@@ -160,7 +161,7 @@ CANDIDATES: dict[str, Fit] = {
     "conv 16-32-64": addml_with(**SLOW, hidden=(16, 32, 64)),
     "MLP": addml_with(),
     "MLP, rate 1e-4": addml_with(learning_rate=1e-4),
-    **{f"kNN, k = {k}": neighbours(k) for k in (1, 2, 5, 10)},
+    **{f"kNN, k = {k}": neighbours(k) for k in (1, 2, 5, 10, 50)},
     **{f"PCA, {count} components": components(count) for count in (16, 32, 64)},
     **{f"OC-SVM, PCA {share}, nu {nu}": support(share, nu) for share in (0.9, 0.95) for nu in (0.1, 0.5)},
     **{f"Isolation Forest, {trees} trees": rival("IsolationForest", trees=trees) for trees in (100, 300)},
