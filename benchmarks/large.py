@@ -1,9 +1,8 @@
 """Millions of rows on disk: fitted and scored by a process of its own, whose memory and time are measured.
 
 `python -m benchmarks.large 10 20 50` makes tables of so many million rows of 32 columns in a temporary folder
-(`--folder` names another), fits two epochs of the paper's detector to each, writes the scores of all rows, and prints a
-line of the table in docs/scale.md as soon as it is known. What was measured is kept in docs/results/large.json and not
-measured again unless `--again` says so.
+(`--folder` names another), fits two epochs of the paper's detector to each and writes the scores of all rows. What was
+measured is kept in docs/results/large.json and written into docs/scale.md; `--again` measures it anew.
 """
 
 from __future__ import annotations
@@ -20,7 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results" / "large.json"
+from benchmarks.timing import markdown
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "scale.md"
+RESULTS = DOCUMENT.parent / "results" / "large.json"
 COLUMNS = 32
 FILE_ROWS, GROUP_ROWS = 2_500_000, 131_072
 ANOMALIES = 0.01
@@ -131,29 +133,59 @@ def main() -> None:
         print(json.dumps(measure(asked.here, asked.preset, asked.memory, not asked.no_cache)))
         return
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    print(
-        "| rows | preset | cache | fit s | of it an epoch | score s | rows/s of an epoch | anonymous MB | before MB |"
-    )
-    print("|--:|---|---|--:|--:|--:|--:|--:|--:|")
     for millions in asked.millions:
         name = f"{millions:g} {asked.preset} {'no cache' if asked.no_cache else 'cache'}"
         if name not in kept or asked.again:
             kept[name] = _in_its_own_process(asked, millions)
             RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
-        print(line(name, kept[name]), flush=True)
+        print(name, {key: round(value, 1) for key, value in kept[name].items()}, flush=True)
+    write(kept)
 
 
-def line(name: str, found: dict[str, float]) -> str:
+def write(kept: dict[str, dict[str, float]]) -> None:
+    """Put what is known of all tables into docs/scale.md."""
+    from benchmarks.__main__ import machine, replaced
+
+    header = [
+        "rows",
+        "preset",
+        "prepared",
+        "fit s",
+        "an epoch s",
+        "score s",
+        "processor s",
+        "anonymous MB",
+        "before MB",
+    ]
+    names = sorted(kept, key=lambda name: (name.split(" ", 1)[1], float(name.split()[0])))
+    table = markdown(header, [cells(name, kept[name]) for name in names])
+    text = replaced(DOCUMENT.read_text(), "large", f"{machine()}\n\n{table}")
+    DOCUMENT.write_text(replaced(text, "line", lines(kept)))
+
+
+def cells(name: str, found: dict[str, float]) -> list[str]:
     """A row of the table."""
     millions, preset, cache = name.split(" ", 2)
-    speed = float(millions) * 1e6 / found["epoch"]
-    cells = [
-        f"{float(millions) * 1e6:,.0f}",
-        preset,
-        cache,
-        *(f"{found[key]:,.0f}" for key in ("fit", "epoch", "score")),
-    ]
-    return f"| {' | '.join([*cells, f'{speed:,.0f}', *(f'{found[key] / 1e6:,.0f}' for key in ('memory', 'before'))])} |"
+    seconds = [f"{found[key]:,.0f}" for key in ("fit", "epoch", "score", "processor")]
+    memory = [f"{found[key] / 1e6:,.0f}" for key in ("memory", "before")]
+    return [f"{float(millions) * 1e6:,.0f}", preset, "once" if cache == "cache" else "in every pass", *seconds, *memory]
+
+
+def lines(kept: dict[str, dict[str, float]]) -> str:
+    """How far the tables of one kind are from a line through their processor seconds, and where it leads."""
+    said = []
+    for kind in sorted({name.split(" ", 1)[1] for name in kept}):
+        own = {float(name.split()[0]): kept[name]["processor"] for name in kept if name.split(" ", 1)[1] == kind}
+        if len(own) < 3:
+            continue
+        rows, seconds = np.array(sorted(own)), np.array([own[one] for one in sorted(own)])
+        slope, start = np.polyfit(rows, seconds, 1, w=1 / seconds)
+        off = np.abs(start + slope * rows - seconds) / seconds
+        said.append(
+            f"- {kind}: {slope:.2f} processor seconds a million rows and {start:.1f} to begin with; no table is over "
+            f"{off.max():.0%} from that line. A billion rows: {(start + slope * 1000) / 3600:.1f} processor hours."
+        )
+    return "\n".join(said) or "Fewer than three tables were measured."
 
 
 def _in_its_own_process(asked: argparse.Namespace, millions: float) -> dict[str, float]:

@@ -18,7 +18,7 @@ LEVELS = {
             "geometry",
             "data encoders learning scoring model_file parameters",
             "model",
-            "fitting recipe explain plain",
+            "fitting recipe explain plain stream",
             "reading checkpoint",
             "streamed",
             "detector",

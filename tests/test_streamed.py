@@ -1,4 +1,4 @@
-"""A fit to rows on disk against one in memory: equal where a window and the sample hold all rows, else as good."""
+"""A fit to rows on disk against one in memory: equal where a portion and the sample hold all rows, else as good."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 import addml
 from addml import ADDML, streamed
 from addml.data.files.origin import ReadError
-from addml.data.mapped import DiskRows, Windows
+from addml.data.mapped import DiskRows, Portions
 from addml.data.registry import load_set
 from addml.scratch import ScratchError
 
@@ -45,8 +45,8 @@ def folder(table, tmp_path_factory):
 
 @pytest.fixture
 def whole(monkeypatch):
-    """Let one window and the sample hold every row, whatever the memory."""
-    monkeypatch.setattr(Windows, "of", classmethod(lambda cls, rows, most, seed: cls(rows, rows, seed)))
+    """Let one portion and the sample hold every row, whatever the memory."""
+    monkeypatch.setattr(Portions, "of", classmethod(lambda cls, rows, most, seed: cls(rows, rows, seed)))
     monkeypatch.setattr(streamed, "_sample_rows", lambda source, memory: 10**9)
 
 
@@ -74,7 +74,7 @@ def same(one, other):
     ],
     ids=str,
 )
-def test_the_model_of_one_window_is_that_of_memory(table, folder, whole, changes, cache):
+def test_the_model_of_one_portion_is_that_of_memory(table, folder, whole, changes, cache):
     resident = quick(**changes).fit(table)
     on_disk = quick(**changes).fit(folder, cache=cache)
     same(resident, on_disk)
@@ -84,10 +84,10 @@ def test_the_model_of_one_window_is_that_of_memory(table, folder, whole, changes
 
 
 @pytest.mark.parametrize("scaling", ["robust", "standard"])
-def test_many_windows_rank_the_rows_alike(table, folder, scaling):
+def test_many_portions_rank_the_rows_alike(table, folder, scaling):
     resident = ADDML.paper(scaling=scaling, random_state=0, epochs=5).fit(table)
     on_disk = ADDML.paper(scaling=scaling, random_state=0, epochs=5, memory=SMALL).fit(folder)
-    assert len(list(Windows.of(ROWS, streamed._window_rows(2**20, 10, 1), 0).windows(0))) > 1
+    assert len(list(Portions.of(ROWS, streamed._portion_rows(2**20, 10, 1), 0).portions(0))) > 1
     assert np.corrcoef(np.argsort(np.argsort([resident.anomaly_scores_, on_disk.anomaly_scores_])))[0, 1] > 0.97
     strange = np.arange(ROWS) < 90
     aucs = [roc_auc_score(strange, one.anomaly_scores_) for one in (resident, on_disk)]
@@ -179,14 +179,14 @@ def test_no_folder_for_scratch(folder, tmp_path):
 
 def test_a_folder_that_changes_between_epochs_is_noticed(table, tmp_path, monkeypatch):
     parquet.write_table(table, tmp_path / "0.parquet")
-    windows = DiskRows.windows
+    portions = DiskRows.portions
 
     def change(self, epoch):
         if epoch == 1:
             parquet.write_table(table.slice(1), tmp_path / "0.parquet")
-        return windows(self, epoch)
+        return portions(self, epoch)
 
-    monkeypatch.setattr(DiskRows, "windows", change)
+    monkeypatch.setattr(DiskRows, "portions", change)
     detector = quick()
     with pytest.raises(ReadError, match=r"0.parquet: has changed since the run began"):
         detector.fit(tmp_path)
@@ -259,3 +259,18 @@ def test_streaming_finds_as_much_as_memory(name, data_folder, tmp_path):
         aucs["memory"].append(roc_auc_score(known.y, resident.fit(table).anomaly_scores_))
         aucs["disk"].append(roc_auc_score(known.y, on_disk.fit(tmp_path).anomaly_scores_))
     assert abs(np.mean(aucs["memory"]) - np.mean(aucs["disk"])) < 0.003, aucs
+
+
+# On a device ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_rows_on_disk_go_to_the_device_a_batch_at_a_time(folder, monkeypatch, members):
+    """With torch's own CPU device in place of an accelerator."""
+    pytest.importorskip("torch")
+    settings = {"epochs": 3, "random_state": 0, "memory": SMALL, "members": members}
+    here = ADDML.paper(**settings).fit(folder)
+    monkeypatch.setattr("addml.detector.resolve_device", lambda device: "cpu:0")
+    there = ADDML.paper(**settings).fit(folder)
+    np.testing.assert_allclose(there.history_[-1]["train_loss"], here.history_[-1]["train_loss"], rtol=1e-3)
+    assert np.corrcoef(np.argsort(np.argsort([here.anomaly_scores_, there.anomaly_scores_])))[0, 1] > 0.999

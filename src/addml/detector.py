@@ -1,4 +1,4 @@
-"""ADDML, the detector: a scikit-learn estimator that wires the stages, which never import each other. Level 6."""
+"""ADDML, the detector: a scikit-learn estimator that wires the stages, which never import each other. Level 7."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from addml.checkpoint import Storage, digest, kept_safe
 from addml.compute import blas_threads, most_threads, resolve_device
 from addml.data.datasets import LEAST_STREAMED, Source, is_on_disk, open_source
 from addml.data.features import Features
+from addml.data.windows import Windows
 from addml.explain.attribution import attributions
 from addml.explain.examples import Examples, Nearest, baseline_of, evenly, kept_by_most
 from addml.explain.heat import heat_map
@@ -35,6 +36,7 @@ from addml.scoring.guided import Guided
 from addml.scoring.ladder import Ladder
 from addml.scoring.scorers import MetricSpace, Scorer
 from addml.scoring.thresholds import METHODS, WITH_SHARE
+from addml.stream import Stream
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
@@ -76,8 +78,15 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
     hard_ratio : share of a mini-batch's distances, the largest, that its loss takes.
     miner : a pair miner of pytorch-metric-learning in place of the hard normal mining, or None.
     scorer : "local", "center", "dissimilarity", "knn", or a scorer of `addml.scoring`.
-    scaling : "robust", by median and quartiles and bent in the tails, or "standard", by mean and deviation.
+    scaling : "robust", by median and quartiles and bent in the tails, "standard", by mean and deviation, or "auto",
+        standard for series and robust for all else.
     one_sided : columns where only one direction matters, by name or place: {"amount": "high"}.
+    window : steps of a series that are looked at together, which makes X a series, (steps,) or (steps, channels), or a
+        list of such; None for rows. Scores are then of steps.
+    stride : steps between two windows to learn from; None for a quarter of the window.
+    causal : whether a step is scored by the steps up to it alone, as `stream` does, not by all windows over it.
+    cell, pooling : of encoder="recurrent": "tanh", the paper's recurrence, "gru", or "tcn", dilated convolutions; the
+        "last" state of a window, or the "mean" of its states.
     contamination : share of the training rows that the threshold calls anomalies, in (0, 0.5]; "auto" to find it out
         from the scores; or a thresholder of PyThresh. See `set_threshold`.
     examples : kept training rows to remember, at the most, for `nearest_normal`; 0 for none.
@@ -124,8 +133,13 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         hard_ratio: float = 1 / 3,
         miner: Callable[..., Any] | None = None,
         scorer: str | Scorer = "local",
-        scaling: str = "robust",
+        scaling: str = "auto",
         one_sided: dict[Any, str] | None = None,
+        window: int | None = None,
+        stride: int | None = None,
+        causal: bool = False,
+        cell: str = "tanh",
+        pooling: str = "last",
         contamination: Any = 0.1,
         examples: int = 0,
         members: int = 5,
@@ -156,6 +170,11 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         self.scorer = scorer
         self.scaling = scaling
         self.one_sided = one_sided
+        self.window = window
+        self.stride = stride
+        self.causal = causal
+        self.cell = cell
+        self.pooling = pooling
         self.contamination = contamination
         self.examples = examples
         self.members = members
@@ -230,12 +249,13 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
                 return self._fit_streamed(source, labels, start, storage)
             X = source.table()
         device, X = resolve_device(self.device), self._read(X, fitting=start is None)
-        form, (columns, features, numbers) = fitting.form_of(X), self._prepared(X, start)
+        form, (columns, features, numbers) = fitting.form_of(X, self.causal), self._prepared(X, start)
         marks = parameters.read_labels(labels, len(numbers))
         rows, randoms = fitting.training_rows(numbers, features, device), self._randoms()
         shape = (features.width,) if form is None else form.shape
         encoder = self._present(start, shape, device) if start else self._new_encoder(shape, randoms, device)
-        members = [self._member(len(numbers), marks, random) for random in randoms]
+        usable = X.whole(self._stride) if isinstance(X, Windows) else np.arange(len(numbers))
+        members = [self._member(usable, marks, random) for random in randoms]
         learner = MetricLearner(encoder, self._objective())
         if marks is not None and self.margin is None:
             learner.objective = fitting.with_margin(learner, rows, members)
@@ -244,7 +264,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
             state = kept.restored(state, members, device)
             train(learner, rows, members, self._schedule(encoder), state, lambda state: kept.save(state, members))
         with blas_threads(1):
-            space = fitting.metric_space(learner, rows, members, state.best, marks, features, randoms[0])
+            space = fitting.metric_space(learner, rows, members, state.best, marks, features, form, randoms[0])
         fitting.warn_of_collapse(state)
         best, scorer = encoder.with_weights(to_numpy(state.best)), self._scorer()
         scorer = Guided(scorer) if len(space.anomalies) else scorer
@@ -286,9 +306,10 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         """How columns become features, learned from X or as before, and the numbers of X."""
         if start is not None:
             return start.columns, start.features, X if start.columns is None else start.columns.transform(X)
-        form, robust = fitting.form_of(X), self.scaling == "robust"
+        form, robust = fitting.form_of(X), self._robust
         if form is not None:
-            sides = parameters.sides(self.one_sided, list(map(str, range(form.channels))))
+            names = self._names() if form.is_series else list(map(str, range(form.channels)))
+            sides = parameters.sides(self.one_sided, names)
             return None, fitting.channel_features(X, form, sides, robust=robust), X
         columns, numbers = (None, X) if isinstance(X, np.ndarray) else fitting.fitted_columns(X)
         names = self._names() if columns is None else columns.names
@@ -394,6 +415,11 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
             yield start, scores
             start += len(scores)
 
+    def stream(self) -> Stream:
+        """A series scored step by step as it arrives, in constant time: exactly the scores of `causal=True`."""
+        check_is_fitted(self, "threshold_")
+        return Stream.of(self.model_, self.threshold_)
+
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of normal and of anomaly, (n, 2); the second one rises with the score.
 
@@ -406,19 +432,22 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
 
     def confidence(self, X: Any) -> np.ndarray:
         """How often each row's decision would be the same with other training rows of the same kind, 0 to 1."""
-        scores = to_numpy(self.anomaly_score(X))
+        return self._stability(to_numpy(self.anomaly_score(X)))
+
+    def _stability(self, scores: np.ndarray) -> np.ndarray:
         return stability(scores, self.training_.ordered, self.threshold_)
 
-    def explain(self, X: Any) -> np.ndarray:
+    def explain(self, X: Any, rows: Any = None) -> np.ndarray:
         """How much each column adds to each row's score, (n, n_features_in_): above 0 makes it stranger.
 
         Of images it is a map (n, height, width): how much each place adds.
 
         A row of it adds up to the row's score less that of the usual row, `baseline_`. Columns that the detector
-        does not use add nothing.
+        does not use add nothing. In a series a column is a channel, and what is explained is the window that ends at a
+        step. `rows` are the places of the rows to explain, where not all are wanted.
         """
         check_is_fitted(self, "threshold_")
-        features = self._features(X)
+        features = self._features(X, rows)
         used = attributions(
             self.model_, features, self.baseline_, resolve_device(self.device), most_threads(self.n_jobs)
         )
@@ -439,8 +468,14 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
             raise ValueError("no training rows were remembered; fit with examples=1000, for example")
         return self._examples.nearest(self.model_, self._features(X), k)
 
-    def _features(self, X: Any) -> np.ndarray:
-        return self.model_.prepare(self._read(X))
+    def _features(self, X: Any, rows: Any = None) -> np.ndarray:
+        X = self._read(X)
+        if isinstance(X, Windows):
+            return fitting.window_rows(X, self.model_.features).take(
+                np.arange(len(X))[slice(None) if rows is None else rows]
+            )
+        features = self.model_.prepare(X)
+        return features if rows is None else features[rows]
 
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""

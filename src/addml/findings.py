@@ -78,6 +78,16 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Track:
+    """A series to be drawn: scores and some channels step by step, and the events, each from a step to another."""
+
+    times: tuple[str, str]  # of the first and of the last step
+    scores: np.ndarray
+    channels: tuple[tuple[str, np.ndarray], ...]
+    events: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class Findings:
     """A whole run: what was read, what was left out, every score, the ranked rows with their reasons."""
 
@@ -102,6 +112,7 @@ class Findings:
     decided_by: str = ""  # how the threshold was chosen, in words
     pictures: tuple[Picture, ...] = ()  # where the rows are images: the strangest, then the most typical
     noun: str = "row"  # what one of the rows is called
+    track: Track | None = None  # of a series, whose ranked rows are the peaks of its events
 
     @property
     def anomalies(self) -> int:

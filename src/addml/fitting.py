@@ -13,7 +13,8 @@ from addml.arrays import Array, index_like, to_numpy
 from addml.compute import on_device
 from addml.data.features import Features
 from addml.data.forms import Form
-from addml.data.rows import LazyRows, MemoryRows
+from addml.data.rows import LazyRows, MemoryRows, WindowRows
+from addml.data.windows import Windows
 from addml.learning.distillation import distill, padded
 from addml.learning.losses import Objective
 from addml.learning.metric import MetricLearner
@@ -32,7 +33,7 @@ VALUES = 2**24  # numbers of images or windows, at even steps, that scales are l
 LEFT_OUT = "columns left out"  # how the warning begins that says so
 
 
-Rows = MemoryRows | LazyRows
+Rows = MemoryRows | LazyRows | WindowRows
 
 
 def fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:
@@ -52,29 +53,36 @@ def say_left_out(columns: Columns) -> None:
         warn(f"{LEFT_OUT}: {listed}{more}")
 
 
-def form_of(X: Any) -> Form | None:
+def form_of(X: Any, causal: bool = True) -> Form | None:
     """The form of the rows of X; none where they are those of a table."""
     kind = {3: "series", 4: "images"}.get(len(X.shape))
-    return None if kind is None else Form(kind, tuple(X.shape[1:]))
+    return None if kind is None else Form(kind, tuple(X.shape[1:]), causal or kind == "images")
 
 
-def channel_features(X: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
+def channel_features(X: np.ndarray | Windows, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
     """How the numbers of images or windows X (n, ...) become features: those of a channel alike."""
+    if isinstance(X, Windows):
+        return Features.fit(X.steps, sides, robust=robust).spread(form.channel_of())
     some = X[evenly_spaced(np.arange(len(X)), max(2, VALUES // form.size))].reshape(-1, form.size)
     channel = form.channel_of()
     values = np.stack([some[:, channel == c].ravel() for c in range(form.channels)], axis=1)
     return Features.fit(values, sides, robust=robust).spread(channel)
 
 
-def training_rows(numbers: np.ndarray, features: Features, device: str) -> MemoryRows | LazyRows:
+def training_rows(numbers: Any, features: Features, device: str) -> Rows:
     """Prepared rows where the training is; on the CPU images and windows stay as they are until they are asked for."""
     if numbers.ndim == 2:
         return MemoryRows(on_device(features.transform(numbers), device))
-    rows = LazyRows(numbers, features)
+    rows = window_rows(numbers, features) if isinstance(numbers, Windows) else LazyRows(numbers, features)
     if device == "cpu":
         return rows
     parts = [np.arange(start, min(start + ROWS_AT_ONCE, len(rows))) for start in range(0, len(rows), ROWS_AT_ONCE)]
     return MemoryRows(on_device(np.concatenate([rows.take(part) for part in parts]), device))
+
+
+def window_rows(windows: Windows, features: Features) -> WindowRows:
+    """The windows of prepared steps, every step prepared once."""
+    return WindowRows(windows.prepared(features.first(windows.shape[2]).transform))
 
 
 def held_out(members: list[Member], rows: int) -> np.ndarray:
@@ -100,6 +108,7 @@ def metric_space(
     weights: Array,
     marks: np.ndarray | None,
     features: Features,
+    form: Form | None,
     random: np.random.Generator,
     center: Array | None = None,
 ) -> MetricSpace:
@@ -111,13 +120,14 @@ def metric_space(
     ids = padded([member.train for member in members], weights)
     center, scores = learner.row_scores(rows, ids, [len(member.train) for member in members], center)
     kept = [member.train[keep] for member, keep in zip(members, distill(scores, members)[1], strict=True)]
-    reach = features.reach.astype(np.float32)
+    reach = features.reach.astype(np.float32) * (1 if form is None else form.counts())
     usual = np.arange(len(rows)) if marks is None else np.flatnonzero(marks != 1)
 
     def prepared(chosen: np.ndarray) -> np.ndarray:
         return to_numpy(rows.take(index_like(chosen, weights)))
 
-    parts = [usual[start : start + ROWS_AT_ONCE] for start in range(0, len(usual), ROWS_AT_ONCE)]
+    size = max(256, min(ROWS_AT_ONCE, VALUES // features.width))
+    parts = [usual[start : start + size] for start in range(0, len(usual), size)]
 
     def embed(chosen: list[np.ndarray]) -> np.ndarray:
         return learner.embed(rows, padded(chosen, weights))

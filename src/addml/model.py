@@ -13,6 +13,7 @@ from addml.arrays import Array, no_grad, to_numpy
 from addml.compute import on_device
 from addml.data.features import Features
 from addml.data.forms import Form
+from addml.data.windows import Windows, over_windows
 from addml.encoders import Encoder, from_plain
 from addml.geometry import DISTANCES, Distance
 from addml.model_file import ModelFileError, expect
@@ -62,7 +63,19 @@ class MetricModel:
         return self.features.transform(X if self.form is None else X.reshape(len(X), self.form.size))
 
     def member_scores(self, X: Any, device: str, threads: int) -> np.ndarray:
-        """The scores of every member by itself, (E, n), and from every view where the scorer has several."""
+        """The scores of every member by itself, (E, n), and from every view where the scorer has several.
+
+        What embeddings say of a window counts for all steps in it, unless only the past may count; what plain columns
+        say is of the step at its end alone.
+        """
+        result = self._row_scores(X, device, threads)
+        if isinstance(X, Windows) and self.form is not None and not self.form.causal:
+            embedded = self.scorer.embedded(len(self.encoder.weights))
+            result[embedded] = over_windows(result[embedded], X)
+        return result
+
+    def _row_scores(self, X: Any, device: str, threads: int) -> np.ndarray:
+        """The same of rows by themselves."""
         result = np.empty((len(self.scorer.views(len(self.encoder.weights))), X.shape[0]))
         if device != "cpu" and self.prepares_there:  # numbers go there as they are
             for start in range(0, len(X), ROWS_SENT):
@@ -79,7 +92,8 @@ class MetricModel:
     @property
     def prepares_there(self) -> bool:
         """Whether numbers may be prepared on a device: not to the last bit as in main memory, where references were."""
-        return self.columns is None and isinstance(self.scorer, OfEmbeddings)
+        is_series = self.form is not None and self.form.is_series
+        return self.columns is None and isinstance(self.scorer, OfEmbeddings) and not is_series
 
     def resident_scores(self, X: Array) -> Array:
         """One score a row of X, a tensor on a device, where the scores stay, float64."""
@@ -142,7 +156,17 @@ class MetricModel:
         device: str,
         threads: int,
     ) -> None:
-        in_blocks(X, self.prepare, compute, write, device, threads)
+        if isinstance(X, Windows):  # every step is prepared once, not once for each window over it
+            X = X.prepared(self.step_features.transform)
+            in_blocks(X, lambda rows: rows.reshape(len(rows), -1), compute, write, device, threads)
+        else:
+            in_blocks(X, self.prepare, compute, write, device, threads)
+
+    @property
+    def step_features(self) -> Features:
+        """How one step of a series becomes features."""
+        assert self.form is not None
+        return self.features.first(self.form.channels)
 
     # Plain values -------------------------------------------------------------------------------------------
 
@@ -234,6 +258,7 @@ def _check_arrays(model: MetricModel, arrays: dict[str, np.ndarray]) -> None:
         raise ModelFileError(f"the knee {features.knee[0]} is below 0; fit and save the model again")
     inside = (features.gaps >= 0) & (features.gaps < columns) & (np.diff(features.gaps, prepend=-1) > 0)
     positive = [features.scale, features.reach, scale.deviation, scale.floor, scale.reach]
-    positive += [array for name, array in model.scorer_arrays.items() if name == "reach"]
+    reach = [array for name, array in model.scorer_arrays.items() if name == "reach"]
+    positive += [array[array != 0] for array in reach if array.any()]  # 0 for numbers that do not count
     if not inside.all() or min(array.min() for array in positive) <= 0:
         raise ModelFileError("a column of gaps or a deviation is out of range; fit and save the model again")

@@ -13,7 +13,9 @@ from addml import parameters
 from addml.arrays import is_resident, to_numpy
 from addml.data.frames import has_other_than_numbers, is_frame
 from addml.data.pixels import as_images, varied
-from addml.fitting import warn_of_columns
+from addml.data.series import Sampling, Series, read_series, windows_of
+from addml.data.windows import Windows
+from addml.fitting import warn, warn_of_columns
 from addml.model import MetricModel
 
 
@@ -21,7 +23,9 @@ class Reads:
     """An estimator that takes arrays, frames and images; `model_` knows which once it is fitted."""
 
     encoder: Any
+    window: int | None
     model_: MetricModel
+    sampling_: Sampling
     n_features_in_: int
 
     def _read(self, X: Any, *, fitting: bool = False, resident: bool = False) -> Any:
@@ -29,6 +33,8 @@ class Reads:
 
         A tensor on a device stays there where `resident` allows it.
         """
+        if self.window is not None if fitting else self._is_series:
+            return self._series(to_numpy(X) if is_resident(X) else X, fitting)
         if is_resident(X):
             if resident:
                 return self._resident(X)
@@ -50,6 +56,55 @@ class Reads:
         if tuple(X.shape[1:]) != shape or not len(X) or X.is_complex():
             raise ValueError(f"X has shape {tuple(X.shape)} ({X.dtype}); the detector was fitted to rows of {shape}")
         return X
+
+    @property
+    def _is_series(self) -> bool:
+        return self.model_.form is not None and self.model_.form.is_series
+
+    def _series(self, X: Any, fitting: bool) -> Windows:
+        """The windows that end at each step of one series or of many; what was filled is said."""
+        series = read_series(X)
+        channels = series[0].values.shape[1]
+        if fitting:
+            self._take_channels(series)
+        elif channels != self.n_features_in_:
+            raise ValueError(
+                f"X has {channels} channel(s), the detector was fitted to {self.n_features_in_}; give the same ones"
+            )
+        else:
+            series = [self._by_name(one) for one in series]
+        window = int(self.window) if fitting else self.model_.form.shape[0]  # type: ignore[arg-type, union-attr]
+        usual = _usual(series) if fitting else self.model_.step_features.median
+        windows, self.sampling_ = windows_of(series, window, usual)
+        for sentence in self.sampling_.words():
+            warn(sentence)
+        if fitting:
+            self._enough(windows, series)
+        return windows
+
+    def _take_channels(self, series: list[Series]) -> None:
+        self.n_features_in_ = series[0].values.shape[1]
+        vars(self).pop("feature_names_in_", None)
+        if series[0].names is not None:
+            self.feature_names_in_ = np.array(series[0].names, object)
+
+    def _by_name(self, one: Series) -> Series:
+        """The channels in the order of fit, where both have names."""
+        names = self._names()
+        if one.names is None or not hasattr(self, "feature_names_in_") or one.names == names:
+            return one
+        if set(one.names) != set(names):
+            raise ValueError(f"X has the channels {one.names}, the detector was fitted to {names}; give the same ones")
+        return Series(one.values[:, [one.names.index(name) for name in names]], names, one.times)
+
+    def _enough(self, windows: Windows, series: list[Series]) -> None:
+        whole = len(windows.whole(1))
+        if whole < 2:
+            longest = max(len(one.values) for one in series)
+            raise ValueError(
+                f"window={self.window} makes {whole} whole window(s) of X, whose longest series has {longest} step(s) "
+                f"in a row at most; give a window of at most {max(1, longest - 1)}, or a longer series"
+            )
 
     def _takes_images(self, X: Any) -> bool:
         folder = isinstance(X, (str, os.PathLike))
@@ -120,3 +175,12 @@ class Reads:
 
     def _names(self) -> list[str]:
         return list(getattr(self, "feature_names_in_", map(str, range(self.n_features_in_))))
+
+
+def _usual(series: list[Series]) -> np.ndarray:
+    """The median of every channel, 0 where there is no value; stands for what is missing before any value is known."""
+    values = np.concatenate([one.values for one in series])
+    empty = np.isnan(values).all(axis=0)
+    if empty.any():
+        warn(f"channels without a single value tell nothing: {np.flatnonzero(empty).tolist()}")
+    return np.nanmedian(np.where(empty, 0.0, values), axis=0)

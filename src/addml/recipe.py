@@ -11,16 +11,20 @@ from addml import parameters
 from addml.compute import most_threads, on_device, threads_for
 from addml.encoders import ACTIVATIONS, ENCODERS, Design, Encoder
 from addml.encoders.module import ModuleEncoder, is_module
+from addml.encoders.recurrent import KINDS, POOLINGS
 from addml.geometry import DISTANCES, count_of
 from addml.learning.losses import LOSSES, Objective
 from addml.learning.state import Member
 from addml.learning.training import Schedule
 from addml.model import MetricModel
+from addml.scoring.local import Local
 from addml.scoring.scorers import SCORERS, Scorer
 from addml.scoring.thresholds import METHODS, WITH_SHARE
 
 RATE, RATES = 1e-3, {"conv": 3e-5}  # of learning, where none is said; and by encoder
-SCALINGS = ("robust", "standard")
+SCALINGS = ("auto", "robust", "standard")
+STRIDES = 4  # windows to learn from begin so many times within one, where nothing is said
+SERIES_REFERENCES, STEPS_AT_ONCE = 256, 16  # of the local scorer, so that a step alone is scored as soon as it comes
 
 
 class Recipe:
@@ -40,6 +44,11 @@ class Recipe:
     miner: Callable[..., Any] | None
     scorer: str | Scorer
     scaling: str
+    window: int | None
+    stride: int | None
+    causal: bool
+    cell: str
+    pooling: str
     contamination: Any
     examples: int
     members: int
@@ -63,6 +72,7 @@ class Recipe:
         parameters.one_of("loss", self.loss, LOSSES)
         parameters.one_of("distance", self.distance, DISTANCES)
         parameters.one_of("scaling", self.scaling, SCALINGS)
+        self._check_series()
         self._design()
         for name in ("metric_dim", "members", "epochs", "patience"):
             parameters.whole(name, getattr(self, name))
@@ -85,10 +95,51 @@ class Recipe:
             raise ValueError(f"miner={self.miner!r} must be None or a pair miner of pytorch-metric-learning")
         self._scorer()
 
+    def _check_series(self) -> None:
+        parameters.one_of("cell", self.cell, KINDS)
+        parameters.one_of("pooling", self.pooling, POOLINGS)
+        parameters.flag("causal", self.causal)
+        if self.window is not None:
+            parameters.whole("window", self.window)
+        if self.stride is not None:
+            parameters.whole("stride", self.stride)
+        if self.encoder == "recurrent" and self.window is None:
+            raise ValueError("encoder='recurrent' needs window=..., the number of steps that it looks at: window=16")
+        if self.encoder == "conv" and self.window is not None:
+            raise ValueError(
+                f"window={self.window!r} is about series, and encoder='conv' about images; use 'recurrent'"
+            )
+        about_series = {"stride": self.stride is not None, "causal": self.causal}
+        for name, given in about_series.items():
+            if given and self.window is None:
+                raise ValueError(f"{name}={getattr(self, name)!r} is about series; give window=... with it")
+        for name, usual in (("cell", "tanh"), ("pooling", "last")):
+            if getattr(self, name) != usual and self.encoder != "recurrent":
+                raise ValueError(f"{name}={getattr(self, name)!r} is about encoder='recurrent', not {self.encoder!r}")
+        if self.encoder == "recurrent" and self.cell != "tcn" and self.activation != "tanh":
+            raise ValueError(
+                f"activation={self.activation!r} does not act on cell={self.cell!r}, which is made with tanh; "
+                "leave it out, or use cell='tcn'"
+            )
+
+    @property
+    def _stride(self) -> int:
+        """Steps between two windows to learn from."""
+        if self.stride is not None:
+            return int(self.stride)
+        return 1 if self.window is None else max(1, self.window // STRIDES)
+
+    @property
+    def _robust(self) -> bool:
+        """Robust scaling for rows, where a far value is one of many; the size of a deviation tells most in a series."""
+        return self.scaling == "robust" or (self.scaling == "auto" and self.window is None)
+
     def _scorer(self) -> Scorer:
         if isinstance(self.scorer, tuple(SCORERS.values())):
             return self.scorer  # type: ignore[return-value]
         parameters.one_of("scorer", self.scorer, SCORERS)
+        if self.scorer == "local" and self.window is not None:
+            return Local(references=SERIES_REFERENCES, at_once=STEPS_AT_ONCE)
         return SCORERS[str(self.scorer)]()
 
     def _objective(self) -> Objective:
@@ -120,7 +171,7 @@ class Recipe:
 
     def _design(self) -> Design:
         hidden = None if self.hidden is None else parameters.widths("hidden", self.hidden)
-        return Design(hidden, self.metric_dim, self.activation, self.output_activation)
+        return Design(hidden, self.metric_dim, self.activation, self.output_activation, self.cell, self.pooling)
 
     def _new_encoder(self, shape: tuple[int, ...], randoms: list[np.random.Generator], device: str) -> Encoder:
         """The networks for rows of this shape before training."""
@@ -149,9 +200,9 @@ class Recipe:
         order = random.permutation(usable)
         return np.sort(order[held_out:]), np.sort(order[:held_out])
 
-    def _member(self, rows: int, marks: np.ndarray | None, random: np.random.Generator) -> Member:
+    def _member(self, usable: np.ndarray, marks: np.ndarray | None, random: np.random.Generator) -> Member:
         """One member's rows: V drawn at random, the rest M; too few rows to spare serve as both."""
-        usable = np.arange(rows) if marks is None else np.flatnonzero(marks != 1)
+        usable = usable if marks is None else usable[marks[usable] != 1]
         train, validation = self._parted(usable, random)
         if len(train) < 2:
             train = validation = usable

@@ -1,8 +1,8 @@
 """A fit to a table on disk that memory need not hold: the stages of a fit, each a pass over the rows. Level 6.
 
 What grows with the rows lies in files (see scratch.py). Medians, quartiles, references and the scale of the members
-come from a sample; means, deviations, counts, centres, cut-offs and scores from all rows. Where the sample and a window
-hold the whole table the model is that of a fit in memory, bit by bit.
+come from a sample; means, deviations, counts, centres, cut-offs and scores from all rows. Where the sample and a
+portion hold the whole table the model is that of a fit in memory, bit by bit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from addml.data.census import SAMPLED, Census
 from addml.data.columns import Columns
 from addml.data.datasets import CELL_BYTES, Source
 from addml.data.features import Features
-from addml.data.mapped import DiskRows, MappedRows, SourceRows, Windows, cached
+from addml.data.mapped import DiskRows, MappedRows, Portions, SourceRows, cached
 from addml.data.moments import Moments
 from addml.data.preparation.standardised import Standardised
 from addml.data.rows import MemoryRows
@@ -41,7 +41,7 @@ from addml.scratch import mapped
 
 logger = logging.getLogger("addml")
 
-SHARE = 4  # of the memory: so many parts, one of them for a sample, one for a window
+SHARE = 4  # of the memory: so many parts, one of them for a sample, one for a portion
 LEAST_SAMPLE = 1000  # rows
 DRAWN_TOGETHER = 2**18  # rows of which each member holds out its share
 SCORED_AT_ONCE = 2**16  # rows
@@ -77,18 +77,17 @@ def fit(
     settings: dict[str, Any],
 ) -> Streamed:
     """Learn from the rows of a source, going through them again and again."""
-    folder, memory, threads = storage.folder, parameters.size("memory", one.memory), most_threads(one.n_jobs)
+    folder, memory = storage.folder, parameters.size("memory", one.memory)
+    parameters.flag("cache", storage.cache)
     if not folder.is_dir():
         raise ValueError(f"scratch={str(folder)!r} is no folder; make it, or name another")
     _say("Looking through", len(source))
     census = Census.take(_watched(source), _sample_rows(source, memory), 0)
     table = one._read(census.sample, fitting=start is None)
     columns, features = _prepared(one, source, census, start)
-    standardised = Standardised(columns, features)
-    randoms = one._randoms()
-    windows = Windows.of(len(source), _window_rows(memory, features.width, one.members), _seed(randoms[0]))
-    rows = _rows(source, standardised, windows, device, storage)
-    shape = (features.width,)
+    standardised, randoms, shape = Standardised(columns, features), one._randoms(), (features.width,)
+    portions = Portions.of(len(source), _portion_rows(memory, features.width, one.members), _seed(randoms[0]))
+    rows = _rows(source, standardised, portions, device, storage)
     encoder = one._present(start, shape, device) if start else one._new_encoder(shape, randoms, device)
     members = [_member(one, len(source), random, folder) for random in randoms]
     learner = MetricLearner(encoder, one._objective())
@@ -99,20 +98,27 @@ def fit(
         train(learner, rows, members, one._schedule(encoder), state, lambda state: kept.save(state, members))
         source.check_unchanged()
         fitting.warn_of_collapse(state)
+        _say("Centring", len(source), one.members)
         space = _space(learner, rows, members, state.best, census, standardised, features, randoms[0], device)
         best, scorer = encoder.with_weights(to_numpy(state.best)), one._scorer()
         model = MetricModel(features, best, one.distance, scorer, scorer.fit(space), columns=columns)  # type: ignore[arg-type]
-        model, sample_scores = fitting.fitted_model(model, table, space, device, threads)
+        model, sample_scores = fitting.fitted_model(model, table, space, device, most_threads(one.n_jobs))
         _say("Scoring", len(source))
-        scores = _scores(model, rows, folder, device, threads)
-    ordered = mapped(folder, scores.shape, scores.dtype)
-    ordered[...] = scores
-    ordered.sort()
+        scores = _scores(model, rows, folder, device, most_threads(one.n_jobs))
     few = len(scores) <= REMEMBERED
+    ordered = _ordered(scores, folder)
     state.kept = state.kept if few else []
     remembered = np.array(scores) if few else ordered[_even_steps(len(scores), REMEMBERED)]
     held_out = fitting.held_out(members, len(scores)) if few else np.zeros((len(members), REMEMBERED), bool)
     return Streamed(model, state, space, census.places, sample_scores, remembered, ordered, held_out)
+
+
+def _ordered(scores: np.ndarray, folder: Path) -> np.ndarray:
+    """The scores, ascending, on disk."""
+    ordered = mapped(folder, scores.shape, scores.dtype)
+    ordered[...] = scores
+    ordered.sort()
+    return ordered
 
 
 def exact_quantile(ordered: np.ndarray, share: float) -> float:
@@ -142,12 +148,12 @@ def _prepared(one: StreamedFit, source: Source, census: Census, start: MetricMod
     return columns, columns.rescaled(features)
 
 
-def _rows(source: Source, standardised: Standardised, windows: Windows, device: str, storage: Storage) -> DiskRows:
+def _rows(source: Source, standardised: Standardised, portions: Portions, device: str, storage: Storage) -> DiskRows:
     if not storage.cache:
-        return SourceRows(source, windows, device, standardised.transform)
+        return SourceRows(source, portions, device, standardised.transform)
     _say("Preparing", len(source))
     values = cached(source, standardised.transform, standardised.width, storage.folder)
-    return MappedRows(source, windows, device, values)
+    return MappedRows(source, portions, device, values)
 
 
 def _member(one: Recipe, rows: int, random: np.random.Generator, folder: Path) -> Member:
@@ -182,7 +188,7 @@ def _space(
         center = learner.center(rows, ids, [len(member.train) for member in members])
         sample = MemoryRows(on_device(standardised.transform(census.sample), device))
         own = [_sampled(member, census.places) for member in members]
-        return fitting.metric_space(learner, sample, own, weights, None, features, random, center)
+        return fitting.metric_space(learner, sample, own, weights, None, features, None, random, center)
 
 
 def _sampled(member: Member, places: np.ndarray) -> Member:
@@ -205,7 +211,7 @@ def _sample_rows(source: Source, memory: int) -> int:
     return min(SAMPLED, max(LEAST_SAMPLE, memory // SHARE // (CELL_BYTES * len(source.names))))
 
 
-def _window_rows(memory: int, width: int, members: int) -> int:
+def _portion_rows(memory: int, width: int, members: int) -> int:
     """Rows that are shuffled together: their numbers, and three lists of ids for every member."""
     return memory // SHARE // (4 * width + 24 * members)
 
@@ -231,6 +237,10 @@ def _say(what: str, rows: int, times: int = 1, passes: float = 1) -> None:
 
 
 def _passes(one: Recipe) -> float:
-    """How often an epoch takes a row: M for the centre and for the distances, P for the steps, V for its loss."""
+    """How often an epoch takes a row: M for the centre and for the distances, P for the steps, V for its loss.
+
+    A look for a collapse at the end takes M as an epoch does.
+    """
     train = 1 - one.validation_ratio
-    return one.members * (2 * train + one.normal_ratio * train + 2 * one.validation_ratio)
+    once = 2 * train + one.normal_ratio * train + 2 * one.validation_ratio
+    return one.members * (once + 2 * train / one.epochs)

@@ -6,7 +6,7 @@ import pytest
 from pyarrow import parquet
 
 from addml.data.datasets import open_source
-from addml.data.mapped import MappedRows, SourceRows, Windows, cached
+from addml.data.mapped import MappedRows, Portions, SourceRows, cached
 
 ROWS = 10_000
 
@@ -28,10 +28,10 @@ def prepare(batch):
 
 @pytest.fixture(params=["cache", "no cache"])
 def rows(request, source, tmp_path):
-    windows = Windows.of(ROWS, 4096 * 2, 5)
+    portions = Portions.of(ROWS, 4096 * 2, 5)
     if request.param == "no cache":
-        return SourceRows(source, windows, "cpu", prepare)
-    return MappedRows(source, windows, "cpu", cached(source, prepare, 3, tmp_path))
+        return SourceRows(source, portions, "cpu", prepare)
+    return MappedRows(source, portions, "cpu", cached(source, prepare, 3, tmp_path))
 
 
 def test_rows_are_taken_by_their_ids(rows, values):
@@ -45,23 +45,23 @@ def test_blocks_are_all_rows_in_order(rows, values):
 
 
 @pytest.mark.parametrize("most", [512, 5000, 9999])
-def test_every_epoch_shuffles_each_row_once_in_other_windows(most):
-    windows = Windows.of(ROWS, most, 5)
-    first, second = (list(windows.windows(epoch)) for epoch in (0, 1))
+def test_every_epoch_shuffles_each_row_once_in_other_portions(most):
+    portions = Portions.of(ROWS, most, 5)
+    first, second = (list(portions.portions(epoch)) for epoch in (0, 1))
     for epoch in (first, second):
-        rows = [row for window in epoch for start, stop in window for row in range(start, stop)]
+        rows = [row for portion in epoch for start, stop in portion for row in range(start, stop)]
         assert sorted(rows) == list(range(ROWS))
-        assert all(window == sorted(window) for window in epoch)
+        assert all(portion == sorted(portion) for portion in epoch)
     assert first != second
-    assert first == list(Windows.of(ROWS, most, 5).windows(0))
-    assert first != list(Windows.of(ROWS, most, 6).windows(0))
+    assert first == list(Portions.of(ROWS, most, 5).portions(0))
+    assert first != list(Portions.of(ROWS, most, 6).portions(0))
 
 
-def test_rows_that_fit_make_one_window():
-    assert list(Windows.of(ROWS, ROWS, 0).windows(3)) == [[(0, ROWS)]]
+def test_rows_that_fit_make_one_portion():
+    assert list(Portions.of(ROWS, ROWS, 0).portions(3)) == [[(0, ROWS)]]
 
 
 def test_few_blocks_are_held_where_there_is_no_cache(source):
-    rows = SourceRows(source, Windows(ROWS, 100, 0), "cpu", prepare)
+    rows = SourceRows(source, Portions(ROWS, 100, 0), "cpu", prepare)
     rows.take(np.arange(ROWS))
     assert len(rows._kept) == 17

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from addml.cli import outputs, screen
+from addml.cli import outputs, screen, series
 from addml.cli.bars import bars
 from addml.cli.outputs import Files
 from addml.cli.screen import Screen
 from addml.detection.inputs import shown
 from addml.detection.progress import Progress
 from addml.detection.record import Run
-from addml.detection.settings import Labelling, Naming, Settings
+from addml.detection.settings import Labelling, Naming, Settings, Windowing
 
 if TYPE_CHECKING:
     from addml.detection.detecting import Outcome
+    from addml.detection.series import SeriesOutcome
     from addml.findings import Findings
 
 MORE_ANOMALIES = 3  # exit code
@@ -60,6 +61,10 @@ def checked(settings: Settings) -> Settings:
         raise typer.BadParameter(f"--tau {deciding.tau} is no score; give a finite number.")
     if deciding.threshold not in (None, "tail") and deciding.contamination is not None:
         raise typer.BadParameter(f"--threshold {deciding.threshold} finds the share itself; leave out --contamination.")
+    if settings.timing.time is None and settings.windowing != Windowing():
+        raise typer.BadParameter("--window, --cell and --causal are about series; give --time NAME with them.")
+    if settings.timing.time is not None and settings.learning.learn_from is not None:
+        raise typer.BadParameter("--learn-from is about rows; leave it out with --time.")
     return settings.complete()
 
 
@@ -70,12 +75,14 @@ def detect(settings: Settings, folder: Path = Path()) -> None:
     settings = checked(settings)
     name = str(folder / detecting.name_of(settings.file))
     files = outputs.planned(settings, name, scored=True, report=True, model=settings.saving.model)
+    if settings.timing.time is not None:
+        return series.detect(settings, files)
     settings = _with_checkpoint(settings, settings.saving.model or name)
     with session("detect", settings, files) as one:
         outcome = detecting.detect(settings, one.progress, files.shows_map)
         if files.model is not None:
             outcome.fitted.save(files.model)
-        _finish(one, outcome)
+        finish(one, outcome)
 
 
 def fit(settings: Settings) -> None:
@@ -85,6 +92,8 @@ def fit(settings: Settings) -> None:
     settings = checked(settings)
     name = detecting.name_of(settings.file)
     files = outputs.planned(settings, name, model=settings.saving.model or f"{name}.model")
+    if settings.timing.time is not None:
+        return series.fit(settings, files)
     settings = _with_checkpoint(settings, str(files.model))
     with session("fit", settings, files) as one:
         trained = detecting.fit(settings, one.progress)
@@ -116,8 +125,10 @@ def score(settings: Settings) -> None:
     if settings.using.model is None:
         raise typer.BadParameter("score needs a model: --model FOLDER, as addml fit wrote it.")
     files = outputs.planned(settings, detecting.name_of(settings.file), scored=True)
+    if settings.timing.time is not None:
+        return series.score(settings, files)
     with session("score", settings, files) as one:
-        _finish(one, detecting.score(settings, one.progress, files.shows_map))
+        finish(one, detecting.score(settings, one.progress, files.shows_map))
 
 
 def evaluate(settings: Settings) -> None:
@@ -130,7 +141,7 @@ def evaluate(settings: Settings) -> None:
     files = outputs.planned(settings, detecting.name_of(settings.file))
     with session("evaluate", settings, files) as one:
         run = detecting.detect if settings.using.model is None else detecting.score
-        _finish(one, run(settings, one.progress, files.shows_map))
+        finish(one, run(settings, one.progress, files.shows_map))
 
 
 def diff(before: str, after: str, settings: Settings) -> None:
@@ -147,7 +158,7 @@ def diff(before: str, after: str, settings: Settings) -> None:
         one.screen.document(moved.summary(settings.explaining.top) | {"files": files.named()})
 
 
-def _finish(one: Session, outcome: Outcome) -> None:
+def finish(one: Session, outcome: Outcome | SeriesOutcome) -> None:
     """Write the files, then say what was found and where it is."""
     settings, findings = one.settings, outcome.findings
     findings = replace(

@@ -120,10 +120,11 @@ def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
         screen.console().print(table)
     count, rows = findings.anomalies, findings.rows
     screen.say()
-    screen.say(
-        f"{count:,} of {rows:,} {findings.noun}s score above the threshold {findings.threshold:.4g} (marked *)",
-        style="bold",
-    )
+    if findings.track is None:
+        said = f"{count:,} of {rows:,} {findings.noun}s score above the threshold {findings.threshold:.4g} (marked *)"
+    else:
+        said = f"{len(findings.ranked):,} events: {count:,} of {rows:,} steps score above {findings.threshold:.4g}"
+    screen.say(said, style="bold")
     if findings.decided_by:
         screen.say(f"  threshold {findings.decided_by}")
 
@@ -259,6 +260,7 @@ def summary(findings: Findings, top: int, files: Mapping[str, str]) -> dict[str,
         "decided_by": findings.decided_by,
         "anomalies": findings.anomalies,
         "top": [_finding(finding) for finding in findings.ranked[:top]],
+        **({} if findings.track is None else {"events": [_event(finding) for finding in findings.ranked]}),
         "groups": [{"words": group.words, "columns": group.columns, "ranks": group.ranks} for group in findings.groups],
         "evaluation": findings.evaluation,
         "drift": list(findings.drift),
@@ -266,6 +268,11 @@ def summary(findings: Findings, top: int, files: Mapping[str, str]) -> dict[str,
         "versions": findings.versions,
         "files": dict(files),
     }
+
+
+def _event(finding: Finding) -> dict[str, Any]:
+    channels = [{"channel": one.column, "share": one.share, "words": one.words} for one in finding.reasons]
+    return {"rank": finding.rank, **finding.ids, "score": finding.score, "channels": channels}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

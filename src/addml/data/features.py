@@ -69,13 +69,6 @@ class Features:
         shift, reach = np.where(chosen, 0.0, self.shift), np.where(chosen, 1.0, self.reach)
         return replace(self, scale=np.where(chosen, scale, self.scale), shift=shift, reach=reach)
 
-    def spread(self, column: np.ndarray) -> Features:
-        """The features of rows in which each number, as those of a channel, is one of these columns: no gaps."""
-        if len(self.gaps):
-            raise ValueError(f"columns {self.gaps.tolist()} have gaps; fill them before")
-        own = {name: getattr(self, name)[column] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
-        return replace(self, **own)
-
     def refined(self, mean: np.ndarray, deviation: np.ndarray, gaps: np.ndarray) -> Features:
         """These features, which a sample gave, standardised anew by their means and deviations over all rows.
 
@@ -91,6 +84,18 @@ class Features:
             own = replace(self, mean=self.mean + self.scale * mean, scale=self.scale * deviation)
         flags = np.concatenate([own.mean[:columns], gaps]), np.concatenate([own.scale[:columns], spread])
         return replace(own, mean=flags[0], scale=np.where(flags[1] > 0, flags[1], 1.0))
+
+    def spread(self, column: np.ndarray) -> Features:
+        """The features of rows in which each number, as those of a channel, is one of these columns: no gaps."""
+        if len(self.gaps):
+            raise ValueError(f"columns {self.gaps.tolist()} have gaps; fill them before")
+        own = {name: getattr(self, name)[column] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
+        return replace(self, **own)
+
+    def first(self, columns: int) -> Features:
+        """The features of the first columns alone, as of one step of a window; no gaps."""
+        own = {name: getattr(self, name)[:columns] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
+        return replace(self, **own)
 
     @property
     def width(self) -> int:

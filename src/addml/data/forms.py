@@ -21,6 +21,12 @@ class Form:
 
     kind: str
     shape: tuple[int, ...]
+    causal: bool = True  # whether a step is scored by its past alone, not by all windows over it
+
+    @property
+    def is_series(self) -> bool:
+        """Whether rows are the windows that end at each step of a series."""
+        return self.kind == "series"
 
     @property
     def size(self) -> int:
@@ -37,9 +43,15 @@ class Form:
         numbers = np.arange(self.size)
         return numbers % self.channels if self.kind == "series" else numbers // (self.size // self.channels)
 
+    def counts(self) -> np.ndarray:
+        """How much each number of a flat row counts along plain columns, (size,): of a window its last step alone."""
+        if not self.is_series:
+            return np.ones(self.size, np.float32)
+        return (np.arange(self.size) >= self.size - self.channels).astype(np.float32)
+
     def to_plain(self) -> dict[str, Any]:
         """The form as JSON values."""
-        return {"kind": self.kind, "shape": list(self.shape)}
+        return {"kind": self.kind, "shape": list(self.shape), "causal": self.causal}
 
     @classmethod
     def from_plain(cls, document: dict[str, Any]) -> Form:
@@ -47,4 +59,6 @@ class Form:
         kind, shape = document["kind"], tuple(document["shape"])
         if RANKS.get(kind) != len(shape) or any(type(length) is not int or length < 1 for length in shape):
             raise ValueError(f"rows of kind {kind!r} and shape {shape}")
-        return cls(kind, shape)
+        if type(document["causal"]) is not bool:
+            raise ValueError(f"causal={document['causal']!r}")
+        return cls(kind, shape, document["causal"])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("addml")
 
-BLOCKS = 16  # of a window
+BLOCKS = 16  # of a portion
 LEAST_BLOCK = 256  # rows
 REPORTED = 2**18  # rows between two words on how far a run is
 
@@ -32,7 +32,7 @@ Prepare = Callable[["pa.RecordBatch"], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Windows:
+class Portions:
     """Which rows are shuffled together: blocks from anywhere in the table, as many as a buffer holds."""
 
     rows: int
@@ -40,12 +40,12 @@ class Windows:
     seed: int
 
     @classmethod
-    def of(cls, rows: int, most: int, seed: int) -> Windows:
-        """Windows of at most so many rows, but of at least a few blocks."""
+    def of(cls, rows: int, most: int, seed: int) -> Portions:
+        """Portions of at most so many rows, but of at least a few blocks."""
         return cls(rows, rows if rows <= most else max(LEAST_BLOCK, most // BLOCKS), seed)
 
-    def windows(self, epoch: int) -> Iterator[list[tuple[int, int]]]:
-        """The ranges of rows, ascending, of every window of an epoch."""
+    def portions(self, epoch: int) -> Iterator[list[tuple[int, int]]]:
+        """The ranges of rows, ascending, of every portion of an epoch."""
         blocks = -(-self.rows // self.block)
         order = np.random.default_rng([self.seed, epoch]).permutation(blocks)
         for start in range(0, blocks, BLOCKS):
@@ -58,17 +58,17 @@ class DiskRows(ABC):
 
     resident = False
 
-    def __init__(self, source: Source, windows: Windows, device: str) -> None:
-        self.source, self._windows, self.device = source, windows, device
+    def __init__(self, source: Source, portions: Portions, device: str) -> None:
+        self.source, self._portions, self.device = source, portions, device
         self._served = 0
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def windows(self, epoch: int) -> Iterator[list[tuple[int, int]]]:
+    def portions(self, epoch: int) -> Iterator[list[tuple[int, int]]]:
         """The ranges of rows that are shuffled together in an epoch."""
         self.source.check_unchanged()
-        return self._windows.windows(epoch)
+        return self._portions.portions(epoch)
 
     def take(self, ids: Array) -> Array:
         """The rows with these ids, of shape (*ids.shape, ...), where the network is."""
@@ -92,8 +92,8 @@ class DiskRows(ABC):
 class MappedRows(DiskRows):
     """Rows in a file of prepared float32 numbers that is mapped into memory: the system keeps what it has room for."""
 
-    def __init__(self, source: Source, windows: Windows, device: str, values: np.ndarray) -> None:
-        super().__init__(source, windows, device)
+    def __init__(self, source: Source, portions: Portions, device: str, values: np.ndarray) -> None:
+        super().__init__(source, portions, device)
         self.values = values
 
     def _rows(self, ids: np.ndarray) -> np.ndarray:
@@ -110,13 +110,13 @@ class MappedRows(DiskRows):
 class SourceRows(DiskRows):
     """Rows that are read and prepared whenever they are asked for; the blocks used last are kept."""
 
-    def __init__(self, source: Source, windows: Windows, device: str, prepare: Prepare) -> None:
-        super().__init__(source, windows, device)
+    def __init__(self, source: Source, portions: Portions, device: str, prepare: Prepare) -> None:
+        super().__init__(source, portions, device)
         self._prepare = prepare
         self._kept: OrderedDict[int, np.ndarray] = OrderedDict()
 
     def _rows(self, ids: np.ndarray) -> np.ndarray:
-        flat, size = ids.reshape(-1), self._windows.block
+        flat, size = ids.reshape(-1), self._portions.block
         numbers = flat // size
         first = self._block(int(numbers[0]))
         out = np.empty((len(flat), *first.shape[1:]), first.dtype)
@@ -127,8 +127,8 @@ class SourceRows(DiskRows):
 
     def _block(self, number: int) -> np.ndarray:
         if number not in self._kept:
-            start = number * self._windows.block
-            self._kept[number] = self._prepared(start, min(len(self), start + self._windows.block))
+            start = number * self._portions.block
+            self._kept[number] = self._prepared(start, min(len(self), start + self._portions.block))
             if len(self._kept) > BLOCKS + 1:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(number)

@@ -8,9 +8,18 @@ import numpy as np
 
 from addml.arrays import Array, take
 from addml.data.features import Features
+from addml.data.windows import Windows
 
 
-class MemoryRows:
+class InMemory:
+    """Rows that are at hand all at once."""
+
+    def portions(self, epoch: int) -> Iterator[None]:
+        """All rows are shuffled together."""
+        yield None
+
+
+class MemoryRows(InMemory):
     """Prepared rows held in memory or on a device."""
 
     def __init__(self, values: Array) -> None:
@@ -28,12 +37,8 @@ class MemoryRows:
         """All rows in their order, so many at a time."""
         return (self.values[start : start + size] for start in range(0, len(self), size))
 
-    def windows(self, epoch: int) -> Iterator[None]:
-        """All rows are shuffled together."""
-        yield None
 
-
-class LazyRows:
+class LazyRows(InMemory):
     """Rows of any form in main memory that are prepared when they are asked for: pixels stay bytes until then."""
 
     def __init__(self, values: np.ndarray, features: Features) -> None:
@@ -49,10 +54,23 @@ class LazyRows:
         width = self.features.width
         return self.features.transform(chosen.reshape(len(chosen), width)).reshape(*ids.shape, width)
 
-    def blocks(self, size: int) -> Iterator[np.ndarray]:
-        """All rows in their order, prepared, so many at a time."""
-        return (self.take(np.arange(start, min(start + size, len(self)))) for start in range(0, len(self), size))
 
-    def windows(self, epoch: int) -> Iterator[None]:
-        """All rows are shuffled together."""
-        yield None
+class WindowRows(InMemory):
+    """Windows of a series whose steps have been prepared, copied when they are asked for."""
+
+    def __init__(self, windows: Windows) -> None:
+        """The windows (n, window, channels) of prepared steps."""
+        self.windows = windows
+
+    @property
+    def values(self) -> np.ndarray:
+        """What the windows are views of."""
+        return self.windows.values
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """The rows with these ids, of shape (*ids.shape, d)."""
+        _, window, channels = self.windows.shape
+        return self.windows[ids.reshape(-1)].reshape(*ids.shape, window * channels)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from addml.findings import Findings
 
 FILE = "file"  # the column that names an image
-FOR_TABLES = ("selection", "naming", "labelling", "learning", "reading")  # groups of settings
+FOR_OTHERS = ("selection", "naming", "labelling", "learning", "timing", "windowing", "reading")  # groups of settings
 
 
 @dataclass(frozen=True)
@@ -96,16 +96,18 @@ def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcom
 
 
 def _refuse(settings: Settings) -> None:
-    """Settings that are about tables alone must not be given with images."""
+    """Settings that are about tables or series alone must not be given with images."""
     unknown = Settings()
-    for group in FOR_TABLES:
+    for group in FOR_OTHERS:
         for name, value in vars(getattr(settings, group)).items():
             if value != getattr(getattr(unknown, group), name):
-                raise UserError(f"--{name.replace('_', '-')} is about tables; {settings.file} is a folder of images.")
+                raise UserError(f"--{name.replace('_', '-')} is not about images; {settings.file} is a folder of them.")
     if replace(settings.streaming, checkpoint=None) != Streaming():
-        raise UserError(f"--memory, --cache-dir and --no-cache are about tables; {settings.file} holds images.")
+        raise UserError(
+            f"--memory, --cache-dir and --no-cache are not about images; {settings.file} is a folder of them."
+        )
     if settings.training.one_sided:
-        raise UserError(f"--one-sided is about columns; {settings.file} is a folder of images.")
+        raise UserError(f"--one-sided is not about images; {settings.file} is a folder of them.")
 
 
 def _read(settings: Settings, form: Form | None, progress: Progress) -> Pictures:

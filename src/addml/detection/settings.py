@@ -68,6 +68,31 @@ class Learning:
 
 
 @dataclass(frozen=True)
+class Timing:
+    """Series."""
+
+    time: str | None = setting(
+        None,
+        "column with the times of the rows, which makes them steps of a series: periods are ranked, not rows",
+        shown="NAME",
+    )
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """Series."""
+
+    window: int = setting(16, "steps of a series that are looked at together", shown="N", least=1)
+    cell: str = setting(
+        "tanh",
+        "the recurrence over a window, or dilated convolutions",
+        shown="tanh|gru|tcn",
+        choices=("tanh", "gru", "tcn"),
+    )
+    causal: bool = setting(False, "score each step of a series by the steps up to it alone")
+
+
+@dataclass(frozen=True)
 class Training:
     """Training."""
 
@@ -234,6 +259,8 @@ class Settings:
     naming: Naming = Naming()
     labelling: Labelling = Labelling()
     learning: Learning = Learning()
+    timing: Timing = Timing()
+    windowing: Windowing = Windowing()
     training: Training = Training()
     deciding: Deciding = Deciding()
     explaining: Explaining = Explaining()

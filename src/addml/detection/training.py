@@ -62,8 +62,8 @@ def train_streamed(
     """A detector fitted to rows on disk that memory need not hold."""
     from addml.detector import LEFT_OUT
 
-    sides = one_sided(training.one_sided, source.names)
-    detector = new_detector(training, deciding, computing, one_sided=sides, memory=streaming.memory)
+    detector = new_detector(training, deciding, computing, one_sided=one_sided(training.one_sided, source.names))
+    detector.set_params(memory=streaming.memory)
     progress.note(f"{source.name}: {len(source):,} rows, more than {streaming.memory} of memory hold: read from disk")
     with stages_to(progress), warnings.catch_warnings():
         warnings.filterwarnings("ignore", LEFT_OUT)  # said with what was read
@@ -72,7 +72,7 @@ def train_streamed(
 
 
 def decided(detector: ADDML, deciding: Deciding) -> ADDML:
-    """The detector with the threshold that is asked for."""
+    """The fitted detector with the threshold that the settings ask for."""
     if deciding.threshold is not None:
         return detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
     return detector if deciding.tau is None else detector.set_threshold(tau=deciding.tau)

@@ -8,8 +8,9 @@ from addml.encoders.conv import Conv
 from addml.encoders.design import Design, Encoder, Kind
 from addml.encoders.mlp import ACTIVATIONS, MLP, weight_count
 from addml.encoders.module import ModuleEncoder
+from addml.encoders.recurrent import Recurrent
 
-ENCODERS: dict[str, type[Kind]] = {MLP.name: MLP, Conv.name: Conv}
+ENCODERS: dict[str, type[Kind]] = {MLP.name: MLP, Conv.name: Conv, Recurrent.name: Recurrent}
 
 
 def from_plain(document: dict[str, Any], weights: np.ndarray, module: Any = None) -> Encoder:
@@ -22,4 +23,15 @@ def from_plain(document: dict[str, Any], weights: np.ndarray, module: Any = None
     return ENCODERS[document["name"]].from_plain(document, weights)
 
 
-__all__ = ["ACTIVATIONS", "ENCODERS", "MLP", "Conv", "Design", "Encoder", "ModuleEncoder", "from_plain", "weight_count"]
+__all__ = [
+    "ACTIVATIONS",
+    "ENCODERS",
+    "MLP",
+    "Conv",
+    "Design",
+    "Encoder",
+    "ModuleEncoder",
+    "Recurrent",
+    "from_plain",
+    "weight_count",
+]

@@ -19,6 +19,8 @@ class Design:
     metric_dim: int = 64
     activation: str = "tanh"
     output_activation: str = "tanh"
+    cell: str = "tanh"  # of recurrent networks, as is pooling
+    pooling: str = "last"
 
 
 class Encoder(Protocol):

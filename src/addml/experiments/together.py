@@ -49,7 +49,7 @@ def fit_together(detectors: Sequence[ADDML], tables: Sequence[np.ndarray]) -> li
     randoms = [detector._randoms() for detector in detectors]
     encoder = lead._new_encoder((features[0].width,), [random for own in randoms for random in own], device)
     groups = [
-        [detector._member(len(X), None, random) for random in own]
+        [detector._member(np.arange(len(X)), None, random) for random in own]
         for detector, X, own in zip(detectors, tables, randoms, strict=True)
     ]
     learner = MetricLearner(encoder, lead._objective())
@@ -80,7 +80,7 @@ def _checked(detectors: Sequence[ADDML]) -> ADDML:
 
 def _features(detector: ADDML, X: np.ndarray) -> Features:
     sides = parameters.sides(detector.one_sided, list(map(str, range(X.shape[1]))))
-    return Features.fit(X, sides, robust=detector.scaling == "robust")
+    return Features.fit(X, sides, robust=detector._robust)
 
 
 def _stacked(features: Sequence[Features], tables: Sequence[np.ndarray]) -> np.ndarray:
@@ -105,7 +105,7 @@ def _model(
 ) -> MetricModel:
     """The fitted model of one detector from its members' best networks."""
     with blas_threads(1):
-        space = metric_space(learner, rows, members, best, None, features, members[0].random)
+        space = metric_space(learner, rows, members, best, None, features, None, members[0].random)
     scorer, encoder = detector._scorer(), learner.encoder.with_weights(to_numpy(best))
     return MetricModel(features, encoder, detector.distance, scorer, scorer.fit(space))  # type: ignore[arg-type]
 

@@ -30,8 +30,8 @@ def behind_features(model: MetricModel) -> MetricModel:
 
 
 def columns_of(model: MetricModel) -> list[int]:
-    """The column that each feature belongs to, by its place among those that the model uses; of images, the patch."""
-    if model.form is not None and model.form.kind == "images":
-        return patch_of(model.form)
+    """The column that each feature belongs to, by its place among those in use; a patch of an image, or a channel."""
+    if model.form is not None:
+        return model.form.channel_of().tolist() if model.form.is_series else patch_of(model.form)
     own: Any = range(len(model.features.median)) if model.columns is None else model.columns.origins
     return feature_origins(own, model.features.gaps)

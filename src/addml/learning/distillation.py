@@ -11,7 +11,7 @@ from addml.geometry import count_of, smallest
 from addml.learning.state import Member
 from addml.scratch import folder_of, room
 
-Window = Sequence[tuple[int, int]]  # ranges of rows, ascending, that are shuffled together
+Portion = Sequence[tuple[int, int]]  # ranges of rows, ascending, that are shuffled together
 
 
 def distill(scores: Array, members: Sequence[Member]) -> tuple[Array, list[np.ndarray]]:
@@ -73,9 +73,9 @@ def padded(parts: Sequence[np.ndarray], like: Array) -> Array:
     return index_like(ids, like)
 
 
-def within(ids: np.ndarray, chosen: np.ndarray, window: Window | None) -> np.ndarray:
-    """The chosen ones of ascending ids, or those of them within the ranges of a window."""
-    if window is None:
+def within(ids: np.ndarray, chosen: np.ndarray, portion: Portion | None) -> np.ndarray:
+    """The chosen ones of ascending ids, or those of them within the ranges of a portion."""
+    if portion is None:
         return np.asarray(ids[chosen])
-    ends = [slice(*np.searchsorted(ids, span)) for span in window]
+    ends = [slice(*np.searchsorted(ids, span)) for span in portion]
     return np.concatenate([ids[part][chosen[part]] for part in ends])

@@ -10,7 +10,7 @@ import numpy as np
 
 from addml.arrays import Array, as_like, column_sums, namespace, present, to_numpy
 from addml.geometry import center_distances, cross_distances, matched_distances, unordered
-from addml.learning.distillation import Stacked, Window
+from addml.learning.distillation import Portion, Stacked
 from addml.learning.losses import LOSSES, Batch, Loss, Objective
 from addml.scratch import room
 
@@ -40,7 +40,7 @@ class TakesRows(Protocol):
 
     def __len__(self) -> int: ...
     def take(self, ids: Array) -> Array: ...
-    def windows(self, epoch: int) -> Iterable[Window | None]: ...
+    def portions(self, epoch: int) -> Iterable[Portion | None]: ...
 
 
 class MetricLearner:

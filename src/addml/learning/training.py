@@ -15,7 +15,7 @@ from addml.arrays import Array, index_like, namespace, no_grad, to_numpy
 from addml.compute import blas_threads, keep_freed_memory
 from addml.geometry import count_of
 from addml.learning.capture import Recorder
-from addml.learning.distillation import Window, distill, packed, padded, within
+from addml.learning.distillation import Portion, distill, packed, padded, within
 from addml.learning.losses import Batch, Loss
 from addml.learning.metric import TakesRows
 from addml.learning.state import Member, TrainingState, adam
@@ -126,7 +126,7 @@ def _steps(
 ) -> np.ndarray:
     """One epoch of mini-batches; the mean loss and the mean hard cut-off of every member, (2, A)."""
     made, sums = np.zeros(len(present), int), namespace(center).zeros_like(state.weights[:, :2]).mT
-    batches = minibatches(present, kept, schedule.batch_size, center, rows.windows(state.epoch))
+    batches = minibatches(present, kept, schedule.batch_size, center, rows.portions(state.epoch))
     for kind, run in _runs(batches):
         part, own = state.leading(kind.members), slice(kind.members)
         if kind.full and kind.width >= schedule.least_batch and recorder.replay(part, center[own], run, sums[:, own]):
@@ -197,15 +197,15 @@ def minibatches(
     kept: Sequence[np.ndarray],
     size: int,
     like: Array,
-    windows: Iterable[Window | None] = (None,),
+    portions: Iterable[Portion | None] = (None,),
 ) -> Iterator[Batch]:
     """Every member's normal rows, shuffled, `size` at a time, each batch joined by a sample of labelled anomalies.
 
-    Rows of a table on disk are shuffled window by window.
+    Rows of a table on disk are shuffled portion by portion.
     """
     labelled, none = any(len(member.anomalies) for member in members), [0] * len(members)
-    for window in windows:
-        near = [within(member.train, keep, window) for member, keep in zip(members, kept, strict=True)]
+    for portion in portions:
+        near = [within(member.train, keep, portion) for member, keep in zip(members, kept, strict=True)]
         normal = [member.random.permutation(ids) for member, ids in zip(members, near, strict=True)]
         ids, lengths = padded(normal, like), [len(part) for part in normal]
         for start in range(0, ids.shape[1], size):

@@ -20,6 +20,7 @@ from addml.report.facts import cell, drift_head, evaluated, facts, spoken, tails
 from addml.report.gallery import gallery
 from addml.report.markup import Html, definitions, el, escaped, joined, table
 from addml.report.ranking import groups, ranked_table, top_rows
+from addml.report.track import track
 from addml.report.words import counted, number, text
 
 Section = tuple[str, str, str, Html]  # id, name in the contents, title, content
@@ -29,6 +30,7 @@ def sections(findings: Findings) -> list[Section]:
     """Every section that has something to say, in the order of reading."""
     every = [
         ("pictures", "Images", "The images, and where they are strange", gallery(findings)),
+        ("series", "Series", "The series, and its events", track(findings)),
         ("rows", "Rows", f"Ranked {findings.noun}s, and why", ranked(findings)),
         ("map", "Map", "A map of the metric space", space_map(findings)),
         ("evaluation", "Evaluation", "Evaluation against the labels", evaluation(findings)),

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from addml.arrays import Array, convert, copy, namespace, to_numpy
+from addml.arrays import Array, convert, copy, index_like, namespace, to_numpy
 from addml.scoring.levels import Levels
 
 LARGEST = 32767  # of 16 bits
+AT_ONCE = 2**16  # differences that are taken in one call: of a row or two
 COARSEST = 0.05  # deviations; a step that is larger would matter
 TILE = 2**17  # differences at a time, which then stay in a core's cache
 NO_BUFFER = 16  # elements, the least that NumPy takes
@@ -30,10 +31,15 @@ class Axes:
     high: Array
     step: float
     levels: Levels | None = None  # with whole steps
+    counted: Array | None = None  # the columns that count, where not all do
 
     @classmethod
     def of(cls, rows: Array, reach: Array) -> Axes:
         """References (R, d), and how much a step along each column counts (d,)."""
+        counted = np.flatnonzero(to_numpy(reach))
+        if 0 < len(counted) < len(reach):
+            places = index_like(counted, rows)
+            return replace(cls.of(_columns(rows, places), reach[places]), counted=places)
         weighted = rows * reach
         xp, columns = namespace(rows), copy(weighted.T)
         low, high = xp.amin(weighted, 0), xp.amax(weighted, 0)
@@ -45,11 +51,14 @@ class Axes:
 
     def distances(self, x: Array) -> tuple[Array, Array]:
         """The distances (b, R) of rows (b, d) to the references within their range, and what lies beyond it (b,)."""
+        if self.counted is not None:
+            return replace(self, counted=None).distances(_columns(x, self.counted))
         inside, beyond = self._parted(x)
         return self._inside(inside), beyond
 
     def beyond(self, x: Array) -> Array:
         """What lies beyond the range of the references, (b,)."""
+        x = x if self.counted is None else _columns(x, self.counted)
         return self._parted(x)[1]
 
     def move(self, distances: Array, before: Array, after: Array, features: Array) -> None:
@@ -83,6 +92,11 @@ class Axes:
         return inside, abs(x - inside).sum(1)
 
 
+def _columns(x: Array, places: Array) -> Array:
+    """Some columns of x (b, d), in one piece."""
+    return x.take(places, axis=1) if isinstance(x, np.ndarray) else x[:, places]
+
+
 def _whole(x: Array) -> Array:
     """The nearest whole numbers of 16 bits."""
     return np.rint(x).astype(np.int16) if isinstance(x, np.ndarray) else x.round().to(namespace(x).int16)
@@ -93,6 +107,8 @@ def _added_up(x: Array, columns: Array, places: np.ndarray) -> Array:
     if not isinstance(x, np.ndarray):
         total = columns.new_zeros((len(x), columns.shape[1]))
         return _add_up(x, columns, places, total, namespace(x).empty_like(total))
+    if len(x) * len(places) * columns.shape[1] <= AT_ONCE:
+        return np.abs(x[:, places, None] - columns[places]).sum(1, dtype=columns.dtype)  # in the same order
     total = np.zeros((len(x), columns.shape[1]), columns.dtype)
     size = max(1, TILE // columns.shape[1])
     part = np.empty_like(total[:size])

@@ -60,6 +60,15 @@ class Guided:
         """Rows that are scored together."""
         return min(256, self.inner.at_once)
 
+    @property
+    def tile(self) -> int:
+        """Rows of one product."""
+        return self.inner.tile
+
+    def embedded(self, members: int) -> np.ndarray:
+        """Those of the scorer which is guided."""
+        return self.inner.embedded(members)
+
     def settings(self) -> dict[str, Any]:
         """The scorer that is guided."""
         return {"inner": {"name": self.inner.name, **self.inner.settings()}}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from addml.scoring.scorers import MetricSpace, Shapes
 
 SIZES = (4, 32, 512)  # rows of a group of references, about
+FEW = 64  # rows of all members, up to which calls cost more than their work
 ROUNDING = 2e-6  # of a squared length, which a squared distance that is 0 may be off by
 
 Piece = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows (k,), by how much some features change (k, f), those (f,)
@@ -49,24 +51,35 @@ class Local:
 
     references: int = 1024
     axes: bool = True
+    at_once: int = 256  # rows of a block scored together: more leave the interpreter's lock to others for longer
     name: ClassVar[str] = "local"
     floor: ClassVar[float] = 1e-3
-    at_once: ClassVar[int] = 256  # larger calls leave the interpreter's lock to other threads for longer
 
     def __post_init__(self) -> None:
         if not isinstance(self.references, Integral) or isinstance(self.references, bool) or self.references < 8:
             raise ValueError(f"Local(references={self.references!r}): give a whole number of at least 8")
+        if not isinstance(self.at_once, Integral) or isinstance(self.at_once, bool) or not 1 <= self.at_once <= 256:
+            raise ValueError(f"Local(at_once={self.at_once!r}): give a whole number of 1 to 256")
         if not isinstance(self.axes, (bool, np.bool_)):
             raise ValueError(f"Local(axes={self.axes!r}): give True or False")
 
     def settings(self) -> dict[str, Any]:
-        """The number of references, and whether the plain columns count."""
-        return {"references": int(self.references), "axes": bool(self.axes)}
+        """The number of references, whether the plain columns count, and rows at once."""
+        return {"references": int(self.references), "axes": bool(self.axes), "at_once": int(self.at_once)}
+
+    @property
+    def tile(self) -> int:
+        """Rows of one product: a row alone in one gets the bits it gets among others."""
+        return self.at_once
 
     def views(self, members: int) -> np.ndarray:
         """Which view each row of scores belongs to: members see one scale alike, the columns are views of their own."""
         embedded = np.tile(np.arange(len(SIZES)), members)
         return np.concatenate([embedded, len(SIZES) + np.arange(len(SIZES))]) if self.axes else embedded
+
+    def embedded(self, members: int) -> np.ndarray:
+        """Which rows of scores are distances of embeddings."""
+        return self.views(members) < len(SIZES)
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Take references at every distance from the middle of the rows, and embed them."""
@@ -84,7 +97,8 @@ class Local:
         squares = dots(references, references)[..., None]
         products = namespace(rows).concatenate([-2 * references, squares], -1)
         axes = Axes.of(rows, arrays["reach"]) if self.axes else None
-        return {**arrays, "origin": origin, "products": products, "axes": axes, "keys": reference_keys(rows)}
+        counts, keys = group_counts(len(rows)), reference_keys(rows)
+        return {**arrays, "origin": origin, "products": products, "axes": axes, "keys": keys, "counts": counts}
 
     def place(self, x: Array, ready: dict[str, Any]) -> Placed:
         """Where prepared rows (b, d) lie among the references."""
@@ -113,7 +127,9 @@ class Local:
         z = z - ready["origin"]
         squares, ones = dots(z, z), namespace(z).ones_like(z[..., :1])
         z = namespace(z).concatenate([z, ones], -1)
-        rows, counts, parts = placed.rows, group_counts(ready["products"].shape[1]), list[Array]()
+        rows, counts, parts = placed.rows, ready["counts"], list[Array]()
+        if isinstance(z, np.ndarray) and rows * len(z) <= FEW:
+            return _of_few(z, ready["products"], squares, counts, placed)
         for own, products, square in zip(z, ready["products"], squares, strict=True):
             apart = (products @ own.mT)[:, :rows]  # a product of one shape, whatever the rows
             nearest = _squared(_nearest(apart, counts[0], placed.own), square[:rows])
@@ -141,6 +157,22 @@ def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarr
         after[block, features] = x[some[:, None], features] + change  # in float64, as the change is
         done = block.stop
     return ids, after
+
+
+def _of_few(z: np.ndarray, products: np.ndarray, squares: np.ndarray, counts: list[int], placed: Placed) -> np.ndarray:
+    """The scores of few rows by all members and along the columns at once: the bits of one after another."""
+    members, rows, own = len(z), placed.rows, placed.own
+    apart = (products @ z.mT)[:, :, :rows].transpose(1, 0, 2).reshape(products.shape[1], members * rows)
+    if len(own[0]):
+        shifts = np.arange(members)[:, None] * rows
+        own = ((own[0] + shifts).ravel(), np.tile(own[1], members))
+    nearest = _squared(_nearest(apart, counts[0], own), squares[:, :rows].reshape(-1))
+    means = np.concatenate(list(_means(np.sqrt(nearest), counts, own))).reshape(-1, members, rows)
+    scores = means.swapaxes(0, 1).reshape(-1, rows)
+    if placed.distances is None:
+        return scores
+    nearest = _nearest(placed.distances.T, counts[0], placed.own)
+    return np.concatenate([scores, *(mean[None] + placed.beyond for mean in _means(nearest, counts, placed.own))])
 
 
 def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
@@ -200,12 +232,17 @@ def _squared(nearest: Array, square: Array) -> Array:
 
 def row_keys(x: Array) -> Array:
     """A whole number (b,) for every row of float32 numbers (b, d), the same for the same row."""
-    factors = index_like(np.random.default_rng(0).integers(2**40, 2**62, x.shape[1]) | 1, x)
+    factors = index_like(_factors(x.shape[1]), x)
     if isinstance(x, np.ndarray):
         bits = np.ascontiguousarray(x + 0.0).view(np.int32).astype(np.int64)  # 0.0: there is a -0.0 too
     else:
         bits = (x + 0.0).contiguous().view(namespace(x).int32).long()
     return (bits * factors).sum(1)
+
+
+@lru_cache(maxsize=16)
+def _factors(columns: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(2**40, 2**62, columns) | 1
 
 
 def reference_keys(rows: Array) -> tuple[Array, Array]:

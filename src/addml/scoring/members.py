@@ -57,6 +57,22 @@ class MemberScale:
             return seen[0]
         return namespace(seen).amax((seen - as_like(self.middle, seen)) / as_like(self.reach, seen), 0)
 
+    def combine_one(self, scores: np.ndarray) -> float:
+        """The same of one row (E,), to the last bit, in plain numbers: quicker where rows come one by one."""
+        if len(scores) == 1:
+            return float(scores[0])
+        logs = np.log(np.maximum(scores, self.floor[:, 0]))
+        logs -= self.mean[:, 0]
+        logs /= self.deviation[:, 0]
+        own: list[list[float]] = [[] for _ in self.middle]
+        for view, value in zip(self.view.tolist(), logs.tolist(), strict=True):
+            own[view].append(value)
+        seen = [sum(values) / len(values) for values in own]
+        if len(seen) == 1:
+            return float(seen[0])
+        places = zip(seen, self.middle[:, 0].tolist(), self.reach[:, 0].tolist(), strict=True)
+        return float(max((one - middle) / reach for one, middle, reach in places))
+
     def _views(self, scores: Array) -> Array:
         """The mean of the standardised log scores of each view's members, (V, n)."""
         xp = namespace(scores)

@@ -51,7 +51,10 @@ class Scorer(Protocol):
     @property
     def at_once(self) -> int: ...  # rows of a block that are scored together
     def settings(self) -> dict[str, Any]: ...
+    @property
+    def tile(self) -> int: ...  # rows from which on a row's score is the same in any number of them
     def views(self, members: int) -> np.ndarray: ...
+    def embedded(self, members: int) -> np.ndarray: ...  # which rows of scores are of embeddings, not of plain columns
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]: ...
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]: ...
     def place(self, x: Array, ready: dict[str, Any]) -> Any: ...
@@ -64,11 +67,16 @@ class OfEmbeddings:
     """A scorer that looks at the embeddings alone, through one view."""
 
     floor: ClassVar[float] = 1e-12
+    tile: ClassVar[int] = 256
     at_once: ClassVar[int] = 2**30  # all of them
 
     def views(self, members: int) -> np.ndarray:
         """All members are averaged."""
         return np.zeros(members, np.int64)
+
+    def embedded(self, members: int) -> np.ndarray:
+        """All rows of scores."""
+        return np.ones(members, bool)
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
         """The arrays as they are."""
@@ -104,6 +112,7 @@ class Center(OfEmbeddings):
     """The distance to the centre of the training rows: constant time and memory."""
 
     name: ClassVar[str] = "center"
+    tile: ClassVar[int] = 1
 
     def settings(self) -> dict[str, Any]:
         """What a user may choose: nothing here."""

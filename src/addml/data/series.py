@@ -1,0 +1,239 @@
+"""What a user passes as series: one or many, of one channel or many, in order or with times; checked and made even.
+
+Times are compared in UTC. Where nine steps of ten are as long as the middle one, the others are gaps: missing steps
+take the values before them, and a gap as long as a window begins the series anew. Otherwise the sampling is irregular,
+and steps are taken in order as they come. Scores are of the steps given, never of filled ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from addml.data.frames import is_frame
+from addml.data.windows import Windows
+
+EVEN = 0.1  # of the middle step, that a step may differ by and still be one
+MOSTLY = 0.9  # of the steps, from which the sampling is regular
+
+
+@dataclass
+class Series:
+    """One series as it was given: steps (n, channels) with NaN for gaps, times (n,) in UTC or None."""
+
+    values: np.ndarray
+    names: list[str] | None = None
+    times: np.ndarray | None = None
+
+
+@dataclass
+class Sampling:
+    """What was done to make steps even, for a report."""
+
+    filled_steps: int = 0
+    gaps: int = 0
+    breaks: int = 0
+    irregular: int = 0
+    missing_values: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def words(self) -> list[str]:
+        """What is to be said of it, one sentence each."""
+        said = []
+        if self.gaps:
+            said.append(f"{self.gaps} gap(s) in time: {self.filled_steps} missing steps took the values before them")
+        if self.breaks:
+            said.append(f"{self.breaks} gap(s) longer than the window: the series begins anew behind each")
+        if self.irregular:
+            said.append(
+                f"{self.irregular} series sampled irregularly: steps are taken in order, whatever their lengths"
+            )
+        if self.missing_values:
+            said.append(f"{self.missing_values} missing value(s) took the value before them")
+        return said
+
+
+# What was given ---------------------------------------------------------------------------------------------
+
+
+def read_series(X: Any, time: str | None = None) -> list[Series]:
+    """One series, or a list of them; arrays, frames with a time column, pandas frames indexed by time."""
+    kinds = (np.ndarray, Series)
+    if isinstance(X, (list, tuple)) and any(isinstance(one, kinds) or is_frame(one) for one in X):
+        series = [_one(one, time, f"series {place} of X") for place, one in enumerate(X)]
+    else:
+        series = [_one(X, time, "X")]
+    channels = [one.values.shape[1] for one in series]
+    if len(set(channels)) > 1:
+        place = next(place for place, count in enumerate(channels) if count != channels[0])
+        raise ValueError(
+            f"series {place} of X has {channels[place]} channel(s), series 0 has {channels[0]}; all need the same"
+        )
+    return series
+
+
+def _one(X: Any, time: str | None, what: str) -> Series:
+    if isinstance(X, Series):
+        return X
+    if is_frame(X):
+        return _from_frame(X, time, what)
+    if time is not None:
+        raise ValueError(f"time={time!r} names a column, and {what} is no data frame; give a frame, or leave time out")
+    try:
+        values = np.asarray(X)
+        values = values.astype(np.float64) if values.dtype.kind in "biuO" else values
+    except (TypeError, ValueError):
+        values = np.empty(0, "U1")
+    if values.dtype.kind != "f":
+        raise ValueError(f"{what} does not hold numbers; a series is an array of steps, or of (steps, channels)")
+    return Series(_finite(_two_dimensional(values, what), what))
+
+
+def _two_dimensional(values: np.ndarray, what: str) -> np.ndarray:
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2 or 0 in values.shape:
+        raise ValueError(
+            f"{what} has shape {values.shape}; a series is (steps,) or (steps, channels), many are a list of such"
+        )
+    return values.astype(np.float64) if values.dtype.itemsize != 4 else values
+
+
+def _finite(values: np.ndarray, what: str) -> np.ndarray:
+    strange = np.isinf(values)
+    if strange.any():
+        step, channel = (int(place[0]) for place in strange.nonzero())
+        raise ValueError(
+            f"{what} holds infinity at step {step}, channel {channel}; replace it by NaN (a gap) or a finite value"
+        )
+    return values
+
+
+def _from_frame(X: Any, time: str | None, what: str) -> Series:
+    import narwhals as nw
+
+    frame = nw.from_native(X, eager_only=True)
+    dated = [name for name, dtype in frame.schema.items() if dtype in (nw.Datetime, nw.Date)]
+    if time is None and len(dated) > 1:
+        raise ValueError(f"{what} has {len(dated)} columns of times, {dated}; say which one with time=...")
+    chosen = time if time is not None else (dated[0] if dated else None)
+    if chosen is not None and chosen not in frame.columns:
+        raise ValueError(f"time={chosen!r} is no column of {what}; its columns are {list(frame.columns)}")
+    times = _index_times(X) if chosen is None else utc_times(frame[chosen].to_numpy(), f"column {chosen!r}")
+    names = [name for name in frame.columns if name != chosen]
+    others = [name for name in names if not (frame.schema[name].is_numeric() or frame.schema[name] == nw.Boolean)]
+    if others or not names:
+        raise ValueError(
+            f"{what}: column(s) {others or 'beside the time'} hold no numbers; a series has numbers and one time column"
+        )
+    columns = [np.asarray(frame[name].cast(nw.Float64).to_numpy(), np.float64) for name in names]
+    values = _finite(_two_dimensional(np.column_stack(columns), what), what)
+    if times is not None:
+        check_times(times, what if chosen is None else f"column {chosen!r} of {what}")
+    return Series(values, [str(name) for name in names], times)
+
+
+def _index_times(X: Any) -> np.ndarray | None:
+    """The times of a pandas index, where it holds times."""
+    index: Any = getattr(X, "index", None)
+    if getattr(getattr(index, "dtype", None), "kind", "") != "M":
+        return None
+    return utc_times(index.tz_convert("UTC").tz_localize(None) if index.tz is not None else index, "the index")
+
+
+# Times ------------------------------------------------------------------------------------------------------
+
+
+def utc_times(values: Any, what: str) -> np.ndarray:
+    """Times as datetime64[ns] in UTC: dates, ISO 8601 texts with zones or without (which count as UTC), or numbers."""
+    values = np.asarray(values)
+    if values.dtype.kind in "iuf":
+        return np.asarray(values.astype(np.float64))
+    if values.dtype.kind == "M":
+        return np.asarray(values.astype("datetime64[ns]"))
+    import pyarrow as pa
+
+    try:
+        found = [None if value is None or value != value else _instant(value) for value in values.tolist()]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what}: {error}; give ISO 8601 times such as 2026-11-15T08:30:00+01:00") from None
+    return np.asarray(pa.array(found, pa.timestamp("ns")).to_numpy(zero_copy_only=False))
+
+
+def _instant(value: Any) -> Any:
+    from datetime import UTC, date, datetime
+
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value.strip())
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo is not None else value
+
+
+def check_times(times: np.ndarray, what: str) -> None:
+    """Times must be known and go forwards."""
+    unknown = np.isnat(times) if times.dtype.kind == "M" else np.isnan(times)
+    if unknown.any():
+        raise ValueError(f"{what} has no time in row {int(unknown.argmax())}; remove the row, or give its time")
+    steps = np.diff(times.astype(np.int64) if times.dtype.kind == "M" else times)
+    for wrong, word, remedy in ((steps < 0, "goes backwards", "sort the rows by time"), (steps == 0, "repeats", "")):
+        if wrong.any():
+            row = int(wrong.argmax()) + 1
+            remedy = remedy or "keep one row a time, or give each machine's rows as a series of its own"
+            raise ValueError(f"{what} {word} in row {row}: {times[row]} after {times[row - 1]}; {remedy}")
+
+
+# Even steps -------------------------------------------------------------------------------------------------
+
+
+def windows_of(series: Sequence[Series], window: int, usual: np.ndarray) -> tuple[Windows, Sampling]:
+    """The windows of all series; `usual` (channels,) stands for values missing before any is known."""
+    sampling, parts, given = Sampling(), list[np.ndarray](), list[np.ndarray]()
+    for one in series:
+        values, missing = carried(one.values, usual)
+        sampling.missing_values += missing
+        for part, marks in _even(values, one.times, window, sampling):
+            parts.append(part)
+            given.append(marks)
+    return Windows.of(parts, window, given), sampling
+
+
+def carried(values: np.ndarray, usual: np.ndarray) -> tuple[np.ndarray, int]:
+    """Values in which those that are missing take the one before, or the usual one; and how many were missing."""
+    missing = np.isnan(values)
+    count = int(missing.sum())
+    if not count:
+        return values, 0
+    rows = np.where(missing, -1, np.arange(len(values))[:, None])
+    last = np.maximum.accumulate(rows, axis=0)
+    filled = np.take_along_axis(values, np.maximum(last, 0), axis=0)
+    return np.where(last < 0, usual.astype(values.dtype), filled), count
+
+
+def _even(
+    values: np.ndarray, times: np.ndarray | None, window: int, sampling: Sampling
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The parts of a series between long gaps, short ones filled up, and which of their steps were given."""
+    if times is None or len(times) < 3:
+        return [(values, np.ones(len(values), bool))]
+    steps = np.diff(times.astype(np.int64) if times.dtype.kind == "M" else times).astype(np.float64)
+    middle = float(np.median(steps))
+    if (abs(steps - middle) <= EVEN * middle).mean() < MOSTLY:
+        sampling.irregular += 1
+        return [(values, np.ones(len(values), bool))]
+    ahead = np.maximum(np.rint(steps / middle).astype(np.int64), 1)
+    broken = ahead > window
+    sampling.breaks += int(broken.sum())
+    sampling.gaps += int(((ahead > 1) & ~broken).sum())
+    result = []
+    for part in np.split(np.arange(len(values)), np.flatnonzero(broken) + 1):
+        places = np.concatenate([[0], np.cumsum(ahead[part[:-1]])])
+        owner = np.searchsorted(places, np.arange(places[-1] + 1), side="right") - 1
+        marks = np.zeros(len(owner), bool)
+        marks[places] = True
+        sampling.filled_steps += int((~marks).sum())
+        result.append((values[part[owner]], marks))
+    return result

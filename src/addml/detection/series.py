@@ -1,0 +1,315 @@
+"""Series from a file: which periods stand out, and which channels made them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from addml.data.series import Series, check_times, utc_times
+from addml.detection import evaluation
+from addml.detection.errors import UserError
+from addml.detection.inputs import Input, open_input, shown
+from addml.detection.progress import Progress, epochs_to
+from addml.detection.record import versions
+from addml.detection.selection import Chosen, choose, find
+from addml.detection.settings import CONTAMINATION, Settings
+from addml.detection.training import one_sided
+from addml.findings import Finding, Findings, Reason, Track
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from addml.detector import ADDML
+
+STEPS_EXPLAINED = 5  # of each event, those that score highest
+DRAWN = 4  # channels, those that events name most
+
+
+@dataclass(frozen=True)
+class Event:
+    """Consecutive flagged steps: the first one, the one behind the last, and the one that scores highest."""
+
+    start: int
+    stop: int
+    peak: int
+
+
+@dataclass(frozen=True)
+class SeriesOutcome:
+    """What a run found, the scored steps, and the detector."""
+
+    findings: Findings
+    scored: pa.Table
+    detector: ADDML
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A file as a series: its channels, times as they were written, and what was left out."""
+
+    series: Series
+    table: pa.Table
+    data: Input
+    chosen: Chosen
+    left_out: tuple[tuple[str, str], ...]
+
+
+def fit(settings: Settings, progress: Progress) -> tuple[ADDML, Findings]:
+    """Train on the series of a file."""
+    read = _read(settings, progress)
+    detector = _trained(read, settings, progress)
+    return detector, _findings(detector, read, detector.anomaly_scores_, settings, (), ())
+
+
+def detect(settings: Settings, progress: Progress) -> SeriesOutcome:
+    """Train on the series of a file, and rank its own periods."""
+    read = _read(settings, progress)
+    detector = _trained(read, settings, progress)
+    return _outcome(detector, read, detector.anomaly_scores_, settings)
+
+
+def score(settings: Settings, progress: Progress) -> SeriesOutcome:
+    """Rank the periods of a file by a model that was trained before."""
+    from addml.detector import load
+
+    detector = load(str(settings.using.model), device=settings.computing.device)
+    if detector.model_.form is None or not detector.model_.form.is_series:
+        raise UserError(f"{settings.using.model}: was trained on rows, not on a series; leave --time out.")
+    deciding = settings.deciding
+    if deciding.tau is not None:
+        detector.set_threshold(tau=deciding.tau)
+    elif deciding.threshold is not None or deciding.contamination is not None:
+        detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
+    read = _read(settings, progress, [str(name) for name in detector._names()])
+    with progress.stage("Scoring", None):
+        scores = detector.anomaly_score(read.series)
+    return _outcome(detector, read, scores, settings)
+
+
+# Reading ----------------------------------------------------------------------------------------------------
+
+
+def _read(settings: Settings, progress: Progress, channels: list[str] | None = None) -> _Read:
+    with progress.stage(f"Reading {shown(settings.file)}", None):
+        data = open_input(settings.file, settings.reading)
+    if data.table is None:
+        raise UserError(
+            f"{data.source}: is too large to be held in memory, which a series has to be; give a part of it."
+        )
+    time = find(settings.timing.time, data.names, "--time", data.source)
+    names = [name for name in data.names if name != time]
+    label = settings.labelling.label
+    chosen = choose(names, settings.selection, settings.naming, label, data.source)
+    wanted, strange = _numbers(
+        data.table, chosen.features if channels is None else _there(channels, names, data.source)
+    )
+    times = _times(data.table[time], f"{data.source}: the column {time!r} (--time)")
+    columns = [np.asarray(data.table[name].cast("float64").to_numpy(), np.float64) for name in wanted]
+    left_out = [*chosen.left_out, *((name, "no numbers") for name in strange)]
+    if channels is not None:
+        left_out = [(name, "not a channel of the model") for name in names if name not in channels]
+    series = Series(np.column_stack(columns), list(wanted), times)
+    return _Read(series, data.table, data, chosen, tuple(left_out))
+
+
+def _there(channels: list[str], names: list[str], source: str) -> tuple[str, ...]:
+    missing = [name for name in channels if name not in names]
+    if missing:
+        raise UserError(f"{source}: has no column {missing[0]!r}, a channel that the model was trained on.")
+    return tuple(channels)
+
+
+def _numbers(table: pa.Table, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """The columns that hold numbers, and those that do not."""
+    import pyarrow.types as kinds
+
+    def is_number(name: str) -> bool:
+        kind = table.schema.field(name).type
+        tests = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal)
+        return any(test(kind) for test in tests)
+
+    good = [name for name in names if is_number(name)]
+    if not good:
+        raise UserError(f"no column beside the time holds numbers: {', '.join(names)}.")
+    return good, [name for name in names if name not in good]
+
+
+def _times(column: pa.ChunkedArray, what: str) -> np.ndarray:
+    import pyarrow.types as kinds
+
+    known = kinds.is_timestamp(column.type) or kinds.is_integer(column.type) or kinds.is_floating(column.type)
+    times = utc_times(column.to_numpy() if known else np.array(column.to_pylist(), object), what)
+    check_times(times, what)
+    return times
+
+
+# Training and events ----------------------------------------------------------------------------------------
+
+
+def _trained(read: _Read, settings: Settings, progress: Progress) -> ADDML:
+    from addml.detector import ADDML
+
+    training, deciding, timing = settings.training, settings.deciding, settings.windowing
+    more: dict[str, Any] = {"normal_ratio": 1.0} if training.clean else {}
+    if training.one_sided:
+        more["one_sided"] = one_sided(training.one_sided, read.series.names or [])
+    detector = ADDML(
+        encoder="recurrent",
+        window=timing.window,
+        causal=timing.causal,
+        cell=timing.cell,
+        members=training.members,
+        contamination=CONTAMINATION if deciding.contamination is None else deciding.contamination,
+        epochs=training.epochs,
+        scorer=training.scorer,
+        random_state=training.seed,
+        device=settings.computing.device,
+        n_jobs=settings.computing.jobs,
+        **more,
+    )
+    with progress.stage("Training", training.epochs) as advance, epochs_to(advance):
+        detector.fit(read.series)
+    if deciding.threshold is not None:
+        return detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
+    return detector if deciding.tau is None else detector.set_threshold(tau=deciding.tau)
+
+
+def events(scores: np.ndarray, threshold: float) -> list[Event]:
+    """Runs of steps that score above the threshold, the one with the highest peak first."""
+    edges = np.diff(np.concatenate([[False], scores > threshold, [False]]).astype(np.int8))
+    spans = zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True)
+    found = [Event(start, stop, start + int(scores[start:stop].argmax())) for start, stop in spans]
+    return sorted(found, key=lambda event: -scores[event.peak])
+
+
+def _outcome(detector: ADDML, read: _Read, scores: np.ndarray, settings: Settings) -> SeriesOutcome:
+    found = events(scores, detector.threshold_)
+    ranked = _ranked(detector, read, scores, found, settings)
+    findings = _findings(detector, read, scores, settings, ranked, found)
+    label = settings.labelling.label
+    if label is not None:
+        marks = evaluation.read_label(read.table[label], settings.labelling.anomalous, label)
+        findings = replace(findings, evaluation=evaluation.evaluate(scores, marks, detector.threshold_, label))
+    return SeriesOutcome(findings, _scored(read, settings, scores, found, detector.threshold_), detector)
+
+
+def _findings(
+    detector: ADDML,
+    read: _Read,
+    scores: np.ndarray,
+    settings: Settings,
+    ranked: tuple[Finding, ...],
+    found: Sequence[Event],
+) -> Findings:
+    names = tuple(map(str, read.series.names or ()))
+    return Findings(
+        source=read.data.source,
+        rows=len(scores),
+        columns=names,
+        left_out=read.left_out,
+        notes=tuple(read.data.notes),
+        scores=scores,
+        threshold=detector.threshold_,
+        decided_by=detector.decision_.words,
+        ranked=ranked,
+        history=tuple(detector.history_),
+        versions=versions(),
+        trained_rows=len(detector.anomaly_scores_) if settings.using.model is None else 0,
+        track=_track(read, scores, ranked, found),
+    )
+
+
+def _ranked(
+    detector: ADDML, read: _Read, scores: np.ndarray, found: list[Event], settings: Settings
+) -> tuple[Finding, ...]:
+    """One finding an event, the strangest first: where it begins, ends and peaks, and the channels responsible."""
+    peaks = scores[[event.peak for event in found]]
+    likely, sure = detector.training_.probability(peaks), detector._stability(peaks)
+    shares = _responsible(detector, read, scores, found[: settings.explaining.top], settings.explaining.reasons)
+    return tuple(
+        Finding(
+            row=event.peak + 1,
+            rank=place + 1,
+            score=float(scores[event.peak]),
+            is_anomaly=True,
+            ids={
+                "start": _when(read, event.start),
+                "end": _when(read, event.stop - 1),
+                "peak": _when(read, event.peak),
+                "steps": event.stop - event.start,
+            },
+            values=dict(zip(read.series.names or (), read.series.values[event.peak].tolist(), strict=True)),
+            reasons=_reasons(detector, read, event, shares[place]) if place < len(shares) else (),
+            probability=float(likely[place]),
+            confidence=float(sure[place]),
+        )
+        for place, event in enumerate(found)
+    )
+
+
+def _responsible(
+    detector: ADDML, read: _Read, scores: np.ndarray, found: list[Event], most: int
+) -> list[list[tuple[int, float]]]:
+    """The channels of each event with their shares of what raises its highest scores, the largest first."""
+    if not found or not most:
+        return []
+    chosen = [event.start + np.argsort(-scores[event.start : event.stop])[:STEPS_EXPLAINED] for event in found]
+    contributions = np.maximum(detector.explain(read.series, rows=np.concatenate(chosen)), 0)
+    parts = np.split(contributions, np.cumsum([len(rows) for rows in chosen])[:-1])
+    result = []
+    for part in parts:
+        total = part.sum(axis=0)
+        share = total / max(total.sum(), np.finfo(float).tiny)
+        result.append(
+            [(int(channel), float(share[channel])) for channel in np.argsort(-share)[:most] if share[channel]]
+        )
+    return result
+
+
+def _reasons(detector: ADDML, read: _Read, event: Event, shares: list[tuple[int, float]]) -> tuple[Reason, ...]:
+    steps, names = detector.model_.step_features, read.series.names or []
+    values = read.series.values[event.start : event.stop]
+
+    def words(channel: int) -> str:
+        away = (values[:, channel] - steps.mean[channel]) / steps.scale[channel]
+        place = int(np.nanargmax(abs(away))) if not np.isnan(away).all() else 0
+        return f"{names[channel]} {values[place, channel]:.4g} ({away[place]:+.1f} deviations)"
+
+    return tuple(Reason(names[channel], share, words(channel)) for channel, share in shares)
+
+
+def _when(read: _Read, step: int) -> str:
+    """The time of a step as people read it, in UTC."""
+    assert read.series.times is not None
+    time = read.series.times[step]
+    return str(time.astype("datetime64[s]")).replace("T", " ") if isinstance(time, np.datetime64) else f"{time:g}"
+
+
+def _scored(read: _Read, settings: Settings, scores: np.ndarray, found: list[Event], threshold: float) -> pa.Table:
+    """The steps with their scores and the event, counted by rank, that each belongs to."""
+    import pyarrow as pa
+
+    event = np.zeros(len(scores), np.int64)
+    for rank, one in enumerate(found, start=1):
+        event[one.start : one.stop] = rank
+    columns = {str(settings.timing.time): read.table[settings.timing.time]}
+    columns |= {name: read.table[name] for name in read.chosen.ids}
+    own = {"score": scores, "is_anomaly": scores > threshold, "event": pa.array(event, mask=event == 0)}
+    return pa.table(columns | own)
+
+
+def _track(read: _Read, scores: np.ndarray, ranked: tuple[Finding, ...], found: Sequence[Event]) -> Track:
+    """What is drawn: the scores, and the channels that events name most (the first ones where none does)."""
+    names = list(read.series.names or [])
+    named = [reason.column for finding in ranked for reason in finding.reasons[:1]]
+    often = sorted(set(named), key=lambda name: (-named.count(name), names.index(name)))
+    drawn = [*often, *(name for name in names if name not in often)][:DRAWN]
+    return Track(
+        times=(_when(read, 0), _when(read, len(scores) - 1)),
+        scores=scores,
+        channels=tuple((name, read.series.values[:, names.index(name)]) for name in drawn),
+        events=tuple((event.start, event.stop) for event in found),
+    )

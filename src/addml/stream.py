@@ -1,0 +1,95 @@
+"""A series scored step by step as it arrives: constant time, the same bits as in a batch. Level 4."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from addml.compute import blas_threads
+from addml.encoders import Recurrent
+from addml.encoders.under_way import under_way
+from addml.model import MetricModel
+from addml.scoring.blocks import BLOCK
+from addml.scoring.scorers import OfEmbeddings
+
+SMALL = 2**18  # multiplications of one product, up to which no library of products takes a second thread
+STEPS = 16  # rows of the block that a step is scored in, at least
+
+
+class Stream:
+    """One series under way; `score(step)` gives the score of each step from the steps so far."""
+
+    def __init__(self, model: MetricModel, threshold: float) -> None:
+        assert model.form is not None
+        self.model, self.threshold = model, threshold
+        self.window, self.channels = model.form.shape
+        self.features = model.step_features
+        self._ready, self._views = model.scorer_ready("cpu"), not isinstance(model.scorer, OfEmbeddings)
+        self._encoder = under_way(model.encoder, self.window, self.channels, BLOCK["cpu"])
+        self._z = np.zeros(
+            (len(model.encoder.weights), max(STEPS, model.scorer.tile), model.encoder.outputs), np.float32
+        )
+        self._past = np.zeros((2 * self.window, self.channels), np.float32)  # twice: the window is always in one piece
+        self._last = self.features.median.copy()  # what stands for a missing value before any is known
+        self._is_small = _largest_product(model) <= SMALL
+        self._steps = 0
+
+    @classmethod
+    def of(cls, model: MetricModel, threshold: float) -> Stream:
+        """A new series; the detector must have been fitted to series, by their past alone."""
+        if model.form is None or not model.form.is_series:
+            raise ValueError("stream() is for series; fit with encoder='recurrent', window=... and causal=True")
+        if not model.form.causal:
+            raise ValueError("stream() knows the past alone, as causal=True does; fit with causal=True")
+        return cls(model, threshold)
+
+    def score(self, step: Any) -> float:
+        """How anomalous the next step (channels,) is; NaN for a missing value, which takes the one before."""
+        prepared = self._prepared(step)
+        with nullcontext() if self._is_small else blas_threads(1):
+            if not self._steps:
+                for _ in range(self.window - 1):
+                    self._push(prepared)
+            return self._scored(self._push(prepared))
+
+    def is_anomaly(self, step: Any) -> bool:
+        """Whether the next step scores above the threshold."""
+        return self.score(step) > self.threshold
+
+    def _prepared(self, step: Any) -> np.ndarray:
+        values = np.asarray(step, np.float64).reshape(-1)
+        if len(values) != self.channels:
+            raise ValueError(f"the step has {len(values)} channel(s), the detector was fitted to {self.channels}")
+        if np.isinf(values).any():
+            raise ValueError("the step holds infinity; give NaN (a gap) or a finite value")
+        missing = np.isnan(values)
+        self._last = np.where(missing, self._last, values)
+        return np.asarray(self.features.transform(self._last[None])[0])
+
+    def _push(self, prepared: np.ndarray) -> np.ndarray:
+        place = self._steps % self.window
+        self._past[place] = self._past[place + self.window] = prepared
+        self._steps += 1
+        return self._encoder.push(prepared)
+
+    def _scored(self, z: np.ndarray) -> float:
+        """The score of the window that ends now, from its embeddings (E, w)."""
+        model, placed = self.model, None
+        self._z[:, 0] = z
+        if self._views:
+            begin = self._steps % self.window
+            placed = model.scorer.place(self._past[begin : begin + self.window].reshape(1, -1), self._ready)
+        scores = model.scorer.score(self._z, self._ready, model.distance, placed)[:, 0]
+        assert model.scale is not None
+        return model.scale.combine_one(scores.astype(np.float64))
+
+
+def _largest_product(model: MetricModel) -> float:
+    """Multiplications of the largest product that a step takes, about."""
+    encoder, scorer = model.encoder, model.scorer
+    rows = STEPS if isinstance(encoder, Recurrent) else BLOCK["cpu"] * encoder.inputs
+    encoding = rows * encoder.operations / (2 * len(encoder.weights) * (model.form.shape[0] if model.form else 1))
+    references = max((array.shape[1] for name, array in model.scorer_arrays.items() if name == "references"), default=0)
+    return float(max(encoding, max(STEPS, scorer.tile) * references * (encoder.outputs + 1)))
