@@ -154,6 +154,7 @@ CANDIDATES: dict[str, Fit] = {
     "conv 16-32, linear output": addml_with(**SLOW, output_activation="linear"),
     "conv 16-32, standard scaling": addml_with(**SLOW, scaling="standard"),
     "conv 16-32, center": addml_with(**SLOW, scorer="center"),
+    "conv 16-32, center, untrained": addml_with(encoder="conv", learning_rate=1e-12, epochs=1, scorer="center"),
     "conv 16-32, knn": addml_with(**SLOW, scorer="knn"),
     "conv 16-32, metric_dim 128": addml_with(**SLOW, metric_dim=128),
     "conv 16": addml_with(**SLOW, hidden=(16,)),
