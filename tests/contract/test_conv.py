@@ -161,5 +161,5 @@ def test_folders_in_the_detector(tmp_path):
     np.testing.assert_array_equal(found.anomaly_score(X), found.anomaly_scores_)
     np.testing.assert_array_equal(found.anomaly_score(str(tmp_path)), found.anomaly_scores_)
     assert addml.read_images(tmp_path).images.shape == (12, 1, 6, 5)
-    with pytest.raises(ValueError, match="no such file"):
+    with pytest.raises(ValueError, match="is no folder"):
         found.anomaly_score(tmp_path / "nothing")

@@ -12,7 +12,6 @@ from addml.data.files.casting import conformed, shaped
 from addml.data.files.columnar import folder_dataset, parquet_files
 from addml.data.files.formats import format_of
 from addml.data.files.origin import Origin, ReadError, find_origin
-from addml.data.images import is_image_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,9 +164,9 @@ def _row_groups(fragment: Any, name: str) -> Iterator[Unit]:
 
 
 def is_on_disk(X: Any) -> bool:
-    """Whether X is a path, but not of a folder of images, a source or a dataset of pyarrow: no rows in memory."""
+    """Whether X is a path, a source or a dataset of pyarrow, which hold no rows in memory."""
     if isinstance(X, str | os.PathLike | Source):
-        return isinstance(X, Source) or not is_image_folder(X)
+        return True
     return type(X).__module__.startswith("pyarrow._dataset")
 
 
