@@ -139,7 +139,7 @@ def _prepared(one: StreamedFit, source: Source, census: Census, start: MetricMod
     columns = census.columns()
     fitting.say_left_out(columns)
     sides = parameters.sides(one.one_sided, columns.names)
-    features = Features.fit(columns.transform(census.sample), sides, robust=one.scaling == "robust")
+    features = Features.fit(columns.transform(census.sample), sides, robust=one._robust)
     if not census.is_whole:
         _say("Standardising", len(source))
         moments, before = Moments(features), Standardised(columns, features)
