@@ -31,13 +31,16 @@ def test_every_step_has_a_score_and_a_broken_one_stands_out(fitted):
     test = waves(seed=1)
     test[200:210, 1] += 4
     scores = fitted.anomaly_score(test)
-    assert scores.shape == (STEPS,) and np.isfinite(scores).all()
+    assert scores.shape == (STEPS,)
+    assert np.isfinite(scores).all()
     assert 195 <= scores.argmax() <= 215
     assert fitted.predict(test)[205] == -1
     assert fitted.predict_proba(test).shape == (STEPS, 2)
     contributions = fitted.explain(test, rows=np.array([205]))
-    assert contributions.shape == (1, CHANNELS) and contributions[0].argmax() == 1
-    assert fitted.n_features_in_ == CHANNELS and len(fitted.anomaly_scores_) == STEPS
+    assert contributions.shape == (1, CHANNELS)
+    assert contributions[0].argmax() == 1
+    assert fitted.n_features_in_ == CHANNELS
+    assert len(fitted.anomaly_scores_) == STEPS
 
 
 @pytest.mark.parametrize(
@@ -118,7 +121,8 @@ def test_labels_members_early_stopping_and_refit_work_as_for_tables():
     X = waves()
     X[100:103] += 3
     model = detector(epochs=60, patience=1, members=3, learning_rate=0.05).fit(X, labels=labels)
-    assert len(model.history_) < 60 and len(model.history_[0]["members"]) == 3
+    assert len(model.history_) < 60
+    assert len(model.history_[0]["members"]) == 3
     assert model.anomaly_scores_[101] > np.quantile(model.anomaly_scores_, 0.97)
     assert model.rows_kept().shape[2] == STEPS
     before = model.anomaly_scores_

@@ -26,7 +26,8 @@ def test_frames_have_channels_by_name_and_one_time_column(kind):
     table = frame(pd.date_range("2026-01-01", periods=4, freq="h"), cpu=[1, 2, 3, 4], load=[0.5, None, 1, 2])
     (one,) = read_series(kind(table))
     assert one.names == ["cpu", "load"]
-    assert one.values[:, 0].tolist() == [1, 2, 3, 4] and np.isnan(one.values[1, 1])
+    assert one.values[:, 0].tolist() == [1, 2, 3, 4]
+    assert np.isnan(one.values[1, 1])
     assert (np.diff(one.times) == np.timedelta64(1, "h")).all()
 
 
@@ -58,19 +59,22 @@ def test_a_short_gap_is_filled_and_said_and_gets_no_score():
 def test_a_gap_longer_than_the_window_begins_the_series_anew():
     windows, sampling = even([*range(20), *range(100, 120)])
     assert windows[20:21][0, :, 0].tolist() == [20] * 5
-    assert sampling.breaks == 1 and sampling.filled_steps == 0
+    assert sampling.breaks == 1
+    assert sampling.filled_steps == 0
     assert len(windows.values) == 40 + 2 * 4  # nothing is filled in for so long a time
 
 
 def test_irregular_steps_are_taken_in_order_and_said():
     times = np.cumsum(np.random.default_rng(0).integers(1, 20, 50))
     windows, sampling = even(times)
-    assert len(windows) == 50 and "sampled irregularly" in sampling.words()[0]
+    assert len(windows) == 50
+    assert "sampled irregularly" in sampling.words()[0]
 
 
 def test_missing_values_take_the_one_before_or_the_usual_one():
     values, missing = carried(np.array([[np.nan, 1], [5, np.nan], [np.nan, np.nan]]), np.array([7.0, 8.0]))
-    assert values.tolist() == [[7, 1], [5, 1], [5, 1]] and missing == 4
+    assert values.tolist() == [[7, 1], [5, 1], [5, 1]]
+    assert missing == 4
 
 
 @pytest.mark.parametrize(

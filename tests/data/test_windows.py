@@ -8,11 +8,8 @@ from addml.data.windows import Windows, over_windows
 
 def by_hand(series, window):
     """Every window copied out step by step."""
-    rows = []
-    for one in series:
-        for end in range(len(one)):
-            rows.append([one[max(0, end - back)] for back in reversed(range(window))])
-    return np.array(rows)
+    backs = list(reversed(range(window)))
+    return np.array([[one[max(0, end - back)] for back in backs] for one in series for end in range(len(one))])
 
 
 def random_series(*lengths, channels=2):
