@@ -15,10 +15,10 @@ is_usable := -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11
 has_cuda := -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format benchmark picture setup interpreter clean
+.PHONY: help demo test lint types format benchmark benchmark-large picture setup interpreter clean
 
 help:  ## List the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup  ## Detect anomalies in a small data set and show what was found
 	@$(RUN) -m addml.demo $(ARGS)
@@ -39,6 +39,9 @@ format: setup  ## Format the code and mend what can be mended by itself
 
 benchmark: $(VENV)/.installed-bench  ## Run the benchmarks
 	@$(RUN) -m benchmarks $(ARGS)
+
+benchmark-large: $(VENV)/.installed-bench  ## Fit and score 10, 20 and 50 million rows on disk (an hour, 25 GB)
+	@$(RUN) -m benchmarks.large $(or $(ARGS),10 20 50)
 
 picture: setup  ## Make the README's picture anew, from the demo's report (needs chromium)
 	@folder=$$(mktemp -d) && (cd "$$folder" && "$(CURDIR)/$(RUN)" -m addml demo --quiet) \

@@ -14,12 +14,13 @@ LEVELS = {
     name: level
     for level, names in enumerate(
         [
-            "arrays compute processes",
+            "arrays compute processes scratch",
             "geometry",
             "data encoders learning scoring model_file parameters",
             "model",
             "fitting recipe explain plain stream",
-            "reading",
+            "reading checkpoint",
+            "streamed",
             "detector",
             "findings",
             "detection baselines pyod streaming export",

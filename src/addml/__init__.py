@@ -6,11 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from addml.data.images import read_images
     from addml.detector import ADDML, load
 
-__all__ = ["ADDML", "__version__", "load"]
+__all__ = ["ADDML", "__version__", "load", "read_images"]
 
-_WHERE = {"ADDML": "addml.detector", "load": "addml.detector"}
+_WHERE = {"ADDML": "addml.detector", "load": "addml.detector", "read_images": "addml.data.images"}
 
 
 def __getattr__(name: str) -> Any:

@@ -114,6 +114,11 @@ class BlasThreads:
                 library.set_num_threads(before)
             self._change(self._asked.remove, count)
 
+    @property
+    def allowed(self) -> int:
+        """How many threads products may use where this is asked: one, unless somebody asked for more."""
+        return min(self._asked, default=1)
+
     def _change(self, how: Callable[[int], None], count: int) -> None:
         with self._lock:
             if not self._asked:

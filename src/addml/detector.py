@@ -1,4 +1,4 @@
-"""ADDML, the detector: a scikit-learn estimator that wires the stages, which never import each other. Level 6."""
+"""ADDML, the detector: a scikit-learn estimator that wires the stages, which never import each other. Level 7."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__, fitting, model_file, parameters, plain
 from addml.arrays import as_like, is_resident, to_numpy
+from addml.checkpoint import Storage, digest, kept_safe
 from addml.compute import blas_threads, most_threads, resolve_device
+from addml.data.datasets import LEAST_STREAMED, Source, is_on_disk, open_source
 from addml.data.features import Features
 from addml.data.windows import Windows
 from addml.explain.attribution import attributions
 from addml.explain.examples import Examples, Nearest, baseline_of, evenly, kept_by_most
+from addml.explain.heat import heat_map
 from addml.fitting import LEFT_OUT as LEFT_OUT
 from addml.learning.metric import MetricLearner
 from addml.learning.state import TrainingState
@@ -46,6 +49,7 @@ PAPER: dict[str, Any] = {
     "scaling": "standard",
     "members": 1,
     "epochs": 50,
+    "learning_rate": 1e-3,
 }
 FAST: dict[str, Any] = {**PAPER, "epochs": 5, "learning_rate": 3e-3}
 KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from
@@ -60,9 +64,10 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
 
     Parameters
     ----------
-    encoder : the kind of network, "mlp"; a torch module of your own, which every member starts from; or what makes
-        such modules, called once a member. See docs/method.md.
-    hidden : widths of the hidden layers; () for none, None for the encoder's own, (64,) for "mlp".
+    encoder : the kind of network, "mlp" or, for images, "conv"; a torch module of your own, which every member starts
+        from; or what makes such modules, called once a member. See docs/method.md and docs/images.md.
+    hidden : widths of the hidden layers, channels of the convolutions of "conv"; () for none, None for the encoder's
+        own, (64,) for "mlp" and (16, 32) for "conv".
     metric_dim : dimensions of the metric space.
     activation, output_activation : "tanh", "relu", "leaky_relu", "elu", "sigmoid" or "linear".
     loss : "instance", the distances of all pairs of a mini-batch, or "center", those to the centre.
@@ -86,11 +91,14 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         from the scores; or a thresholder of PyThresh. See `set_threshold`.
     examples : kept training rows to remember, at the most, for `nearest_normal`; 0 for none.
     members : networks trained together and averaged.
-    epochs, batch_size, learning_rate, weight_decay : training by Adam.
+    epochs, batch_size, learning_rate, weight_decay : training by Adam; a learning_rate of None is the encoder's own,
+        1e-3, and 3e-5 for "conv".
     validation_ratio, patience : rows held out for early stopping, and epochs without improvement before it.
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
     n_jobs : threads at most; None for all cores.
     random_state : None, a number, a RandomState or a Generator.
+    memory : a table on disk (see `fit`) that needs more to be learned from is not held in memory, and what a fit does
+        hold stays within it: bytes, or a text such as "2GiB".
     verbose : 1 to log every epoch.
 
     Attributes
@@ -100,11 +108,14 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
     threshold_ : a row scoring above it is an anomaly.
     decision_ : the threshold and how it was chosen.
     offset_ : scikit-learn's offset, minus the threshold.
-    anomaly_scores_, training_ : scores of the training rows, and what decisions take from them.
+    anomaly_scores_, training_ : scores of the training rows, and what decisions take from them; of over a million rows
+        on disk, the scores at a million even steps through all of them in order.
     baseline_ : the usual row as the encoder takes it; `explain` counts from it.
     history_ : one dict an epoch.
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
+
+    _examples: Examples
 
     def __init__(
         self,
@@ -134,13 +145,14 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         members: int = 5,
         epochs: int = 10,
         batch_size: int = 256,
-        learning_rate: float = 1e-3,
+        learning_rate: float | None = None,
         weight_decay: float = 1e-5,
         validation_ratio: float = 0.1,
         patience: int = 5,
         device: str = "auto",
         n_jobs: int | None = None,
         random_state: Any = None,
+        memory: int | str = "2GiB",
         verbose: int = 0,
     ) -> None:
         self.encoder = encoder
@@ -175,6 +187,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.memory = memory
         self.verbose = verbose
 
     @classmethod
@@ -189,9 +202,27 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
 
     # Fit ----------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, labels: Any = None) -> ADDML:
-        """Learn from the rows of X; y is ignored, labels (0 normal, 1 anomaly, -1 unknown) are learned from."""
-        return self._whole_or_not(lambda: self._fit(X, labels, None))
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        labels: Any = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        scratch: str | os.PathLike[str] | None = None,
+        cache: bool = True,
+    ) -> ADDML:
+        """Learn from the rows of X; y is ignored, labels (0 normal, 1 anomaly, -1 unknown) are learned from.
+
+        X may be the path of a Parquet file or folder, or a dataset of pyarrow. One that does not fit into `memory` is
+        gone through again and again, after one pass that writes the prepared rows into a nameless file in the folder
+        `scratch`; with `cache=False` they are read and prepared every time. See docs/scale.md.
+
+        `checkpoint` names a folder that keeps the state of training after every epoch. After a kill the same call goes
+        on from there and gives the same model; at the end the folder is removed.
+        """
+        storage = Storage(checkpoint, scratch, cache)
+        return self._whole_or_not(lambda: self._fit(X, labels, None, storage))
 
     def refit(self, X: Any, y: Any = None, labels: Any = None) -> ADDML:
         """Go on learning from the present networks with the rows of X, as more rows or more labels come in.
@@ -199,7 +230,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         Columns are prepared as before; what is learned from them, the scale of the scores and the threshold are new.
         """
         check_is_fitted(self, "threshold_")
-        return self._whole_or_not(lambda: self._fit(X, labels, self.model_))
+        return self._whole_or_not(lambda: self._fit(X, labels, self.model_, Storage()))
 
     def _whole_or_not(self, work: Callable[[], ADDML]) -> ADDML:
         before = dict(vars(self))
@@ -210,8 +241,13 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
             self.__dict__ = before
             raise
 
-    def _fit(self, X: Any, labels: Any, start: MetricModel | None) -> ADDML:
+    def _fit(self, X: Any, labels: Any, start: MetricModel | None, storage: Storage) -> ADDML:
         self._check_parameters()
+        if is_on_disk(X):
+            source = open_source(X)
+            if source.size > parameters.size("memory", self.memory) and len(source) >= LEAST_STREAMED:
+                return self._fit_streamed(source, labels, start, storage)
+            X = source.table()
         device, X = resolve_device(self.device), self._read(X, fitting=start is None)
         form, (columns, features, numbers) = fitting.form_of(X, self.causal), self._prepared(X, start)
         marks = parameters.read_labels(labels, len(numbers))
@@ -224,7 +260,9 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         if marks is not None and self.margin is None:
             learner.objective = fitting.with_margin(learner, rows, members)
         state = TrainingState.begin(encoder.weights, self.patience)
-        train(learner, rows, members, self._schedule(encoder), state)
+        with kept_safe(storage.checkpoint, self._plain_settings(), lambda: {"digest": digest(rows.values)}) as kept:
+            state = kept.restored(state, members, device)
+            train(learner, rows, members, self._schedule(encoder), state, lambda state: kept.save(state, members))
         with blas_threads(1):
             space = fitting.metric_space(learner, rows, members, state.best, marks, features, form, randoms[0])
         fitting.warn_of_collapse(state)
@@ -239,6 +277,30 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         with blas_threads(1):
             self._remember(space)
         return self._decide(self.contamination)
+
+    def _fit_streamed(self, source: Source, labels: Any, start: MetricModel | None, storage: Storage) -> ADDML:
+        """Learn from rows that do not fit into memory."""
+        if labels is not None:
+            raise ValueError(f"labels cannot be learned from rows on disk; give memory > {source.size}, or a table")
+        from addml import streamed  # pyarrow, only where there is a table
+
+        found = streamed.fit(self, source, start, resolve_device(self.device), storage, self._plain_settings())
+        self._take(found.model, found.state.history, np.array(found.state.kept, np.uint8))
+        self.center_, self._held_out = found.space.center, found.held_out
+        self.anomaly_scores_ = found.sample_scores
+        with blas_threads(1):
+            self._remember(found.space)
+        self._examples = Examples(found.places[self._examples.rows], self._examples.features)
+        self.training_, self.anomaly_scores_ = TrainingScores(found.scores), found.scores
+        method, share = parameters.threshold_method(None, self.contamination, METHODS, WITH_SHARE)
+        if method != "quantile" or share is None:
+            return self._decide(self.contamination)
+        return self._set(Decision(streamed.exact_quantile(found.ordered, 1 - share), method, share))
+
+    def _plain_settings(self) -> dict[str, Any]:
+        """The settings that a training depends on, as JSON values."""
+        settings, objects = plain.plain_settings(self.get_params(deep=False))
+        return {name: settings[name] for name in settings if name != "verbose"} | {"objects": objects}
 
     def _prepared(self, X: Any, start: MetricModel | None) -> tuple[Columns | None, Features, np.ndarray]:
         """How columns become features, learned from X or as before, and the numbers of X."""
@@ -313,11 +375,45 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         Scores of a torch tensor on an accelerator are a tensor there.
         """
         check_is_fitted(self, "threshold_")
+        if is_on_disk(X):
+            return np.concatenate([scores for _, scores in self._scored(X)])
         rows = self._read(X, resident=self.model_.prepares_there)
         if is_resident(rows):
             return self.model_.resident_scores(rows)
         scores = self.model_.scores(rows, resolve_device(self.device), most_threads(self.n_jobs))
         return as_like(scores, X.new_empty(0).double()) if is_resident(X) else scores
+
+    def write_scores(self, X: Any, path: str | os.PathLike[str]) -> None:
+        """Write row, score and decision of every row of X, a path or a dataset as for `fit`, to a file, part by part.
+
+        The name of the file says its format: .parquet, .csv or .jsonl. It appears when it is whole.
+        """
+        check_is_fitted(self, "threshold_")
+        import pyarrow as pa
+
+        from addml.data.writers import open_writer
+
+        schema = pa.schema([("row", pa.int64()), ("score", pa.float64()), ("is_anomaly", pa.bool_())])
+        with open_writer(path, schema) as writer:
+            for start, scores in self._scored(X):
+                rows = np.arange(start + 1, start + len(scores) + 1)
+                writer.write(pa.table([rows, scores, scores > self.threshold_], schema=schema))
+
+    def _scored(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
+        """The scores of rows on disk, part by part, each with the rows before it."""
+        import pyarrow as pa
+
+        device, threads, start = resolve_device(self.device), most_threads(self.n_jobs), 0
+        columns = self.model_.columns
+        for batch in open_source(X, None if columns is None else columns.used).batches():
+            try:
+                scores = self.model_.scores(self._read(pa.Table.from_batches([batch])), device, threads)
+            except ValueError as error:
+                if hasattr(error, "row"):
+                    error.row += start
+                raise
+            yield start, scores
+            start += len(scores)
 
     def stream(self) -> Stream:
         """A series scored step by step as it arrives, in constant time: exactly the scores of `causal=True`."""
@@ -344,6 +440,8 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
     def explain(self, X: Any, rows: Any = None) -> np.ndarray:
         """How much each column adds to each row's score, (n, n_features_in_): above 0 makes it stranger.
 
+        Of images it is a map (n, height, width): how much each place adds.
+
         A row of it adds up to the row's score less that of the usual row, `baseline_`. Columns that the detector
         does not use add nothing. In a series a column is a channel, and what is explained is the window that ends at a
         step. `rows` are the places of the rows to explain, where not all are wanted.
@@ -353,6 +451,8 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         used = attributions(
             self.model_, features, self.baseline_, resolve_device(self.device), most_threads(self.n_jobs)
         )
+        if self.model_.form is not None and self.model_.form.kind == "images":
+            return heat_map(used, self.model_.form)
         if self.model_.columns is None:
             return used
         places = {name: place for place, name in enumerate(self.feature_names_in_)}
@@ -391,7 +491,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         check_is_fitted(self, "threshold_")
         n = len(self.anomaly_scores_)
         if len(self._kept_bits) != len(self.history_):
-            raise ValueError(f"which rows were kept is not remembered for {n} rows, over a million")
+            raise ValueError("which rows were kept is not remembered for a table of over a million rows")
         return np.unpackbits(self._kept_bits, axis=-1, count=n).astype(bool)
 
     # Save ---------------------------------------------------------------------------------------------------

@@ -66,6 +66,18 @@ class SpaceMap:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """One image, small, as PNG files."""
+
+    name: str
+    row: int  # counted from 1
+    score: float
+    kind: str  # "strange" or "typical"
+    image: bytes
+    heat: bytes | None = None  # the same with what makes it strange laid over it
+
+
+@dataclass(frozen=True)
 class Track:
     """A series to be drawn: scores and some channels step by step, and the events, each from a step to another."""
 
@@ -98,6 +110,8 @@ class Findings:
     versions: dict[str, str] = field(default_factory=dict)
     trained_rows: int = 0  # less than rows where training took a sample
     decided_by: str = ""  # how the threshold was chosen, in words
+    pictures: tuple[Picture, ...] = ()  # where the rows are images: the strangest, then the most typical
+    noun: str = "row"  # what one of the rows is called
     track: Track | None = None  # of a series, whose ranked rows are the peaks of its events
 
     @property

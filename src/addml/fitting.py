@@ -41,11 +41,16 @@ def fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:
     from addml.data.columns import Columns
 
     columns = Columns.fit(table)
+    say_left_out(columns)
+    return columns, columns.transform(table)
+
+
+def say_left_out(columns: Columns) -> None:
+    """Warn of the columns that are not learned from."""
     if columns.left_out:
         listed = "; ".join(f"{name!r} ({reason})" for name, reason in columns.left_out[:5])
         more = f"; and {len(columns.left_out) - 5} more" if len(columns.left_out) > 5 else ""
         warn(f"{LEFT_OUT}: {listed}{more}")
-    return columns, columns.transform(table)
 
 
 def form_of(X: Any, causal: bool = True) -> Form | None:
@@ -105,11 +110,15 @@ def metric_space(
     features: Features,
     form: Form | None,
     random: np.random.Generator,
+    center: Array | None = None,
 ) -> MetricSpace:
-    """The metric space of the best networks: their centres over M, the distances to them, what they keep of M."""
+    """The metric space of the best networks: their centres over M, the distances to them, what they keep of M.
+
+    The rows may be a sample; the centre is then that of all rows.
+    """
     learner.set_weights(weights)
     ids = padded([member.train for member in members], weights)
-    center, scores = learner.row_scores(rows, ids, [len(member.train) for member in members])
+    center, scores = learner.row_scores(rows, ids, [len(member.train) for member in members], center)
     kept = [member.train[keep] for member, keep in zip(members, distill(scores, members)[1], strict=True)]
     reach = features.reach.astype(np.float32) * (1 if form is None else form.counts())
     usual = np.arange(len(rows)) if marks is None else np.flatnonzero(marks != 1)

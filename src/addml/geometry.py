@@ -24,12 +24,13 @@ from addml.arrays import (
     plus_gram,
     row_sums,
 )
+from addml.scratch import room
 
 Distance = Literal["sqeuclidean", "euclidean", "cosine"]
 Back = Callable[[Array], Array]
 DISTANCES: tuple[Distance, ...] = ("sqeuclidean", "euclidean", "cosine")
 NOT_A_DISTANCE = -1.0  # marks what must lie below every cut-off: the diagonal, and pairs with a row that only pads
-SAMPLE = 256
+FEW = 1024  # values, of which a sample tells too little
 
 
 def count_of(ratio: float, n: int, least: int = 1) -> int:
@@ -52,7 +53,14 @@ def smallest(values: Array, ks: Sequence[int]) -> Array:
     """The ks[e]-th smallest value of each row e of values (E, n)."""
     if not isinstance(values, np.ndarray):
         return values.sort(-1).values.gather(1, index_like(np.asarray(ks) - 1, values)[:, None])[:, 0]
-    return np.array([np.partition(row, k - 1)[k - 1] for row, k in zip(values, ks, strict=True)])
+    return np.array([_kth_smallest(row, k) for row, k in zip(values, ks, strict=True)])
+
+
+def _kth_smallest(values: np.ndarray, k: int) -> Any:
+    copy = room(values.shape, values.dtype, values)  # on disk where the values are
+    copy[...] = values
+    copy.partition(k - 1)
+    return copy[k - 1]
 
 
 def hardest(values: Array, ks: Sequence[int]) -> Hardest:
@@ -91,9 +99,9 @@ def _kth_largest(values: np.ndarray, k: int) -> float:
     n = len(values)
     if k == 0:
         return math.inf
-    if n < 16 * SAMPLE:
+    if n < FEW:
         return float(np.partition(values, n - k)[n - k])
-    sample = np.sort(values[:: n // SAMPLE])
+    sample = np.sort(values[:: round(n ** (1 / 3))])
     place, slack = len(sample) * (1 - k / n), math.sqrt(len(sample)) + 1
     low, high = sample[max(int(place - slack), 0)], sample[min(int(place + slack), len(sample) - 1)]
     above = values > high

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral, Number, Real
 from typing import Any
 
 import numpy as np
 
+LEAST_MEMORY = 2**20
 LARGEST_EXACT = 2**53  # from here on float64 skips integers
 
 
@@ -72,6 +74,17 @@ def threshold_method(
         raise ValueError(f"method={method!r} finds the share by itself; leave out contamination={contamination!r}")
     number("contamination", contamination, 0, 0.5, with_low=False)
     return method or "quantile", float(contamination)
+
+
+def size(name: str, value: Any) -> int:
+    """Bytes of memory: a whole number, or a text such as "2GiB" or "500 MB"."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B)\s*", value) if isinstance(value, str) else None
+    if found:
+        power = "KMGT".index(found[2][0]) + 1
+        value = int(float(found[1]) * (1024 if "i" in found[2] else 1000) ** power)
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < LEAST_MEMORY:
+        raise ValueError(f"{name}={value!r} must be a size of memory of at least 1 MiB, such as '2GiB' or '500MB'")
+    return int(value)
 
 
 def flag(name: str, value: Any) -> None:

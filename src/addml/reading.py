@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -106,9 +107,12 @@ class Reads:
             )
 
     def _takes_images(self, X: Any) -> bool:
-        return getattr(X, "ndim", 2) == 4
+        folder = isinstance(X, (str, os.PathLike))
+        return folder or getattr(X, "ndim", 2) == 4 or (isinstance(self.encoder, str) and self.encoder == "conv")
 
     def _images(self, X: Any, fitting: bool) -> np.ndarray:
+        if isinstance(X, (str, os.PathLike)):
+            X = self._folder(X, fitting)
         images = as_images(X, least=2 if fitting else 1)
         if fitting:
             varied(images)
@@ -122,6 +126,16 @@ class Reads:
                 "(channels, height, width); convert or resize them"
             )
         return images
+
+    def _folder(self, X: Any, fitting: bool) -> np.ndarray:
+        """The images of a folder, in the size that was fitted to."""
+        from addml.data.images import read_images  # Pillow
+
+        if fitting:
+            return read_images(X).images
+        assert self.model_.form is not None
+        channels, *size = self.model_.form.shape
+        return read_images(X, size=(size[0], size[1]), channels=channels).images
 
     def _table(self, X: Any, fitting: bool) -> Any:
         """A frame with columns that are not numbers, as a pyarrow table; columns go by name."""

@@ -21,6 +21,7 @@ from addml.scoring.local import Local
 from addml.scoring.scorers import SCORERS, Scorer
 from addml.scoring.thresholds import METHODS, WITH_SHARE
 
+RATE, RATES = 1e-3, {"conv": 3e-5}  # of learning, where none is said; and by encoder
 SCALINGS = ("auto", "robust", "standard")
 STRIDES = 4  # windows to learn from begin so many times within one, where nothing is said
 SERIES_REFERENCES, STEPS_AT_ONCE = 256, 16  # of the local scorer, so that a step alone is scored as soon as it comes
@@ -53,12 +54,13 @@ class Recipe:
     members: int
     epochs: int
     batch_size: int
-    learning_rate: float
+    learning_rate: float | None
     weight_decay: float
     validation_ratio: float
     patience: int
     n_jobs: int | None
     random_state: Any
+    memory: int | str
 
     def _check_parameters(self) -> None:
         if not is_module(self.encoder):
@@ -82,10 +84,11 @@ class Recipe:
         parameters.whole("examples", self.examples, least=0)
         if self.margin is not None:
             parameters.number("margin", self.margin, 0, with_low=False)
-        parameters.number("learning_rate", self.learning_rate, 0, with_low=False)
+        parameters.number("learning_rate", self._rate(), 0, with_low=False)
         parameters.number("weight_decay", self.weight_decay, 0, with_low=True)
         parameters.flag("anomaly_pairs", self.anomaly_pairs)
         parameters.jobs("n_jobs", self.n_jobs)
+        parameters.size("memory", self.memory)
         if self.loss == "center" and (self.miner is not None or self.anomaly_pairs):
             raise ValueError("miner and anomaly_pairs are about pairs, which loss='center' has not; use 'instance'")
         if self.miner is not None and not callable(self.miner):
@@ -143,12 +146,17 @@ class Recipe:
         margin = 1.0 if self.margin is None else self.margin
         return Objective(self.loss, self.distance, self.hard_ratio, margin, self.anomaly_pairs, self.miner)  # type: ignore[arg-type]
 
+    def _rate(self) -> float:
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return RATES.get(self.encoder, RATE) if isinstance(self.encoder, str) else RATE
+
     def _schedule(self, encoder: Encoder) -> Schedule:
         operations = 3 * encoder.operations * self.batch_size  # of one step: forward, and twice that back
         return Schedule(
             self.epochs,
             self.batch_size,
-            self.learning_rate,
+            self._rate(),
             self.weight_decay,
             self.patience,
             least_batch=1 if self.loss == "center" else 2,
@@ -186,12 +194,16 @@ class Recipe:
             )
         return encoder.with_weights(on_device(encoder.weights.copy(), device))
 
+    def _parted(self, usable: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """These rows divided at random into M and V, each in order."""
+        held_out = count_of(self.validation_ratio, len(usable), least=2)
+        order = random.permutation(usable)
+        return np.sort(order[held_out:]), np.sort(order[:held_out])
+
     def _member(self, usable: np.ndarray, marks: np.ndarray | None, random: np.random.Generator) -> Member:
         """One member's rows: V drawn at random, the rest M; too few rows to spare serve as both."""
         usable = usable if marks is None else usable[marks[usable] != 1]
-        held_out = count_of(self.validation_ratio, len(usable), least=2)
-        order = random.permutation(usable)
-        train, validation = np.sort(order[held_out:]), np.sort(order[:held_out])
+        train, validation = self._parted(usable, random)
         if len(train) < 2:
             train = validation = usable
         if marks is None:

@@ -15,7 +15,7 @@ from addml.detector import ADDML
 
 def test_what_is_not_said_is_as_in_the_detector():
     one, plain = Settings(), ADDML().get_params()
-    made = new_detector([], one.training, one.deciding, one.computing).get_params()
+    made = new_detector(one.training, one.deciding, one.computing).get_params()
     assert made == plain | {"random_state": 0}
     assert plain["contamination"] == settings.CONTAMINATION
 

@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from addml import compute
+from addml import ADDML, compute
 from addml.scoring import Neighbors
 
 NOT_IN_RANGE = [0, -1, 1.5, math.nan, math.inf, "a", True, None, [0.5], 1 + 0j, 10**400, np.array(0.5), np.bool_(True)]
@@ -247,3 +247,9 @@ def test_labelled_anomalies_are_pushed_away(quick, X, anomaly_pairs):
 def test_labels_with_two_rows_left(quick, X, loss):
     labels = np.r_[0, -1, np.ones(58, int)]
     assert np.isfinite(quick(loss=loss).fit(X, labels=labels).anomaly_scores_).all()
+
+
+def test_a_learning_rate_that_is_not_said_is_the_method_s():
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    said, unsaid = (ADDML(members=1, epochs=2, random_state=0, learning_rate=rate).fit(X) for rate in (1e-3, None))
+    np.testing.assert_array_equal(said.encoder_.weights, unsaid.encoder_.weights)

@@ -71,19 +71,27 @@ def test_the_defaults_are_those_of_the_method():
         "members": 5,
         "epochs": 10,
         "batch_size": 256,
-        "learning_rate": 1e-3,
+        "learning_rate": None,
         "weight_decay": 1e-5,
         "validation_ratio": 0.1,
         "patience": 5,
         "device": "auto",
         "n_jobs": None,
         "random_state": None,
+        "memory": "2GiB",
         "verbose": 0,
     }
 
 
 def test_the_papers_preset_is_the_papers_method():
-    paper = {"members": 1, "metric_dim": 64, "epochs": 50, "scorer": "center", "scaling": "standard"}
+    paper = {
+        "members": 1,
+        "metric_dim": 64,
+        "epochs": 50,
+        "scorer": "center",
+        "scaling": "standard",
+        "learning_rate": 1e-3,
+    }
     assert ADDML.paper().get_params() == ADDML().get_params() | paper
     assert ADDML.paper(normal_ratio=1, members=3).get_params()["normal_ratio"] == 1
     assert ADDML.paper(normal_ratio=1, members=3).get_params()["members"] == 3

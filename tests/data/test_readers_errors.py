@@ -46,7 +46,7 @@ def test_no_permission(tmp_path: Path) -> None:
 
 
 def test_folder_without_parquet_files(tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match=r"folder without Parquet files \(it holds: nothing\)"):
+    with pytest.raises(ReadError, match=r"folder without Parquet files or images \(it holds: nothing\)"):
         read_table(tmp_path)
     (tmp_path / "a.csv").write_text("a\n1\n")
     with pytest.raises(ReadError, match=r"\(it holds: 1 \.csv\)\. Name one file"):

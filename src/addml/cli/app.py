@@ -18,8 +18,8 @@ from addml.detection.settings import Settings
 File = Annotated[
     str,
     typer.Argument(
-        help="A CSV, Parquet, Arrow, JSON lines, Excel, NumPy or MATLAB file, a folder of Parquet files, "
-        "a database address with --query, or - for standard input.",
+        help="A CSV, Parquet, Arrow, JSON lines, Excel, NumPy or MATLAB file, a folder of Parquet files "
+        "or of images, a database address with --query, or - for standard input.",
         metavar="FILE",
         show_default=False,
     ),
@@ -78,7 +78,9 @@ def root(
     "reporting",
     "saving",
     "reading",
+    "picturing",
     "computing",
+    "streaming",
     "ending",
     "showing",
 )
@@ -101,7 +103,9 @@ def detect(file: File, settings: Settings) -> None:
     "deciding",
     "saving",
     "reading",
+    "picturing",
     "computing",
+    "streaming",
     "showing",
 )
 def fit(file: File, settings: Settings) -> None:
@@ -121,6 +125,7 @@ def fit(file: File, settings: Settings) -> None:
     "writing",
     "reporting",
     "reading",
+    "picturing",
     "computing",
     "ending",
     "showing",

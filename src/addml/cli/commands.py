@@ -77,6 +77,7 @@ def detect(settings: Settings, folder: Path = Path()) -> None:
     files = outputs.planned(settings, name, scored=True, report=True, model=settings.saving.model)
     if settings.timing.time is not None:
         return series.detect(settings, files)
+    settings = _with_checkpoint(settings, settings.saving.model or name)
     with session("detect", settings, files) as one:
         outcome = detecting.detect(settings, one.progress, files.shows_map)
         if files.model is not None:
@@ -93,6 +94,7 @@ def fit(settings: Settings) -> None:
     files = outputs.planned(settings, name, model=settings.saving.model or f"{name}.model")
     if settings.timing.time is not None:
         return series.fit(settings, files)
+    settings = _with_checkpoint(settings, str(files.model))
     with session("fit", settings, files) as one:
         trained = detecting.fit(settings, one.progress)
         assert files.model is not None
@@ -103,6 +105,16 @@ def fit(settings: Settings) -> None:
         screen.show_training(one.screen, findings)
         screen.show_files(one.screen, files.named())
         one.screen.document(screen.summary(findings, 0, files.named()))
+
+
+def _with_checkpoint(settings: Settings, name: str) -> Settings:
+    """The settings with a checkpoint where a table is larger than memory and none is named."""
+    from addml.detection.inputs import on_disk_source
+
+    streaming = settings.streaming
+    if streaming.checkpoint is not None or on_disk_source(settings) is None:
+        return settings
+    return replace(settings, streaming=replace(streaming, checkpoint=f"{name}.checkpoint"))
 
 
 def score(settings: Settings) -> None:
@@ -140,7 +152,7 @@ def diff(before: str, after: str, settings: Settings) -> None:
     files = outputs.planned(settings, "diff", record=False)
     with session("diff", settings, files) as one:
         moved = compare_models(before, after, settings, one.progress)
-        outputs.write_scored(files, moved.table)
+        outputs.write_scored(files, [moved.table])
         screen.show_diff(one.screen, moved, settings.explaining.top)
         screen.show_files(one.screen, files.named())
         one.screen.document(moved.summary(settings.explaining.top) | {"files": files.named()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,11 +110,11 @@ def is_special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def write_scored(files: Files, table: pa.Table) -> list[str]:
-    """The scored table, where it is asked for; gives back what is to be said."""
-    from addml.data.writers import write_table
+def write_scored(files: Files, pieces: Iterable[pa.Table]) -> list[str]:
+    """The scored table, piece by piece, where it is asked for; gives back what is to be said."""
+    from addml.data.writers import write_pieces
 
-    return [] if files.scored is None else write_table(table, files.scored)
+    return [] if files.scored is None else write_pieces(pieces, files.scored)
 
 
 def write_reports(files: Files, findings: Findings, reporting: Reporting) -> None:

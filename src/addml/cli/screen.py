@@ -83,7 +83,8 @@ def _plain(value: Any) -> Any:
 
 def show_reading(screen: Screen, findings: Findings) -> None:
     """What was read and what was left out, with the reasons."""
-    screen.say(f"{findings.source}: {findings.rows:,} rows, {len(findings.columns):,} columns used", style="bold")
+    columns = f", {len(findings.columns):,} columns used" if findings.noun == "row" else ""
+    screen.say(f"{findings.source}: {findings.rows:,} {findings.noun}s{columns}", style="bold")
     for note in findings.notes:
         screen.say(f"  {note}")
     for why, names in _by_reason(findings.left_out).items():
@@ -120,7 +121,7 @@ def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     count, rows = findings.anomalies, findings.rows
     screen.say()
     if findings.track is None:
-        said = f"{count:,} of {rows:,} rows score above the threshold {findings.threshold:.4g} (marked *)"
+        said = f"{count:,} of {rows:,} {findings.noun}s score above the threshold {findings.threshold:.4g} (marked *)"
     else:
         said = f"{len(findings.ranked):,} events: {count:,} of {rows:,} steps score above {findings.threshold:.4g}"
     screen.say(said, style="bold")
@@ -166,7 +167,9 @@ def show_training(screen: Screen, findings: Findings) -> None:
     if findings.trained_rows:
         seconds = sum(float(entry.get("seconds", 0)) for entry in findings.history)
         epochs = f"{len(findings.history)} epochs, {seconds:.1f} s"
-        screen.say(f"  trained on {findings.trained_rows:,} rows: {epochs}; threshold {findings.threshold:.4g}")
+        screen.say(
+            f"  trained on {findings.trained_rows:,} {findings.noun}s: {epochs}; threshold {findings.threshold:.4g}"
+        )
 
 
 def show_drift(screen: Screen, findings: Findings) -> None:

@@ -69,6 +69,22 @@ class Features:
         shift, reach = np.where(chosen, 0.0, self.shift), np.where(chosen, 1.0, self.reach)
         return replace(self, scale=np.where(chosen, scale, self.scale), shift=shift, reach=reach)
 
+    def refined(self, mean: np.ndarray, deviation: np.ndarray, gaps: np.ndarray) -> Features:
+        """These features, which a sample gave, standardised anew by their means and deviations over all rows.
+
+        `gaps` are the shares of gaps over all rows, of the columns that have some.
+        """
+        columns = len(self.median)
+        varies = (deviation > ROUNDING) & (np.arange(self.width) < columns)
+        mean, deviation = np.where(varies, mean, 0.0), np.where(varies, deviation, 1.0)
+        spread = np.sqrt(gaps * (1 - gaps))
+        if self.knee[0]:
+            own = replace(self, shift=self.shift + self.reach * mean, reach=self.reach * deviation)
+        else:
+            own = replace(self, mean=self.mean + self.scale * mean, scale=self.scale * deviation)
+        flags = np.concatenate([own.mean[:columns], gaps]), np.concatenate([own.scale[:columns], spread])
+        return replace(own, mean=flags[0], scale=np.where(flags[1] > 0, flags[1], 1.0))
+
     def spread(self, column: np.ndarray) -> Features:
         """The features of rows in which each number, as those of a channel, is one of these columns: no gaps."""
         if len(self.gaps):

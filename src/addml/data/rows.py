@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from addml.arrays import Array, take
@@ -9,7 +11,15 @@ from addml.data.features import Features
 from addml.data.windows import Windows
 
 
-class MemoryRows:
+class InMemory:
+    """Rows that are at hand all at once."""
+
+    def portions(self, epoch: int) -> Iterator[None]:
+        """All rows are shuffled together."""
+        yield None
+
+
+class MemoryRows(InMemory):
     """Prepared rows held in memory or on a device."""
 
     def __init__(self, values: Array) -> None:
@@ -23,8 +33,12 @@ class MemoryRows:
         """The rows with these ids, copied, of shape (*ids.shape, d)."""
         return take(self.values, ids)
 
+    def blocks(self, size: int) -> Iterator[Array]:
+        """All rows in their order, so many at a time."""
+        return (self.values[start : start + size] for start in range(0, len(self), size))
 
-class LazyRows:
+
+class LazyRows(InMemory):
     """Rows of any form in main memory that are prepared when they are asked for: pixels stay bytes until then."""
 
     def __init__(self, values: np.ndarray, features: Features) -> None:
@@ -41,12 +55,17 @@ class LazyRows:
         return self.features.transform(chosen.reshape(len(chosen), width)).reshape(*ids.shape, width)
 
 
-class WindowRows:
+class WindowRows(InMemory):
     """Windows of a series whose steps have been prepared, copied when they are asked for."""
 
     def __init__(self, windows: Windows) -> None:
         """The windows (n, window, channels) of prepared steps."""
         self.windows = windows
+
+    @property
+    def values(self) -> np.ndarray:
+        """What the windows are views of."""
+        return self.windows.values
 
     def __len__(self) -> int:
         return len(self.windows)

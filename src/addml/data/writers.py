@@ -7,8 +7,9 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +18,7 @@ from addml.data.files.origin import COMPRESSION_NAMES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableWriter", "WriteError", "open_writer", "write_table"]
+__all__ = ["TableWriter", "WriteError", "open_writer", "write_pieces", "write_table"]
 
 FORMATS = {
     ".csv": "csv",
@@ -74,8 +75,16 @@ class TableWriter:
 
 def write_table(table: pa.Table, path: str | os.PathLike[str]) -> list[str]:
     """Write the table and give back what is to be said."""
-    with open_writer(path, table.schema) as writer:
-        writer.write(table)
+    return write_pieces([table], path)
+
+
+def write_pieces(pieces: Iterable[pa.Table], path: str | os.PathLike[str]) -> list[str]:
+    """Write a table that comes in pieces, of which there is at least one, and give back what is to be said."""
+    coming = iter(pieces)
+    first = next(coming)
+    with open_writer(path, first.schema) as writer:
+        for piece in chain([first], coming):
+            writer.write(piece)
     return writer.notes
 
 

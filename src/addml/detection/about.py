@@ -19,7 +19,7 @@ def about_model(folder: str) -> dict[str, Any]:
         "model": folder,
         "columns": kinds or dict.fromkeys(document.get("names") or [], "number"),
         "left_out": [{"column": name, "why": why} for name, why in columns.get("left_out", [])],
-        "layers": document["encoder"]["widths"],
+        "layers": _layers(document["encoder"]),
         "weights": int(arrays["encoder.weights"].size),
         "trained_rows": len(scores),
         "epochs": len(history),
@@ -32,3 +32,12 @@ def about_model(folder: str) -> dict[str, Any]:
         "format": document["format"],
         "bytes": sum(file.stat().st_size for file in Path(folder).iterdir() if file.is_file()),
     }
+
+
+def _layers(encoder: dict[str, Any]) -> list[Any]:
+    """Numbers of a row, widths or channels of the hidden layers, dimensions of the metric space."""
+    if "widths" in encoder:
+        return list(encoder["widths"])
+    if "channels" in encoder:
+        return ["x".join(map(str, encoder["shape"])), *encoder["channels"], encoder["outputs"]]
+    return [encoder["name"]]

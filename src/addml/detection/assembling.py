@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from addml.compute import blas_threads
+from addml.detection.pieces import joined
 from addml.detection.record import versions
-from addml.detection.scoring import Candidate, Scored
+from addml.detection.scoring import SCORE, Candidate, Scored
 from addml.detection.settings import Explaining
 from addml.findings import Finding, Findings, Group, Reason, SpaceMap
 
@@ -23,7 +24,7 @@ def findings(
     """The findings of a run; what only some runs have is filled in by them."""
     from addml.explain import groups
 
-    scores = np.concatenate(scored.scores)
+    scores = joined(scored.pieces, SCORE, scored.rows)
     anomalies = int((scores > fitted.threshold).sum())
     listed = scored.listed[: max(anomalies, explaining.top)]
     alike = groups([candidate.reasons for candidate in listed])
@@ -95,7 +96,7 @@ def in_order(left_out: Sequence[tuple[str, str]], names: Sequence[str]) -> tuple
     return tuple(sorted(left_out, key=lambda one: place.get(one[0], len(place))))
 
 
-def dropped(fitted: Fitted, places: np.ndarray, ranked: Sequence[Finding]) -> np.ndarray | None:
+def dropped(fitted: Fitted, places: np.ndarray | None, ranked: Sequence[Finding]) -> np.ndarray | None:
     """(epochs, len(ranked)): of the members that train on a row, the share that dropped it; NaN where none does."""
     assert fitted.detector is not None
     try:
@@ -103,6 +104,7 @@ def dropped(fitted: Fitted, places: np.ndarray, ranked: Sequence[Finding]) -> np
     except ValueError:  # not remembered for so many rows
         return None
     rows = np.array([finding.row - 1 for finding in ranked], np.int64)
+    places = np.arange(kept.shape[2]) if places is None else places
     where = np.searchsorted(places, rows).clip(0, len(places) - 1)
     active = np.asarray(kept.any(axis=2))[:, :, None]  # a stopped member keeps no row
     training = (active & ~fitted.detector._held_out[:, where]).sum(axis=1)

@@ -7,21 +7,34 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from addml.detection import assembling, evaluation
+from addml.data.datasets import Source, open_source
+from addml.data.images import is_image_folder
+from addml.detection import assembling, evaluation, pictures
 from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
-from addml.detection.inputs import Input, draw, expected_rows, name_of, on_disk, open_for_model, open_input, shown
+from addml.detection.inputs import (
+    Input,
+    draw,
+    expected_rows,
+    name_of,
+    on_disk,
+    on_disk_source,
+    open_for_model,
+    open_input,
+    shown,
+)
 from addml.detection.memory import keep_freed_memory
 from addml.detection.progress import Advance, Progress
-from addml.detection.scoring import BATCH_ROWS, Scored, score_all, scored_table
+from addml.detection.scoring import BATCH_ROWS, Scored, ScoredRows, score_all
 from addml.detection.selection import Chosen, choose
-from addml.detection.settings import Computing, Labelling, Settings
-from addml.detection.training import train
+from addml.detection.settings import Computing, Labelling, Picturing, Settings
+from addml.detection.training import train, train_streamed
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from addml.detection.pictures import TrainedPictures
     from addml.findings import Findings
 
 __all__ = ["Outcome", "Trained", "detect", "fit", "name_of", "score"]
@@ -34,9 +47,14 @@ class Trained:
     fitted: Fitted
     data: Input
     chosen: Chosen
-    places: np.ndarray  # of the training rows among all
+    places: np.ndarray | None  # of the training rows among all; None for all of them
     rows: int
     notes: tuple[str, ...]
+
+    @property
+    def trained_rows(self) -> int:
+        """How many rows were trained on."""
+        return self.rows if self.places is None else len(self.places)
 
     @property
     def left_out(self) -> tuple[tuple[str, str], ...]:
@@ -49,7 +67,7 @@ class Trained:
             assembling.without_rows(self.fitted, self.data.source, self.notes),
             rows=self.rows,
             left_out=self.left_out,
-            trained_rows=len(self.places),
+            trained_rows=self.trained_rows,
         )
 
 
@@ -58,13 +76,23 @@ class Outcome:
     """What a run found, the scored table, and the detector."""
 
     findings: Findings
-    scored: pa.Table
+    scored: ScoredRows
     fitted: Fitted
 
 
-def fit(settings: Settings, progress: Progress) -> Trained:
-    """Train on the rows of a file, or on a sample of them."""
+def fit(settings: Settings, progress: Progress) -> Trained | TrainedPictures:
+    """Train on the rows of a file, on the images of a folder, or on a sample of them."""
+    if is_image_folder(settings.file):
+        return pictures.fit(settings, progress)
+    return _fit(settings, progress)
+
+
+def _fit(settings: Settings, progress: Progress) -> Trained:
+    _no_pictures(settings)
     use_threads(settings.computing)
+    source = on_disk_source(settings)
+    if source is not None:
+        return _fit_streamed(settings, source, progress)
     with progress.stage(f"Reading {shown(settings.file)}", None):
         data = open_input(settings.file, settings.reading)
     label, taught = settings.labelling.label, settings.learning.learn_from
@@ -82,8 +110,26 @@ def fit(settings: Settings, progress: Progress) -> Trained:
     if taught is not None:
         marks = _marks(table[taught], settings.labelling.anomalous, taught)
         table, notes = table.drop_columns([taught]), [*notes, _taught(marks, taught)]
-    detector = train(table, training, settings.deciding, settings.computing, progress, marks)
+    checkpoint = settings.streaming.checkpoint
+    detector = train(table, training, settings.deciding, settings.computing, progress, marks, checkpoint)
     return Trained(Fitted.of(detector, table), data, chosen, places, rows, tuple(notes))
+
+
+def _fit_streamed(settings: Settings, source: Source, progress: Progress) -> Trained:
+    """Train on all rows of files that memory need not hold."""
+    label, taught = settings.labelling.label, settings.learning.learn_from
+    if taught is not None:
+        raise UserError(
+            f"--learn-from {taught}: labels are not learned from where a table is larger than --memory "
+            f"{settings.streaming.memory}; train on a sample (without --all-rows), or allow more memory."
+        )
+    chosen = choose(source.names, settings.selection, settings.naming, label, source.name, taught)
+    data = Input(settings.file, settings.reading, source.names, source.notes, None)
+    own = open_source(settings.file, chosen.features)
+    detector = train_streamed(
+        own, settings.training, settings.deciding, settings.computing, settings.streaming, progress
+    )
+    return Trained(Fitted.of(detector, None), data, chosen, None, len(own), tuple(source.notes))
 
 
 def _marks(column: pa.ChunkedArray, anomalous: str | None, name: str) -> np.ndarray:
@@ -105,25 +151,31 @@ def _taught(marks: np.ndarray, name: str) -> str:
 
 def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
     """Train on a file and rank its own rows; `mapped` for the map of the metric space, which only a report shows."""
-    trained = fit(settings, progress)
+    if is_image_folder(settings.file):
+        return pictures.detect(settings, progress, mapped)
+    trained = _fit(settings, progress)
     fitted, label = trained.fitted, trained.chosen.label
     ids = trained.chosen.ids or fitted.identifiers
     carried = [*ids, *([label] if label else [])]
     batches = trained.data.batches(list(dict.fromkeys([*fitted.used, *carried])), BATCH_ROWS)
     with progress.stage("Scoring", trained.rows) as advance:
-        scored = score_all(fitted, batches, carried, settings.explaining, advance, mapped=mapped)
+        folder = settings.streaming.cache_dir
+        scored = score_all(fitted, batches, carried, settings.explaining, advance, mapped=mapped, folder=folder)
     outcome = _outcome(fitted, scored, ids, settings, trained.data.source, trained.notes)
     findings = replace(
         outcome.findings,
         left_out=trained.left_out,
         dropped=assembling.dropped(fitted, trained.places, outcome.findings.ranked),
-        trained_rows=len(trained.places),
+        trained_rows=trained.trained_rows,
     )
     return replace(outcome, findings=findings)
 
 
 def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
     """Rank the rows of a file by a model that was trained before, a part of the file at a time."""
+    if is_image_folder(settings.file):
+        return pictures.score(settings, progress, mapped)
+    _no_pictures(settings)
     use_threads(settings.computing)
     keep_freed_memory()
     fitted = Fitted.load(str(settings.using.model), settings.computing, settings.deciding)
@@ -136,6 +188,13 @@ def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcom
     _warn_of_outside(drift.outside)
     outcome = _outcome(fitted, scored, ids, settings, source, data.notes)
     return replace(outcome, findings=replace(outcome.findings, drift=tuple(drift.summary())))
+
+
+def _no_pictures(settings: Settings) -> None:
+    """Settings that are about images must not be given with a table."""
+    for name, value in vars(settings.picturing).items():
+        if value != getattr(Picturing(), name):
+            raise UserError(f"--{name.replace('_', '-')} is about folders of images; {shown(settings.file)} is none.")
 
 
 def _warn_of_outside(counts: dict[str, int]) -> None:
@@ -168,8 +227,8 @@ def _outcome(
 ) -> Outcome:
     findings = assembling.findings(fitted, scored, ids, settings.explaining, source, notes)
     findings = replace(findings, evaluation=_evaluation(scored, findings, settings.labelling))
-    table = scored_table(scored, findings.scores, fitted, ids, settings.explaining.top)
-    return Outcome(findings, table, fitted)
+    rows = ScoredRows(scored, findings.scores, fitted, ids, settings.explaining.top)
+    return Outcome(findings, rows, fitted)
 
 
 def _evaluation(scored: Scored, findings: Findings, labelling: Labelling) -> dict[str, Any] | None:
@@ -177,6 +236,6 @@ def _evaluation(scored: Scored, findings: Findings, labelling: Labelling) -> dic
         return None
     import pyarrow as pa
 
-    column = pa.Table.from_batches(scored.carried)[labelling.label]
+    column = pa.chunked_array([piece[labelling.label] for piece in scored.pieces])
     marks = evaluation.read_label(column, labelling.anomalous, labelling.label)
     return evaluation.evaluate(findings.scores, marks, findings.threshold, labelling.label)

@@ -19,7 +19,8 @@ from addml.data.preparation.standardised import Standardised
 from addml.detection import usual
 from addml.detection.errors import UserError
 from addml.detection.settings import Computing, Deciding
-from addml.explain import Reasons, UsualColumn, behind_features, columns_of, reasons
+from addml.explain import Reasons, UsualColumn, attributions, behind_features, columns_of, reasons
+from addml.explain.heat import heat_map
 from addml.findings import Usual
 from addml.model import MetricModel
 from addml.scoring.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores, stability
@@ -50,15 +51,19 @@ class Fitted:
     threads: int  # how many batches are worked on at once
     usual_columns: Sequence[UsualColumn] = ()
     detector: ADDML | None = None  # where it was just trained
+    baseline: np.ndarray | None = None  # the usual row as the encoder takes it
 
     @classmethod
-    def of(cls, detector: ADDML, table: pa.Table) -> Fitted:
-        """A detector that was just fitted to this table."""
+    def of(cls, detector: ADDML, table: pa.Table | None = None) -> Fitted:
+        """A detector that was just fitted to this table, to rows on disk or to images."""
         training, device = detector.training_, resolve_device(detector.device)
         history, threads = tuple(detector.history_), _threads(device, detector.n_jobs)
         fitted = cls(detector.model_, detector.center_, training, history, detector.decision_, device, threads)
-        normal = table.filter(training.values <= fitted.threshold)
-        return replace(fitted, usual_columns=usual.usual_columns(fitted.columns, normal), detector=detector)
+        fitted = replace(fitted, detector=detector, baseline=detector.baseline_)
+        if detector.model_.columns is None:
+            return fitted
+        normal = None if table is None else table.filter(training.values <= fitted.threshold)
+        return replace(fitted, usual_columns=usual.usual_columns(fitted.columns, normal))
 
     @classmethod
     def load(cls, folder: str, computing: Computing, deciding: Deciding) -> Fitted:
@@ -71,17 +76,19 @@ class Fitted:
             decision = _decided(Decision.from_plain(document), training, deciding)
         except (KeyError, TypeError, ValueError) as error:
             raise model_file.ModelFileError(f"{folder}: is no whole model ({error}); fit it again.") from None
-        if model.columns is None:
+        if model.columns is None and model.form is None:
             raise UserError(f"{folder}: was fitted to an array without named columns; fit it to a table: addml fit.")
         device = resolve_device(computing.device)
-        threads, known = _threads(device, computing.jobs), usual.load(folder, document["weights"], model.columns)
-        return cls(model, own["center"], training, history, decision, device, threads, known)
+        known = () if model.columns is None else usual.load(folder, document["weights"], model.columns)
+        rest = (_threads(device, computing.jobs), known, None, own["baseline"])
+        return cls(model, own["center"], training, history, decision, device, *rest)
 
     def save(self, folder: Path) -> None:
         """Write the model, and beside it what is usual."""
         assert self.detector is not None
         self.detector.save(folder)
-        usual.save(folder, model_file.load(folder)[0]["weights"], self.usual_columns)
+        if self.model.columns is not None:
+            usual.save(folder, model_file.load(folder)[0]["weights"], self.usual_columns)
 
     # What it decides ----------------------------------------------------------------------------------------
 
@@ -102,19 +109,20 @@ class Fitted:
 
     @property
     def columns(self) -> Columns:
-        """How the columns become numbers."""
-        assert self.model.columns is not None
+        """How the columns of a table become numbers."""
+        if self.model.columns is None:
+            raise UserError("the model was fitted to a folder of images, not to a table; score such a folder.")
         return self.model.columns
 
     @property
     def used(self) -> tuple[str, ...]:
         """The columns that it was trained on."""
-        return tuple(self.columns.used)
+        return () if self.model.columns is None else tuple(self.columns.used)
 
     @property
     def left_out(self) -> tuple[tuple[str, str], ...]:
         """The columns that were given and not trained on, with the reasons."""
-        return tuple(self.columns.left_out)
+        return () if self.model.columns is None else tuple(self.columns.left_out)
 
     @property
     def identifiers(self) -> list[str]:
@@ -188,6 +196,13 @@ class Fitted:
             paired=PAIRED,
             device=self.device,
         )
+
+    def heat(self, images: np.ndarray) -> np.ndarray:
+        """How much each place of images (n, channels, height, width) adds to their scores: (n, height, width)."""
+        assert self.model.form is not None
+        assert self.baseline is not None
+        rows = self.model.prepare(images)
+        return heat_map(attributions(self.model, rows, self.baseline, self.device, self.threads), self.model.form)
 
     def _values(self, batch: pa.RecordBatch) -> dict[str, Any]:
         """The values of the columns used, read as in training."""

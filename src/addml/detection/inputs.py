@@ -13,12 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from addml import parameters
+from addml.data.datasets import LEAST_STREAMED, Source, open_source
 from addml.data.files.formats import format_of
 from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, find_origin
 from addml.data.files.sql import is_address
 from addml.data.readers import STREAMED, Batches, csv_columns, open_batches, read_table
+from addml.data.sampling import draw as draw
+from addml.data.sampling import draw_places as draw_places
 from addml.detection.selection import find, resolve
 from addml.detection.settings import Reading, Settings
 
@@ -63,6 +65,17 @@ def open_input(file: str, reading: Reading) -> Input:
         return Input(file, reading, list(opened.schema.names), notes, None)
     result = read_table(file, **asdict(reading))
     return Input(file, reading, result.table.column_names, result.notes, result.table)
+
+
+def on_disk_source(settings: Settings) -> Source | None:
+    """The Parquet files of a run on all rows, where learning from them takes more memory than it may."""
+    if not settings.training.all_rows or is_address(settings.file):
+        return None
+    path = Path(settings.file).expanduser()
+    if not path.is_dir() and path.suffix.lower() not in (".parquet", ".pq"):
+        return None
+    source, most = open_source(path), parameters.size("--memory", settings.streaming.memory)
+    return source if source.size > most and len(source) >= LEAST_STREAMED else None
 
 
 @contextmanager
@@ -134,38 +147,6 @@ def free_memory() -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration, ValueError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 if hasattr(os, "sysconf") else 1 << 32
-
-
-def draw(batches: Iterator[pa.RecordBatch], most: int | None, seed: int) -> tuple[pa.Table, np.ndarray, int]:
-    """At most `most` rows drawn at random, in their order; their places, and the number of rows gone through.
-
-    Every row draws a number and the smallest stay, so that the sample does not depend on how the rows come.
-    """
-    import pyarrow as pa
-
-    random, seen = np.random.default_rng([seed, 1]), 0
-    pool: list[pa.RecordBatch] = []
-    keys, places = np.empty(0), np.empty(0, np.int64)
-    for batch in batches:
-        pool.append(batch)
-        keys = np.append(keys, random.random(batch.num_rows))
-        places = np.append(places, np.arange(seen, seen + batch.num_rows))
-        seen += batch.num_rows
-        if most is not None and len(keys) > 2 * most:
-            pool, keys, places = _smallest(pool, keys, places, most)
-    if most is not None and len(keys) > most:
-        pool, keys, places = _smallest(pool, keys, places, most)
-    return pa.Table.from_batches(pool), places, seen
-
-
-def _smallest(
-    pool: list[pa.RecordBatch], keys: np.ndarray, places: np.ndarray, most: int
-) -> tuple[list[pa.RecordBatch], np.ndarray, np.ndarray]:
-    import pyarrow as pa
-
-    kept = np.sort(np.argpartition(keys, most)[:most])
-    table = pa.Table.from_batches(pool).take(pa.array(kept)).combine_chunks()
-    return table.to_batches(), keys[kept], places[kept]
 
 
 def name_of(file: str) -> str:

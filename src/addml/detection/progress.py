@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Protocol
 
 Advance = Callable[[float], None]
@@ -47,6 +47,40 @@ def epochs_to(advance: Advance) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+@contextmanager
+def stages_to(progress: Progress) -> Iterator[None]:
+    """A bar for each stage that a fit to rows on disk logs, which moves on with the rows that it goes through."""
+    with ExitStack() as bar:
+        handler = _StageHandler(progress, bar)
+        level = logger.level
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+
+
+class _StageHandler(logging.Handler):
+    def __init__(self, progress: Progress, bar: ExitStack) -> None:
+        super().__init__(logging.DEBUG)
+        self._progress, self._bar = progress, bar
+        self._advance: Advance = lambda steps: None
+        self._passes = 1.0  # of a row, until it counts as done
+
+    def emit(self, entry: logging.LogRecord) -> None:
+        details: Any = entry.args
+        if not isinstance(details, dict):
+            return
+        if "stage" in details:
+            self._bar.close()
+            self._passes = details["passes"]
+            self._advance = self._bar.enter_context(self._progress.stage(details["stage"], details["total"]))
+        elif "rows" in details:
+            self._advance(details["rows"] / self._passes)
 
 
 class _EpochHandler(logging.Handler):

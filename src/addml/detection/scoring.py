@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from addml.compute import blas_threads
+from addml.detection.pieces import Pieces, ranks
 from addml.detection.progress import Advance
 from addml.detection.settings import Explaining
 
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
     from addml.data.columns import DriftCounter
     from addml.detection.fitted import Fitted
-    from addml.explain import Reason, Reasons
+    from addml.explain import Reason
 
 BATCH_ROWS = 32768
 LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
 MAPPED = 3000  # rows in the map of the metric space, besides the listed ones
+SCORE, WORDS = "\0score", "\0words"  # columns of a piece that no table has
 RESERVED = ("row", "score", "rank", "is_anomaly", "probability", "confidence", "reasons")
 
 Item = TypeVar("Item")
@@ -66,7 +68,7 @@ class Explained:
     scores: np.ndarray
     values: pa.RecordBatch
     features: np.ndarray  # (k, d')
-    reasons: Reasons
+    reasons: Sequence[tuple[Reason, ...]]
 
     def candidate(self, at: int) -> Candidate:
         """One of them."""
@@ -87,23 +89,19 @@ class Part:
 
 @dataclass
 class Scored:
-    """What came of all batches so far."""
+    """What came of all batches so far: carried columns, score and reasons of every row, and the rows to be listed."""
 
     most_listed: int
     most_mapped: int
-    scores: list[np.ndarray] = field(default_factory=list)
-    carried: list[pa.RecordBatch] = field(default_factory=list)
-    explained: list[np.ndarray] = field(default_factory=list)
-    words: list[pa.Array] = field(default_factory=list)
+    pieces: Pieces = field(default_factory=Pieces)
+    rows: int = 0
     listed: list[Candidate] = field(default_factory=list)
     sample: Sample | None = None
 
     def add(self, part: Part) -> None:
         """Take in the next batch; of the rows to be listed only the most anomalous stay."""
-        self.scores.append(part.scores)
-        self.carried.append(part.carried)
-        self.explained.append(part.explained.places)
-        self.words.append(part.words)
+        self.pieces.add(_piece(part, self.rows))
+        self.rows += len(part.scores)
         self._list(part.explained)
         self.sample = part.sample if self.sample is None else self.sample.joined(part.sample, self.most_mapped)
 
@@ -115,6 +113,17 @@ class Scored:
         self.listed = sorted(both, key=lambda one: (-one.score, one.place))[: self.most_listed]
 
 
+def _piece(part: Part, start: int) -> pa.RecordBatch:
+    """The carried columns, the scores, and the words in the rows that have some."""
+    import pyarrow as pa
+
+    places = np.full(len(part.scores), -1)
+    places[part.explained.places - start] = np.arange(len(part.explained.places))
+    words = part.words.take(pa.array(places, mask=places < 0))
+    own = [*part.carried.columns, pa.array(part.scores), words]
+    return pa.record_batch(own, names=[*part.carried.schema.names, SCORE, WORDS])
+
+
 def score_all(
     fitted: Fitted,
     batches: Iterable[pa.RecordBatch],
@@ -123,12 +132,14 @@ def score_all(
     advance: Advance,
     drift: DriftCounter | None = None,
     mapped: bool = True,
+    folder: str | None = None,
 ) -> Scored:
     """Score every batch on as many threads as allowed, holding a few at a time.
 
-    `drift` counts them in passing; rows for a map of the metric space are kept only where one is wanted.
+    `drift` counts them in passing; rows for a map of the metric space are kept only where one is wanted; `folder` is
+    for what memory should not hold.
     """
-    scored = Scored(max(LISTED, explaining.top), MAPPED if mapped else 0)
+    scored = Scored(max(LISTED, explaining.top), MAPPED if mapped else 0, Pieces(folder))
 
     def work(item: tuple[int, pa.RecordBatch]) -> Part:
         return _score_part(fitted, item[1], item[0], carried, explaining, drift, scored.most_mapped)
@@ -182,7 +193,7 @@ def _score_part(
     rows, own = batch.take(chosen), features[chosen]
     reasons = fitted.reasons(rows, own, explaining.reasons)
     explained = Explained(chosen + start, scores[chosen], rows, own, reasons)
-    sample = _sample(features, start, most_mapped)
+    sample = sample_of(features, start, most_mapped)
     return Part(scores, batch.select(list(carried)), explained, reasons.texts(), sample)
 
 
@@ -194,41 +205,51 @@ def highest(scores: np.ndarray, count: int) -> np.ndarray:
     return places[np.argsort(-scores[places], kind="stable")]
 
 
-def _sample(features: np.ndarray, start: int, most: int) -> Sample:
+def sample_of(features: np.ndarray, start: int, most: int) -> Sample:
+    """At most so many of the rows, drawn at random; `start` rows came before them."""
     keys = np.random.default_rng([start, 2]).random(len(features) if most else 0)
     kept = np.sort(np.argpartition(keys, most)[:most]) if len(keys) > most else np.arange(len(keys))
     return Sample(keys[kept], kept + start, features[kept])
 
 
-def scored_table(scored: Scored, scores: np.ndarray, fitted: Fitted, ids: Sequence[str], top: int) -> pa.Table:
-    """The ids, row, score, rank, decision, how likely and how sure it is, and, where there are some, the reasons."""
-    import pyarrow as pa
+@dataclass(frozen=True)
+class ScoredRows:
+    """The scored table, in pieces: ids, row, score, rank, decision, how likely and how sure it is, and the reasons."""
 
-    ranks = np.empty(len(scores), np.int64)
-    ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
-    carried = pa.Table.from_batches(scored.carried)
-    columns = {f"id_{name}" if name in RESERVED else name: carried[name] for name in ids}
-    return pa.table(
-        {
-            **columns,
-            "row": pa.array(np.arange(1, len(scores) + 1)),
-            "score": pa.array(scores),
-            "rank": pa.array(ranks),
-            "is_anomaly": pa.array(scores > fitted.threshold),
-            "probability": pa.array(fitted.probability(scores)),
-            "confidence": pa.array(fitted.confidence(scores)),
-            "reasons": _reason_column(scored, scores > fitted.threshold, ranks <= top),
-        }
-    )
+    scored: Scored
+    scores: np.ndarray
+    fitted: Fitted
+    ids: Sequence[str]
+    top: int
 
+    def __iter__(self) -> Iterator[pa.Table]:
+        start, places = 0, ranks(self.scores)
+        for piece in self.scored.pieces:
+            yield self._table(piece, start, places[start : start + piece.num_rows])
+            start += piece.num_rows
 
-def _reason_column(scored: Scored, flagged: np.ndarray, top: np.ndarray) -> pa.Array:
-    """The words in the rows that are flagged or listed, nothing in the others."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    def table(self) -> pa.Table:
+        """All of it, in memory."""
+        import pyarrow as pa
 
-    explained, words = np.concatenate(scored.explained), pa.concat_arrays(scored.words)
-    wanted = (flagged | top)[explained] & np.asarray(pc.not_equal(words, ""))
-    places = np.full(len(flagged), -1)
-    places[explained[wanted]] = np.flatnonzero(wanted)
-    return words.take(pa.array(places, mask=places < 0))
+        return pa.concat_tables(self)
+
+    def _table(self, piece: pa.RecordBatch, start: int, places: np.ndarray) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        scores = piece[SCORE].to_numpy()
+        flagged, words = scores > self.fitted.threshold, piece[WORDS]
+        wanted = pc.and_(pa.array(flagged | (places <= self.top)), pc.not_equal(words, ""))
+        return pa.table(
+            {
+                **{f"id_{name}" if name in RESERVED else name: piece[name] for name in self.ids},
+                "row": pa.array(np.arange(start + 1, start + len(scores) + 1)),
+                "score": pa.array(scores),
+                "rank": pa.array(places),
+                "is_anomaly": pa.array(flagged),
+                "probability": pa.array(self.fitted.probability(scores)),
+                "confidence": pa.array(self.fitted.confidence(scores)),
+                "reasons": pc.if_else(pc.fill_null(wanted, False), words, None),
+            }
+        )

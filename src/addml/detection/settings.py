@@ -198,11 +198,40 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Picturing:
+    """Reading: folders of images."""
+
+    size: str | None = setting(
+        None, "resize the images of a folder to so many pixels: 32, or 48x64 for height and width", shown="N|HxW"
+    )
+    skip_broken: bool = setting(False, "leave out the image files that cannot be read, and say which")
+
+
+@dataclass(frozen=True)
 class Computing:
     """Computing."""
 
     device: str = setting("auto", "where to compute: auto, cpu, cuda, cuda:1 or mps", shown="NAME")
     jobs: int | None = setting(None, "threads at the most; all cores if not given", shown="N", least=1)
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """Larger than memory: Parquet files, with --all-rows."""
+
+    memory: str = setting(
+        "2GiB", "what training may hold; a table that needs more is gone through again and again instead", shown="SIZE"
+    )
+    no_cache: bool = setting(False, "read the files in every pass; else their prepared rows are written to disk once")
+    cache_dir: str | None = setting(
+        None, "folder for these rows, which are gone at the end; where the checkpoint is if not given", shown="FOLDER"
+    )
+    checkpoint: str | None = setting(
+        None,
+        "folder that keeps the state of training after every epoch, so that the same command goes on after a kill; "
+        "MODEL.checkpoint or NAME.checkpoint if not given, where a table is larger than memory",
+        shown="FOLDER",
+    )
 
 
 @dataclass(frozen=True)
@@ -240,7 +269,9 @@ class Settings:
     saving: Saving = Saving()
     using: Using = Using()
     reading: Reading = Reading()
+    picturing: Picturing = Picturing()
     computing: Computing = Computing()
+    streaming: Streaming = Streaming()
     ending: Ending = Ending()
     showing: Showing = Showing()
 

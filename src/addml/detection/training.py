@@ -6,22 +6,23 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from addml.data.datasets import CELL_BYTES
 from addml.data.files.origin import did_you_mean
 from addml.detection.errors import UserError
-from addml.detection.progress import Progress, epochs_to
-from addml.detection.settings import CONTAMINATION, Computing, Deciding, Training
+from addml.detection.progress import Progress, epochs_to, stages_to
+from addml.detection.settings import CONTAMINATION, Computing, Deciding, Streaming, Training
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from addml.data.datasets import Source
     from addml.detector import ADDML
 
 LONG = 10  # seconds; what takes longer is said before
 SIDES = ("high", "low")
 ROW_SECONDS = 1.8e-6  # of one row through one step of one member of 64 units, on one core
 FEATURE_SECONDS = 5e-9  # and of each feature
-ROW_BYTES = 40  # of one feature of one training row: the column, its number, the prepared number, copies
 
 
 def train(
@@ -31,9 +32,10 @@ def train(
     computing: Computing,
     progress: Progress,
     labels: np.ndarray | None = None,
+    checkpoint: str | None = None,
 ) -> ADDML:
     """A detector fitted to the rows of a table, and to what people know of them."""
-    detector = new_detector(table.column_names, training, deciding, computing)
+    detector = new_detector(training, deciding, computing, one_sided=one_sided(training.one_sided, table.column_names))
     seconds, size = estimate(table.num_rows, table.num_columns, training)
     if seconds > LONG:
         progress.note(
@@ -45,19 +47,42 @@ def train(
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", LEFT_OUT)  # said with what was read
-            detector.fit(table, labels=labels)
+            detector.fit(table, labels=labels, checkpoint=checkpoint)
+    return decided(detector, deciding)
+
+
+def train_streamed(
+    source: Source,
+    training: Training,
+    deciding: Deciding,
+    computing: Computing,
+    streaming: Streaming,
+    progress: Progress,
+) -> ADDML:
+    """A detector fitted to rows on disk that memory need not hold."""
+    from addml.detector import LEFT_OUT
+
+    detector = new_detector(training, deciding, computing, one_sided=one_sided(training.one_sided, source.names))
+    detector.set_params(memory=streaming.memory)
+    progress.note(f"{source.name}: {len(source):,} rows, more than {streaming.memory} of memory hold: read from disk")
+    with stages_to(progress), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", LEFT_OUT)  # said with what was read
+        detector.fit(source, checkpoint=streaming.checkpoint, scratch=streaming.cache_dir, cache=not streaming.no_cache)
+    return decided(detector, deciding)
+
+
+def decided(detector: ADDML, deciding: Deciding) -> ADDML:
+    """The fitted detector with the threshold that the settings ask for."""
     if deciding.threshold is not None:
         return detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
     return detector if deciding.tau is None else detector.set_threshold(tau=deciding.tau)
 
 
-def new_detector(names: Sequence[str], training: Training, deciding: Deciding, computing: Computing) -> ADDML:
-    """The detector that the settings describe; what they do not say is as in `ADDML()`."""
+def new_detector(training: Training, deciding: Deciding, computing: Computing, **changes: Any) -> ADDML:
+    """The detector that the settings describe; what they and the changes do not say is as in `ADDML()`."""
     from addml.detector import ADDML
 
     settings: dict[str, Any] = {"normal_ratio": 1.0} if training.clean else {}
-    if training.one_sided:
-        settings["one_sided"] = one_sided(training.one_sided, names)
     return ADDML(
         members=training.members,
         contamination=CONTAMINATION if deciding.contamination is None else deciding.contamination,
@@ -66,12 +91,12 @@ def new_detector(names: Sequence[str], training: Training, deciding: Deciding, c
         random_state=training.seed,
         device=computing.device,
         n_jobs=computing.jobs,
-        **settings,
+        **settings | changes,
     )
 
 
-def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """{"amount": "high"} for amount:high."""
+def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str] | None:
+    """{"amount": "high"} for amount:high, None for nothing."""
     sides = {}
     for text in given:
         name, _, side = text.rpartition(":")
@@ -80,13 +105,13 @@ def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
         if name not in names:
             raise UserError(f"--one-sided {text}: {name!r} is no column to train on.{did_you_mean(name, names)}")
         sides[name] = side
-    return sides
+    return sides or None
 
 
 def estimate(rows: int, columns: int, training: Training) -> tuple[float, int]:
     """Seconds of training at the most, and bytes of memory."""
     each = ROW_SECONDS + FEATURE_SECONDS * columns
-    return rows * training.epochs * training.members * each, rows * columns * ROW_BYTES
+    return rows * training.epochs * training.members * each, rows * columns * CELL_BYTES
 
 
 def in_words(seconds: float) -> str:

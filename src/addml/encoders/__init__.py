@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from addml.encoders.conv import Conv
 from addml.encoders.design import Design, Encoder, Kind
 from addml.encoders.mlp import ACTIVATIONS, MLP, weight_count
 from addml.encoders.module import ModuleEncoder
 from addml.encoders.recurrent import Recurrent
 
-ENCODERS: dict[str, type[Kind]] = {MLP.name: MLP, Recurrent.name: Recurrent}
+ENCODERS: dict[str, type[Kind]] = {MLP.name: MLP, Conv.name: Conv, Recurrent.name: Recurrent}
 
 
 def from_plain(document: dict[str, Any], weights: np.ndarray, module: Any = None) -> Encoder:
@@ -26,6 +27,7 @@ __all__ = [
     "ACTIVATIONS",
     "ENCODERS",
     "MLP",
+    "Conv",
     "Design",
     "Encoder",
     "ModuleEncoder",

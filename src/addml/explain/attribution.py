@@ -25,6 +25,7 @@ from addml.scoring.scorers import Center, Dissimilarity
 
 ALONE = 6  # columns that walk alone
 ALONE_WHERE_CHEAP = 64
+PATCHES_ALONE = 16  # of an image, where they lie counts more than time
 GROUPS = 3  # of the columns behind them, each larger than the one before
 NEIGHBOURS = 5  # references whose middle a row is compared with, to see which columns lie out
 TINY = np.finfo(np.float32).tiny
@@ -64,7 +65,8 @@ class _Walks:
         self.baseline, self.column = baseline, np.asarray(columns_of(model), np.int64)
         self.features = features_by_column(self.column.tolist())
         cheap = isinstance(model.scorer, (Center, Dissimilarity))  # in constant time
-        self.edges = steps(len(self.features), ALONE_WHERE_CHEAP if cheap else ALONE)
+        alone = ALONE if model.form is None else PATCHES_ALONE
+        self.edges = steps(len(self.features), ALONE_WHERE_CHEAP if cheap else alone)
         filling = np.repeat(baseline[None], self.block, axis=0)
         self.usual = float(self._scores(filling, None)[0])
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from addml.explain.heat import patch_of
 from addml.explain.replacement import feature_origins
 from addml.model import MetricModel
 
@@ -17,6 +18,11 @@ class BehindFeatures(MetricModel):
         """The rows themselves."""
         return X
 
+    @property
+    def prepares_there(self) -> bool:
+        """There is nothing left to prepare."""
+        return False
+
 
 def behind_features(model: MetricModel) -> MetricModel:
     """The model for rows that have been prepared."""
@@ -24,8 +30,8 @@ def behind_features(model: MetricModel) -> MetricModel:
 
 
 def columns_of(model: MetricModel) -> list[int]:
-    """The column that each feature belongs to, by its place among those that the model uses."""
-    if model.form is not None and model.form.is_series:
-        return [int(channel) for channel in model.form.channel_of()]
+    """The column that each feature belongs to, by its place among those in use; a patch of an image, or a channel."""
+    if model.form is not None:
+        return model.form.channel_of().tolist() if model.form.is_series else patch_of(model.form)
     own: Any = range(len(model.features.median)) if model.columns is None else model.columns.origins
     return feature_origins(own, model.features.gaps)

@@ -30,7 +30,7 @@ class Recorder:
     def __init__(self, learner: Any, rows: Any, learning_rate: float, weight_decay: float) -> None:
         self.learner, self.rows = learner, rows
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
-        self._possible = bool(getattr(learner, "capturable", False))
+        self._possible = bool(getattr(learner, "capturable", False) and getattr(rows, "resident", True))
         self._recordings: dict[tuple[int, int], _Recording] = {}
         self._seen: dict[int, int] = {}
 

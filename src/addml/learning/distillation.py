@@ -9,6 +9,9 @@ import numpy as np
 from addml.arrays import Array, index_like, to_numpy
 from addml.geometry import count_of, smallest
 from addml.learning.state import Member
+from addml.scratch import folder_of, room
+
+Portion = Sequence[tuple[int, int]]  # ranges of rows, ascending, that are shuffled together
 
 
 def distill(scores: Array, members: Sequence[Member]) -> tuple[Array, list[np.ndarray]]:
@@ -19,8 +22,15 @@ def distill(scores: Array, members: Sequence[Member]) -> tuple[Array, list[np.nd
     sizes = [len(member.train) for member in members]
     ks = [count_of(member.normal_ratio, size, least=2) for member, size in zip(members, sizes, strict=True)]
     cutoff = smallest(scores, ks)  # tau^n
-    near = to_numpy(scores <= cutoff[:, None])  # P
+    near = _at_most(scores, cutoff[:, None])  # P
     return cutoff, [_kept(row[:size], member) for row, size, member in zip(near, sizes, members, strict=True)]
+
+
+def _at_most(scores: Array, cutoff: Array) -> np.ndarray:
+    if not isinstance(scores, np.ndarray):
+        return to_numpy(scores <= cutoff)
+    near: np.ndarray = np.less_equal(scores, cutoff, out=room(scores.shape, bool, scores))
+    return near
 
 
 def _kept(near: np.ndarray, member: Member) -> np.ndarray:
@@ -35,8 +45,24 @@ def packed(kept: Sequence[np.ndarray], members: Sequence[Member], rows: int) -> 
     return np.packbits(marks, axis=1)
 
 
+class Stacked:
+    """As many ids of every member, each list in a file: (E, n), put together some columns at a time."""
+
+    def __init__(self, parts: Sequence[np.ndarray]) -> None:
+        self.parts, self.shape = parts, (len(parts), len(parts[0]))
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, at: tuple[slice, slice]) -> np.ndarray:
+        """Some columns of all members."""
+        return np.stack([part[at[1]] for part in self.parts])
+
+
 def padded(parts: Sequence[np.ndarray], like: Array) -> Array:
     """Unequal lists of ids as one (E, longest) array; what pads them is a real id, so that it can be taken."""
+    if folder_of(parts[0]) is not None:
+        return Stacked(parts)
     longest = max(len(part) for part in parts)
     if len(parts) == 1:
         return index_like(parts[0][None], like)
@@ -45,3 +71,11 @@ def padded(parts: Sequence[np.ndarray], like: Array) -> Array:
         row[: len(part)] = part
         row[len(part) :] = part[0] if len(part) else 0
     return index_like(ids, like)
+
+
+def within(ids: np.ndarray, chosen: np.ndarray, portion: Portion | None) -> np.ndarray:
+    """The chosen ones of ascending ids, or those of them within the ranges of a portion."""
+    if portion is None:
+        return np.asarray(ids[chosen])
+    ends = [slice(*np.searchsorted(ids, span)) for span in portion]
+    return np.concatenate([ids[part][chosen[part]] for part in ends])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
@@ -15,7 +15,7 @@ from addml.arrays import Array, index_like, namespace, no_grad, to_numpy
 from addml.compute import blas_threads, keep_freed_memory
 from addml.geometry import count_of
 from addml.learning.capture import Recorder
-from addml.learning.distillation import distill, packed, padded
+from addml.learning.distillation import Portion, distill, packed, padded, within
 from addml.learning.losses import Batch, Loss
 from addml.learning.metric import TakesRows
 from addml.learning.state import Member, TrainingState, adam
@@ -57,9 +57,9 @@ def train(
     members: Sequence[Member],
     schedule: Schedule,
     state: TrainingState,
-    on_epoch: Callable[[dict[str, Any]], None] = lambda record: None,
+    on_epoch: Callable[[TrainingState], None] = lambda state: None,
 ) -> TrainingState:
-    """Train every member to its best network, from where the state stands."""
+    """Train every member to its best network, from where the state stands; `on_epoch` may keep it after each epoch."""
     keep_freed_memory()
     with no_grad(state.weights), blas_threads(schedule.threads), np.errstate(over="ignore", invalid="ignore"):
         distinct = [_distinct_rows(rows, member, state.weights) for member in members]
@@ -78,8 +78,9 @@ def train(
             validation = _validate(learner, rows, present, center)
             state.epoch += 1
             _remember(state, present.members, kept, len(rows), len(members))
-            on_epoch(_record(state, began, losses, validation, cutoff, kept))
+            _record(state, began, losses, validation, cutoff, kept)
             _keep_best(state, validation, schedule.patience)
+            on_epoch(state)
         if len(state.active):
             present = _present(members, state)
             _stop_collapsed(state, _survey(learner, rows, present, state)[1], present.members, distinct)
@@ -125,7 +126,8 @@ def _steps(
 ) -> np.ndarray:
     """One epoch of mini-batches; the mean loss and the mean hard cut-off of every member, (2, A)."""
     made, sums = np.zeros(len(present), int), namespace(center).zeros_like(state.weights[:, :2]).mT
-    for kind, run in _runs(minibatches(present, kept, schedule.batch_size, center)):
+    batches = minibatches(present, kept, schedule.batch_size, center, rows.portions(state.epoch))
+    for kind, run in _runs(batches):
         part, own = state.leading(kind.members), slice(kind.members)
         if kind.full and kind.width >= schedule.least_batch and recorder.replay(part, center[own], run, sums[:, own]):
             made[own] += len(run)
@@ -190,15 +192,26 @@ def _only(loss: Loss, moving: np.ndarray) -> Loss:
     return Loss(xp.where(flags, loss.value, 0), loss.grad, xp.where(flags, loss.cutoff, 0))
 
 
-def minibatches(members: Sequence[Member], kept: Sequence[np.ndarray], size: int, like: Array) -> Iterator[Batch]:
-    """Every member's normal rows, shuffled, `size` at a time, each batch joined by a sample of labelled anomalies."""
-    normal = [member.random.permutation(member.train[keep]) for member, keep in zip(members, kept, strict=True)]
-    ids, lengths = padded(normal, like), [len(part) for part in normal]
+def minibatches(
+    members: Sequence[Member],
+    kept: Sequence[np.ndarray],
+    size: int,
+    like: Array,
+    portions: Iterable[Portion | None] = (None,),
+) -> Iterator[Batch]:
+    """Every member's normal rows, shuffled, `size` at a time, each batch joined by a sample of labelled anomalies.
+
+    Rows of a table on disk are shuffled portion by portion.
+    """
     labelled, none = any(len(member.anomalies) for member in members), [0] * len(members)
-    for start in range(0, ids.shape[1], size):
-        counts = [min(max(length - start, 0), size) for length in lengths]
-        batch = Batch(ids[:, start : start + size], max(counts), counts, none)
-        yield _joined(batch, members, size) if labelled else batch
+    for portion in portions:
+        near = [within(member.train, keep, portion) for member, keep in zip(members, kept, strict=True)]
+        normal = [member.random.permutation(ids) for member, ids in zip(members, near, strict=True)]
+        ids, lengths = padded(normal, like), [len(part) for part in normal]
+        for start in range(0, ids.shape[1], size):
+            counts = [min(max(length - start, 0), size) for length in lengths]
+            batch = Batch(ids[:, start : start + size], max(counts), counts, none)
+            yield _joined(batch, members, size) if labelled else batch
 
 
 def _joined(batch: Batch, members: Sequence[Member], size: int) -> Batch:
@@ -295,7 +308,7 @@ def _record(
     validation: np.ndarray,
     cutoff: Array,
     kept: Sequence[np.ndarray],
-) -> dict[str, Any]:
+) -> None:
     """One entry of the history: the means over members in training, and each of them."""
     names = "train_loss", "validation_loss", "normal_cutoff", "hard_cutoff", "rows_kept"
     rows_kept = [int(np.count_nonzero(keep)) for keep in kept]
@@ -308,4 +321,3 @@ def _record(
     ]
     state.history.append(entry)
     logger.info("epoch %(epoch)d: loss %(train_loss).4g, validation %(validation_loss).4g, kept %(rows_kept).0f", entry)
-    return entry

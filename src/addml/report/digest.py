@@ -24,14 +24,14 @@ Pairs = list[tuple[str, str]]
 
 def headline(findings: Findings) -> tuple[str, str]:
     """What was found in one sentence, in two parts: the count, and the rest."""
-    count, rows = findings.anomalies, findings.rows
+    count, rows, noun = findings.anomalies, findings.rows, findings.noun
     if rows == 0:
-        return "No rows", "to judge"
+        return f"No {noun}s", "to judge"
     if rows == 1:
-        return ("The only row", "stands out") if count else ("The only row", "does not stand out")
+        return (f"The only {noun}", "stands out") if count else (f"The only {noun}", "does not stand out")
     if count == 0:
-        return "None", f"of {rows:,} rows stands out"
-    return f"{count:,}", f"of {rows:,} rows {'stands' if count == 1 else 'stand'} out"
+        return "None", f"of {rows:,} {noun}s stands out"
+    return f"{count:,}", f"of {rows:,} {noun}s {'stands' if count == 1 else 'stand'} out"
 
 
 def lead(findings: Findings) -> str:
@@ -43,9 +43,15 @@ def lead(findings: Findings) -> str:
         top = f"; the highest is {number(_highest(findings))}" if np.isfinite(findings.scores).any() else ""
         return f"No score lies above the threshold of {line}{top}."
     if not findings.ranked:
-        return f"A row stands out when its score is above {line}."
+        return f"{article(findings.noun)} stands out when its score is above {line}."
     first = findings.ranked[0]
-    return f"Row {first.row:,} stands out most{_why(first)} A row stands out when its score is above {line}."
+    name = text(next(iter(first.ids.values())), 60) if findings.pictures and first.ids else f"Row {first.row:,}"
+    return f"{name} stands out most{_why(first)} {article(findings.noun)} stands out when its score is above {line}."
+
+
+def article(noun: str) -> str:
+    """An image, a row, at the beginning of a sentence."""
+    return f"{'An' if noun[0] in 'aeiou' else 'A'} {noun}"
 
 
 def _why(finding: Finding) -> str:
@@ -64,15 +70,19 @@ def likely(finding: Finding) -> str:
 def key_numbers(findings: Findings) -> list[tuple[str, str, str]]:
     """Label, number and a few words of context."""
     left_out = counted(len(findings.left_out), "column") + " left out" if findings.left_out else "none left out"
+    columns = [] if findings.noun == "image" else [("Columns used", f"{len(findings.columns):,}", left_out)]
+    flagged = share(findings.anomalies / findings.rows) if findings.rows else "–"
     numbers = [
-        ("Rows read", f"{findings.rows:,}", _trained(findings)),
-        ("Columns used", f"{len(findings.columns):,}", left_out),
-        ("Standing out", share(findings.anomalies / findings.rows) if findings.rows else "–", "of all rows"),
+        (f"{findings.noun.capitalize()}s read", f"{findings.rows:,}", _trained(findings)),
+        *columns,
+        ("Standing out", flagged, f"of all {findings.noun}s"),
         ("Threshold", number(findings.threshold, 3), findings.decided_by or "scores above it stand out"),
     ]
     if np.isfinite(findings.scores).any():
         middle = number(float(np.median(findings.scores[np.isfinite(findings.scores)])), 3)
-        numbers.append(("Highest score", number(_highest(findings), 3), f"half of the rows are under {middle}"))
+        numbers.append(
+            ("Highest score", number(_highest(findings), 3), f"half of the {findings.noun}s are under {middle}")
+        )
     area = (findings.evaluation or {}).get("roc_auc")
     if isinstance(area, int | float):
         numbers.append(("ROC-AUC", f"{area:.3f}", "against the labels"))

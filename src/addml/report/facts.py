@@ -14,13 +14,12 @@ NAMES = {"roc_auc": "ROC-AUC", "average_precision": "Average precision", "precis
 
 def facts(findings: Findings) -> list[tuple[str, str]]:
     """What was read, in pairs."""
-    pairs = [
-        ("Source", text(findings.source)),
-        ("Rows", f"{findings.rows:,}"),
-        ("Columns used", f"{len(findings.columns):,}"),
-        ("Columns left out", f"{len(findings.left_out):,}"),
-    ]
-    return [*pairs, ("Rows trained on", f"{findings.trained_rows:,}")] if findings.trained_rows else pairs
+    nouns = f"{findings.noun.capitalize()}s"
+    pairs = [("Source", text(findings.source)), (nouns, f"{findings.rows:,}")]
+    if findings.noun == "row":
+        pairs.append(("Columns used", f"{len(findings.columns):,}"))
+        pairs.append(("Columns left out", f"{len(findings.left_out):,}"))
+    return [*pairs, (f"{nouns} trained on", f"{findings.trained_rows:,}")] if findings.trained_rows else pairs
 
 
 def tails(found: charts.Histogram, threshold: float) -> str:

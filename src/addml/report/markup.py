@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-VOID = ("meta", "link", "br", "input")
+VOID = ("meta", "link", "br", "input", "img")
 
 
 class Html(str):

@@ -24,7 +24,7 @@ def html_page(findings: Findings, *, is_redacted: bool = False) -> str:
     styles = {"library_style": static("uPlot.min.css"), "style": static("report.css")}
     scripts = {"start": static("start.js"), "library": _library(), "script": _script()}
     return Template(_resource("templates", "page.html")).substitute(
-        policy=policy(list(styles.values()), list(scripts.values())),
+        policy=policy(list(styles.values()), list(scripts.values()), pictures=bool(findings.pictures)),
         title=title(findings),
         contents=_contents(shown),
         summary=summary(findings),
@@ -36,11 +36,12 @@ def html_page(findings: Findings, *, is_redacted: bool = False) -> str:
     )
 
 
-def policy(styles: list[str], scripts: list[str]) -> str:
-    """A policy under which nothing is loaded and only these very styles and scripts apply."""
+def policy(styles: list[str], scripts: list[str], *, pictures: bool = False) -> str:
+    """A policy under which nothing is loaded and only these very styles and scripts apply; pictures lie in the page."""
     return "; ".join(
         [
             "default-src 'none'",
+            *(["img-src data:"] if pictures else []),
             f"style-src {' '.join(map(_hash, styles))}",
             f"script-src {' '.join(map(_hash, scripts))}",
             "base-uri 'none'",

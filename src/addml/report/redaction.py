@@ -33,6 +33,7 @@ def redacted(findings: Findings) -> Findings:
         evaluation=None if findings.evaluation is None else scrub.all(findings.evaluation),
         drift=tuple(map(_drift, findings.drift)),
         settings=scrub.all(findings.settings),
+        pictures=(),
         track=None if findings.track is None else replace(findings.track, channels=(), times=("", "")),
     )
 

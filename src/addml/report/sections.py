@@ -17,6 +17,7 @@ from addml.report.digest import (
     lead,
 )
 from addml.report.facts import cell, drift_head, evaluated, facts, spoken, tails
+from addml.report.gallery import gallery
 from addml.report.markup import Html, definitions, el, escaped, joined, table
 from addml.report.ranking import groups, ranked_table, top_rows
 from addml.report.track import track
@@ -28,8 +29,9 @@ Section = tuple[str, str, str, Html]  # id, name in the contents, title, content
 def sections(findings: Findings) -> list[Section]:
     """Every section that has something to say, in the order of reading."""
     every = [
+        ("pictures", "Images", "The images, and where they are strange", gallery(findings)),
         ("series", "Series", "The series, and its events", track(findings)),
-        ("rows", "Rows", "Ranked rows, and why", ranked(findings)),
+        ("rows", "Rows", f"Ranked {findings.noun}s, and why", ranked(findings)),
         ("map", "Map", "A map of the metric space", space_map(findings)),
         ("evaluation", "Evaluation", "Evaluation against the labels", evaluation(findings)),
         ("drift", "Drift", "Drift from the training rows", drift(findings)),
@@ -93,7 +95,7 @@ def _scores(findings: Findings) -> Html:
         f"Histogram of {findings.rows:,} scores from {number(found.edges[0])} to {number(found.edges[-1])}; "
         f"{findings.anomalies:,} lie above the threshold of {number(findings.threshold)}."
     )
-    head = el("div", el("h2", "Scores of all rows"), choice("log", "Log scale", found.log), class_="head")
+    head = el("div", el("h2", f"Scores of all {findings.noun}s"), choice("log", "Log scale", found.log), class_="head")
     return el("figure", head, chart("scores", label, "tall"), el("figcaption", tails(found, findings.threshold)))
 
 
@@ -105,9 +107,11 @@ def ranked(findings: Findings) -> Html:
     if not findings.ranked:
         return Html("")
     flagged = sum(finding.is_anomaly for finding in findings.ranked[:MOST_ROWS])
-    words = "The share beside a reason is how much of the row's score goes when that column takes its usual value."
+    part = "that part of the image" if findings.pictures else "that column"
+    words = f"The share beside a reason is how much of the {findings.noun}'s score goes when {part} "
+    words += "takes its usual value."
     if not flagged:
-        words = f"No row scores above the threshold; these come nearest. {words}"
+        words = f"No {findings.noun} scores above the threshold; these come nearest. {words}"
     if min(len(findings.ranked), MOST_ROWS) > MOST_DETAILS:
         words += f" The first {MOST_DETAILS} open to show their values beside the usual ones."
     tools = el(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from addml.data.files.origin import Origin, ReadError
+from addml.data.images import SUFFIXES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +57,7 @@ def read_folder(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table
     """The Parquet files of a folder as one table, with columns from subfolders named year=2024."""
     import pyarrow as pa
 
-    found, notes = _dataset(origin)
+    found, notes = folder_dataset(origin)
     try:
         return found.to_table(columns=_once(columns, found.schema.names)), notes
     except (pa.ArrowException, OSError) as error:
@@ -68,7 +70,7 @@ def folder_batches(
     """The Parquet files of a folder, at most `rows` rows at a time."""
     import pyarrow as pa
 
-    found, said = _dataset(origin)
+    found, said = folder_dataset(origin)
     notes.extend(said)
     try:
         yield from found.to_batches(
@@ -81,22 +83,51 @@ def folder_batches(
         raise _damaged(origin, "Parquet", error) from error
 
 
-def _dataset(origin: Origin) -> tuple[dataset.Dataset, list[str]]:
+def folder_dataset(origin: Origin) -> tuple[dataset.Dataset, list[str]]:
     """The folder with a schema that has the columns of all its files."""
     import pyarrow as pa
 
-    files = _parquet_files(origin)
+    files = parquet_files(origin)
     try:
         first = _folder(files, origin, None)
-        schemas = [fragment.physical_schema for fragment in first.get_fragments()]
-        schema = pa.unify_schemas([*schemas, first.schema], promote_options="permissive")
+        schemas = [_schema(fragment) for fragment in first.get_fragments()]
     except (pa.ArrowException, OSError) as error:
         raise _damaged(origin, "Parquet", error) from error
+    schema = _joined(files, schemas, first.schema)
     partial = [name for name in schema.names if 0 < sum(name in one.names for one in schemas) < len(schemas)]
     notes = [f"folder: {len(files):,} Parquet files"]
     if partial:
         notes.append(f"columns that some files do not have, read as gaps there: {', '.join(partial[:8])}")
     return _folder(files, origin, schema), notes
+
+
+def _schema(fragment: dataset.Fragment) -> pa.Schema:
+    import pyarrow as pa
+
+    try:
+        return fragment.physical_schema
+    except (pa.ArrowException, OSError) as error:
+        raise ReadError(
+            f"{fragment.path}: is empty, or its Parquet data is damaged or cut short ({error}). Copy or write it again."
+        ) from error
+
+
+def _joined(files: Sequence[str], schemas: Sequence[pa.Schema], first: pa.Schema) -> pa.Schema:
+    """One schema for all files; a column whose types have nothing in common is named, with the two files."""
+    import pyarrow as pa
+
+    with suppress(pa.ArrowException):
+        return pa.unify_schemas([*schemas, first], promote_options="permissive")
+    seen: dict[str, tuple[pa.Schema, str]] = {}
+    for file, own in ((file, pa.schema([own])) for file, schema in zip(files, schemas, strict=True) for own in schema):
+        (name,) = own.names
+        before, where = seen.get(name, (own, file))
+        try:
+            seen[name] = pa.unify_schemas([before, own], promote_options="permissive"), where
+        except pa.ArrowException:
+            kinds = f"{own.field(0).type} here and {before.field(0).type} in {where}"
+            raise ReadError(f"{file}: the column {name!r} is {kinds}. Write both in one type.") from None
+    return pa.unify_schemas([*schemas, first], promote_options="permissive")
 
 
 def _folder(files: list[str], origin: Origin, schema: pa.Schema | None) -> dataset.Dataset:
@@ -106,15 +137,17 @@ def _folder(files: list[str], origin: Origin, schema: pa.Schema | None) -> datas
     return dataset.dataset(files, schema, "parquet", partitioning="hive", partition_base_dir=base)
 
 
-def _parquet_files(origin: Origin) -> list[str]:
+def parquet_files(origin: Origin) -> list[str]:
     assert origin.path is not None
     files = sorted(path for path in origin.path.rglob("*") if path.is_file() and not path.name.startswith(("_", ".")))
     parquet = [str(path) for path in files if path.suffix.lower() in (".parquet", ".pq")]
     if parquet:
         return parquet
+    if any(path.suffix.lower() in SUFFIXES for path in files):
+        raise ReadError(f"{origin.name}: is a folder of images, which addml detect, fit and score take, and no table.")
     kinds = Counter(path.suffix.lower() or "no extension" for path in files).most_common(4)
     held = ", ".join(f"{count:,} {kind}" for kind, count in kinds) or "nothing"
-    raise ReadError(f"{origin.name}: is a folder without Parquet files (it holds: {held}). Name one file.")
+    raise ReadError(f"{origin.name}: is a folder without Parquet files or images (it holds: {held}). Name one file.")
 
 
 def _once(columns: Sequence[str] | None, names: Sequence[str]) -> list[str] | None:

@@ -1,0 +1,131 @@
+"""How the cost of rows on disk grows with rows, columns, members and batch: `python -m benchmarks.scale`, some minutes.
+
+Two epochs of the paper's detector on generated Parquet files that are larger than the memory it is given; processor
+seconds, which other programs on the machine change less than the clock. The tables go into docs/scale.md.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.timing import markdown
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "scale.md"
+BASE: dict[str, int] = {"rows": 200_000, "columns": 32, "members": 1, "batch": 256}
+STEPS = {
+    "rows": (100_000, 200_000, 400_000, 800_000),
+    "columns": (8, 32, 128, 512),
+    "members": (1, 2, 5, 10),
+    "batch": (64, 128, 256, 512, 1024),
+}
+MEMORY = "16MiB"
+SETS, SEEDS, EPOCHS = ("shuttle", "magic-telescope"), 3, 10
+
+
+def make_table(folder: Path, rows: int, columns: int) -> Path:
+    """A Parquet file of normal numbers."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    path = folder / f"{rows}-{columns}.parquet"
+    if not path.exists():
+        X = np.random.default_rng(0).standard_normal((rows, columns), np.float32)
+        parquet.write_table(
+            pa.table(list(X.T), names=[f"x{place}" for place in range(columns)]), path, row_group_size=65_536
+        )
+    return path
+
+
+def cost(folder: Path, rows: int, columns: int, members: int, batch: int, **storage: Any) -> tuple[float, float]:
+    """Processor seconds of a fit, and of each of its epochs by the clock."""
+    from addml import ADDML
+
+    detector = ADDML.paper(epochs=2, members=members, batch_size=batch, random_state=0, memory=MEMORY)
+    path, began = make_table(folder, rows, columns), time.process_time()
+    detector.fit(path, scratch=folder, **storage)
+    return time.process_time() - began, float(np.mean([entry["seconds"] for entry in detector.history_]))
+
+
+def taking(folder: Path) -> float:
+    """The share of an epoch that goes into taking its rows from the cache."""
+    from addml.data.mapped import DiskRows
+
+    take, spent = DiskRows.take, [0.0]
+
+    def timed(self: DiskRows, ids: Any) -> Any:
+        began = time.perf_counter()
+        taken = take(self, ids)
+        spent[0] += time.perf_counter() - began
+        return taken
+
+    DiskRows.take = timed  # type: ignore[method-assign]
+    try:
+        _, epoch = cost(folder, **BASE)
+    finally:
+        DiskRows.take = take  # type: ignore[method-assign]
+    return spent[0] / (2 * epoch)
+
+
+def growth() -> str:
+    """A table for each of the four: the cost, and how many times that of the step before."""
+    parts = []
+    with tempfile.TemporaryDirectory(prefix="addml-scale-") as name:
+        cost(Path(name), **{**BASE, "rows": 20_000})  # what is imported or found out once
+        for what, steps in STEPS.items():
+            rows, before = [], None
+            for step in steps:
+                seconds, _ = cost(Path(name), **{**BASE, what: step})
+                rows.append([f"{step:,}", f"{seconds:.1f}", "" if before is None else f"{seconds / before:.2f}x"])
+                before = seconds
+                print(what, rows[-1], flush=True)
+            parts.append(markdown([what, "processor s", "of the step before"], rows))
+        with_cache, without = cost(Path(name), **BASE)[0], cost(Path(name), **BASE, cache=False)[0]
+        reading = taking(Path(name))
+    base = ", ".join(f"{value:,} {name}" for name, value in BASE.items())
+    ratio = f"Without a cache of prepared rows the same fit takes {without / with_cache:.1f} times the processor time."
+    ratio += f" Taking rows from the cache is {reading:.0%} of the time of an epoch."
+    return f"All but one as here: {base}.\n\n" + "\n".join(parts) + f"\n{ratio}"
+
+
+def agreement() -> str:
+    """The ROC-AUC of rows on disk beside that of rows in memory, in percent, and the mean over the seeds."""
+    import pyarrow as pa
+    from pyarrow import parquet
+    from sklearn.metrics import roc_auc_score
+
+    from addml import ADDML
+    from benchmarks.tables import labelled
+
+    rows = []
+    for name in SETS:
+        X, y, kind = labelled(name)
+        with tempfile.TemporaryDirectory(prefix="addml-scale-") as folder:
+            table = pa.table(list(X.T), names=[f"c{place}" for place in range(X.shape[1])])
+            parquet.write_table(table, Path(folder) / "table.parquet", row_group_size=4096)
+            for preset, make in {"paper": ADDML.paper, "default": ADDML}.items():
+                found: dict[str, list[float]] = {"2GiB": [], "4MiB": []}
+                for seed in range(SEEDS):
+                    for memory, aucs in found.items():
+                        detector = make(random_state=seed, epochs=EPOCHS, memory=memory).fit(folder)
+                        aucs.append(100 * roc_auc_score(y, detector.anomaly_scores_))
+                inside, outside = (float(np.mean(aucs)) for aucs in found.values())
+                rows.append([f"{name} ({kind})", preset, f"{inside:.2f}", f"{outside:.2f}", f"{outside - inside:+.2f}"])
+                print(rows[-1], flush=True)
+    return markdown(["table", "preset", "in memory", "on disk", "difference"], rows)
+
+
+def main() -> None:
+    """Measure, and write what was measured."""
+    from benchmarks.__main__ import machine, replaced
+
+    text = replaced(DOCUMENT.read_text(), "agreement", agreement())
+    DOCUMENT.write_text(replaced(text, "growth", f"{machine()} {growth()}"))
+
+
+if __name__ == "__main__":
+    main()

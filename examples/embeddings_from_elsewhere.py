@@ -1,0 +1,61 @@
+"""Images as vectors that another network computed: they are a table, and go the way of tables.
+
+    python examples/embeddings_from_elsewhere.py
+
+Any model that turns an image, a text or a sound into a vector will do; where torchvision is at hand, for example,
+
+    network = torchvision.models.resnet18(weights="DEFAULT")
+    network.fc = torch.nn.Identity()
+    vectors = network.eval()(images).detach().numpy()          # (n, 512)
+
+Here a small network that learned to tell the digits 0 to 4 apart stands for it. Nothing else comes with this example,
+and it never saw what is looked for: some of the digits 5, 6, 8 and 9 among many a 7.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score
+from sklearn.neural_network import MLPClassifier
+
+from addml import ADDML
+
+NORMAL, STRANGE = 7, (5, 6, 8, 9)
+
+
+def embedded(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """What the last hidden layer of a network, trained on other digits, makes of the images."""
+    known = labels < 5
+    network = MLPClassifier((64, 32), max_iter=300, random_state=0).fit(images[known], labels[known])
+    vectors = images
+    for matrix, bias in zip(network.coefs_[:-1], network.intercepts_[:-1], strict=True):
+        vectors = np.maximum(vectors @ matrix + bias, 0)
+    return vectors
+
+
+def main() -> None:
+    """Embed, detect, compare with the pixels themselves."""
+    images, labels = load_digits(return_X_y=True)
+    images = images / 16
+    random = np.random.default_rng(0)
+    normal = np.flatnonzero(labels == NORMAL)
+    strange = random.choice(np.flatnonzero(np.isin(labels, STRANGE)), 15, replace=False)
+    rows = np.sort(np.concatenate([normal, strange]))
+    is_strange = labels[rows] != NORMAL
+
+    vectors = embedded(images, labels)
+    print(f"{len(rows)} images of a {NORMAL}, {is_strange.sum()} of them of another digit")
+    for name, table in {"pixels": images[rows], "embeddings": vectors[rows]}.items():
+        detector = ADDML(random_state=0, device="cpu").fit(table)
+        found = is_strange[np.argsort(-detector.anomaly_scores_)[:15]].sum()
+        area = roc_auc_score(is_strange, detector.anomaly_scores_)
+        print(f"  {name:10} {table.shape[1]:3} columns: ROC-AUC {area:.3f}, {found:2} among the 15 strangest")
+
+    print("The strangest, by their embeddings:")
+    for place in np.argsort(-detector.anomaly_scores_)[:5]:
+        print(f"  image {rows[place]:4}: score {detector.anomaly_scores_[place]:6.2f}, a {labels[rows[place]]}")
+
+
+if __name__ == "__main__":
+    main()

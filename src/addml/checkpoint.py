@@ -1,0 +1,200 @@
+"""Training that goes on after a kill: its state after every epoch, in a folder that one run at a time may use. Level 5.
+
+The state is written as a model is, as JSON and safetensors, whole or not at all, and never pickled. It belongs to one
+set of settings and one table; with others it is refused and not touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from addml import __version__, model_file, plain
+from addml.arrays import Array, to_numpy
+from addml.compute import on_device
+from addml.learning.state import Member, TrainingState
+from addml.model_file import ModelFileError
+
+ON_DEVICE = ("weights", "first", "second", "healthy", "best")
+IN_MEMORY = ("steps", "active", "best_loss", "best_epoch", "patience_left", "collapsed", "untrained_spread")
+BEGIN_ANEW = "or remove the folder to begin anew"
+OURS = ("model.json", "weights-*.safetensors", ".model.json.*", ".weights-*.safetensors.*", "lock")
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where a fit keeps what does not fit into memory, and where what it needs to go on after a kill."""
+
+    checkpoint: str | os.PathLike[str] | None = None
+    scratch: str | os.PathLike[str] | None = None
+    cache: bool = True
+
+    @property
+    def folder(self) -> Path:
+        """Where files without a name are made: as said, else beside the checkpoint, else where temporary files are."""
+        beside = None if self.checkpoint is None else Path(self.checkpoint).expanduser().absolute().parent
+        return Path(self.scratch or beside or tempfile.gettempdir()).expanduser()
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be gone on from; the message says why and what to do."""
+
+
+class Checkpoint:
+    """A folder for the state of one training: what it belongs to, and how far it is."""
+
+    def __init__(self, folder: Path, settings: dict[str, Any], data: dict[str, Any]) -> None:
+        self.folder = folder
+        self._owner = {"addml": __version__, "settings": settings, "data": data}
+
+    def restored(self, state: TrainingState, members: Sequence[Member], device: str) -> TrainingState:
+        """The state that was saved last, with the members' generators as they were then; else the one given."""
+        if not (self.folder / "model.json").exists():
+            return state
+        try:
+            document, arrays = model_file.load(self.folder)
+            found = document["checkpoint"]
+            self._check(found["owner"])
+            own = {name: _from_bytes(arrays[name], *about) for name, about in found["arrays"].items()}
+            for member, random in zip(members, found["randoms"], strict=True):
+                member.random.bit_generator.state = random
+            return TrainingState(
+                **{name: on_device(own[name], device) for name in ON_DEVICE},
+                **{name: own[name] for name in IN_MEMORY},
+                epoch=found["epoch"],
+                history=[plain.record_from_plain(record) for record in found["history"]],
+                kept=list(own["kept"]) if "kept" in own else [],
+            )
+        except (ModelFileError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise CheckpointError(
+                f"{self.folder}: is no whole checkpoint ({error}); copy it again, {BEGIN_ANEW}"
+            ) from None
+
+    def save(self, state: TrainingState, members: Sequence[Member]) -> None:
+        """Write the state in place of the one before."""
+        arrays = {name: to_numpy(getattr(state, name)) for name in (*ON_DEVICE, *IN_MEMORY)}
+        if state.kept:
+            arrays["kept"] = np.array(state.kept)
+        checkpoint = {
+            "owner": self._owner,
+            "epoch": state.epoch,
+            "history": [plain.plain_record(record) for record in state.history],
+            "randoms": [member.random.bit_generator.state for member in members],
+            "arrays": {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()},
+        }
+        as_bytes = {name: np.frombuffer(array.tobytes(), np.uint8) for name, array in arrays.items()}
+        model_file.save(self.folder, {"checkpoint": checkpoint}, as_bytes)
+
+    def remove(self) -> None:
+        """Leave nothing behind, once the training is over."""
+        for pattern in OURS:
+            for file in self.folder.glob(pattern):
+                file.unlink(missing_ok=True)
+        with suppress(OSError):  # somebody else's files are in it
+            self.folder.rmdir()
+
+    def _check(self, owner: dict[str, Any]) -> None:
+        """It must belong to these settings and this table."""
+        now = self._owner
+        if owner["addml"] != now["addml"]:
+            raise CheckpointError(
+                f"{self.folder}: was made by addml {owner['addml']}, this is {now['addml']}; use that one, {BEGIN_ANEW}"
+            )
+        for name in sorted({*owner["settings"], *now["settings"]}):
+            before, after = (one["settings"].get(name) for one in (owner, now))
+            if before != after:
+                raise CheckpointError(
+                    f"{self.folder}: was made with {name}={before!r}, now it is {after!r}; set it back, {BEGIN_ANEW}"
+                )
+        if owner["data"] != now["data"]:
+            raise CheckpointError(
+                f"{self.folder}: was made of other rows ({_difference(owner['data'], now['data'])}); "
+                f"give the same table, {BEGIN_ANEW}"
+            )
+
+
+class NotKept:
+    """A checkpoint that keeps nothing."""
+
+    def restored(self, state: TrainingState, members: Sequence[Member], device: str) -> TrainingState:
+        """The state itself."""
+        return state
+
+    def save(self, state: TrainingState, members: Sequence[Member]) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def kept_safe(
+    folder: str | os.PathLike[str] | None, settings: dict[str, Any], data: Callable[[], dict[str, Any]]
+) -> Iterator[Checkpoint | NotKept]:
+    """The checkpoint in a folder, for this run alone, removed when the block ends well; without a folder, none."""
+    if folder is None:
+        yield NotKept()
+        return
+    if not isinstance(settings["random_state"], int):
+        raise ValueError(
+            f"random_state={settings['random_state']!r} with a checkpoint: give a whole number, or what goes on "
+            "after a kill would not be the run that was begun"
+        )
+    path = Path(folder).expanduser()
+    if path.exists() and not path.is_dir():
+        raise CheckpointError(f"{path}: is a file; a checkpoint is a folder: give another name")
+    path.mkdir(parents=True, exist_ok=True)
+    with _locked(path):
+        one = Checkpoint(path, settings, data())
+        yield one
+        one.remove()
+
+
+def digest(rows: Array) -> str:
+    """A number that tells prepared rows from others."""
+    return hashlib.blake2b(np.ascontiguousarray(to_numpy(rows)).data, digest_size=16).hexdigest()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """The folder for one process; a lock goes with its process, however that ends."""
+    try:
+        import fcntl
+    except ImportError:  # no locks on this system
+        yield
+        return
+    with open(folder / "lock", "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
+            raise CheckpointError(
+                f"{folder}: another run is at work with it (process {owner}); wait for it, or give another folder"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _from_bytes(content: np.ndarray, dtype: str, shape: list[int]) -> np.ndarray:
+    return np.frombuffer(content.tobytes(), np.dtype(dtype)).reshape(shape).copy()
+
+
+def _difference(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """What differs between two descriptions of a table, in words."""
+    old, new = before.get("files") or {}, after.get("files") or {}
+    for name in sorted({*old, *new}):
+        if old.get(name) != new.get(name):
+            what = "is gone" if name not in new else "is new" if name not in old else "has changed"
+            return f"{name} {what}"
+    names = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+    return ", ".join(f"{name} {before.get(name)}, now {after.get(name)}" for name in names)

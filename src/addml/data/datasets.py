@@ -1,0 +1,198 @@
+"""A table on disk, larger than memory perhaps: Parquet files or any dataset of pyarrow, read again and again."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from addml.data.files.casting import conformed, shaped
+from addml.data.files.columnar import folder_dataset, parquet_files
+from addml.data.files.formats import format_of
+from addml.data.files.origin import Origin, ReadError, find_origin
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import dataset
+
+BATCH_ROWS = 65_536
+BATCHES_AHEAD = 2
+LEAST_STREAMED = 1000  # rows; fewer are held in memory, however wide
+CELL_BYTES = 40  # of one cell of a table that is learned from in memory: the column, its number, the feature, copies
+
+Files = dict[str, list[int]]  # name -> size, time of the last change
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is read at a time: a row group of a Parquet file, or a whole fragment of another kind."""
+
+    fragment: Any
+    name: str
+    group: int | None
+    rows: int
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words."""
+        return self.name if self.group is None else f"{self.name}, row group {self.group}"
+
+
+class Source:
+    """The rows of a dataset in the order of its files, some columns of them perhaps."""
+
+    def __init__(
+        self,
+        found: dataset.Dataset,
+        name: str,
+        columns: Sequence[str] | None = None,
+        notes: Sequence[str] = (),
+        listed: Callable[[], list[str]] | None = None,
+    ) -> None:
+        """`listed` names the files that are there now, where there may be others than those of the dataset."""
+        self.name, self.notes, self.columns = name, list(notes), columns
+        self._dataset = found
+        self._listed = listed or (lambda: getattr(found, "files", []))
+        self.units = list(self._units())
+        self.starts = [0]
+        for unit in self.units:
+            self.starts.append(self.starts[-1] + unit.rows)
+        if not len(self):
+            raise ReadError(f"{name}: holds no rows ({len(self.units):,} parts).")
+        self.names = shaped(found.schema.empty_table(), columns, name)[0].column_names
+        self.files = self._files()
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that learning from all rows at once would take, about."""
+        return len(self) * len(self.names) * CELL_BYTES
+
+    def table(self) -> pa.Table:
+        """All rows, in memory."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(list(self.batches()))
+
+    def batches(self, start: int = 0, stop: int | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """The rows from `start` to `stop`, at most so many at a time."""
+        stop = len(self) if stop is None else stop
+        return conformed(self._slices(start, stop, rows), self.columns, None, rows, self.name)
+
+    def _slices(self, start: int, stop: int, rows: int) -> Iterator[pa.RecordBatch]:
+        for place in range(bisect_right(self.starts, start) - 1, len(self.units)):
+            at = self.starts[place]
+            if at >= stop:
+                return
+            for batch in self._read(self.units[place], rows):
+                part = batch.slice(max(0, start - at), max(0, min(stop, at + batch.num_rows) - max(start, at)))
+                if part.num_rows:
+                    yield part
+                at += batch.num_rows
+                if at >= stop:
+                    return
+
+    def _read(self, unit: Unit, rows: int) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        seen = 0
+        schema = {} if unit.fragment is self._dataset else {"schema": self._dataset.schema}
+        ahead = {"batch_readahead": BATCHES_AHEAD, "fragment_readahead": 1}
+        try:
+            for batch in unit.fragment.to_batches(columns=self._wanted(), batch_size=rows, **schema, **ahead):
+                seen += batch.num_rows
+                yield batch
+        except (pa.ArrowException, OSError) as error:
+            raise ReadError(
+                f"{unit.place}: the data is damaged or cut short ({error}). Copy or write the file again."
+            ) from error
+        if seen < unit.rows:
+            raise ReadError(
+                f"{unit.place}: {seen:,} rows could be read of {unit.rows:,}. Copy or write the file again."
+            )
+
+    def _wanted(self) -> list[str] | None:
+        """The columns for Arrow to read; all where names repeat or columns are parts of nested ones."""
+        names = self._dataset.schema.names
+        if self.columns is None or len(set(names)) < len(names) or not set(self.columns) <= set(names):
+            return None
+        return list(self.columns)
+
+    def _units(self) -> Iterator[Unit]:
+        """The row groups of Parquet files, other fragments as they are; a filtered dataset has no fragments."""
+        import pyarrow as pa
+
+        if getattr(self._dataset, "_scan_options", None):
+            yield Unit(self._dataset, self.name, None, self._dataset.count_rows())
+            return
+        for fragment in self._dataset.get_fragments():
+            name = str(getattr(fragment, "path", "") or self.name)
+            try:
+                yield from _row_groups(fragment, name)
+            except (pa.ArrowException, OSError) as error:
+                raise ReadError(f"{name}: is empty, damaged or cut short ({error}). Copy or write it again.") from error
+
+    # Has it changed? ------------------------------------------------------------------------------------------
+
+    def check_unchanged(self) -> None:
+        """Every file must still be as it was."""
+        now = self._files()
+        for name in sorted({*self.files, *now}):
+            if self.files.get(name) != now.get(name):
+                what = "is gone" if name not in now else "is new" if name not in self.files else "has changed"
+                raise ReadError(f"{name}: {what} since the run began. Let the files rest, and run it again.")
+
+    def _files(self) -> Files:
+        system, names = getattr(self._dataset, "filesystem", None), self._listed()
+        if system is None or not names:
+            return {}
+        found = system.get_file_info(names)
+        return {info.path: [info.size, info.mtime_ns] for info in found if info.size is not None}
+
+
+def _row_groups(fragment: Any, name: str) -> Iterator[Unit]:
+    if not hasattr(fragment, "split_by_row_group"):
+        yield Unit(fragment, name, None, fragment.count_rows())
+        return
+    for part in fragment.split_by_row_group():
+        (group,) = part.row_groups
+        yield Unit(part, name, group.id, group.num_rows)
+
+
+def is_on_disk(X: Any) -> bool:
+    """Whether X is a path, a source or a dataset of pyarrow, which hold no rows in memory."""
+    if isinstance(X, str | os.PathLike | Source):
+        return True
+    return type(X).__module__.startswith("pyarrow._dataset")
+
+
+def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
+    """The rows of a Parquet file, a folder of such files, or a dataset of pyarrow."""
+    if isinstance(X, Source):
+        return X
+    if not isinstance(X, str | os.PathLike):
+        return Source(X, f"the {type(X).__name__}", columns)
+    origin = find_origin(X)
+    kind, notes = format_of(origin)
+    if kind == "folder":
+        found, said = folder_dataset(origin)
+        return Source(found, origin.name, columns, said, lambda: parquet_files(origin))
+    if kind != "parquet" or origin.compression is not None:
+        raise ReadError(
+            f"{origin.name}: is {kind}; only Parquet is read from its path. Read the table first, or use addml fit."
+        )
+    return Source(_file(origin), origin.name, columns, notes)
+
+
+def _file(origin: Origin) -> dataset.Dataset:
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    try:
+        return dataset.dataset(str(origin.path), format="parquet")
+    except (pa.ArrowException, OSError) as error:
+        raise ReadError(f"{origin.name}: is damaged or cut short ({error}). Copy or write it again.") from error

@@ -1,0 +1,221 @@
+"""Folders of image files as one array (n, channels, height, width): any size, grey or colour, 8 or 16 bits."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
+PARQUET = (".parquet", ".pq")
+LARGEST = 64  # pixels of a side; images that have one size up to this keep it
+DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")  # Pillow's modes of more than 8 bits
+BITS_16 = 257.0  # of a 16-bit step in an 8-bit one
+MOST_LISTED = 5
+ORIENTATION, TURNED = 0x0112, 5  # in what a camera writes, and from where height and width change places
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class ImageError(ValueError):
+    """A folder that holds no images, or files that are none."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Images of one size with the names of their files, relative to the folder, and what is to be said of them."""
+
+    names: tuple[str, ...]
+    images: np.ndarray  # (n, channels, height, width), uint8, or float32 where some file has more than 8 bits
+    notes: tuple[str, ...]
+
+
+def read_images(
+    folder: str | os.PathLike[str],
+    *,
+    size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    skip_broken: bool = False,
+) -> Pictures:
+    """All images of a folder and its subfolders, in the order of their names.
+
+    Images that all have one size of at most 64 x 64 keep it, others are resized to `size`, a side or (height, width),
+    64 if not given. They are grey where all of them are, else RGB; `channels`, 1 or 3, says so otherwise. What is
+    transparent is laid on white. Files that cannot be read are an error unless `skip_broken`.
+    """
+    files, shape = image_files(folder), _shape(size, channels)
+    if not files:
+        raise ImageError(f"{folder}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
+    known, broken = _tried(files, lambda name: _seen(Path(folder), name))
+    shape, notes = _common(shape, known)
+    layers = _Layers(shape, any(one.deep for one in known))
+    images, worse = _tried(known, lambda one: layers.of(Path(folder), one))
+    broken = sorted(broken + worse)
+    if broken and (not skip_broken or not images):
+        raise ImageError(_refusal(folder, broken, len(files)))
+    left = [f"left out, as they cannot be read: {_listed(broken)} (--skip-broken)"] if broken else []
+    lost = {name for name, _ in worse}
+    names = tuple(one.name for one in known if one.name not in lost)
+    return Pictures(names, np.stack(images), (*left, *notes))
+
+
+def is_image_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether this is a folder with at least one image file in it; one with Parquet files beside them is a table."""
+    if not os.path.isdir(path) or any(name.lower().endswith(PARQUET) for name in os.listdir(path)):
+        return False
+    return next(_walk(path), None) is not None
+
+
+def image_files(folder: str | os.PathLike[str]) -> list[str]:
+    """The image files of a folder and its subfolders, relative to it, in the order of their names."""
+    if not os.path.isdir(folder):
+        raise ImageError(f"{folder}: is no folder; name a folder of images.")
+    return sorted(_walk(folder))
+
+
+def _walk(folder: str | os.PathLike[str]) -> Iterator[str]:
+    for place, _, names in os.walk(folder):
+        for name in names:
+            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                yield os.path.relpath(os.path.join(place, name), folder)
+
+
+# One size, one kind -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What all images are to become; what is 0 is found from them."""
+
+    channels: int
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the head of a file says, before its pixels are read."""
+
+    name: str
+    size: tuple[int, int]  # height and width
+    channels: int
+    deep: bool
+    transparent: bool
+
+
+def _seen(folder: Path, name: str) -> _Seen:
+    with _pillow().Image.open(folder / name) as image:
+        deep, bands = image.mode in DEEP, image.getbands()
+        grey = deep or bands[0] in ("1", "L")
+        turned = image.getexif().get(ORIENTATION, 1) >= TURNED
+        size = image.size if turned else image.size[::-1]
+        return _Seen(name, size, 1 if grey else 3, deep, "A" in bands or "transparency" in image.info)
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Reads one image after another into the common shape; only small ones stay in memory."""
+
+    shape: _Shape
+    deep: bool  # whether some image has more than 8 bits
+
+    def of(self, folder: Path, one: _Seen) -> np.ndarray:
+        """The image (channels, height, width), uint8, or float32 from 0 to 255 where some are deep."""
+        pillow, shape = _pillow(), self.shape
+        with pillow.Image.open(folder / one.name) as image:
+            image.load()
+            flat = _flat(pillow.ImageOps.exif_transpose(image), one, "L" if shape.channels == 1 else "RGB")
+        if flat.size != (shape.width, shape.height):
+            flat = flat.resize((shape.width, shape.height), pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
+        pixels = np.asarray(flat)
+        layers = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
+        layers = np.repeat(layers, shape.channels, axis=0) if len(layers) < shape.channels else layers
+        return np.ascontiguousarray(layers, np.float32 if self.deep else np.uint8)
+
+
+def _flat(image: Image, one: _Seen, mode: str) -> Image:
+    """The image without transparency, in 8 bits, or in fractions of them where it has more."""
+    pillow = _pillow()
+    if one.deep:
+        return pillow.Image.fromarray(np.asarray(image, np.float32) / np.float32(BITS_16))  # type: ignore[no-any-return]
+    if not one.transparent:
+        return image.convert(mode)
+    seen = image.convert("RGBA")
+    white = pillow.Image.new("RGBA", seen.size, "white")
+    white.alpha_composite(seen)
+    return white.convert(mode)  # type: ignore[no-any-return]
+
+
+def _tried(items: Sequence[Item], work: Callable[[Item], Result]) -> tuple[list[Result], list[tuple[str, str]]]:
+    """What comes of the files that can be read, and those that cannot, each with the reason."""
+    found, broken = [], []
+    for item in items:
+        try:
+            found.append(work(item))
+        except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:  # all of these Pillow raises
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            broken.append((item if isinstance(item, str) else getattr(item, "name", ""), why))
+    return found, broken
+
+
+def _shape(size: int | tuple[int, int] | None, channels: int | None) -> _Shape:
+    sides = (size, size) if isinstance(size, int) else size
+    if sides is not None and (len(sides) != 2 or any(type(side) is not int or side < 1 for side in sides)):
+        raise ImageError(f"size={size!r} must be a number of pixels, or (height, width)")
+    if channels not in (None, 1, 3):
+        raise ImageError(f"channels={channels!r} must be 1 for grey or 3 for RGB; files of images have no other")
+    return _Shape(channels or 0, *(sides or (0, 0)))
+
+
+def _common(shape: _Shape, known: Sequence[_Seen]) -> tuple[_Shape, list[str]]:
+    """The shape of all images, and what has to be changed for it, in words."""
+    have = Counter(one.size for one in known)
+    if not shape.height:
+        only = next(iter(have)) if len(have) == 1 else (LARGEST + 1, 0)
+        height, width = only if max(only) <= LARGEST else (LARGEST, LARGEST)
+        shape = replace(shape, height=height, width=width)
+    shape = replace(shape, channels=shape.channels or max((one.channels for one in known), default=1))
+    size = (shape.height, shape.width)
+    counts = {
+        f"resized to {shape.height} x {shape.width} pixels (--size)": sum(one.size != size for one in known),
+        "made grey": sum(one.channels > shape.channels for one in known),
+        "grey images beside those in colour": sum(one.channels < shape.channels for one in known),
+        "laid on white, being transparent": sum(one.transparent for one in known),
+        "of 16 bits, kept as fractions": sum(one.deep for one in known),
+    }
+    return shape, [f"{words}: {count:,} of {len(known):,} images" for words, count in counts.items() if count]
+
+
+def _refusal(folder: Any, broken: Sequence[tuple[str, str]], files: int) -> str:
+    rest = "mend or remove them, or leave them out with --skip-broken (skip_broken=True)"
+    if len(broken) == files:
+        rest = "there is no other; are these images?"
+    return f"{folder}: {len(broken):,} of {files:,} files cannot be read as images: {_listed(broken)}; {rest}."
+
+
+def _listed(broken: Sequence[tuple[str, str]]) -> str:
+    more = f" and {len(broken) - MOST_LISTED:,} more" if len(broken) > MOST_LISTED else ""
+    return ", ".join(f"{name} ({_short(why)})" for name, why in broken[:MOST_LISTED]) + more
+
+
+def _short(why: str) -> str:
+    return "not an image" if "cannot identify" in why else re.sub(r"\s+", " ", why)[:80]
+
+
+def _pillow() -> Any:
+    try:
+        import PIL.Image
+        import PIL.ImageOps
+    except ImportError:
+        raise ImportError("image files need Pillow: pip install 'addml[images]'") from None
+    return PIL

@@ -1,0 +1,73 @@
+"""Rows drawn at random from a table that comes in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Reservoir:
+    """At most so many rows, drawn at random from all that were added.
+
+    Every row draws a number and the smallest stay, so that the sample does not depend on how the rows come.
+    """
+
+    def __init__(self, most: int | None, seed: int) -> None:
+        self.most, self.seen = most, 0
+        self._random, self._limit = np.random.default_rng([seed, 1]), np.inf
+        self._pool: list[pa.RecordBatch] = []
+        self._keys: list[np.ndarray] = []
+        self._places: list[np.ndarray] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Let the next rows take part."""
+        keys = self._random.random(batch.num_rows)
+        places = np.arange(self.seen, self.seen + batch.num_rows)
+        self.seen += batch.num_rows
+        if self._limit < np.inf:  # what draws more than every row that stays cannot stay
+            near = np.flatnonzero(keys < self._limit)
+            batch, keys, places = batch.take(near), keys[near], places[near]
+        self._pool.append(batch)
+        self._keys.append(keys)
+        self._places.append(places)
+        if self.most is not None and sum(map(len, self._keys)) > 2 * self.most:
+            self._prune(self.most)
+
+    def drawn(self) -> tuple[pa.Table, np.ndarray]:
+        """The sample in the order of the rows, and their places."""
+        import pyarrow as pa
+
+        if self.most is not None and sum(map(len, self._keys)) > self.most:
+            self._prune(self.most)
+        return pa.Table.from_batches(self._pool), np.concatenate(self._places)
+
+    def _prune(self, most: int) -> None:
+        import pyarrow as pa
+
+        keys, places = np.concatenate(self._keys), np.concatenate(self._places)
+        kept = np.sort(np.argpartition(keys, most)[:most])
+        table = pa.Table.from_batches(self._pool).take(pa.array(kept)).combine_chunks()
+        self._pool, self._keys, self._places = table.to_batches(), [keys[kept]], [places[kept]]
+        self._limit = float(keys[kept].max())
+
+
+def draw(
+    batches: Iterable[pa.RecordBatch] | Iterator[pa.RecordBatch], most: int | None, seed: int
+) -> tuple[pa.Table, np.ndarray, int]:
+    """At most `most` rows drawn at random, in their order; their places, and the number of rows gone through."""
+    reservoir = Reservoir(most, seed)
+    for batch in batches:
+        reservoir.add(batch)
+    return *reservoir.drawn(), reservoir.seen
+
+
+def draw_places(rows: int, most: int | None, seed: int) -> np.ndarray:
+    """The places of at most `most` of so many rows, drawn as `draw` does, in their order."""
+    if most is None or rows <= most:
+        return np.arange(rows)
+    return np.sort(np.argpartition(np.random.default_rng([seed, 1]).random(rows), most)[:most])

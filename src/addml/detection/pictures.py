@@ -1,0 +1,167 @@
+"""The commands on a folder of images: the same findings, with thumbnails and maps of where a score comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from addml.data.images import Pictures, read_images
+from addml.detection import assembling
+from addml.detection.errors import UserError
+from addml.detection.fitted import Fitted
+from addml.detection.inputs import draw_places
+from addml.detection.progress import Progress, epochs_to
+from addml.detection.regions import reasons_of
+from addml.detection.scoring import LISTED, MAPPED, Explained, Part, Scored, ScoredRows, highest, sample_of
+from addml.detection.settings import Settings
+from addml.detection.thumbnails import thumbnails
+from addml.detection.training import decided, new_detector
+
+if TYPE_CHECKING:
+    from addml.data.forms import Form
+    from addml.detection.detecting import Outcome
+    from addml.findings import Findings
+
+FILE = "file"  # the column that names an image
+FOR_TABLES = ("selection", "naming", "labelling", "learning", "reading")  # groups of settings
+
+
+@dataclass(frozen=True)
+class TrainedPictures:
+    """A detector fitted to images, and what it was trained on."""
+
+    fitted: Fitted
+    pictures: Pictures
+    places: np.ndarray  # of the training images among all
+    source: str
+
+    @property
+    def rows(self) -> int:
+        """How many images were read."""
+        return len(self.pictures.names)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of them."""
+        sampled = f"trained on {len(self.places):,} of {self.rows:,} images, drawn at random (--all-rows takes all)"
+        return (*self.pictures.notes, sampled) if len(self.places) < self.rows else self.pictures.notes
+
+    def findings(self) -> Findings:
+        """What training itself found: the images are not ranked."""
+        found = assembling.without_rows(self.fitted, self.source, self.notes)
+        return replace(found, rows=self.rows, trained_rows=len(self.places), noun="image")
+
+
+def fit(settings: Settings, progress: Progress) -> TrainedPictures:
+    """Train on the images of a folder, or on a sample of them."""
+    _refuse(settings)
+    pictures = _read(settings, None, progress)
+    training = settings.training
+    places = draw_places(len(pictures.names), None if training.all_rows else training.sample, training.seed)
+    detector = new_detector(training, settings.deciding, settings.computing, encoder="conv")
+    rows = len(places) * training.members
+    with progress.stage("Training", training.epochs, rows) as advance, epochs_to(advance):
+        try:
+            detector.fit(pictures.images[places])
+        except ValueError as error:
+            raise UserError(f"{settings.file}: {error}.") from error
+    return TrainedPictures(Fitted.of(decided(detector, settings.deciding)), pictures, places, settings.file)
+
+
+def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
+    """Train on a folder and rank its own images."""
+    trained = fit(settings, progress)
+    outcome = _ranked(trained.fitted, trained.pictures, settings, progress, mapped, trained.notes)
+    dropped = assembling.dropped(trained.fitted, trained.places, outcome.findings.ranked)
+    findings = replace(outcome.findings, dropped=dropped, trained_rows=len(trained.places))
+    return replace(outcome, findings=findings)
+
+
+def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
+    """Rank the images of a folder by a model that was trained before, in the size that it knows."""
+    _refuse(settings)
+    fitted = Fitted.load(str(settings.using.model), settings.computing, settings.deciding)
+    form = fitted.model.form
+    if form is None or form.kind != "images":
+        raise UserError(f"{settings.using.model}: was fitted to a table, {settings.file} is a folder of images.")
+    if settings.picturing.size is not None:
+        raise UserError(
+            f"--size {settings.picturing.size}: the model knows its own size, {form.shape[1:]}; leave it out."
+        )
+    pictures = _read(settings, form, progress)
+    return _ranked(fitted, pictures, settings, progress, mapped, pictures.notes)
+
+
+def _refuse(settings: Settings) -> None:
+    """Settings that are about tables alone must not be given with images."""
+    unknown = Settings()
+    for group in FOR_TABLES:
+        for name, value in vars(getattr(settings, group)).items():
+            if value != getattr(getattr(unknown, group), name):
+                raise UserError(f"--{name.replace('_', '-')} is about tables; {settings.file} is a folder of images.")
+    if settings.training.one_sided:
+        raise UserError(f"--one-sided is about columns; {settings.file} is a folder of images.")
+
+
+def _read(settings: Settings, form: Form | None, progress: Progress) -> Pictures:
+    shape: dict[str, Any] = {"size": _size(settings.picturing.size)}
+    if form is not None:
+        shape = {"size": (form.shape[1], form.shape[2]), "channels": form.shape[0]}
+    with progress.stage(f"Reading {settings.file}", None):
+        return read_images(settings.file, skip_broken=settings.picturing.skip_broken, **shape)
+
+
+def _size(given: str | None) -> int | tuple[int, int] | None:
+    """32 for 32, (48, 64) for 48x64."""
+    if given is None:
+        return None
+    sides = given.lower().split("x")
+    if not 1 <= len(sides) <= 2 or not all(side.isdecimal() and int(side) for side in sides):
+        raise UserError(f"--size {given}: give a number of pixels, 32, or height and width, 48x64.")
+    return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
+
+
+def _ranked(
+    fitted: Fitted, pictures: Pictures, settings: Settings, progress: Progress, mapped: bool, notes: Sequence[str]
+) -> Outcome:
+    from addml.detection.detecting import Outcome
+
+    with progress.stage("Scoring", len(pictures.names)) as advance:
+        scores = fitted.model.scores(pictures.images, fitted.device, fitted.threads)
+        advance(len(scores))
+    flagged = int((scores > fitted.threshold).sum())
+    shown = highest(scores, max(min(flagged, LISTED), settings.explaining.top))
+    with progress.stage("Finding out where", None):
+        heat = fitted.heat(pictures.images[shown]) if settings.explaining.reasons else None
+    scored = _scored(fitted, pictures, scores, shown, heat, settings, mapped)
+    findings = assembling.findings(fitted, scored, [FILE], settings.explaining, settings.file, notes)
+    typical = highest(-scores, settings.explaining.top)
+    picked = thumbnails(pictures, scores, shown, typical, heat)
+    rows = ScoredRows(scored, scores, fitted, [FILE], settings.explaining.top)
+    return Outcome(replace(findings, pictures=picked, noun="image"), rows, fitted)
+
+
+def _scored(
+    fitted: Fitted,
+    pictures: Pictures,
+    scores: np.ndarray,
+    shown: np.ndarray,
+    heat: np.ndarray | None,
+    settings: Settings,
+    mapped: bool,
+) -> Scored:
+    """The scores as a table's rows have them: the file's name is the only column."""
+    import pyarrow as pa
+
+    names, prepare = pa.record_batch({FILE: pa.array(pictures.names)}), fitted.model.prepare
+    reasons = [()] * len(shown) if heat is None else reasons_of(heat, settings.explaining.reasons)
+    words = pa.array(["; ".join(one.words for one in own) for own in reasons], pa.string())
+    explained = Explained(shown, scores[shown], names.take(pa.array(shown)), prepare(pictures.images[shown]), reasons)
+    scored = Scored(max(LISTED, settings.explaining.top), MAPPED if mapped else 0)
+    drawn = sample_of(np.arange(len(scores)), 0, scored.most_mapped)  # places, which are features afterwards
+    sample = replace(drawn, features=prepare(pictures.images[drawn.places]))
+    scored.add(Part(scores, names, explained, words, sample))
+    return scored

@@ -1,0 +1,67 @@
+"""Arrays in files instead of memory, for what grows with the rows of a table on disk. Level 0.
+
+A file loses its name as soon as it is mapped: the system frees it when the array goes, even after a kill. Its bytes are
+reserved at once, so that a full disk is an error here and not a broken mapping later.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class ScratchError(OSError):
+    """A disk without room; the message says how much is needed and what to do."""
+
+
+def mapped(folder: str | os.PathLike[str], shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array of zeros in a nameless file of the folder, mapped into memory; an empty array needs no file."""
+    size = prod(shape) * np.dtype(dtype).itemsize
+    if not size:
+        return np.empty(shape, dtype)
+    handle, name = tempfile.mkstemp(prefix="addml-", suffix=".scratch", dir=folder)
+    os.close(handle)
+    try:
+        with open(name, "r+b") as file:  # by its name, which the mapping remembers
+            _reserve(file.fileno(), size, folder)
+            return np.memmap(file, dtype, "r+", shape=shape)
+    finally:
+        with suppress(PermissionError):  # a system that keeps the names of open files
+            os.unlink(name)
+
+
+def room(shape: tuple[int, ...], dtype: Any, beside: np.ndarray) -> np.ndarray:
+    """An array for results: in a file where `beside`, from which they come, lies in one, else in memory."""
+    folder = folder_of(beside)
+    return np.empty(shape, dtype) if folder is None else mapped(folder, shape, dtype)
+
+
+def folder_of(array: Any) -> Path | None:
+    """The folder of the file in which an array lies, or None where it lies in memory."""
+    named = getattr(array, "filename", None) if isinstance(array, np.memmap) else None
+    return None if named is None else Path(named).parent
+
+
+def _reserve(file: int, size: int, folder: str | os.PathLike[str]) -> None:
+    free = shutil.disk_usage(folder).free
+    try:
+        if size > free:
+            raise OSError
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file, 0, size)
+        else:
+            os.truncate(file, size)
+    except OSError as error:
+        reason = f" ({error.strerror})" if error.strerror else ""
+        raise ScratchError(
+            f"{folder}: {size / 1e9:,.2f} GB are needed for prepared rows and {free / 1e9:,.2f} GB are free{reason}; "
+            "free some space, name a folder on another disk (scratch=..., --cache-dir), or keep no cache "
+            "(cache=False, --no-cache)"
+        ) from None

@@ -1,0 +1,135 @@
+"""The commands on a folder of images."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+
+from addml.detection import detecting
+from addml.detection.errors import UserError
+from addml.detection.progress import Silent
+from addml.detection.settings import Labelling, Learning, Naming, Picturing, Reading, Selection, Settings, Training
+from tests.cli.running import QUICK
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def write_photos(folder, count=40, size=(9, 8)):
+    """Grey noise with a bright bar on the left; photo-07 has a bright block at the lower right."""
+    folder.mkdir()
+    random = np.random.default_rng(3)
+    for place in range(count):
+        pixels = random.integers(0, 40, size).astype(np.uint8)
+        pixels[:, :2] += 150
+        if place == 7:
+            pixels[-3:, -3:] = 255
+        Image.fromarray(pixels).save(folder / f"photo-{place:02d}.png")
+    return folder
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return write_photos(tmp_path / "photos")
+
+
+def scored(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_detect_ranks_the_images_and_shows_them(addml, photos, tmp_path):
+    addml("detect", "photos", *QUICK, "--top", 5).succeeded("photos: 40 images", "photo-07.png", "lower right")
+    rows = scored(tmp_path / "photos.scored.csv")
+    assert list(rows[0]) == ["file", "row", "score", "rank", "is_anomaly", "probability", "confidence", "reasons"]
+    first = next(row for row in rows if row["rank"] == "1")
+    assert first["file"] == "photo-07.png"
+    assert first["reasons"].startswith("lower right")
+    page = (tmp_path / "photos.report.html").read_text()
+    assert "img-src data:" in page
+    shown = re.findall(r'<img src="data:image/png;base64,[^"]+" alt="([^"]+)"', page)
+    assert shown[:2] == ["photo-07.png", "photo-07.png: where its score comes from"]
+    assert len(shown) == 2 * 5 + 5  # the strangest with their maps, the most typical
+    assert not re.search(r'(src|href)="(?!data:|#)', page)
+
+
+def test_without_reasons_there_are_no_maps_and_redacted_reports_show_no_image(addml, photos, tmp_path):
+    addml("detect", "photos", *QUICK, "--reasons", 0, "--top", 3).succeeded()
+    page = (tmp_path / "photos.report.html").read_text()
+    assert "where its score" not in page
+    assert page.count("<img ") >= 6
+    addml("detect", "photos", *QUICK, "--redact").succeeded()
+    page = (tmp_path / "photos.report.html").read_text()
+    assert "<img " not in page
+    assert "photo-07" not in page
+
+
+def test_a_saved_model_scores_alike_and_resizes_what_is_new(addml, photos, tmp_path):
+    addml("detect", "photos", *QUICK, "--model", "m", "--no-report").succeeded()
+    before = [row["score"] for row in scored(tmp_path / "photos.scored.csv")]
+    addml("score", "photos", "--model", "m").succeeded("40 images")
+    assert [row["score"] for row in scored(tmp_path / "photos.scored.csv")] == before
+    write_photos(tmp_path / "large", count=3, size=(30, 20))
+    addml("score", "large", "--model", "m", "--report", "large.html").succeeded(
+        "resized to 9 x 8 pixels (--size): 3 of 3 images"
+    )
+    assert "<img " in (tmp_path / "large.html").read_text()
+    addml("info", "m").succeeded("layers 1x9x8 - 16 - 32 - 32")
+    assert json.loads(addml("info", "m", "--json").out)["layers"] == ["1x9x8", 16, 32, 32]
+    addml("score", "large", "--model", "m", "--size", 9).failed("the model knows its own size")
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    addml("score", "table.csv", "--model", "m").failed("fitted to a folder of images")
+    addml("diff", "m", "m", "photos").failed("photos: is a folder of images")
+
+
+def test_fit_says_what_was_read(addml, photos, tmp_path):
+    addml("fit", "photos", *QUICK, "--size", "4x6", "--sample", 20).succeeded(
+        "40 images", "resized to 4 x 6 pixels (--size): 40 of 40", "trained on 20 of 40 images", "photos.model"
+    )
+
+
+def test_broken_files_are_refused_and_skipped(addml, photos, tmp_path):
+    (photos / "photo-05.png").write_bytes(b"broken")
+    addml("detect", "photos", *QUICK).failed("1 of 40 files cannot be read", "photo-05.png", "--skip-broken")
+    addml("detect", "photos", *QUICK, "--skip-broken").succeeded("39 images", "photo-05.png (not an image)")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"selection": Selection(columns=("a",))}, "--columns is about tables"),
+        ({"naming": Naming(("a",))}, "--id is about tables"),
+        ({"labelling": Labelling("a")}, "--label is about tables"),
+        ({"learning": Learning("a")}, "--learn-from is about tables"),
+        ({"reading": Reading(delimiter=";")}, "--delimiter is about tables"),
+        ({"training": Training(one_sided=("a:high",))}, "--one-sided is about columns"),
+        ({"picturing": Picturing("0")}, "--size 0"),
+        ({"picturing": Picturing("3x4x5")}, "--size 3x4x5"),
+    ],
+)
+def test_settings_that_say_nothing_of_images(photos, given, words):
+    with pytest.raises(UserError, match=words):
+        detecting.fit(Settings(str(photos), **given), Silent())
+
+
+def test_options_that_say_nothing_of_tables(addml, small_csv):
+    addml("detect", "small.csv", *QUICK, "--skip-broken").failed("--skip-broken is about folders of images")
+
+
+def test_folders_that_teach_nothing(addml, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "a.txt").write_text("a")
+    addml("detect", "empty").failed("without Parquet files or images")
+    write_photos(tmp_path / "one", count=1)
+    with pytest.raises(UserError, match=r"one: X holds 1 image\(s\)"):
+        detecting.fit(Settings(str(tmp_path / "one")), Silent())
+    (tmp_path / "black").mkdir()
+    for place in range(4):
+        Image.fromarray(np.zeros((5, 5), np.uint8)).save(tmp_path / "black" / f"{place}.png")
+    with pytest.raises(UserError, match=r"black: all 4 images of X are the same, every pixel is 0"):
+        detecting.fit(Settings(str(tmp_path / "black")), Silent())
+
+
+def test_a_model_of_a_table_scores_no_images(addml, photos, model):
+    addml("score", "photos", "--model", model).failed("was fitted to a table")

@@ -1,0 +1,145 @@
+"""Folders of image files: every kind that Pillow writes here, sizes, and files that are none."""
+
+import numpy as np
+import pytest
+
+from addml.data.images import ImageError, image_files, is_image_folder, read_images
+
+Image = pytest.importorskip("PIL.Image")
+GREY = np.array([[0, 50, 100], [150, 200, 250]], np.uint8)
+
+
+def save(folder, name, pixels, **about):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(np.asarray(pixels))
+    image.save(folder / name, **about)
+
+
+def test_grey_images_keep_their_bytes_and_come_in_the_order_of_their_names(tmp_path):
+    save(tmp_path, "b.png", GREY)
+    save(tmp_path, "sub/a.png", 255 - GREY)
+    save(tmp_path, "A.PNG", np.flipud(GREY))
+    save(tmp_path, ".hidden.png", GREY)
+    (tmp_path / "notes.txt").write_text("no image")
+    found = read_images(tmp_path)
+    assert found.names == ("A.PNG", "b.png", "sub/a.png")
+    assert found.images.dtype == np.uint8
+    np.testing.assert_array_equal(found.images[:, 0], [np.flipud(GREY), GREY, 255 - GREY])
+    assert found.notes == ()
+
+
+def test_one_image_in_colour_makes_all_of_them_so(tmp_path):
+    colour = np.stack([GREY, GREY // 2, GREY // 5], axis=-1)
+    save(tmp_path, "colour.png", colour)
+    save(tmp_path, "grey.png", GREY)
+    found = read_images(tmp_path)
+    np.testing.assert_array_equal(found.images[0], np.moveaxis(colour, 2, 0))
+    np.testing.assert_array_equal(found.images[1], [GREY] * 3)
+    assert found.notes == ("grey images beside those in colour: 1 of 2 images",)
+    grey = read_images(tmp_path, channels=1)
+    luma = 0.299 * colour[..., 0] + 0.587 * colour[..., 1] + 0.114 * colour[..., 2]
+    np.testing.assert_allclose(grey.images[0, 0], luma, atol=0.51)
+    assert grey.notes == ("made grey: 1 of 2 images",)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_what_is_transparent_is_laid_on_white(tmp_path, mode):
+    alpha = np.array([[0, 255, 255], [255, 255, 0]], np.uint8)
+    save(tmp_path, "clear.png", Image.merge(mode, [Image.fromarray(GREY)] * (len(mode) - 1) + [Image.fromarray(alpha)]))
+    found = read_images(tmp_path)
+    assert found.images.shape == (1, len(mode) - 1, 2, 3)
+    np.testing.assert_array_equal(found.images[0, 0], np.where(alpha == 0, 255, GREY))
+    assert found.notes == ("laid on white, being transparent: 1 of 1 images",)
+
+
+def test_sixteen_bits_are_not_lost(tmp_path):
+    deep = np.array([[0, 257, 258], [65535, 30000, 1]], np.uint16)
+    save(tmp_path, "deep.png", deep)
+    save(tmp_path, "flat.png", GREY)
+    found = read_images(tmp_path)
+    assert found.images.dtype == np.float32
+    np.testing.assert_allclose(found.images[0, 0], deep / 257, rtol=1e-6)
+    np.testing.assert_array_equal(found.images[1, 0], GREY)
+    assert found.notes == ("of 16 bits, kept as fractions: 1 of 2 images",)
+
+
+def test_two_colours_and_palettes(tmp_path):
+    save(tmp_path, "bits.png", Image.fromarray(GREY > 100))
+    np.testing.assert_array_equal(read_images(tmp_path).images[0, 0], np.where(GREY > 100, 255, 0))
+    palette = Image.fromarray(np.array([[0, 1, 1]], np.uint8)).convert("P")
+    palette.putpalette([10, 20, 30, 40, 50, 60])
+    save(tmp_path, "palette/a.gif", palette)
+    found = read_images(tmp_path / "palette").images[0]
+    np.testing.assert_array_equal(np.moveaxis(found, 0, -1), [[[10, 20, 30], [40, 50, 60], [40, 50, 60]]])
+
+
+def test_the_camera_s_turn_is_undone(tmp_path):
+    about = Image.Exif()
+    about[0x0112] = 6  # turned by a quarter
+    save(tmp_path, "turned.png", GREY, exif=about)
+    found = read_images(tmp_path)
+    np.testing.assert_array_equal(found.images[0, 0], np.rot90(GREY, -1))
+    assert found.notes == ()
+
+
+def test_images_of_several_sizes_are_resized_and_it_is_said(tmp_path):
+    save(tmp_path, "a.png", np.full((10, 20), 70, np.uint8))
+    save(tmp_path, "b.png", np.full((300, 7), 90, np.uint8))
+    found = read_images(tmp_path)
+    assert found.images.shape == (2, 1, 64, 64)
+    assert (found.images[0] == 70).all()
+    assert (found.images[1] == 90).all()
+    assert found.notes == ("resized to 64 x 64 pixels (--size): 2 of 2 images",)
+    assert read_images(tmp_path, size=(3, 5)).images.shape == (2, 1, 3, 5)
+    half = read_images(tmp_path, size=(10, 20))
+    assert half.notes == ("resized to 10 x 20 pixels (--size): 1 of 2 images",)
+
+
+def test_halving_averages(tmp_path):
+    checks = np.kron(np.array([[0, 200], [100, 40]]), np.ones((4, 4))).astype(np.uint8)
+    save(tmp_path, "a.png", checks)
+    small = read_images(tmp_path, size=4).images[0, 0].astype(float)
+    np.testing.assert_allclose([small[0, 0], small[0, 3], small[3, 0], small[3, 3]], [0, 200, 100, 40])
+    assert small.mean() == pytest.approx(checks.mean(), abs=1)
+
+
+def test_large_images_of_one_size_are_made_smaller(tmp_path):
+    save(tmp_path, "a.png", np.zeros((65, 30), np.uint8))
+    assert read_images(tmp_path).images.shape == (1, 1, 64, 64)
+
+
+def test_broken_files_are_listed_and_skipped_only_where_asked(tmp_path):
+    save(tmp_path, "a.png", GREY)
+    (tmp_path / "b.png").write_bytes(b"no image at all")
+    save(tmp_path, "c.png", np.random.default_rng(0).integers(0, 255, (40, 40)).astype(np.uint8))
+    (tmp_path / "c.png").write_bytes((tmp_path / "c.png").read_bytes()[:600])
+    (tmp_path / "d.jpg").write_bytes(b"")
+    with pytest.raises(
+        ImageError, match=r"3 of 4 files cannot be read as images: b\.png \(not an image\), c\.png .*--skip"
+    ):
+        read_images(tmp_path)
+    found = read_images(tmp_path, skip_broken=True)
+    assert found.names == ("a.png",)
+    assert found.notes[0].startswith("left out, as they cannot be read: b.png (not an image), c.png")
+    (tmp_path / "a.png").unlink()
+    with pytest.raises(ImageError, match="3 of 3 files cannot be read as images"):
+        read_images(tmp_path, skip_broken=True)
+
+
+def test_folders_without_images(tmp_path):
+    with pytest.raises(ImageError, match="holds no image files"):
+        read_images(tmp_path)
+    with pytest.raises(ImageError, match="is no folder"):
+        image_files(tmp_path / "nothing")
+    assert not is_image_folder(tmp_path)
+    save(tmp_path, "sub/a.png", GREY)
+    assert is_image_folder(tmp_path)
+    (tmp_path / "part.parquet").write_bytes(b"")
+    assert not is_image_folder(tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [{"size": 0}, {"size": (3,)}, {"size": (3, -1)}, {"size": "3"}, {"channels": 2}])
+def test_wrong_shapes(tmp_path, wrong):
+    save(tmp_path, "a.png", GREY)
+    with pytest.raises(ImageError, match=r"size=|channels="):
+        read_images(tmp_path, **wrong)

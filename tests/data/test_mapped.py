@@ -1,0 +1,67 @@
+"""Rows on disk as the training loop sees them."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from addml.data.datasets import open_source
+from addml.data.mapped import MappedRows, Portions, SourceRows, cached
+
+ROWS = 10_000
+
+
+@pytest.fixture
+def values():
+    return np.random.default_rng(0).random((ROWS, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def source(tmp_path, values):
+    parquet.write_table(pa.table(list(values.T), names=["a", "b", "c"]), tmp_path / "a.parquet", row_group_size=777)
+    return open_source(tmp_path / "a.parquet")
+
+
+def prepare(batch):
+    return 2 * np.column_stack([column.to_numpy() for column in batch.columns])
+
+
+@pytest.fixture(params=["cache", "no cache"])
+def rows(request, source, tmp_path):
+    portions = Portions.of(ROWS, 4096 * 2, 5)
+    if request.param == "no cache":
+        return SourceRows(source, portions, "cpu", prepare)
+    return MappedRows(source, portions, "cpu", cached(source, prepare, 3, tmp_path))
+
+
+def test_rows_are_taken_by_their_ids(rows, values):
+    ids = np.random.default_rng(1).integers(0, ROWS, (2, 50))
+    np.testing.assert_array_equal(rows.take(ids), 2 * values[ids])
+    assert len(rows) == ROWS
+
+
+def test_blocks_are_all_rows_in_order(rows, values):
+    np.testing.assert_array_equal(np.concatenate(list(rows.blocks(999))), 2 * values)
+
+
+@pytest.mark.parametrize("most", [512, 5000, 9999])
+def test_every_epoch_shuffles_each_row_once_in_other_portions(most):
+    portions = Portions.of(ROWS, most, 5)
+    first, second = (list(portions.portions(epoch)) for epoch in (0, 1))
+    for epoch in (first, second):
+        rows = [row for portion in epoch for start, stop in portion for row in range(start, stop)]
+        assert sorted(rows) == list(range(ROWS))
+        assert all(portion == sorted(portion) for portion in epoch)
+    assert first != second
+    assert first == list(Portions.of(ROWS, most, 5).portions(0))
+    assert first != list(Portions.of(ROWS, most, 6).portions(0))
+
+
+def test_rows_that_fit_make_one_portion():
+    assert list(Portions.of(ROWS, ROWS, 0).portions(3)) == [[(0, ROWS)]]
+
+
+def test_few_blocks_are_held_where_there_is_no_cache(source):
+    rows = SourceRows(source, Portions(ROWS, 100, 0), "cpu", prepare)
+    rows.take(np.arange(ROWS))
+    assert len(rows._kept) == 17

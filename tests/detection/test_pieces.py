@@ -1,0 +1,40 @@
+"""What is kept of every row: in memory or on disk, the same."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from addml.detection import pieces
+from addml.detection.pieces import Pieces, joined, ranks
+from addml.scratch import folder_of, mapped
+
+
+@pytest.mark.parametrize("most", [10, 2**28])
+def test_pieces_come_back_as_often_as_wanted(tmp_path, monkeypatch, most):
+    monkeypatch.setattr(pieces, "IN_MEMORY", most)
+    kept = Pieces(str(tmp_path))
+    for start in (0, 100, 150):
+        kept.add(
+            pa.record_batch(
+                {"x": np.arange(start, start + 50.0), "name": pa.array(["a", "b"] * 25).dictionary_encode()}
+            )
+        )
+    for _ in range(2):
+        table = pa.Table.from_batches(list(kept))
+        assert table["x"].to_pylist() == [*range(50), *range(100, 200)]
+        assert table["name"].to_pylist() == ["a", "b"] * 75
+    whole = joined(kept, "x", 150)
+    np.testing.assert_array_equal(whole, [*range(50), *range(100, 200)])
+    assert folder_of(whole) == (tmp_path if most == 10 else None)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("levels", [3, 10**9])
+def test_ranks_on_disk_are_those_in_memory(tmp_path, monkeypatch, levels):
+    monkeypatch.setattr(pieces, "AT_ONCE", 77)
+    scores = np.random.default_rng(0).integers(-levels, levels, 1000) / levels
+    on_disk = mapped(tmp_path, scores.shape, scores.dtype)
+    on_disk[...] = scores
+    expected = {place: rank for rank, place in enumerate(sorted(range(1000), key=lambda p: (-scores[p], p)), start=1)}
+    np.testing.assert_array_equal(ranks(scores), [expected[place] for place in range(1000)])
+    np.testing.assert_array_equal(ranks(on_disk), ranks(scores))

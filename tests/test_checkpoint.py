@@ -1,0 +1,166 @@
+"""Training that goes on where it was: killed, interrupted, with another run beside it, with other settings or rows."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from addml import ADDML
+from addml.checkpoint import Checkpoint, CheckpointError, kept_safe
+
+KILLS = 20
+
+
+@pytest.fixture(scope="module", name="X")
+def rows():
+    return np.random.default_rng(2).normal(size=(400, 5))
+
+
+@pytest.fixture
+def stop(monkeypatch):
+    """Let training be interrupted after so many epochs have been kept."""
+
+    def after(epochs):
+        before = Checkpoint.save
+
+        def save(self, state, members):
+            before(self, state, members)
+            if state.epoch == epochs:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(Checkpoint, "save", save)
+        return lambda: monkeypatch.setattr(Checkpoint, "save", before)
+
+    return after
+
+
+def detector(**changes):
+    return ADDML(**{"members": 3, "epochs": 6, "random_state": 0, **changes})
+
+
+@pytest.mark.parametrize("changes", [{}, {"patience": 1, "learning_rate": 0.05}, {"loss": "center", "scorer": "knn"}])
+def test_an_interrupted_fit_goes_on_and_gives_the_same_model(X, tmp_path, stop, changes):
+    whole, folder = detector(**changes).fit(X), tmp_path / "kept"
+    go_on = stop(2)
+    with pytest.raises(KeyboardInterrupt):
+        detector(**changes).fit(X, checkpoint=folder)
+    kept = json.loads((folder / "model.json").read_text())["checkpoint"]
+    assert (kept["epoch"], len(kept["history"])) == (2, 2)
+    go_on()
+    again = detector(**changes).fit(X, checkpoint=folder)
+    np.testing.assert_array_equal(again.encoder_.weights, whole.encoder_.weights)
+    np.testing.assert_array_equal(again.anomaly_scores_, whole.anomaly_scores_)
+    np.testing.assert_array_equal(again.rows_kept(), whole.rows_kept())
+    strip = [{name: value for name, value in entry.items() if name != "seconds"} for entry in again.history_]
+    assert strip == [{name: value for name, value in entry.items() if name != "seconds"} for entry in whole.history_]
+    assert not folder.exists()
+
+
+def test_what_is_kept_is_not_trained_again(X, tmp_path, stop, monkeypatch):
+    go_on = stop(4)
+    with pytest.raises(KeyboardInterrupt):
+        detector().fit(X, checkpoint=tmp_path / "kept")
+    go_on()
+    seen = []
+    save = Checkpoint.save
+    monkeypatch.setattr(
+        Checkpoint, "save", lambda self, state, members: (seen.append(state.epoch), save(self, state, members))
+    )
+    detector().fit(X, checkpoint=tmp_path / "kept")
+    assert seen == [5, 6]
+
+
+def test_a_folder_with_other_files_stays(X, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    detector().fit(X, checkpoint=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": 7}, "was made with epochs=6, now it is 7; set it back, or remove the folder"),
+        ({"random_state": 1}, "was made with random_state=0, now it is 1"),
+        ({"hidden": (32,)}, r"was made with hidden=None, now it is \[32\]"),
+    ],
+)
+def test_other_settings_are_refused(X, tmp_path, stop, changes, message):
+    go_on = stop(1)
+    with pytest.raises(KeyboardInterrupt):
+        detector().fit(X, checkpoint=tmp_path / "kept")
+    go_on()
+    with pytest.raises(CheckpointError, match=message):
+        detector(**changes).fit(X, checkpoint=tmp_path / "kept")
+    detector().fit(X, checkpoint=tmp_path / "kept")  # nothing was lost
+
+
+def test_other_rows_are_refused(X, tmp_path, stop):
+    go_on = stop(1)
+    with pytest.raises(KeyboardInterrupt):
+        detector().fit(X, checkpoint=tmp_path / "kept")
+    go_on()
+    with pytest.raises(CheckpointError, match=r"was made of other rows \(digest .*\); give the same table, or remove"):
+        detector().fit(X[::-1], checkpoint=tmp_path / "kept")
+
+
+def test_files_that_changed_are_named(tmp_path, stop):
+    table = tmp_path / "table"
+    table.mkdir()
+    rows = np.random.default_rng(0).normal(size=(9000, 4))
+    parquet.write_table(pa.table(list(rows.T), names=list("abcd")), table / "one.parquet")
+    go_on = stop(1)
+    with pytest.raises(KeyboardInterrupt):
+        detector(memory="1MiB").fit(table, checkpoint=tmp_path / "kept")
+    go_on()
+    os.utime(table / "one.parquet", ns=(5, 5))
+    with pytest.raises(CheckpointError, match=r"made of other rows \(.*one.parquet has changed\)"):
+        detector(memory="1MiB").fit(table, checkpoint=tmp_path / "kept")
+
+
+def test_a_second_run_is_refused(X, tmp_path):
+    message = rf"another run is at work with it \(process {os.getpid()}\); wait"
+    with kept_safe(tmp_path / "kept", {"random_state": 0}, dict), pytest.raises(CheckpointError, match=message):
+        detector().fit(X, checkpoint=tmp_path / "kept")
+    detector().fit(X, checkpoint=tmp_path / "kept")
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.write_text("{"), lambda file: file.write_text('{"format": 1}')])
+def test_a_damaged_checkpoint_is_refused(X, tmp_path, stop, damage):
+    go_on = stop(1)
+    with pytest.raises(KeyboardInterrupt):
+        detector().fit(X, checkpoint=tmp_path / "kept")
+    go_on()
+    damage(tmp_path / "kept" / "model.json")
+    with pytest.raises(CheckpointError, match=r"is no whole checkpoint .* or remove the folder to begin anew"):
+        detector().fit(X, checkpoint=tmp_path / "kept")
+
+
+def test_a_seed_is_needed(X, tmp_path):
+    with pytest.raises(ValueError, match="random_state=None with a checkpoint: give a whole number"):
+        detector(random_state=None).fit(X, checkpoint=tmp_path / "kept")
+
+
+def test_a_file_is_no_folder(X, tmp_path):
+    (tmp_path / "kept").write_text("")
+    with pytest.raises(CheckpointError, match="is a file; a checkpoint is a folder"):
+        detector().fit(X, checkpoint=tmp_path / "kept")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system makes no children by fork")
+def test_a_kill_at_any_moment_ends_in_the_same_model(tmp_path):
+    program = Path(__file__).with_name("killing.py")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, str(program), str(tmp_path), str(KILLS)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["models"] == [found["undisturbed"]] * KILLS
+    assert found["left"] == []
+    assert any(0 < epochs < 6 for epochs in found["kept"]), found["kept"]

@@ -1,0 +1,276 @@
+"""A fit to rows on disk against one in memory: equal where a portion and the sample hold all rows, else as good."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, dataset, parquet
+from sklearn.metrics import roc_auc_score
+
+import addml
+from addml import ADDML, streamed
+from addml.data.files.origin import ReadError
+from addml.data.mapped import DiskRows, Portions
+from addml.data.registry import load_set
+from addml.scratch import ScratchError
+
+ROWS = 9000
+SMALL = "1MiB"  # which no table here fits into
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Two correlated columns, a category with gaps, one that hardly varies, and rows that are all gaps."""
+    random = np.random.default_rng(4)
+    a = random.normal(size=ROWS)
+    place = random.choice(["north", "south", "east"], ROWS).astype(object)
+    rare = np.zeros(ROWS)
+    rare[8000:8003] = [1.0, 2.0, 3.0]
+    b = a + 0.1 * random.normal(size=ROWS)
+    b[:90] = random.normal(size=90) * 3
+    a[[10, 5000]] = b[[10, 5000]] = rare[[10, 5000]] = np.nan
+    place[[10, 5000]] = None
+    return pa.table({"a": a, "b": b, "place": place, "rare": pa.array(rare, from_pandas=True)})
+
+
+@pytest.fixture(scope="module")
+def folder(table, tmp_path_factory):
+    base = tmp_path_factory.mktemp("table")
+    for number in range(3):
+        parquet.write_table(table.slice(number * 3000, 3000), base / f"{number}.parquet", row_group_size=700)
+    return base
+
+
+@pytest.fixture
+def whole(monkeypatch):
+    """Let one portion and the sample hold every row, whatever the memory."""
+    monkeypatch.setattr(Portions, "of", classmethod(lambda cls, rows, most, seed: cls(rows, rows, seed)))
+    monkeypatch.setattr(streamed, "_sample_rows", lambda source, memory: 10**9)
+
+
+def quick(**changes):
+    return ADDML(**{"members": 2, "epochs": 3, "random_state": 0, "memory": SMALL, **changes})
+
+
+def same(one, other):
+    np.testing.assert_array_equal(one.encoder_.weights, other.encoder_.weights)
+    np.testing.assert_array_equal(one.anomaly_scores_, other.anomaly_scores_)
+    np.testing.assert_array_equal(one.center_, other.center_)
+    np.testing.assert_array_equal(one.baseline_, other.baseline_)
+    assert one.threshold_ == other.threshold_
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"scaling": "standard", "scorer": "center", "members": 1},
+        {"loss": "center", "scorer": "knn", "patience": 1, "learning_rate": 0.05},
+        {"distance": "euclidean", "scorer": "dissimilarity"},
+        {"examples": 50, "contamination": "auto"},
+    ],
+    ids=str,
+)
+def test_the_model_of_one_portion_is_that_of_memory(table, folder, whole, changes, cache):
+    resident = quick(**changes).fit(table)
+    on_disk = quick(**changes).fit(folder, cache=cache)
+    same(resident, on_disk)
+    np.testing.assert_array_equal(resident.rows_kept(), on_disk.rows_kept())
+    np.testing.assert_array_equal(resident._held_out, on_disk._held_out)
+    np.testing.assert_array_equal(resident._examples.rows, on_disk._examples.rows)
+
+
+@pytest.mark.parametrize("scaling", ["robust", "standard"])
+def test_many_portions_rank_the_rows_alike(table, folder, scaling):
+    resident = ADDML.paper(scaling=scaling, random_state=0, epochs=5).fit(table)
+    on_disk = ADDML.paper(scaling=scaling, random_state=0, epochs=5, memory=SMALL).fit(folder)
+    assert len(list(Portions.of(ROWS, streamed._portion_rows(2**20, 10, 1), 0).portions(0))) > 1
+    assert np.corrcoef(np.argsort(np.argsort([resident.anomaly_scores_, on_disk.anomaly_scores_])))[0, 1] > 0.97
+    strange = np.arange(ROWS) < 90
+    aucs = [roc_auc_score(strange, one.anomaly_scores_) for one in (resident, on_disk)]
+    assert abs(aucs[0] - aucs[1]) < 0.02
+
+
+def test_a_cache_changes_nothing(folder):
+    same(quick().fit(folder), quick().fit(folder, cache=False))
+
+
+def test_a_dataset_is_as_good_as_its_folder(folder):
+    same(quick().fit(folder), quick().fit(dataset.dataset(folder, format="parquet")))
+
+
+def test_a_table_that_fits_is_learned_from_in_memory(table, folder, monkeypatch):
+    monkeypatch.setattr(streamed, "fit", None)
+    same(quick(memory="1GiB").fit(table), quick(memory="1GiB").fit(folder))
+
+
+def test_a_refit_goes_on_from_rows_on_disk(table, folder, whole):
+    same(quick().fit(table).refit(table), quick().fit(table).refit(folder))
+
+
+def test_the_threshold_is_exact(folder, monkeypatch):
+    exact = quick().fit(folder)
+    monkeypatch.setattr(streamed, "REMEMBERED", 500)
+    few = quick().fit(folder)
+    assert few.threshold_ == exact.threshold_ == np.quantile(exact.anomaly_scores_, 0.9)
+    assert len(few.anomaly_scores_) == 500
+    assert ROWS // 10 - 2 <= (few.anomaly_score(folder) > few.threshold_).sum() <= ROWS // 10  # two rows are alike
+    assert set(few.anomaly_scores_) <= set(exact.anomaly_scores_)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.001, 1 / 3])
+def test_a_quantile_of_sorted_numbers(share):
+    values = np.sort(np.random.default_rng(0).normal(size=1001))
+    assert streamed.exact_quantile(values, 1 - share) == np.quantile(values, 1 - share)
+
+
+def test_a_model_of_many_rows_is_saved_and_loaded(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(streamed, "REMEMBERED", 500)
+    fitted = quick().fit(folder)
+    fitted.save(tmp_path / "model")
+    loaded = addml.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.anomaly_score(folder), fitted.anomaly_score(folder))
+    np.testing.assert_array_equal(loaded.predict_proba(folder), fitted.predict_proba(folder))
+
+
+@pytest.mark.parametrize("name", ["scores.parquet", "scores.csv"])
+def test_scores_are_written_part_by_part(folder, tmp_path, name):
+    fitted = quick(epochs=1).fit(folder)
+    fitted.write_scores(folder, tmp_path / name)
+    found = parquet.read_table(tmp_path / name) if name.endswith("parquet") else csv.read_csv(tmp_path / name)
+    np.testing.assert_allclose(found["score"].to_numpy(), fitted.anomaly_scores_, rtol=1e-12)
+    assert found["row"].to_pylist() == list(range(1, ROWS + 1))
+    assert found["is_anomaly"].to_pylist() == (fitted.anomaly_scores_ > fitted.threshold_).tolist()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_nothing_is_left_behind(folder, tmp_path):
+    quick(epochs=1).fit(folder, scratch=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# What goes wrong --------------------------------------------------------------------------------------------
+
+
+def test_labels_need_memory(folder):
+    with pytest.raises(ValueError, match="labels cannot be learned from rows on disk; give memory > 1440000"):
+        quick().fit(folder, labels=np.zeros(ROWS))
+
+
+def test_a_disk_that_fills_leaves_neither_files_nor_a_model(folder, tmp_path, monkeypatch):
+    from collections import namedtuple
+
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("addml.scratch.shutil.disk_usage", lambda folder: usage(10**9, 10**9, 1000))
+    detector = quick()
+    with pytest.raises(ScratchError, match=r"are needed for prepared rows .* --cache-dir"):
+        detector.fit(folder, scratch=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert not hasattr(detector, "threshold_")
+
+
+def test_no_folder_for_scratch(folder, tmp_path):
+    with pytest.raises(ValueError, match="is no folder; make it, or name another"):
+        quick().fit(folder, scratch=tmp_path / "none")
+
+
+def test_a_folder_that_changes_between_epochs_is_noticed(table, tmp_path, monkeypatch):
+    parquet.write_table(table, tmp_path / "0.parquet")
+    portions = DiskRows.portions
+
+    def change(self, epoch):
+        if epoch == 1:
+            parquet.write_table(table.slice(1), tmp_path / "0.parquet")
+        return portions(self, epoch)
+
+    monkeypatch.setattr(DiskRows, "portions", change)
+    detector = quick()
+    with pytest.raises(ReadError, match=r"0.parquet: has changed since the run began"):
+        detector.fit(tmp_path)
+    assert not hasattr(detector, "threshold_")
+
+
+@pytest.mark.parametrize("memory", ["2 gigs", 0, -1, None, 1.5, "1KiB", True])
+def test_a_size_of_memory_that_is_none(memory):
+    with pytest.raises(ValueError, match=r"memory=.* must be a size of memory of at least 1 MiB"):
+        ADDML(memory=memory).fit(np.zeros((5, 2)))
+
+
+# How much memory --------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import sys, threading, time
+from pathlib import Path
+import numpy as np
+from addml import ADDML
+import addml.streamed
+
+addml.streamed.REMEMBERED = 50_000  # of a million
+
+def held():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
+
+most, over = [0], threading.Event()
+def look():
+    while not over.wait(0.005):
+        most[0] = max(most[0], held())
+
+threading.Thread(target=look, daemon=True).start()
+before = held()
+ADDML.fast(epochs=1, random_state=0, memory="16MiB", n_jobs=1).fit(sys.argv[1])
+over.set()
+print(most[0] - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is looked up in /proc")
+def test_memory_does_not_grow_with_the_rows(tmp_path):
+    held = []
+    for times in (1, 4):
+        folder = tmp_path / str(times)
+        folder.mkdir()
+        for number in range(times):
+            X = np.random.default_rng(number).normal(size=(250_000, 8)).astype(np.float32)
+            parquet.write_table(
+                pa.table(list(X.T), names=list("abcdefgh")), folder / f"{number}.parquet", row_group_size=50_000
+            )
+        done = subprocess.run([sys.executable, "-c", PROGRAM, str(folder)], capture_output=True, text=True, check=True)
+        held.append(int(done.stdout) / 1024)
+    assert held[1] < held[0] + 20, held  # MB; 750,000 more rows are 24 MB, and their ids, scores and marks 20 MB more
+
+
+# Agreement --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["shuttle", "magic-telescope"])
+def test_streaming_finds_as_much_as_memory(name, data_folder, tmp_path):
+    known = load_set(name)
+    table = pa.table(list(known.X.T), names=[f"c{place}" for place in range(known.X.shape[1])])
+    parquet.write_table(table, tmp_path / "table.parquet", row_group_size=4096)
+    aucs = {"memory": [], "disk": []}
+    for seed in range(3):
+        resident = ADDML.paper(random_state=seed, epochs=10)
+        on_disk = ADDML.paper(random_state=seed, epochs=10, memory="4MiB")
+        aucs["memory"].append(roc_auc_score(known.y, resident.fit(table).anomaly_scores_))
+        aucs["disk"].append(roc_auc_score(known.y, on_disk.fit(tmp_path).anomaly_scores_))
+    assert abs(np.mean(aucs["memory"]) - np.mean(aucs["disk"])) < 0.003, aucs
+
+
+# On a device ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_rows_on_disk_go_to_the_device_a_batch_at_a_time(folder, monkeypatch, members):
+    """With torch's own CPU device in place of an accelerator."""
+    pytest.importorskip("torch")
+    settings = {"epochs": 3, "random_state": 0, "memory": SMALL, "members": members}
+    here = ADDML.paper(**settings).fit(folder)
+    monkeypatch.setattr("addml.detector.resolve_device", lambda device: "cpu:0")
+    there = ADDML.paper(**settings).fit(folder)
+    np.testing.assert_allclose(there.history_[-1]["train_loss"], here.history_[-1]["train_loss"], rtol=1e-3)
+    assert np.corrcoef(np.argsort(np.argsort([here.anomaly_scores_, there.anomaly_scores_])))[0, 1] > 0.999
