@@ -2,8 +2,8 @@
 
 The SMD machines train on their first part, without labels, and are tested on their second; the NAB series have one
 part, which is scored by what was learned from it. Every detector gets the same standardised channels. What was measured
-is kept in docs/results/series.csv and not measured again; the table goes to docs/results/series.md. Names given behind
-the command are the only methods to run.
+is kept in docs/results/series.csv and not measured again; the table goes to docs/results/series.md. Methods and groups
+(smd, nab) named behind the command are the only ones to run.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _pyod(make: Callable[[], Any]) -> Callable[[Case], np.ndarray]:
 def _lstmad() -> Any:
     from pyod.models.ts_lstm import LSTMAD
 
-    return LSTMAD(window_size=32, epochs=10, batch_size=128)
+    return LSTMAD(window_size=16, epochs=5, batch_size=256)
 
 
 def _ts_knn() -> Any:
@@ -257,11 +257,12 @@ def main() -> None:
     folder = os.environ.get("ADDML_DATA")
     if folder is None:
         raise SystemExit("set ADDML_DATA to the folder that holds series/")
-    wanted = sys.argv[1:] or list(METHODS)
+    groups = [name for name in WINDOW if name in sys.argv[1:]] or list(WINDOW)
+    wanted = [name for name in sys.argv[1:] if name not in WINDOW] or list(METHODS)
     done = {(row["series"], row["method"]) for row in measured()}
     for case in cases(Path(folder) / "series"):
         for method in wanted:
-            if (case.name, method) in done:
+            if (case.name, method) in done or case.group not in groups:
                 continue
             row = measure(case, method)
             fresh = not STORE.exists()
