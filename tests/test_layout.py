@@ -19,7 +19,7 @@ LEVELS = {
             "data encoders learning scoring model_file parameters",
             "model",
             "fitting recipe explain plain stream",
-            "reading checkpoint",
+            "reading checkpoint saving",
             "streamed",
             "detector",
             "findings",

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Outlier
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from addml import __version__, fitting, model_file, parameters, plain
+from addml import fitting, model_file, parameters, plain
 from addml.arrays import as_like, is_resident, to_numpy
 from addml.checkpoint import Storage, digest, kept_safe
 from addml.compute import blas_threads, most_threads, resolve_device
@@ -30,8 +30,8 @@ from addml.learning.training import train
 from addml.model import MetricModel
 from addml.model_file import ModelFileError
 from addml.reading import Reads
-from addml.recipe import Recipe
-from addml.scoring.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores, stability
+from addml.saving import Saves
+from addml.scoring.decision import BY_HAND, Decision, TrainingScores, stability
 from addml.scoring.guided import Guided
 from addml.scoring.ladder import Ladder
 from addml.scoring.scorers import MetricSpace, Scorer
@@ -55,7 +55,7 @@ FAST: dict[str, Any] = {**PAPER, "epochs": 5, "learning_rate": 3e-3}
 KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from
 
 
-class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator):
+class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator):
     """Anomaly detection by deep metric learning, without labels.
 
     Learns metric spaces in which normal rows lie close together and scores every row by its distance from them:
@@ -319,10 +319,6 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         fitting.warn_of_columns("columns without a single value tell nothing", features.empty, names)
         return columns, features, numbers
 
-    def _take(self, model: MetricModel, history: list[dict[str, Any]], kept_bits: np.ndarray) -> None:
-        self.model_, self.encoder_, self.history_, self._kept_bits = model, model.encoder, history, kept_bits
-        self._n_features_out = len(model.encoder.weights) * model.encoder.outputs
-
     def _remember(self, space: MetricSpace) -> None:
         """The usual row, and examples of normal rows where they are asked for."""
         scores = self.anomaly_scores_
@@ -362,10 +358,6 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         return self._set(
             self.training_.decide(*parameters.threshold_method(method, contamination, METHODS, WITH_SHARE))
         )
-
-    def _set(self, decision: Decision) -> ADDML:
-        self.decision_, self.threshold_, self.offset_ = decision, decision.tau, -decision.tau
-        return self
 
     # Score --------------------------------------------------------------------------------------------------
 
@@ -494,39 +486,6 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
             raise ValueError("which rows were kept is not remembered for a table of over a million rows")
         return np.unpackbits(self._kept_bits, axis=-1, count=n).astype(bool)
 
-    # Save ---------------------------------------------------------------------------------------------------
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted detector as a folder of JSON and safetensors for `addml.load`; nothing is pickled."""
-        check_is_fitted(self, "threshold_")
-        self._check_parameters()
-        document, arrays = self.model_.to_plain()
-        settings, left_out = plain.plain_settings(self.get_params(deep=False))
-        if left_out:
-            fitting.warn(f"not saved, being objects: {', '.join(left_out)}; pass them again to refit")
-        document |= {
-            "addml": __version__,
-            "parameters": settings,
-            "columns_in": self.n_features_in_,
-            "names": list(map(str, getattr(self, "feature_names_in_", []))) or None,
-            "threshold": self.threshold_,
-            "decision": {"method": self.decision_.method, "share": self.decision_.share},
-            "labelled": self.training_.labelled,
-            "history": [plain.plain_record(record) for record in self.history_],
-        }
-        arrays |= {
-            "center": self.center_,
-            "anomaly_scores": self.anomaly_scores_,
-            "kept": self._kept_bits,
-            "held_out": np.packbits(self._held_out, axis=1),
-            "baseline": self.baseline_,
-            "examples.rows": self._examples.rows,
-            "examples.features": self._examples.features,
-            "probability.scores": self.training_.probability.scores,
-            "probability.values": self.training_.probability.values,
-        }
-        model_file.save(path, document, arrays)
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -542,45 +501,15 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = N
     resolve_device(device)
     document, arrays = model_file.load(path)
     try:
-        own = {name: arrays.pop(name) for name in OWN_ARRAYS}
-        model = MetricModel.from_plain(document, arrays, encoder)
         own_settings = {"device": device} | ({} if encoder is None else {"encoder": encoder})
         detector = ADDML(**{**plain.settings_from_plain(document["parameters"]), **own_settings})
         detector._check_parameters()
-        detector._take(model, [plain.record_from_plain(record) for record in document["history"]], own["kept"])
-        _check_own_arrays(model, own, len(detector.history_))
-        detector.center_, detector.anomaly_scores_, detector.baseline_ = (
-            own["center"],
-            own["anomaly_scores"],
-            own["baseline"],
-        )
-        detector._examples = Examples(own["examples.rows"], own["examples.features"])
-        detector.training_ = TrainingScores.from_plain(document, own)
-        detector.n_features_in_ = int(document["columns_in"])
-        if document["names"] is not None:
-            detector.feature_names_in_ = plain.names_from_plain(document["names"], detector.n_features_in_)
-        detector._set(Decision.from_plain(document))
-        detector._held_out = np.unpackbits(own["held_out"], axis=1, count=len(detector.anomaly_scores_)).astype(bool)
+        detector._restore(document, arrays, encoder)
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelFileError(f"{path}: model.json does not describe a detector ({error!r}); save it again") from None
     return detector
-
-
-def _check_own_arrays(model: MetricModel, own: dict[str, np.ndarray], epochs: int) -> None:
-    """The arrays that are the detector's, not its model's."""
-    encoder, scores = model.encoder, own["anomaly_scores"]
-    members, inputs, w = len(encoder.weights), encoder.inputs, encoder.outputs
-    model_file.expect("center", own["center"], np.float32, (members, w))
-    model_file.expect("anomaly_scores", scores, np.float64, (None,))
-    bits = (epochs, members, -(-len(scores) // 8))
-    model_file.expect("kept", own["kept"], np.uint8, bits if own["kept"].ndim > 1 else (0,))
-    model_file.expect("held_out", own["held_out"], np.uint8, bits[1:])
-    model_file.expect("baseline", own["baseline"], np.float32, (inputs,))
-    examples = len(own["examples.rows"])
-    model_file.expect("examples.rows", own["examples.rows"], np.int64, (examples,))
-    model_file.expect("examples.features", own["examples.features"], np.float32, (examples, inputs))
 
 
 @contextmanager
