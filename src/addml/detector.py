@@ -86,7 +86,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
     stride : steps between two windows to learn from; None for a quarter of the window.
     causal : whether a step is scored by the steps up to it alone, as `stream` does, not by all windows over it.
     cell, pooling : of encoder="recurrent": "tanh", the paper's recurrence, "gru", or "tcn", dilated convolutions; the
-        "last" state of a window, or the "mean" of its states.
+        "mean" of the states over a window, or the "last" one, which is the paper's.
     contamination : share of the training rows that the threshold calls anomalies, in (0, 0.5]; "auto" to find it out
         from the scores; or a thresholder of PyThresh. See `set_threshold`.
     examples : kept training rows to remember, at the most, for `nearest_normal`; 0 for none.
@@ -139,7 +139,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         stride: int | None = None,
         causal: bool = False,
         cell: str = "tanh",
-        pooling: str = "last",
+        pooling: str = "mean",
         contamination: Any = 0.1,
         examples: int = 0,
         members: int = 5,

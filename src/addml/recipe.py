@@ -114,7 +114,7 @@ class Recipe:
         for name, given in about_series.items():
             if given and self.window is None:
                 raise ValueError(f"{name}={getattr(self, name)!r} is about series; give window=... with it")
-        for name, usual in (("cell", "tanh"), ("pooling", "last")):
+        for name, usual in (("cell", "tanh"), ("pooling", "mean")):
             if getattr(self, name) != usual and self.encoder != "recurrent":
                 raise ValueError(f"{name}={getattr(self, name)!r} is about encoder='recurrent', not {self.encoder!r}")
         if self.encoder == "recurrent" and self.cell != "tcn" and self.activation != "tanh":

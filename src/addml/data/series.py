@@ -210,7 +210,7 @@ def carried(values: np.ndarray, usual: np.ndarray) -> tuple[np.ndarray, int]:
     rows = np.where(missing, -1, np.arange(len(values))[:, None])
     last = np.maximum.accumulate(rows, axis=0)
     filled = np.take_along_axis(values, np.maximum(last, 0), axis=0)
-    return np.where(last < 0, usual.astype(values.dtype), filled), count
+    return np.where(last < 0, usual, filled), count  # in float64, as a stream has it
 
 
 def _even(

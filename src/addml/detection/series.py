@@ -42,7 +42,7 @@ class SeriesOutcome:
     """What a run found, the scored steps, and the detector."""
 
     findings: Findings
-    scored: pa.Table
+    scored: list[pa.Table]  # in pieces
     detector: ADDML
 
 
@@ -193,7 +193,7 @@ def _outcome(detector: ADDML, read: _Read, scores: np.ndarray, settings: Setting
     if label is not None:
         marks = evaluation.read_label(read.table[label], settings.labelling.anomalous, label)
         findings = replace(findings, evaluation=evaluation.evaluate(scores, marks, detector.threshold_, label))
-    return SeriesOutcome(findings, _scored(read, settings, scores, found, detector.threshold_), detector)
+    return SeriesOutcome(findings, [_scored(read, settings, scores, found, detector.threshold_)], detector)
 
 
 def _findings(

@@ -20,7 +20,7 @@ class Design:
     activation: str = "tanh"
     output_activation: str = "tanh"
     cell: str = "tanh"  # of recurrent networks, as is pooling
-    pooling: str = "last"
+    pooling: str = "mean"
 
 
 class Encoder(Protocol):

@@ -12,6 +12,7 @@ import numpy as np
 
 from addml.findings import Findings
 from addml.report import charts
+from addml.report.track import MOST_EVENTS, envelope
 from addml.report.words import number
 from addml.report.writing import write_whole
 
@@ -117,6 +118,28 @@ def _scores(findings: Findings) -> Figure | None:
     return figure
 
 
+def _series(findings: Findings) -> Figure | None:
+    """The scores of a series and some channels, the events shaded."""
+    track = findings.track
+    if track is None or len(track.scores) < 2:
+        return None
+    from matplotlib.figure import Figure
+
+    panels = [("score", track.scores), *track.channels]
+    figure = Figure(figsize=(1.7 * WIDTH, 1.1 * len(panels) + 0.4), layout="constrained")
+    every = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
+    for axes, (name, values) in zip(every, panels, strict=True):
+        low, high = envelope(np.asarray(values, float))
+        steps = np.linspace(0, len(values), len(low))
+        axes.fill_between(steps, low, high, color=NORMAL, lw=0.8)
+        for start, stop in track.events[:MOST_EVENTS]:
+            axes.axvspan(start, max(stop, start + len(values) / 500), color=ANOMALY, alpha=0.25, lw=0)
+        axes.set(ylabel=name)
+    every[0].axhline(findings.threshold, color=INK, lw=1, ls="--")
+    every[-1].set(xlabel=f"step, {track.times[0]} to {track.times[1]}" if track.times[0] else "step")
+    return figure
+
+
 def _training(findings: Findings) -> Figure | None:
     found = charts.training(findings)
     if found is None:
@@ -179,6 +202,7 @@ def _curves(name: str, findings: Findings) -> Figure | None:
 
 
 DRAWINGS: dict[str, Callable[[Findings], Figure | None]] = {
+    "series": _series,
     "scores": _scores,
     "map": _space,
     "training": _training,

@@ -51,9 +51,7 @@ class Axes:
 
     def distances(self, x: Array) -> tuple[Array, Array]:
         """The distances (b, R) of rows (b, d) to the references within their range, and what lies beyond it (b,)."""
-        if self.counted is not None:
-            return replace(self, counted=None).distances(_columns(x, self.counted))
-        inside, beyond = self._parted(x)
+        inside, beyond = self._parted(x if self.counted is None else _columns(x, self.counted))
         return self._inside(inside), beyond
 
     def beyond(self, x: Array) -> Array:

@@ -167,12 +167,15 @@ def _of_few(z: np.ndarray, products: np.ndarray, squares: np.ndarray, counts: li
         shifts = np.arange(members)[:, None] * rows
         own = ((own[0] + shifts).ravel(), np.tile(own[1], members))
     nearest = _squared(_nearest(apart, counts[0], own), squares[:, :rows].reshape(-1))
-    means = np.concatenate(list(_means(np.sqrt(nearest), counts, own))).reshape(-1, members, rows)
-    scores = means.swapaxes(0, 1).reshape(-1, rows)
+    nearest = np.sqrt(nearest, out=nearest)
     if placed.distances is None:
-        return scores
-    nearest = _nearest(placed.distances.T, counts[0], placed.own)
-    return np.concatenate([scores, *(mean[None] + placed.beyond for mean in _means(nearest, counts, placed.own))])
+        means = np.array(list(_means(nearest, counts, own)))
+        return means.reshape(-1, members, rows).swapaxes(0, 1).reshape(-1, rows)
+    along = _nearest(placed.distances.T, counts[0], placed.own)
+    own = (np.concatenate([own[0], placed.own[0] + members * rows]), own[1]) if len(own[0]) else own
+    means = np.array(list(_means(np.concatenate([nearest, along], axis=1), counts, own)))  # (scales, rows of all)
+    embedded = means[:, : members * rows].reshape(-1, members, rows).swapaxes(0, 1).reshape(-1, rows)
+    return np.concatenate([embedded, means[:, members * rows :] + placed.beyond])
 
 
 def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
@@ -258,6 +261,8 @@ def own_references(x: Array, keys: tuple[Array, Array]) -> Own:
         rows, references = (own[:, None] == keys[0]).nonzero(as_tuple=True)
         return rows, references
     found = np.flatnonzero(ordered.take(np.searchsorted(ordered, own), mode="clip") == own)  # few, mostly none
+    if not len(found):
+        return found, found
     rows, references = (own[found, None] == keys[0]).nonzero()
     return found[rows], references
 

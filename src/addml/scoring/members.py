@@ -64,10 +64,11 @@ class MemberScale:
         logs = np.log(np.maximum(scores, self.floor[:, 0]))
         logs -= self.mean[:, 0]
         logs /= self.deviation[:, 0]
-        own: list[list[float]] = [[] for _ in self.middle]
+        totals, counts = [0.0] * len(self.middle), [0] * len(self.middle)
         for view, value in zip(self.view.tolist(), logs.tolist(), strict=True):
-            own[view].append(value)
-        seen = [sum(values) / len(values) for values in own]
+            totals[view] += value  # not `sum`, which rounds otherwise from Python 3.12 on
+            counts[view] += 1
+        seen = [total / count for total, count in zip(totals, counts, strict=True)]
         if len(seen) == 1:
             return float(seen[0])
         places = zip(seen, self.middle[:, 0].tolist(), self.reach[:, 0].tolist(), strict=True)

@@ -1,0 +1,68 @@
+"""`python -m benchmarks.streaming`: how long a series takes to learn, and a step to score as it arrives."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from addml import ADDML
+from benchmarks.timing import markdown
+
+STEPS, CHANNELS, WINDOW = 24_000, 38, 50
+
+
+def waves() -> np.ndarray:
+    """A series like those of a machine: slow waves, daily ones, noise."""
+    random, time_ = np.random.default_rng(0), np.arange(STEPS)[:, None]
+    slow = np.cumsum(random.standard_normal((STEPS, CHANNELS)), axis=0) * 0.02
+    return (slow + np.sin(time_ / random.uniform(5, 300, CHANNELS)) + 0.1 * random.standard_normal(slow.shape)).astype(
+        np.float32
+    )
+
+
+def learning(X: np.ndarray, **settings: object) -> tuple[float, ADDML]:
+    """Seconds to fit, and the detector."""
+    began = time.perf_counter()
+    detector = ADDML(encoder="recurrent", window=WINDOW, causal=True, random_state=0, device="cpu", **settings).fit(X)
+    return time.perf_counter() - began, detector
+
+
+def step_time(detector: ADDML, X: np.ndarray, steps: int = 500, tries: int = 8) -> float:
+    """Microseconds a step, the best of several runs."""
+    stream, best = detector.stream(), np.inf
+    stream.score(X[0])
+    for one in range(tries):
+        part = X[one * steps : (one + 1) * steps]
+        began = time.perf_counter()
+        for step in part:
+            stream.score(step)
+        best = min(best, (time.perf_counter() - began) / len(part))
+    return float(best * 1e6)
+
+
+def rows() -> list[list[str]]:
+    """Every cell, and the default with 50 epochs at the most."""
+    X, found = waves(), []
+    for name, settings in {
+        "tanh (the default)": {},
+        "tanh, epochs=50": {"epochs": 50},
+        "tanh, scorer='center'": {"scorer": "center"},
+        "gru": {"cell": "gru"},
+        "tcn": {"cell": "tcn"},
+        "tanh, epochs=50, stride=1": {"epochs": 50, "stride": 1},
+    }.items():
+        seconds, detector = learning(X, **settings)
+        found.append([name, f"{seconds:.0f}", str(len(detector.history_)), f"{step_time(detector, X):.0f}"])
+        print(*found[-1], flush=True)
+    return found
+
+
+def table() -> str:
+    """The table of docs/series.md."""
+    head = f"{STEPS:,} x {CHANNELS}, window {WINDOW}"
+    return markdown([head, "seconds to fit", "epochs", "microseconds a step of a stream"], rows())
+
+
+if __name__ == "__main__":
+    print(table())

@@ -1,0 +1,123 @@
+"""`addml detect --time`: periods, not rows; and what is refused."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from addml.detection.series import Event, events
+from tests.cli.running import run_addml
+
+
+def write(path, steps=600, times=None, broken=slice(300, 312), more=""):
+    random = np.random.default_rng(0)
+    values = np.sin(np.arange(steps)[:, None] / 7 + np.arange(2)) + 0.05 * random.standard_normal((steps, 2))
+    values[broken, 1] += 6
+    times = (
+        np.datetime64("2026-03-01T00:00:00") + np.arange(steps) * np.timedelta64(60, "s") if times is None else times
+    )
+    lines = [f"when,load,heat{more and ',' + more}"]
+    lines += [f"{time}Z,{a:.4f},{b:.4f}{more and ',idle'}" for time, (a, b) in zip(times, values, strict=True)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def run(*arguments):
+    return run_addml(Path.cwd(), *arguments)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return write(tmp_path / "machine.csv", more="state")
+
+
+OPTIONS = ("--time", "when", "--epochs", "3", "--members", "2", "--contamination", "0.02")
+
+
+def test_flagged_steps_in_a_row_are_one_event():
+    scores = np.array([0, 5, 7, 6, 0, 0, 9, 0, 5.0])
+    assert events(scores, 4) == [Event(6, 7, 6), Event(1, 4, 2), Event(8, 9, 8)]
+    assert events(scores, 9) == []
+
+
+def test_detect_ranks_periods_and_names_the_channel(machine, tmp_path):
+    done = run("detect", machine, *OPTIONS, "--json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    first = found["events"][0]
+    assert first["channels"][0]["channel"] == "heat"
+    assert first["channels"][0]["share"] > 0.5
+    assert "2026-03-01 04:5" <= first["start"] <= "2026-03-01 05:01"
+    assert first["end"] >= "2026-03-01 05:05"
+    assert first["start"] <= first["peak"] <= first["end"]
+    assert found["left_out"] == [{"column": "state", "why": "no numbers"}]
+    with (tmp_path / "machine.scored.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 600
+    assert {row["event"] for row in rows[300:306]} == {"1"}
+    assert rows[0]["event"] == ""
+    page = (tmp_path / "machine.report.html").read_text()
+    assert 'class="track"' in page
+    assert page.count('class="event"') == len(found["events"])
+
+
+def test_the_table_on_the_screen_has_events(machine):
+    done = run("detect", machine, *OPTIONS, "--no-report")
+    assert "events:" in done.out
+    assert "heat" in done.out
+    assert "start" in done.out
+
+
+def test_fit_and_score_with_a_saved_model(machine, tmp_path):
+    assert run("fit", machine, *OPTIONS, "--window", "20", "--cell", "gru", "--causal").code == 0
+    fresh = write(tmp_path / "fresh.csv", 200, broken=slice(100, 105))
+    done = run("score", fresh, "--model", "machine.model", "--time", "when", "--json")
+    assert done.code == 0
+    assert json.loads(done.out)["events"][0]["peak"].startswith("2026-03-01 01:4")
+
+
+def test_a_report_without_values_shows_none_of_them(machine, tmp_path):
+    assert run("detect", machine, *OPTIONS, "--redact").code == 0
+    page = (tmp_path / "machine.report.html").read_text()
+    assert 'class="track"' in page
+    assert "2026-03-01 05" not in page
+
+
+def swapped():
+    times = np.datetime64("2026-03-01T00:00:00") + np.arange(600) * np.timedelta64(60, "s")
+    times[[10, 11]] = times[[11, 10]]
+    return times
+
+
+def repeated():
+    times = np.datetime64("2026-03-01T00:00:00") + np.arange(600) * np.timedelta64(60, "s")
+    times[11] = times[10]
+    return times
+
+
+@pytest.mark.parametrize(
+    ("times", "options", "message"),
+    [
+        (swapped, ("--time", "when"), "goes backwards in row"),
+        (repeated, ("--time", "when"), "repeats in row 11"),
+        (lambda: None, ("--time", "hwen"), "has no column 'hwen' (--time)"),
+        (lambda: None, ("--time", "when", "--window", "600"), "window=600 makes 1 whole window"),
+        (lambda: None, ("--window", "20"), "give --time NAME with them"),
+        (lambda: None, ("--time", "when", "--columns", "state"), "no column beside the time holds numbers"),
+    ],
+)
+def test_what_cannot_be_is_said(tmp_path, monkeypatch, times, options, message):
+    monkeypatch.chdir(tmp_path)
+    done = run("detect", write(tmp_path / "m.csv", times=times(), more="state"), *options)
+    assert done.code in (1, 2)
+    assert message in " ".join(done.err.replace("│", " ").split())
+
+
+def test_a_model_of_rows_scores_no_series(machine):
+    assert run("fit", machine, "--epochs", "1", "--members", "1").code == 0
+    done = run("score", machine, "--model", "machine.model", "--time", "when")
+    assert done.code == 1
+    assert "was trained on rows" in done.err

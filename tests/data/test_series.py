@@ -1,0 +1,97 @@
+"""Series of any kind: arrays, lists, frames with times; zones, gaps, irregular steps; what is refused."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from addml.data.series import carried, read_series, utc_times, windows_of
+
+
+def frame(times, **columns):
+    columns = columns or {"a": np.arange(len(times), dtype=float)}
+    return pd.DataFrame({"when": times, **columns})
+
+
+def test_one_series_or_many_of_one_channel_or_many():
+    shapes = [[one.values.shape for one in read_series(X)] for X in (np.zeros(5), np.zeros((5, 3)), [1, 2, 3])]
+    assert shapes == [[(5, 1)], [(5, 3)], [(3, 1)]]
+    many = read_series([np.zeros((5, 2)), np.zeros((9, 2), np.float32)])
+    assert [(one.values.shape, one.values.dtype.name) for one in many] == [((5, 2), "float64"), ((9, 2), "float32")]
+
+
+@pytest.mark.parametrize("kind", [lambda x: x, pl.from_pandas, lambda x: pa.Table.from_pandas(x, preserve_index=False)])
+def test_frames_have_channels_by_name_and_one_time_column(kind):
+    table = frame(pd.date_range("2026-01-01", periods=4, freq="h"), cpu=[1, 2, 3, 4], load=[0.5, None, 1, 2])
+    (one,) = read_series(kind(table))
+    assert one.names == ["cpu", "load"]
+    assert one.values[:, 0].tolist() == [1, 2, 3, 4]
+    assert np.isnan(one.values[1, 1])
+    assert (np.diff(one.times) == np.timedelta64(1, "h")).all()
+
+
+def test_a_pandas_index_of_times_is_the_time():
+    index = pd.date_range("2026-01-01", periods=3, freq="min", tz="Europe/Berlin")
+    (one,) = read_series(pd.DataFrame({"a": [1.0, 2, 3]}, index=index))
+    assert str(one.times[0]) == "2025-12-31T23:00:00.000000000"
+
+
+def test_zones_are_compared_in_utc():
+    times = utc_times(["2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00", "2026-10-25T02:00:00Z"], "x")
+    assert [str(time)[:16] for time in times] == ["2026-10-25T00:30", "2026-10-25T01:30", "2026-10-25T02:00"]
+
+
+def even(times, window=5, values=None):
+    values = np.arange(len(times), dtype=float) if values is None else values
+    minutes = np.datetime64("2026-01-01") + np.asarray(times) * np.timedelta64(1, "m")
+    series = read_series(frame(minutes, a=values))
+    return windows_of(series, window, np.zeros(1))
+
+
+def test_a_short_gap_is_filled_and_said_and_gets_no_score():
+    windows, sampling = even([*range(10), *range(12, 30)])
+    assert len(windows) == 28
+    assert windows[10:11][0, :, 0].tolist() == [8, 9, 9, 9, 10]
+    assert sampling.words() == ["1 gap(s) in time: 2 missing steps took the values before them"]
+
+
+def test_a_gap_longer_than_the_window_begins_the_series_anew():
+    windows, sampling = even([*range(20), *range(100, 120)])
+    assert windows[20:21][0, :, 0].tolist() == [20] * 5
+    assert sampling.breaks == 1
+    assert sampling.filled_steps == 0
+    assert len(windows.values) == 40 + 2 * 4  # nothing is filled in for so long a time
+
+
+def test_irregular_steps_are_taken_in_order_and_said():
+    times = np.cumsum(np.random.default_rng(0).integers(1, 20, 50))
+    windows, sampling = even(times)
+    assert len(windows) == 50
+    assert "sampled irregularly" in sampling.words()[0]
+
+
+def test_missing_values_take_the_one_before_or_the_usual_one():
+    values, missing = carried(np.array([[np.nan, 1], [5, np.nan], [np.nan, np.nan]]), np.array([7.0, 8.0]))
+    assert values.tolist() == [[7, 1], [5, 1], [5, 1]]
+    assert missing == 4
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.zeros((2, 3, 4)), r"X has shape \(2, 3, 4\); a series is \(steps,\) or"),
+        (np.zeros((0, 3)), r"X has shape \(0, 3\)"),
+        (["a", "b"], "X does not hold numbers"),
+        (np.array([1.0, np.inf]), "X holds infinity at step 1, channel 0"),
+        ([np.zeros((5, 2)), np.zeros((5, 3))], r"series 1 of X has 3 channel\(s\), series 0 has 2"),
+        (frame(pd.to_datetime(["2026-01-02", "2026-01-01"])), "'when' of X goes backwards in row 1.*sort the rows"),
+        (frame(pd.to_datetime(["2026-01-01", "2026-01-01"])), "'when' of X repeats in row 1.*keep one row a time"),
+        (frame(pd.to_datetime(["2026-01-01", None])), "no time in row 1"),
+        (frame(pd.date_range("2026", periods=2), a=["x", "y"]), r"column\(s\) \['a'\] hold no numbers"),
+        (frame(pd.date_range("2026", periods=2), b=pd.date_range("2025", periods=2)), "2 columns of times"),
+    ],
+)
+def test_what_is_no_series_is_refused(X, message):
+    with pytest.raises(ValueError, match=message):
+        read_series(X)

@@ -1,0 +1,65 @@
+"""Windows are views, one a step, and never reach from one series into another."""
+
+import numpy as np
+import pytest
+
+from addml.data.windows import Windows, over_windows
+
+
+def by_hand(series, window):
+    """Every window copied out step by step."""
+    backs = list(reversed(range(window)))
+    return np.array([[one[max(0, end - back)] for back in backs] for one in series for end in range(len(one))])
+
+
+def random_series(*lengths, channels=2):
+    return [np.random.default_rng(n).standard_normal((n, channels)) for n in lengths]
+
+
+@pytest.mark.parametrize("lengths", [(7,), (7, 3, 1), (2, 9)])
+def test_every_step_has_the_window_of_its_past(lengths):
+    series = random_series(*lengths)
+    windows = Windows.of(series, 4)
+    expected = by_hand(series, 4)
+    np.testing.assert_array_equal(windows[:], expected)
+    np.testing.assert_array_equal(windows[np.array([0, len(windows) - 1])], expected[[0, -1]])
+    np.testing.assert_array_equal(windows.slice(1, 3), expected[1:4])
+    np.testing.assert_array_equal(windows.steps, np.concatenate(series))
+    assert windows.shape == (sum(lengths), 4, 2)
+
+
+def test_the_windows_of_one_series_share_its_memory():
+    windows = Windows.of(random_series(1000), 50)
+    assert np.shares_memory(windows[10:900], windows.values)
+    assert windows.values.nbytes < 1.1 * 1000 * 2 * 8
+
+
+def test_whole_windows_are_those_without_filling():
+    windows = Windows.of(random_series(6, 2, 9), 4)
+    assert windows.whole(1).tolist() == [3, 4, 5, *range(11, 17)]
+    assert windows.whole(2).tolist() == [3, 5, 11, 13, 15]
+
+
+def test_steps_that_were_not_given_are_in_windows_and_have_none():
+    series = [np.arange(5.0)[:, None]]
+    windows = Windows.of(series, 3, [np.array([True, False, True, True, False])])
+    assert windows[:][..., 0].tolist() == [[0, 0, 0], [0, 1, 2], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("given", [None, [0, 1, 3, 4, 8, 9]])
+def test_a_step_takes_the_mean_of_the_windows_it_lies_in(given):
+    series, window = random_series(10, 6), 4
+    marks = [np.ones(10, bool), np.ones(6, bool)]
+    if given is not None:
+        marks[0] = np.isin(np.arange(10), given)
+    windows = Windows.of(series, window, marks)
+    scores = np.random.default_rng(0).standard_normal((2, len(windows)))
+    places = [(0, end) for end in np.flatnonzero(marks[0])] + [(1, end) for end in range(6)]
+    expected = [
+        [
+            np.mean([row[k] for k, (own, end) in enumerate(places) if own == which and 0 <= end - step < window])
+            for which, step in places
+        ]
+        for row in scores
+    ]
+    np.testing.assert_allclose(over_windows(scores, windows), expected, rtol=1e-12)
