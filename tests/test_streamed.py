@@ -50,6 +50,12 @@ def whole(monkeypatch):
     monkeypatch.setattr(streamed, "_sample_rows", lambda source, memory: 10**9)
 
 
+@pytest.fixture(autouse=True)
+def small_samples(monkeypatch):
+    """Samples as small as the memory is."""
+    monkeypatch.setattr(streamed, "LEAST_SAMPLE_BYTES", 0)
+
+
 def quick(**changes):
     return ADDML(**{"members": 2, "epochs": 3, "random_state": 0, "memory": SMALL, **changes})
 

@@ -17,7 +17,7 @@ from addml import __version__, fitting, model_file, parameters, plain
 from addml.arrays import as_like, is_resident, to_numpy
 from addml.checkpoint import Storage, digest, kept_safe
 from addml.compute import blas_threads, most_threads, resolve_device
-from addml.data.datasets import LEAST_STREAMED, Source, is_on_disk, open_source
+from addml.data.datasets import LEAST_STREAMED, Source, open_source
 from addml.data.features import Features
 from addml.data.windows import Windows
 from addml.explain.attribution import attributions
@@ -243,7 +243,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
 
     def _fit(self, X: Any, labels: Any, start: MetricModel | None, storage: Storage) -> ADDML:
         self._check_parameters()
-        if is_on_disk(X):
+        if self._is_on_disk(X):
             source = open_source(X)
             if source.size > parameters.size("memory", self.memory) and len(source) >= LEAST_STREAMED:
                 return self._fit_streamed(source, labels, start, storage)
@@ -375,7 +375,7 @@ class ADDML(Recipe, Reads, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin
         Scores of a torch tensor on an accelerator are a tensor there.
         """
         check_is_fitted(self, "threshold_")
-        if is_on_disk(X):
+        if self._is_on_disk(X):
             return np.concatenate([scores for _, scores in self._scored(X)])
         rows = self._read(X, resident=self.model_.prepares_there)
         if is_resident(rows):

@@ -11,7 +11,9 @@ from sklearn.utils.validation import validate_data
 
 from addml import parameters
 from addml.arrays import is_resident, to_numpy
+from addml.data.datasets import is_on_disk
 from addml.data.frames import has_other_than_numbers, is_frame
+from addml.data.images import is_image_folder
 from addml.data.pixels import as_images, varied
 from addml.data.series import Sampling, Series, read_series, windows_of
 from addml.data.windows import Windows
@@ -50,6 +52,11 @@ class Reads:
             message = "gaps in columns that had none in training took the median"
             warn_of_columns(message, self.model_.features.new_gaps(X), self._names())
         return np.asarray(X)
+
+    def _is_on_disk(self, X: Any) -> bool:
+        """Whether X is a table on disk, which is read part by part: no series and no folder of images."""
+        path = isinstance(X, (str, os.PathLike))
+        return is_on_disk(X) and self.window is None and not (path and (self.encoder == "conv" or is_image_folder(X)))
 
     def _resident(self, X: Any) -> Any:
         shape = (self.n_features_in_,) if self.model_.form is None else self.model_.form.shape

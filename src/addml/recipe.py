@@ -10,6 +10,7 @@ import numpy as np
 from addml import parameters
 from addml.compute import most_threads, on_device, threads_for
 from addml.encoders import ACTIVATIONS, ENCODERS, Design, Encoder
+from addml.encoders.mlp import HIDDEN
 from addml.encoders.module import ModuleEncoder, is_module
 from addml.encoders.recurrent import KINDS, POOLINGS
 from addml.geometry import DISTANCES, count_of
@@ -145,6 +146,11 @@ class Recipe:
     def _objective(self) -> Objective:
         margin = 1.0 if self.margin is None else self.margin
         return Objective(self.loss, self.distance, self.hard_ratio, margin, self.anomaly_pairs, self.miner)  # type: ignore[arg-type]
+
+    def resolved(self) -> dict[str, Any]:
+        """What stands for the settings that are left to the encoder or to the kind of rows, for rows of a table."""
+        hidden = HIDDEN if self.hidden is None and self.encoder == "mlp" else self.hidden
+        return {"hidden": hidden, "learning_rate": self._rate(), "scaling": "robust" if self._robust else "standard"}
 
     def _rate(self) -> float:
         if self.learning_rate is not None:

@@ -43,6 +43,7 @@ logger = logging.getLogger("addml")
 
 SHARE = 4  # of the memory: so many parts, one of them for a sample, one for a portion
 LEAST_SAMPLE = 1000  # rows
+LEAST_SAMPLE_BYTES = 16 << 20  # however little the memory: a few rows tell no quartiles
 DRAWN_TOGETHER = 2**18  # rows of which each member holds out its share
 SCORED_AT_ONCE = 2**16  # rows
 REMEMBERED = 1_000_000  # training scores, at the most; of more those at even steps through all in order
@@ -138,7 +139,7 @@ def _prepared(one: StreamedFit, source: Source, census: Census, start: MetricMod
     columns = census.columns()
     fitting.say_left_out(columns)
     sides = parameters.sides(one.one_sided, columns.names)
-    features = Features.fit(columns.transform(census.sample), sides, robust=one.scaling == "robust")
+    features = Features.fit(columns.transform(census.sample), sides, robust=one._robust)
     if not census.is_whole:
         _say("Standardising", len(source))
         moments, before = Moments(features), Standardised(columns, features)
@@ -208,7 +209,8 @@ def _scores(model: MetricModel, rows: DiskRows, folder: Path, device: str, threa
 
 
 def _sample_rows(source: Source, memory: int) -> int:
-    return min(SAMPLED, max(LEAST_SAMPLE, memory // SHARE // (CELL_BYTES * len(source.names))))
+    room = max(LEAST_SAMPLE_BYTES, memory // SHARE)
+    return min(SAMPLED, max(LEAST_SAMPLE, room // (CELL_BYTES * len(source.names))))
 
 
 def _portion_rows(memory: int, width: int, members: int) -> int:

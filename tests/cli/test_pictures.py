@@ -10,7 +10,18 @@ import pytest
 from addml.detection import detecting
 from addml.detection.errors import UserError
 from addml.detection.progress import Silent
-from addml.detection.settings import Labelling, Learning, Naming, Picturing, Reading, Selection, Settings, Training
+from addml.detection.settings import (
+    Labelling,
+    Learning,
+    Naming,
+    Picturing,
+    Reading,
+    Selection,
+    Settings,
+    Streaming,
+    Timing,
+    Training,
+)
 from tests.cli.running import QUICK
 
 Image = pytest.importorskip("PIL.Image")
@@ -98,12 +109,14 @@ def test_broken_files_are_refused_and_skipped(addml, photos, tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"selection": Selection(columns=("a",))}, "--columns is about tables"),
-        ({"naming": Naming(("a",))}, "--id is about tables"),
-        ({"labelling": Labelling("a")}, "--label is about tables"),
-        ({"learning": Learning("a")}, "--learn-from is about tables"),
-        ({"reading": Reading(delimiter=";")}, "--delimiter is about tables"),
-        ({"training": Training(one_sided=("a:high",))}, "--one-sided is about columns"),
+        ({"selection": Selection(columns=("a",))}, "--columns is not about images"),
+        ({"naming": Naming(("a",))}, "--id is not about images"),
+        ({"labelling": Labelling("a")}, "--label is not about images"),
+        ({"learning": Learning("a")}, "--learn-from is not about images"),
+        ({"timing": Timing("t")}, "--time is not about images"),
+        ({"streaming": Streaming("1GiB")}, "--memory, --cache-dir and --no-cache are not about images"),
+        ({"reading": Reading(delimiter=";")}, "--delimiter is not about images"),
+        ({"training": Training(one_sided=("a:high",))}, "--one-sided is not about images"),
         ({"picturing": Picturing("0")}, "--size 0"),
         ({"picturing": Picturing("3x4x5")}, "--size 3x4x5"),
     ],

@@ -117,6 +117,7 @@ def test_a_cache_folder_that_is_none(folder):
 
 def test_every_stage_says_how_far_it_is(folder, monkeypatch):
     monkeypatch.setattr("addml.data.mapped.REPORTED", 1)
+    monkeypatch.setattr("addml.streamed.LEAST_SAMPLE_BYTES", 0)
 
     class Bars(Silent):
         def __init__(self):

@@ -60,7 +60,7 @@ class Fitted:
         history, threads = tuple(detector.history_), _threads(device, detector.n_jobs)
         fitted = cls(detector.model_, detector.center_, training, history, detector.decision_, device, threads)
         fitted = replace(fitted, detector=detector, baseline=detector.baseline_)
-        if detector.model_.columns is None:
+        if fitted.model.columns is None:
             return fitted
         normal = None if table is None else table.filter(training.values <= fitted.threshold)
         return replace(fitted, usual_columns=usual.usual_columns(fitted.columns, normal))

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from addml.data.images import Pictures, read_images
+from addml.data.sampling import draw_places
 from addml.detection import assembling
 from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
-from addml.detection.inputs import draw_places
 from addml.detection.progress import Progress, epochs_to
 from addml.detection.regions import reasons_of
 from addml.detection.scoring import LISTED, MAPPED, Explained, Part, Scored, ScoredRows, highest, sample_of
-from addml.detection.settings import Settings
+from addml.detection.settings import Settings, Streaming
 from addml.detection.thumbnails import thumbnails
 from addml.detection.training import decided, new_detector
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from addml.findings import Findings
 
 FILE = "file"  # the column that names an image
-FOR_TABLES = ("selection", "naming", "labelling", "learning", "reading")  # groups of settings
+FOR_OTHERS = ("selection", "naming", "labelling", "learning", "timing", "windowing", "reading")  # groups of settings
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def fit(settings: Settings, progress: Progress) -> TrainedPictures:
     rows = len(places) * training.members
     with progress.stage("Training", training.epochs, rows) as advance, epochs_to(advance):
         try:
-            detector.fit(pictures.images[places])
+            detector.fit(pictures.images[places], checkpoint=settings.streaming.checkpoint)
         except ValueError as error:
             raise UserError(f"{settings.file}: {error}.") from error
     return TrainedPictures(Fitted.of(decided(detector, settings.deciding)), pictures, places, settings.file)
@@ -96,14 +96,18 @@ def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcom
 
 
 def _refuse(settings: Settings) -> None:
-    """Settings that are about tables alone must not be given with images."""
+    """Settings that are about tables or series alone must not be given with images."""
     unknown = Settings()
-    for group in FOR_TABLES:
+    for group in FOR_OTHERS:
         for name, value in vars(getattr(settings, group)).items():
             if value != getattr(getattr(unknown, group), name):
-                raise UserError(f"--{name.replace('_', '-')} is about tables; {settings.file} is a folder of images.")
+                raise UserError(f"--{name.replace('_', '-')} is not about images; {settings.file} is a folder of them.")
+    if replace(settings.streaming, checkpoint=None) != Streaming():
+        raise UserError(
+            f"--memory, --cache-dir and --no-cache are not about images; {settings.file} is a folder of them."
+        )
     if settings.training.one_sided:
-        raise UserError(f"--one-sided is about columns; {settings.file} is a folder of images.")
+        raise UserError(f"--one-sided is not about images; {settings.file} is a folder of them.")
 
 
 def _read(settings: Settings, form: Form | None, progress: Progress) -> Pictures:

@@ -9,6 +9,7 @@ import numpy as np
 
 from addml.data.files.origin import did_you_mean
 from addml.detection.errors import UserError
+from addml.recipe import Recipe
 
 PAPER, DEFAULT = "ADDML.paper", "ADDML"
 OWN = (PAPER, DEFAULT)
@@ -109,4 +110,6 @@ def _settings_of(name: str, settings: Mapping[str, Any], one_class: bool) -> dic
     else:
         detector = described(name, random_state=0, **settings)
     values = {key: value for key, value in detector.get_params(deep=False).items() if key not in OF_THE_RUN}
+    if isinstance(detector, Recipe):
+        values |= detector.resolved()
     return {**values, **{key: value for key, value in settings.items() if isinstance(value, Mapping)}}

@@ -60,7 +60,8 @@ class _Walks:
     def __init__(self, model: MetricModel, baseline: np.ndarray, device: str) -> None:
         self.model, self.device, self.ready = model, device, model.scorer_ready(device)
         self.encoder = model.encoder.with_weights(on_device(model.encoder.weights, device))
-        self.block = BLOCK["cpu" if device == "cpu" else "accelerator"]
+        few = device == "cpu" or model.form is not None  # who asks about images asks about a few
+        self.block = BLOCK["cpu" if few else "accelerator"]
         self.at_once = min(self.block, model.scorer.at_once) if device == "cpu" else self.block
         self.baseline, self.column = baseline, np.asarray(columns_of(model), np.int64)
         self.features = features_by_column(self.column.tolist())
