@@ -25,7 +25,7 @@ from addml.scoring.thresholds import METHODS, WITH_SHARE
 RATE, RATES = 1e-3, {"conv": 3e-5}  # of learning, where none is said; and by encoder
 SCALINGS = ("auto", "robust", "standard")
 STRIDES = 4  # windows to learn from begin so many times within one, where nothing is said
-SERIES_REFERENCES, STEPS_AT_ONCE = 256, 16  # of the local scorer, so that a step alone is scored as soon as it comes
+SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the local scorer, so that a step alone is scored as soon as it comes
 
 
 class Recipe:

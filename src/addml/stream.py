@@ -9,13 +9,14 @@ import numpy as np
 
 from addml.compute import blas_threads
 from addml.encoders import Recurrent
+from addml.encoders.products import TILE
 from addml.encoders.under_way import under_way
 from addml.model import MetricModel
 from addml.scoring.blocks import BLOCK
 from addml.scoring.scorers import OfEmbeddings
 
 SMALL = 2**18  # multiplications of one product, up to which no library of products takes a second thread
-STEPS = 16  # rows of the block that a step is scored in, at least
+STEPS = 8  # rows of the block that a step is scored in, at least
 
 
 class Stream:
@@ -89,7 +90,7 @@ class Stream:
 def _largest_product(model: MetricModel) -> float:
     """Multiplications of the largest product that a step takes, about."""
     encoder, scorer = model.encoder, model.scorer
-    rows = STEPS if isinstance(encoder, Recurrent) else BLOCK["cpu"] * encoder.inputs
+    rows = TILE if isinstance(encoder, Recurrent) else BLOCK["cpu"] * encoder.inputs
     encoding = rows * encoder.operations / (2 * len(encoder.weights) * (model.form.shape[0] if model.form else 1))
     references = max((array.shape[1] for name, array in model.scorer_arrays.items() if name == "references"), default=0)
     return float(max(encoding, max(STEPS, scorer.tile) * references * (encoder.outputs + 1)))
