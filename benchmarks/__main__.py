@@ -94,7 +94,7 @@ PARTS = {
     "files": _later("files", "files"),
     "profile": profile,
 }
-ON_REQUEST = {"gpu": _later("gpu", "gpu")}  # needs a CUDA device
+ON_REQUEST = {"gpu": _later("gpu", "gpu"), "precision": _later("precision", "precision")}  # need a CUDA device
 
 
 def main() -> None:
@@ -103,7 +103,7 @@ def main() -> None:
         importlib.import_module("benchmarks.decisions").main(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__)
-    names = f"one of {', '.join(PARTS | ON_REQUEST)}; all but gpu without any"
+    names = f"one of {', '.join(PARTS | ON_REQUEST)}; all but gpu and precision without any"
     parser.add_argument("parts", nargs="*", metavar="part", help=names)
     chosen = parser.parse_args().parts or list(PARTS)
     text = DOCUMENT.read_text()
