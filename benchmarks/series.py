@@ -193,7 +193,9 @@ METHODS: dict[str, Callable[[Case], np.ndarray]] = {
     "ADDML, last state": _ours(pooling="last"),
     "ADDML, gru": _ours(cell="gru"),
     "ADDML, tcn": _ours(cell="tcn"),
-    "ADDML, the paper's (centre, one member)": _ours(scorer="center", members=1, hidden=(), metric_dim=64, pooling="last"),
+    "ADDML, the paper's (centre, one member)": _ours(
+        scorer="center", members=1, hidden=(), metric_dim=64, pooling="last"
+    ),
     "PCA on windows": _on_windows(_pca),
     "Isolation Forest on windows": _on_windows(_forest),
     "matrix profile (stumpy)": _matrix_profile,
