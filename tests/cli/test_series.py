@@ -121,3 +121,11 @@ def test_a_model_of_rows_scores_no_series(machine):
     done = run("score", machine, "--model", "machine.model", "--time", "when")
     assert done.code == 1
     assert "was trained on rows" in done.err
+
+
+def test_a_model_of_a_series_says_what_it_is_and_what_it_needs(machine):
+    assert run("fit", machine, "--time", "when", "--epochs", "1", "--members", "1").code == 0
+    assert "16 steps x 2 - 64 - 32" in run("info", "machine.model").out
+    done = run("score", machine, "--model", "machine.model")
+    assert done.code == 1
+    assert "say which column holds the times: --time NAME" in done.err

@@ -38,6 +38,8 @@ def _layers(encoder: dict[str, Any]) -> list[Any]:
     """Numbers of a row, widths or channels of the hidden layers, dimensions of the metric space."""
     if "widths" in encoder:
         return list(encoder["widths"])
+    if "window" in encoder:
+        return [f"{encoder['window']} steps x {encoder['channels']}", *encoder["hidden"], encoder["metric_dim"]]
     if "channels" in encoder:
         return ["x".join(map(str, encoder["shape"])), *encoder["channels"], encoder["outputs"]]
     return [encoder["name"]]

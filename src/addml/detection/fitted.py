@@ -76,6 +76,8 @@ class Fitted:
             decision = _decided(Decision.from_plain(document), training, deciding)
         except (KeyError, TypeError, ValueError) as error:
             raise model_file.ModelFileError(f"{folder}: is no whole model ({error}); fit it again.") from None
+        if model.form is not None and model.form.is_series:
+            raise UserError(f"{folder}: was trained on a series; say which column holds the times: --time NAME.")
         if model.columns is None and model.form is None:
             raise UserError(f"{folder}: was fitted to an array without named columns; fit it to a table: addml fit.")
         device = resolve_device(computing.device)
