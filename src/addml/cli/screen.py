@@ -83,7 +83,7 @@ def _plain(value: Any) -> Any:
 
 def show_reading(screen: Screen, findings: Findings) -> None:
     """What was read and what was left out, with the reasons."""
-    columns = f", {len(findings.columns):,} columns used" if findings.noun == "row" else ""
+    columns = f", {len(findings.columns):,} columns used" if findings.noun != "image" else ""
     screen.say(f"{findings.source}: {findings.rows:,} {findings.noun}s{columns}", style="bold")
     for note in findings.notes:
         screen.say(f"  {note}")

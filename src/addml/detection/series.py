@@ -219,6 +219,7 @@ def _findings(
         versions=versions(),
         trained_rows=len(detector.anomaly_scores_) if settings.using.model is None else 0,
         track=_track(read, scores, ranked, found),
+        noun="step",
     )
 
 

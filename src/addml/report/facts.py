@@ -16,7 +16,7 @@ def facts(findings: Findings) -> list[tuple[str, str]]:
     """What was read, in pairs."""
     nouns = f"{findings.noun.capitalize()}s"
     pairs = [("Source", text(findings.source)), (nouns, f"{findings.rows:,}")]
-    if findings.noun == "row":
+    if findings.noun != "image":
         pairs.append(("Columns used", f"{len(findings.columns):,}"))
         pairs.append(("Columns left out", f"{len(findings.left_out):,}"))
     return [*pairs, (f"{nouns} trained on", f"{findings.trained_rows:,}")] if findings.trained_rows else pairs
