@@ -34,7 +34,8 @@ def top_rows(findings: Findings) -> Html:
     if not rows:
         return el("p", "No row was ranked.", class_="muted")
     flagged = any(finding.is_anomaly for finding in findings.ranked[:TOP])
-    return joined([el("h2", "The top rows" if flagged else "The highest scores"), el("ol", *rows, class_="top")])
+    noun = findings.noun if findings.track is None else "event"
+    return joined([el("h2", f"The top {noun}s" if flagged else "The highest scores"), el("ol", *rows, class_="top")])
 
 
 def _top_row(finding: Finding, score: Html) -> Html:
