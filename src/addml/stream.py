@@ -73,8 +73,8 @@ class Stream:
         self._last = values.copy()
         if not self._is_plain:
             return np.asarray(self.features.transform(self._last[None])[0])
-        features = ((self._last - self.features.mean) / self.features.scale).astype(np.float32)
-        return np.asarray(np.minimum(np.maximum(features, -FARTHEST), FARTHEST))  # what `transform` does, in fewer calls
+        features = (self._last - self.features.mean) / self.features.scale  # as `transform` does, in fewer calls
+        return np.asarray(np.minimum(np.maximum(features.astype(np.float32), -FARTHEST), FARTHEST))
 
     def _push(self, prepared: np.ndarray) -> np.ndarray:
         place = self._steps % self.window
