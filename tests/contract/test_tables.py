@@ -28,7 +28,7 @@ REFUSED = {
     "3-D": (np.ones((4, 3, 2)), ValueError, "dim 3, while dim <= 2"),
     "a number": (3.0, ValueError, "Expected 2D array, got scalar"),
     "nothing": (None, ValueError, "Expected 2D array"),
-    "a word": ("table", ValueError, "Expected 2D array"),
+    "a word": ("table", ValueError, "table: no such file"),
     "ragged": ([[1, 2], [3]], ValueError, "rows of 1 and of 2 values; give all rows the same columns"),
     "complex": (rows(9) + 1j, ValueError, "Complex data not supported"),
     "strings": ([["a", "b"], ["c", "d"]], ValueError, "column '0' holds 'a', which is not a number"),

@@ -112,7 +112,7 @@ def summary(rows: Sequence[runs.Row], by: str = UNSEEN) -> list[Result]:
     """Means of each method and setting; the best in the setting `by` first."""
     methods = list(dict.fromkeys(row["method"] for row in rows))
     found = {(one, setting): _result(one, setting, rows) for one in methods for setting in SETTINGS}
-    order = sorted(methods, key=lambda one: -found[one, by].auc)
+    order = sorted(methods, key=lambda one: (-found[one, by].auc, one))  # of equals, by name
     return [found[one, setting] for one in order for setting in SETTINGS]
 
 
