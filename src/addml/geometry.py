@@ -197,7 +197,7 @@ def _squares(offset: Array) -> Array:
     """The squared lengths (...) of offset (..., w), each row by itself, whatever its place."""
     if isinstance(offset, np.ndarray):
         return np.einsum("...w,...w->...", offset, offset)
-    return namespace(offset).linalg.vector_norm(offset, dim=-1).square_()  # one pass
+    return namespace(offset).linalg.vector_norm(offset, dim=-1).square()  # one pass
 
 
 def cross_distances(z: Array, references: Array, distance: Distance) -> Array:
