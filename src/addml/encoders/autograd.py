@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Autograd:
+class Autograd(ABC):
     """Networks of E members written in torch: a subclass says how weights and rows become embeddings.
 
     Arrays of either kind come in, and what goes out is of the same kind.
@@ -21,9 +22,9 @@ class Autograd:
 
     weights: Array  # (E, P)
 
+    @abstractmethod
     def _embed(self, weights: Tensor, x: Tensor) -> Tensor:
         """Embeddings (E, b, w) of flat rows x, (E or 1, b, d), by networks with these weights (E, P)."""
-        raise NotImplementedError
 
     def embed(self, x: Array) -> Array:
         """Embeddings (..., E, b, w) of rows (..., E or 1, b, d), one block after another."""
