@@ -1,4 +1,4 @@
-"""`python -m benchmarks.robustness`: AUC against what makes data hard, on drawn tables, beside rivals.
+"""`python -m benchmarks.robustness [--jobs N]`: AUC against what makes data hard, on drawn tables, beside rivals.
 
 Normal rows come from three correlated clouds, anomalies are either scattered around them or lie in a fourth cloud of
 the same kind, farther out. Every curve changes one thing. What was measured is kept in docs/results/robustness.csv and
@@ -7,11 +7,13 @@ not measured again.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import sys
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from addml.experiments import methods
+from addml.experiments.running import one_thread
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 STORE, PICTURE = RESULTS / "robustness.csv", RESULTS / "robustness.svg"
@@ -147,9 +150,17 @@ def mean_of(rows: list[dict[str, str]], curve: str, value: Any, method: str) -> 
     return float(np.mean(found)) if found else float("nan")
 
 
+def results(tasks: list[tuple[str, Any, str, int]], jobs: int) -> Iterator[dict[str, Any]]:
+    """What each task gave, as it ends, from so many processes of one thread."""
+    with one_thread(), ProcessPoolExecutor(jobs, initializer=warnings.simplefilter, initargs=("ignore",)) as pool:
+        yield from (future.result() for future in as_completed([pool.submit(measured, *task) for task in tasks]))
+
+
 def main() -> None:
     """Measure what is missing, keep it, and draw the curves."""
-    warnings.simplefilter("ignore")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.robustness", description=main.__doc__)
+    parser.add_argument("--jobs", type=int, default=1, help="processes that measure side by side")
+    jobs = parser.parse_args().jobs
     done = {tuple(row[name] for name in FIELDS[:4]) for row in stored()}
     RESULTS.mkdir(parents=True, exist_ok=True)
     new = not STORE.exists()
@@ -157,10 +168,10 @@ def main() -> None:
         writer = csv.DictWriter(file, FIELDS)
         if new:
             writer.writeheader()
-        for task in waiting(done):
-            writer.writerow(measured(*task))
+        for row in results(list(waiting(done)), jobs):
+            writer.writerow(row)
             file.flush()
-            print(*task, file=sys.stderr)
+            print(*row.values(), file=sys.stderr)
     picture(stored())
     print(f"written to {STORE.name} and {PICTURE.name}")
 

@@ -15,7 +15,7 @@ D = 5
 
 def rows_of(model, random, strangers=10):
     """Some references, one of them twice, and rows that training did not hold."""
-    known = model.scorer_arrays["rows"][[0, 7, 21, 42, 7]]
+    known = model.scorer_arrays["rows"][0, [0, 7, 21, 42, 7]]
     return np.r_[known, 2 * random.standard_normal((strangers, D)).astype(np.float32)]
 
 
@@ -27,7 +27,7 @@ def scores_by_hand(model, rows, own):
 
 def contributions_by_hand(model, rows, usual, columns):
     """A row stays itself when a column is replaced: the reference that it is does not become its neighbour."""
-    own = [by_hand.same_row(row, model.scorer_arrays["rows"]) for row in rows]
+    own = [by_hand.same_row(row, model.scorer_arrays["rows"][0]) for row in rows]
     before, falls = scores_by_hand(model, rows, own), []
     for features in columns:
         replaced = rows.copy()
@@ -56,7 +56,7 @@ def test_a_column_brings_what_its_replacement_takes_away(random, axes, members, 
 def test_a_reference_is_no_neighbour_of_itself_after_a_replacement(random):
     """The usual value may be the one that the row has: were it its own neighbour, all would seem to fall."""
     model = random_model(D, members=3, scorer="local")
-    rows = model.scorer_arrays["rows"][:8].copy()
+    rows = model.scorer_arrays["rows"][0, :8].copy()
     usual = rows[0].copy()
     found = column_contributions(model, rows, usual, range(D))
     assert (found[0] == 0).all()

@@ -46,15 +46,17 @@ def mean_of_nearest(distances, own):
 
 def local_scores(z, x, arrays, distance="sqeuclidean", axes=True, own=None):
     """Scores (views, b) of rows x (b, d) with embeddings z (E, b, w); `own` says which references they are."""
-    references, rows, reach = (arrays[name].astype(np.float64) for name in ("references", "rows", "reach"))
+    references, shares, reach = (arrays[name].astype(np.float64) for name in ("references", "rows", "reach"))
     z, x = z.astype(np.float64), x.astype(np.float64)
+    parts, rows = len(shares), [row for several in zip(*shares, strict=True) for row in several]
     own = [same_row(row, rows) for row in x] if own is None else own
     columns = []
     for row in range(len(x)):
         views = []
         for member in range(len(z)):
             distances = [embedded(z[member, row], reference, distance) for reference in references[member]]
-            views += mean_of_nearest(distances, own[row])
+            mine = [place // parts for place in own[row] if place % parts == member % parts]
+            views += mean_of_nearest(distances, mine)
         if axes:
             views += mean_of_nearest([along_columns(x[row], one, reach) for one in rows], own[row])
         columns.append(views)

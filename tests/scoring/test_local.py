@@ -82,16 +82,18 @@ def test_references_are_training_rows_with_their_embeddings(n, scaling):
     np.testing.assert_array_equal(arrays["reach"], reach)
     expected = by_hand.reference_places((abs(prepared) @ reach).tolist(), 1024)
     places = {row.tobytes(): place for place, row in enumerate(prepared)}
-    chosen = [places[row.tobytes()] for row in arrays["rows"]]
-    assert sorted(chosen) == sorted(expected)
-    np.testing.assert_allclose(arrays["references"], embeddings(detector, X)[:, chosen], atol=1e-6)
+    shares = [[places[row.tobytes()] for row in share] for share in arrays["rows"]]
+    assert sorted(place for share in shares for place in share) == sorted(expected)
+    assert len(shares) == (2 if n >= 1024 else 1)
+    for member, embedded in enumerate(embeddings(detector, X)):  # every second one sees the same
+        np.testing.assert_allclose(arrays["references"][member], embedded[shares[member % len(shares)]], atol=1e-6)
 
 
 def test_rows_labelled_anomalous_are_no_references():
     X, labels = table(200), np.zeros(200, int)
     labels[:30], labels[30:90] = 1, -1
     detector = ADDML(**SMALL, members=2).fit(X, labels=labels)
-    rows = {row.tobytes() for row in detector.model_.scorer_arrays["rows"]}
+    rows = {row.tobytes() for row in detector.model_.scorer_arrays["rows"][0]}
     prepared = detector.model_.prepare(X)
     assert len(rows) == 170
     assert rows == {row.tobytes() for row in prepared[30:]}
@@ -100,7 +102,9 @@ def test_rows_labelled_anomalous_are_no_references():
 @pytest.mark.parametrize("references", [8, 50, 1024, 3000])
 def test_there_are_at_most_so_many_references(references):
     arrays = fit(table(1030), scorer=Local(references)).model_.scorer_arrays
-    assert len(arrays["rows"]) == arrays["references"].shape[1] == min(references, 1030)
+    parts, share, _ = arrays["rows"].shape
+    assert parts * share == min(references, 1030)
+    assert share == arrays["references"].shape[1]
 
 
 @pytest.mark.parametrize("references", [0, 7, -1, 8.0, True, "8", None])
@@ -144,7 +148,7 @@ def test_cosine_looks_at_directions_alone():
     z, rows = random.standard_normal((2, 64, 5)).astype(np.float32), random.standard_normal((30, 3)).astype(np.float32)
     references = random.standard_normal((2, 30, 5)).astype(np.float32)
     scorer = Local(axes=False)
-    arrays = {"rows": rows, "reach": np.ones(3, np.float32), "references": references}
+    arrays = {"rows": rows[None], "reach": np.ones(3, np.float32), "references": references}
     ready, x = scorer.ready(arrays, "cosine"), np.zeros((64, 3), np.float32)
     expected = scorer.score(z, ready, "cosine", scorer.place(x, ready))
     longer = z * random.uniform(0.1, 9, (2, 64, 1)).astype(np.float32)
@@ -172,9 +176,11 @@ def test_torch_gives_the_same(n, axes, distance):
     np.testing.assert_allclose(*by_row, rtol=1e-4, atol=2e-3)
 
 
-def test_rows_in_any_company_have_the_same_bits():
-    X = table(700)
-    model = fit(X).model_
+@pytest.mark.parametrize("n", [700, 1500])  # one share of references, and two
+@pytest.mark.parametrize("members", [1, 2, 3])
+def test_rows_in_any_company_have_the_same_bits(n, members):
+    X = table(n)
+    model, X = fit(X, members=members).model_, X[:700]
     whole = model.member_scores(X, "cpu", 1)
     for start, stop in [(0, 1), (5, 70), (63, 65), (255, 513), (699, 700)]:
         np.testing.assert_array_equal(model.member_scores(X[start:stop], "cpu", 1), whole[:, start:stop])
@@ -241,13 +247,13 @@ def test_zero_has_two_signs_and_is_one_value():
     detector = fit(X, scaling="standard")
     model = detector.model_
     rows = model.scorer_arrays["rows"].copy()
-    rows[:, 0] = 0.0
-    negative = rows.copy()
+    rows[..., 0] = 0.0
+    negative = rows[0].copy()
     negative[:, 0] = -0.0
-    np.testing.assert_array_equal(row_keys(rows), row_keys(negative))
+    np.testing.assert_array_equal(row_keys(rows[0]), row_keys(negative))
     ready = model.scorer.ready({**model.scorer_arrays, "rows": rows}, "sqeuclidean")
     found, places = model.scorer.place(negative[:9], ready).own
-    expected = [(row, place) for row in range(9) for place in by_hand.same_row(rows[row], rows)]
+    expected = [(row, place) for row in range(9) for place in by_hand.same_row(rows[0, row], rows[0])]
     assert list(zip(found.tolist(), places.tolist(), strict=True)) == expected
 
 
@@ -282,7 +288,7 @@ def on_a_line(rows, references):
     """Scores (b,) by size of group of places on a line, which are the only column and the embedding alike."""
     x, references = (np.array(places, np.float32)[:, None] for places in (rows, references))
     scorer = Local(axes=False)
-    arrays = {"rows": references, "reach": np.ones(1, np.float32), "references": references[None]}
+    arrays = {"rows": references[None], "reach": np.ones(1, np.float32), "references": references[None]}
     ready = scorer.ready(arrays, "sqeuclidean")
     return dict(zip(local.SIZES, scorer.score(x[None], ready, "sqeuclidean", scorer.place(x, ready)), strict=True))
 

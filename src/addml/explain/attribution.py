@@ -108,7 +108,7 @@ class _Walks:
         placed = [part.inner if isinstance(part, GuidedPlace) else part for part in placed]
         if placed[0] is None or placed[0].distances is None:
             return None
-        rows, parts = to_numpy(self.ready["rows"]), []
+        rows, parts = to_numpy(self.ready["all_rows"]), []
         k = min(NEIGHBOURS, len(rows))
         for part in placed:
             distances = np.array(to_numpy(part.distances), np.float32)

@@ -4,7 +4,9 @@ The references are a bounded set of training rows, dealt into groups of 4, of 32
 score is its distance to the nearest row of each group, averaged over the groups. Small groups seldom hold two anomalies
 of a kind, so that anomalies which lie in clusters stay far from most groups; large groups see the fine structure of
 clean data. The distances are taken in the metric space of every member, and along the plain columns (the sum of
-the differences in each), where one strange value among many ordinary ones is not lost.
+the differences in each), where one strange value among many ordinary ones is not lost. Where references are many, one
+member sees those in even places and the next those in odd ones: their groups are as large, and what few groups leave to
+chance is evened out between members.
 """
 
 from __future__ import annotations
@@ -82,14 +84,17 @@ class Local:
         return self.views(members) < len(SIZES)
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
-        """Take references at every distance from the middle of the rows, and embed them."""
+        """Take references at every distance from the middle of the rows, and embed those that each member sees."""
         chosen = space.usual[spread_out(space.norms, self.references)]
-        embedded = space.embed([chosen] * len(space.center))
-        return {"rows": space.prepared(chosen), "reach": space.reach, "references": embedded}
+        shares = in_shares(chosen)
+        embedded = space.embed([shares[member % len(shares)] for member in range(len(space.center))])
+        rows = space.prepared(shares.reshape(-1)).reshape(*shares.shape, -1)
+        return {"rows": rows, "reach": space.reach, "references": embedded}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
         """What scoring works out of the arrays once: keys of the references, their columns, and one product each."""
-        rows, references = arrays["rows"], arrays["references"]
+        shares, references = arrays["rows"], arrays["references"]
+        rows = shares.swapaxes(0, 1).reshape(-1, shares.shape[-1])  # the first of each share, the second of each
         if distance == "cosine":
             references = normalised(references)
         origin = references.mean(1)[:, None]
@@ -97,8 +102,9 @@ class Local:
         squares = dots(references, references)[..., None]
         products = namespace(rows).concatenate([-2 * references, squares], -1)
         axes = Axes.of(rows, arrays["reach"]) if self.axes else None
-        counts, keys = group_counts(len(rows)), reference_keys(rows)
-        return {**arrays, "origin": origin, "products": products, "axes": axes, "keys": keys, "counts": counts}
+        counts, keys = [group_counts(references.shape[1]), group_counts(len(rows))], reference_keys(rows)
+        whole = {"all_rows": rows, "axes": axes, "keys": keys}
+        return {**arrays, **whole, "origin": origin, "products": products, "counts": counts}
 
     def place(self, x: Array, ready: dict[str, Any]) -> Placed:
         """Where prepared rows (b, d) lie among the references."""
@@ -127,21 +133,23 @@ class Local:
         z = z - ready["origin"]
         squares, ones = dots(z, z), namespace(z).ones_like(z[..., :1])
         z = namespace(z).concatenate([z, ones], -1)
-        rows, counts, parts = placed.rows, ready["counts"], list[Array]()
+        rows, (counts, of_all), parts = placed.rows, ready["counts"], list[Array]()
         if isinstance(z, np.ndarray) and rows * len(z) <= FEW:
-            return _of_few(z, ready["products"], squares, counts, placed)
-        for own, products, square in zip(z, ready["products"], squares, strict=True):
-            apart = (products @ own.mT)[:, :rows]  # a product of one shape, whatever the rows
-            nearest = _squared(_nearest(apart, counts[0], placed.own), square[:rows])
-            parts += _means(namespace(z).sqrt(nearest), counts, placed.own)
+            return _of_few(z, ready, squares, placed)
+        shares = _shares(placed.own, of_all[0] // counts[0])
+        for member, (one, products, square) in enumerate(zip(z, ready["products"], squares, strict=True)):
+            own = shares[member % len(shares)]
+            apart = (products @ one.mT)[:, :rows]  # a product of one shape, whatever the rows
+            nearest = _squared(_nearest(apart, counts[0], own), square[:rows])
+            parts += _means(namespace(z).sqrt(nearest), counts, own)
         if placed.distances is not None:
-            nearest = _nearest(placed.distances.mT, counts[0], placed.own)
-            parts += [mean + placed.beyond for mean in _means(nearest, counts, placed.own)]
+            nearest = _nearest(placed.distances.mT, of_all[0], placed.own)
+            parts += [mean + placed.beyond for mean in _means(nearest, of_all, placed.own)]
         return namespace(z).stack(parts)
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        """Any number of references, prepared and embedded, and the reach of every column."""
-        return {"rows": ("rows", "inputs"), "reach": ("inputs",), "references": (members, "rows", w)}
+        """Any number of shares of references, prepared and embedded, one a member, and the reach of every column."""
+        return {"rows": (None, "share", "inputs"), "reach": ("inputs",), "references": (members, "share", w)}
 
 
 def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -159,23 +167,48 @@ def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarr
     return ids, after
 
 
-def _of_few(z: np.ndarray, products: np.ndarray, squares: np.ndarray, counts: list[int], placed: Placed) -> np.ndarray:
+def _of_few(z: np.ndarray, ready: dict[str, Any], squares: np.ndarray, placed: Placed) -> np.ndarray:
     """The scores of few rows by all members and along the columns at once: the bits of one after another."""
-    members, rows, own = len(z), placed.rows, placed.own
+    members, rows, products, (counts, of_all) = len(z), placed.rows, ready["products"], ready["counts"]
+    shares = _shares(placed.own, of_all[0] // counts[0])
+    own = _side_by_side([shares[member % len(shares)] for member in range(members)], rows)
     apart = (products @ z.mT)[:, :, :rows].transpose(1, 0, 2).reshape(products.shape[1], members * rows)
-    if len(own[0]):
-        shifts = np.arange(members)[:, None] * rows
-        own = ((own[0] + shifts).ravel(), np.tile(own[1], members))
     nearest = _squared(_nearest(apart, counts[0], own), squares[:, :rows].reshape(-1))
     nearest = np.sqrt(nearest, out=nearest)
+    if placed.distances is not None:  # each share of the references by itself, as if it were one more member's
+        along = _filled_up(placed.distances.T, len(shares)).reshape(-1, len(shares) * rows)
+        along = _nearest(along, counts[0], _side_by_side(shares, rows))
+        own = _side_by_side([own, _side_by_side(shares, rows)], members * rows)
+        nearest = np.concatenate([nearest, along], axis=1)
+    means = np.array(list(_means(nearest, counts, own))).reshape(len(counts), -1, rows)  # (scales, members, rows)
+    embedded = means[:, :members].swapaxes(0, 1).reshape(-1, rows)
     if placed.distances is None:
-        means = np.array(list(_means(nearest, counts, own)))
-        return means.reshape(-1, members, rows).swapaxes(0, 1).reshape(-1, rows)
-    along = _nearest(placed.distances.T, counts[0], placed.own)
-    own = (np.concatenate([own[0], placed.own[0] + members * rows]), own[1]) if len(own[0]) else own
-    means = np.array(list(_means(np.concatenate([nearest, along], axis=1), counts, own)))  # (scales, rows of all)
-    embedded = means[:, : members * rows].reshape(-1, members, rows).swapaxes(0, 1).reshape(-1, rows)
-    return np.concatenate([embedded, means[:, members * rows :] + placed.beyond])
+        return embedded
+    return np.concatenate([embedded, _sum(means[:, members:].swapaxes(0, 1)) / len(shares) + placed.beyond])
+
+
+def in_shares(references: np.ndarray) -> np.ndarray:
+    """References (R,) as one share, or as two (2, R / 2) where these still make large groups."""
+    if len(references) < 2 * SIZES[-1]:
+        return references[None]
+    return references[: len(references) // 2 * 2].reshape(-1, 2).T
+
+
+def _shares(own: Own, count: int) -> list[Own]:
+    """Rows that are references, and the places of these in the share of the references that holds them."""
+    rows, references = own
+    if count == 1 or not len(rows):
+        return [own] * count
+    share = references % count
+    return [(rows[share == part], references[share == part] // count) for part in range(count)]
+
+
+def _side_by_side(own: list[Own], rows: int) -> Own:
+    """The same for blocks of so many rows, one behind the other."""
+    if not any(len(found) for found, _ in own):
+        return own[0]
+    shifted = [found + place * rows for place, (found, _) in enumerate(own)]
+    return np.concatenate(shifted), np.concatenate([references for _, references in own])
 
 
 def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
@@ -197,12 +230,16 @@ def _nearest(distances: Array, count: int, own: Own) -> Array:
     A row is no neighbour of itself, nor of its copies: they would put training rows nearer than any new row can lie.
     The i-th reference is in group i modulo the number of groups.
     """
-    xp, (rows, references), missing = namespace(distances), own, -len(distances) % count
+    rows, references = own
     if len(rows):
         distances[references, rows] = np.inf
-    if missing:
-        distances = xp.concatenate([distances, xp.full_like(distances[:missing], np.inf)], 0)
-    return xp.amin(distances.reshape(-1, count, distances.shape[1]), 0)
+    return namespace(distances).amin(_filled_up(distances, count).reshape(-1, count, distances.shape[1]), 0)
+
+
+def _filled_up(distances: Array, count: int) -> Array:
+    """Distances (R, b) to a multiple of `count` references, by some that are nowhere near."""
+    xp, missing = namespace(distances), -len(distances) % count
+    return xp.concatenate([distances, xp.full_like(distances[:missing], np.inf)], 0) if missing else distances
 
 
 def _means(nearest: Array, counts: list[int], own: Own) -> Iterator[Array]:
