@@ -20,7 +20,7 @@ from addml.learning.losses import Objective
 from addml.learning.metric import MetricLearner
 from addml.learning.state import Member, TrainingState
 from addml.model import MetricModel
-from addml.scoring.guided import Guided, calibrated, pushed
+from addml.scoring.guided import Guided, believed, calibrated, pushed
 from addml.scoring.scorers import MetricSpace
 
 if TYPE_CHECKING:
@@ -160,7 +160,8 @@ def fitted_model(
         return model, model.combine(scores)
     some = np.unique(np.concatenate([space.anomalies, evenly_spaced(np.arange(rows), GUIDING_ROWS)]))
     prepared, anomalous = space.prepared(some), np.isin(some, space.anomalies)
-    model = replace(model, scorer_arrays=calibrated(scorer, model.scorer_arrays, prepared, distance))
+    arrays = believed(scorer, model.scorer_arrays, prepared, distance)
+    model = replace(model, scorer_arrays=calibrated(scorer, arrays, prepared, distance))
     scores = model.member_scores(X, device, threads)
     model = model.with_scale(scores)
     assert model.scale is not None

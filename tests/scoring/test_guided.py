@@ -8,7 +8,18 @@ import pytest
 from addml import ADDML
 from addml.explain.prepared import behind_features
 from addml.explain.replacement import column_contributions
-from addml.scoring.guided import ALIKE, NEIGHBOURS, TRUSTED, WEIGHTS, Guided, best_weight, scorer_from_plain
+from addml.scoring import guided
+from addml.scoring.guided import (
+    ALIKE,
+    LEAST,
+    NEIGHBOURS,
+    TRUSTED,
+    WEIGHTS,
+    Guided,
+    best_weight,
+    plausible,
+    scorer_from_plain,
+)
 from addml.scoring.local import Local
 from addml.scoring.scorers import Center
 
@@ -79,6 +90,90 @@ def test_rows_like_labelled_anomalies_rise_for_any_scorer(X, scorer, members):
 def test_a_labelled_anomaly_does_not_vouch_for_itself(X):
     """A lone label, far from everything else: its own likeness is neutral."""
     assert likeness(fitted(X, marks([50])), X)[50] == 0
+
+
+def dense_rows(X, count):
+    """Rows of those whose neighbours are nearest, that nobody would take for anomalies."""
+    distances = np.sort(abs(X[12:, None] - X[12:]).sum(axis=2), axis=1)[:, 1 : NEIGHBOURS + 1]
+    return 12 + np.argsort(distances.mean(axis=1))[: 5 * count : 5]
+
+
+def plausible_ones(detector, X, labelled):
+    """Which labelled rows are plausible, by brute force: distances of all rows, no row its own neighbour."""
+    x, normals = detector.model_.prepare(X), np.setdiff1d(np.arange(len(X)), labelled)
+    distances = (abs(x[:, None] - x) * detector.model_.scorer_arrays["counter_reach"]).sum(axis=2)
+    np.fill_diagonal(distances, np.inf)
+    near = np.sort(distances[:, normals], axis=1)[:, :NEIGHBOURS].mean(axis=1)
+    anomalous = np.sort(distances[:, labelled], axis=1)[:, :2].mean(axis=1)
+    least = LEAST * np.median(near)
+    far, ratio = np.log(near + least), np.log((near + least) / (anomalous + least))
+    return ((far >= np.median(far)) | (ratio >= np.median(ratio)))[labelled]
+
+
+def counter_references(detector, X, labelled):
+    """Which labelled rows are counter-references."""
+    kept = detector.model_.scorer_arrays["counter_anomalies"]
+    return (detector.model_.prepare(X[labelled])[:, None] == kept).all(axis=2).any(axis=1)
+
+
+def test_plausible_by_hand():
+    rows = np.array([[4.0, 1, 2, 3, 0], [5, 5, 5, 5, 6]])  # in the middle: 2 and 5
+    labelled = np.array([[1.0, 2, 1, 9], [4, 4, 5, -2]])
+    assert plausible(labelled, rows).tolist() == [False, True, True, True]
+
+
+def test_a_label_among_normal_rows_is_doubted(X, caplog):
+    labelled = np.r_[0:9, dense_rows(X, 2)]
+    with caplog.at_level("INFO", "addml"):
+        detector = fitted(X, marks(labelled))
+    found = counter_references(detector, X, labelled)
+    assert found.tolist() == [True] * 9 + [False] * 2
+    assert found.tolist() == plausible_ones(detector, X, labelled).tolist()
+    assert "2 of 11 labelled anomalies lie as normal rows do" in caplog.text
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_doubt_by_brute_force(X, seed):
+    labelled = np.r_[0:5, np.random.default_rng(seed).permutation(np.arange(12, 150))[:6]]
+    detector = fitted(X, marks(labelled))
+    expected = plausible_ones(detector, X, labelled)
+    assert 6 <= expected.sum() < 11
+    assert counter_references(detector, X, labelled).tolist() == expected.tolist()
+
+
+def test_of_few_labels_none_is_doubted(X):
+    labelled = np.r_[0:5, dense_rows(X, 2)]
+    assert counter_references(fitted(X, marks(labelled)), X, labelled).all()
+
+
+@pytest.mark.parametrize(("sure", "left"), [(5, 11), (6, 6)])
+def test_where_most_labels_would_be_doubted_none_is(X, monkeypatch, sure, left):
+    monkeypatch.setattr(guided, "plausible", lambda labelled, rows: np.arange(labelled.shape[1]) < sure)
+    assert len(fitted(X, marks(range(11))).model_.scorer_arrays["counter_anomalies"]) == left
+
+
+def test_the_weight_is_judged_by_doubted_labels_too(X):
+    labelled = np.r_[0:9, dense_rows(X, 2)]
+    detector = fitted(X, marks(labelled))
+    model, arrays = detector.model_, dict(detector.model_.scorer_arrays)
+    arrays["counter_push"] = 0 * arrays["counter_push"]
+    plain = replace(model, scorer_arrays=arrays).scores(X, "cpu", 1)
+    like, trust = likeness(detector, X), arrays["counter_likeness"][3]
+    blended = trust * like + (1 - trust) * np.maximum(like - ALIKE, 0)
+    weight = ((detector.anomaly_scores_ - plain) @ blended) / (blended @ blended) / plain.std()
+    expected = best_weight((plain - np.median(plain)) / plain.std(), blended, np.isin(np.arange(150), labelled))
+    assert weight == pytest.approx(expected, rel=1e-2)
+
+
+@pytest.mark.parametrize("count", [1, 10])
+def test_normal_rows_that_are_all_alike(count):
+    """A row that has nothing but copies of itself for normal neighbours lies at no distance from them."""
+    X = np.zeros((60, 3))
+    X[:count] = np.random.default_rng(0).standard_normal((count, 3))
+    labels = np.where(np.arange(60) < count, 1, -1)
+    scores = fitted(X, labels).anomaly_scores_
+    assert np.isfinite(scores).all()
+    assert scores[:count].min() > scores[count:].max()
 
 
 def test_normal_labels_alone_guide_nothing(X):

@@ -4,11 +4,14 @@ Any scorer can be guided. Along the plain columns a row has a distance to its ne
 nearest normal rows; the logarithm of their ratio, in deviations of the training rows, is its likeness to the
 anomalies. The scores of the guided scorer are multiplied by a power of it, which adds it to the logarithms that the
 members' scores are averaged in. While labels are few only what is clearly alike counts: one label must not order
-all rows by their distance to it.
+all rows by their distance to it. When they are more, a label that nothing else speaks for is doubted: a labelled row
+that is in the lower half of all rows both by its distance to normal rows and by its likeness to the other labelled ones
+is no counter-reference.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,7 +33,10 @@ TRUSTED = 4  # labels beyond the first at which half of the likeness counts as i
 FARTHEST = 10.0  # deviations of likeness, at the most
 WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of likeness against the score, both in deviations
 FEW = 3  # labels; fewer cannot tell which weight is best
+DOUBTABLE = 8  # labels from which on one may be doubted: of fewer, each is worth more than the doubt
+DOUBTING_ROWS = 2048  # training rows, at even steps, that a doubted label is compared with
 RELUCTANCE = 0.02  # of AUC, for a weight that is twice or half of 1, over the root of the number of labels
+logger = logging.getLogger("addml")
 PARTS = ("anomalies", "normals", "reach", "likeness", "push")
 
 
@@ -138,6 +144,7 @@ class Guided:
             distances[placed.own] = np.inf
         normals, anomalies = len(ready["counter"]["normals"]), len(ready["counter"]["anomalies"])
         near = _mean_of_nearest(distances[:, :normals], min(NEIGHBOURS, max(1, normals - 1)))
+        near[namespace(near).isinf(near)] = 0.0  # hardly any but copies of it
         witnesses = sum(anomalies >= labels for labels in WITNESSES)
         return near, _mean_of_nearest(distances[:, normals:], witnesses)
 
@@ -163,6 +170,38 @@ def scorer_from_plain(document: dict[str, Any]) -> Scorer:
 
 
 # What is learned from the training rows ---------------------------------------------------------------------
+
+
+def believed(guided: Guided, arrays: dict[str, np.ndarray], rows: np.ndarray, distance: Distance) -> dict[str, Any]:
+    """The arrays without the labelled anomalies that are doubted, compared with prepared training rows (n, d).
+
+    Where that were most of them none is: labels and columns then have too little to do with each other.
+    """
+    labelled = arrays["counter_anomalies"]
+    if len(labelled) < DOUBTABLE:
+        return arrays
+    rows = rows[_evenly(np.arange(len(rows)), DOUBTING_ROWS)]
+    ready = guided.ready(calibrated(guided, arrays, rows, distance), distance)
+    kept = plausible(_evidence(guided, labelled, ready), _evidence(guided, rows, ready))
+    if 2 * kept.sum() < len(kept) or kept.all():
+        return arrays
+    logger.info(
+        "%d of %d labelled anomalies lie as normal rows do: not taken as counter-references", (~kept).sum(), len(kept)
+    )
+    return arrays | {"counter_anomalies": labelled[kept]}
+
+
+def plausible(labelled: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Which labelled rows (2, m) are in the upper half of rows (2, n) by one evidence or the other."""
+    return np.asarray((labelled >= np.median(rows, axis=1)[:, None]).any(axis=0))
+
+
+def _evidence(guided: Guided, rows: np.ndarray, ready: dict[str, Any]) -> np.ndarray:
+    """How far rows lie from normal ones, as a logarithm, and their likeness (2, b); no row vouches for itself."""
+    least, placed = ready["counter"]["likeness"][0], [guided.place(part, ready) for part in _in_parts(rows)]
+    far = [np.log(guided.nearest(one, ready)[0] + least) for one in placed]
+    like = [guided.likeness(one, ready) for one in placed]
+    return np.stack([np.concatenate(far), np.concatenate(like)]).astype(np.float64)
 
 
 def calibrated(guided: Guided, arrays: dict[str, np.ndarray], rows: np.ndarray, distance: Distance) -> dict[str, Any]:
