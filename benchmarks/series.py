@@ -23,7 +23,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from addml import ADDML
 from addml.data.windows import Windows, over_windows
-from addml.experiments.ranges import volumes
+from addml.detection.ranges import volumes
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 STORE, TABLE = RESULTS / "series.csv", RESULTS / "series.md"

@@ -74,7 +74,7 @@ class Stream:
             return np.asarray(self.features.transform(values[None])[0])
         far = values - self.features.mean  # as `transform` does, in fewer calls
         far /= self.features.scale
-        features = far.astype(np.float32)
+        features: np.ndarray = far.astype(np.float32)
         np.maximum(features, -FARTHEST, out=features)
         np.minimum(features, FARTHEST, out=features)
         return features
