@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from addml.encoders.cells import Cells
+from addml.encoders.cells import Cells, Parts
 from addml.encoders.convolutions import KERNEL, Convolutions, mean_of_steps, reach
 from addml.encoders.design import Encoder
 from addml.encoders.products import TILE, tile_of
@@ -54,7 +54,7 @@ class _Windows:
     def __init__(self, encoder: Recurrent) -> None:
         assert isinstance(encoder.body, Cells)
         self.encoder, self.cell, self.window, self.now = encoder, encoder.body.cell, encoder.layout.window, 0
-        self.layers = [[part[:, None] for part in parts] for parts in encoder.parts]  # for states in tiles
+        self.layers = [_for_tiles(parts) for parts in encoder.parts]
         members, dtype, tiles = len(encoder.weights), encoder.weights.dtype, -(-self.window // TILE)
         self.states = [np.zeros((members, tiles, TILE, width), dtype) for width in encoder.layout.layers]
         self.totals = np.zeros_like(self.states[-1]) if encoder.body.mean else None
@@ -79,11 +79,17 @@ class _Windows:
 
     def _advance(self, step: np.ndarray) -> None:
         """All layers one step on: the first one sees the same step in every window, and it is multiplied once."""
-        self.step[:] = step  # a whole tile of it: adding that to tiles of states is quicker than adding one row
+        self.step[:] = step  # a whole tile of it, as of biases: long runs add up quicker than one row to many
         x = self.step
         for place, parts in enumerate(self.layers):
             seen = self.cell.seen(x, parts)
             self.states[place] = x = self.cell.next(seen, self.states[place], parts)[0]
+
+
+def _for_tiles(parts: Parts) -> Parts:
+    """The matrices of a layer for states in tiles (E, tiles, TILE, w), and its biases for every row of one."""
+    matrices, biases = parts[:2], parts[2:]
+    return [*(one[:, None] for one in matrices), *(np.repeat(one[:, None], TILE, axis=2) for one in biases)]
 
 
 class _Convolved:
@@ -100,7 +106,7 @@ class _Convolved:
             for layer, (span, width) in enumerate(zip(spans, widths, strict=False))
         ]
         outputs = encoder.layout.window - reach(len(spans)) + 1 if self.body.mean else 1
-        self.out = np.zeros((members, outputs, 1, widths[-1]), dtype)
+        self.out = np.zeros((outputs, members, 1, widths[-1]), dtype).swapaxes(0, 1)  # those of a step in one piece
 
     def push(self, step: np.ndarray) -> np.ndarray:
         newest = step[None]
