@@ -2,8 +2,8 @@
 
 The SMD machines train on their first part, without labels, and are tested on their second; the NAB series have one
 part, which is scored by what was learned from it. Every detector gets the same standardised channels. What was measured
-is kept in docs/results/series.csv and not measured again; the table goes to docs/results/series.md. Methods and groups
-(smd, nab) named behind the command are the only ones to run.
+is kept in docs/results/series.csv and not measured again; the table goes to docs/results/series.md and into the guide,
+docs/series.md. Methods and groups (smd, nab) named behind the command are the only ones to run.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from addml import ADDML
 from addml.data.windows import Windows, over_windows
-from addml.experiments.ranges import volumes
+from addml.detection.ranges import volumes
 
-RESULTS = Path(__file__).parent.parent / "docs" / "results"
+DOCUMENT = Path(__file__).parent.parent / "docs" / "series.md"
+RESULTS = DOCUMENT.parent / "results"
 STORE, TABLE = RESULTS / "series.csv", RESULTS / "series.md"
 FIELDS = ("group", "series", "method", "roc_auc", "average_precision", "vus_roc", "vus_pr", "seconds")
 WINDOW = {"smd": 16, "nab": 48}  # of ours, chosen on planted anomalies and on NAB
@@ -230,16 +231,16 @@ def measure(case: Case, method: str) -> dict[str, Any]:
 
 
 def table() -> str:
-    """The means over the machines and over NAB, the best VUS-PR on the machines first."""
+    """The means over the machines and over NAB, the best VUS-PR on the machines first; a dash where not all ran."""
     rows = measured()
+    counts = {group: len({row["series"] for row in rows if row["group"] == group}) for group in WINDOW}
 
     def mean(method: str, group: str, figure: str) -> float:
         own = [float(row[figure]) for row in rows if (row["method"], row["group"]) == (method, group)]
-        return float(np.mean(own)) if own else float("nan")
+        return float(np.mean(own)) if len(own) == counts[group] else float("nan")
 
     names = [name for name in METHODS if any(row["method"] == name for row in rows)]
-    names.sort(key=lambda name: -mean(name, "smd", "vus_pr"))
-    counts = {group: len({row["series"] for row in rows if row["group"] == group}) for group in ("smd", "nab")}
+    names.sort(key=lambda name: -np.nan_to_num(mean(name, "smd", "vus_pr")))
     lines = [
         f"| | SMD ({counts['smd']}): VUS-PR | AP | ROC-AUC | NAB ({counts['nab']}): VUS-PR | AP | ROC-AUC |",
         "|---|--:|--:|--:|--:|--:|--:|",
@@ -247,7 +248,7 @@ def table() -> str:
     for name in names:
         cells = [
             f"{mean(name, group, figure):.3f}"
-            for group in ("smd", "nab")
+            for group in WINDOW
             for figure in ("vus_pr", "average_precision", "roc_auc")
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |".replace("nan", "-"))
@@ -256,6 +257,8 @@ def table() -> str:
 
 def main() -> None:
     """Measure what is missing, and write the table."""
+    from benchmarks.__main__ import replaced
+
     folder = os.environ.get("ADDML_DATA")
     if folder is None:
         raise SystemExit("set ADDML_DATA to the folder that holds series/")
@@ -275,6 +278,7 @@ def main() -> None:
                 writer.writerow(row)
             print(case.name, method, row["vus_pr"], row["seconds"], flush=True)
     TABLE.write_text(table())
+    DOCUMENT.write_text(replaced(DOCUMENT.read_text(), "series", table()))
     print(table())
 
 

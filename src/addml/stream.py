@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -34,8 +33,9 @@ class Stream:
         self._z = np.zeros(
             (len(model.encoder.weights), max(STEPS, model.scorer.tile), model.encoder.outputs), np.float32
         )
-        self._past = np.zeros((2 * self.window, self.channels), np.float32)  # twice: the window is always in one piece
-        self._last = self.features.median.copy()  # what stands for a missing value before any is known
+        self._past = np.zeros((2, self.window, self.channels), np.float32)  # twice: the window is always in one piece
+        self._row = self._past.reshape(1, -1)
+        self._last = self.features.median  # what stands for a missing value before any is known
         self._is_small = _largest_product(model) <= SMALL
         self._is_plain = not self.features.knee[0] and not self.features.sides.any()
         self._steps = 0
@@ -52,33 +52,41 @@ class Stream:
     def score(self, step: Any) -> float:
         """How anomalous the next step (channels,) is; NaN for a missing value, which takes the one before."""
         prepared = self._prepared(step)
-        with nullcontext() if self._is_small else blas_threads(1):
-            if not self._steps:
-                for _ in range(self.window - 1):
-                    self._push(prepared)
-            return self._scored(self._push(prepared))
+        if self._is_small:
+            return self._next(prepared)
+        with blas_threads(1):
+            return self._next(prepared)
 
     def is_anomaly(self, step: Any) -> bool:
         """Whether the next step scores above the threshold."""
         return self.score(step) > self.threshold
 
     def _prepared(self, step: Any) -> np.ndarray:
-        values = np.asarray(step, np.float64).reshape(-1)
+        values = np.array(step, np.float64).reshape(-1)  # a copy, which is kept
         if len(values) != self.channels:
             raise ValueError(f"the step has {len(values)} channel(s), the detector was fitted to {self.channels}")
-        if not math.isfinite(values.sum()):
+        if not math.isfinite(np.add.reduce(values)):
             if np.isinf(values).any():
                 raise ValueError("the step holds infinity; give NaN (a gap) or a finite value")
             values = np.where(np.isnan(values), self._last, values)
-        self._last = values.copy()
+        self._last = values
         if not self._is_plain:
-            return np.asarray(self.features.transform(self._last[None])[0])
-        features = (self._last - self.features.mean) / self.features.scale  # as `transform` does, in fewer calls
-        return np.asarray(np.minimum(np.maximum(features.astype(np.float32), -FARTHEST), FARTHEST))
+            return np.asarray(self.features.transform(values[None])[0])
+        far = values - self.features.mean  # as `transform` does, in fewer calls
+        far /= self.features.scale
+        features: np.ndarray = far.astype(np.float32)
+        np.maximum(features, -FARTHEST, out=features)
+        np.minimum(features, FARTHEST, out=features)
+        return features
+
+    def _next(self, prepared: np.ndarray) -> float:
+        if not self._steps:
+            for _ in range(self.window - 1):
+                self._push(prepared)
+        return self._scored(self._push(prepared))
 
     def _push(self, prepared: np.ndarray) -> np.ndarray:
-        place = self._steps % self.window
-        self._past[place] = self._past[place + self.window] = prepared
+        self._past[:, self._steps % self.window] = prepared
         self._steps += 1
         return self._encoder.push(prepared)
 
@@ -87,8 +95,8 @@ class Stream:
         model, placed = self.model, None
         self._z[:, 0] = z
         if self._views:
-            begin = self._steps % self.window
-            placed = model.scorer.place(self._past[begin : begin + self.window].reshape(1, -1), self._ready)
+            begin = self._steps % self.window * self.channels
+            placed = model.scorer.place(self._row[:, begin : begin + self.window * self.channels], self._ready)
         scores = model.scorer.score(self._z, self._ready, model.distance, placed)[:, 0]
         assert model.scale is not None
         return model.scale.combine_one(scores.astype(np.float64))

@@ -82,6 +82,11 @@ def test_a_label_column_that_says_nothing(addml, small_csv):
     addml("evaluate", "small.csv", "--label", "colour").failed("--anomalous", "'red'")
 
 
+def test_a_label_that_the_model_was_trained_on(addml, small_csv, model):
+    done = addml("evaluate", "small.csv", "--label", "colour", "--anomalous", "red", "--model", model)
+    done.failed("was trained on the column 'colour'", "fit it again", "--ignore colour")
+
+
 @pytest.mark.parametrize("option", ["--columns", "--ignore", "--id"])
 def test_a_column_that_does_not_exist(addml, small_csv, option):
     addml("fit", "small.csv", option, "hight").failed(option, "'hight'", "Did you mean 'height'")

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
 
+from addml.detection.ranges import volumes
 from addml.detection.series import Event, events
 from tests.cli.running import run_addml
 
@@ -78,6 +80,72 @@ def test_fit_and_score_with_a_saved_model(machine, tmp_path):
     assert done.code == 0
     first = json.loads(done.out)["events"][0]
     assert first["start"][:16] < "2026-03-01 01:50" < first["end"][:16]  # the broken minutes are 01:40 to 01:55
+
+
+@pytest.fixture
+def labelled(tmp_path, monkeypatch):
+    """A series whose broken steps, and three sound ones after them, are marked; the last ten have no label."""
+    monkeypatch.chdir(tmp_path)
+    lines = write(tmp_path / "plain.csv").read_text().splitlines()
+    marks = ["fault", *("yes" if 300 <= step < 315 else "" if step >= 590 else "no" for step in range(600))]
+    (tmp_path / "labelled.csv").write_text("".join(f"{a},{b}\n" for a, b in zip(lines, marks, strict=True)))
+    return tmp_path / "labelled.csv"
+
+
+def check_figures(evaluation, scored):
+    """The figures against those of the scores in a scored file."""
+    with open(scored) as file:
+        scores = np.array([float(row["score"]) for row in csv.DictReader(file)])[:590]
+    marks = (np.arange(590) >= 300) & (np.arange(590) < 315)
+    assert (evaluation["rows"], evaluation["anomalies"], evaluation["unlabelled"]) == (590, 15, 10)
+    assert evaluation["roc_auc"] == pytest.approx(roc_auc_score(marks, scores))
+    assert evaluation["average_precision"] == pytest.approx(average_precision_score(marks, scores))
+    expected = volumes(marks, scores)
+    assert (evaluation["vus_pr"], evaluation["vus_roc"]) == (pytest.approx(expected.pr), pytest.approx(expected.roc))
+    assert evaluation["curves"]["roc"]["tpr"][-1] == evaluation["curves"]["pr"]["recall"][0] == 1
+
+
+def test_evaluate_compares_the_steps_with_their_labels(labelled, tmp_path):
+    options = (*OPTIONS, "--label", "fault", "--output", "scored.csv")
+    done = run("evaluate", labelled, *options, "--json", "--report", "report.html")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    check_figures(found["evaluation"], "scored.csv")
+    assert found["evaluation"]["roc_auc"] > 0.9
+    assert found["left_out"] == [{"column": "fault", "why": "the label, for evaluation only"}]
+    assert found["columns"] == ["load", "heat"]
+    page = (tmp_path / "report.html").read_text()
+    assert "VUS-PR" in page
+    assert 'class="track"' in page
+    printed = run("evaluate", labelled, *options).succeeded("15 anomalies in 590 steps", "not counted: 10 steps").out
+    assert f"VUS-PR: {found['evaluation']['vus_pr']:.4f}" in printed
+
+
+def test_evaluate_by_a_saved_model_of_a_series(labelled):
+    assert run("fit", "plain.csv", *OPTIONS, "--causal", "--window", "12", "--model", "m").code == 0
+    done = run(
+        "evaluate", labelled, "--time", "when", "--label", "fault", "--model", "m", "--json", "--output", "s.csv"
+    )
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    check_figures(found["evaluation"], "s.csv")
+    assert found["trained_rows"] == 0
+    assert found["left_out"] == [{"column": "fault", "why": "the label, for evaluation only"}]
+    assert found["events"][0]["channels"][0]["channel"] == "heat"
+
+
+def test_what_evaluate_cannot_do_with_a_series_is_said(labelled, tmp_path):
+    time = ("--time", "when")
+    assert "evaluate needs a label column" in run("evaluate", labelled, *time).err
+    assert "--anomalous VALUE" in run("evaluate", labelled, *time, "--label", "heat").err
+    (tmp_path / "told.csv").write_text(labelled.read_text().replace("yes", "1").replace("no", "0"))
+    assert run("fit", "told.csv", *time, "--epochs", "1", "--members", "1").code == 0
+    done = run("evaluate", "told.csv", *time, "--label", "fault", "--model", "told.model")
+    assert done.code == 1
+    assert "told.model: was trained on the column 'fault'" in done.err
+    done = run("evaluate", "told.csv", *time, "--label", "fault", "--model", "told.model", "--window", "8")
+    assert done.code == 2
+    assert "leave them out with --model" in " ".join(done.err.replace("│", " ").split())
 
 
 def test_a_report_without_values_shows_none_of_them(machine, tmp_path):

@@ -143,6 +143,8 @@ def score(file: File, settings: Settings) -> None:
     "using",
     "selection",
     "naming",
+    "timing",
+    "windowing",
     "training",
     "deciding",
     "explaining",
@@ -153,7 +155,7 @@ def score(file: File, settings: Settings) -> None:
     "showing",
 )
 def evaluate(file: File, settings: Settings) -> None:
-    """Compare scores with a label column: ROC-AUC, average precision, precision at k, the curves."""
+    """Compare scores with a label column: ROC-AUC, average precision, precision at k, the curves; VUS of a series."""
     from addml.cli import commands
 
     commands.evaluate(settings)

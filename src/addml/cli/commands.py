@@ -63,6 +63,8 @@ def checked(settings: Settings) -> Settings:
         raise typer.BadParameter(f"--threshold {deciding.threshold} finds the share itself; leave out --contamination.")
     if settings.timing.time is None and settings.windowing != Windowing():
         raise typer.BadParameter("--window, --cell and --causal are about series; give --time NAME with them.")
+    if settings.using.model is not None and settings.windowing != Windowing():
+        raise typer.BadParameter("--window, --cell and --causal are about training; leave them out with --model.")
     if settings.timing.time is not None and settings.learning.learn_from is not None:
         raise typer.BadParameter("--learn-from is about rows; leave it out with --time.")
     return settings.complete()
@@ -139,6 +141,8 @@ def evaluate(settings: Settings) -> None:
     if settings.labelling.label is None:
         raise typer.BadParameter("evaluate needs a label column: --label NAME.")
     files = outputs.planned(settings, detecting.name_of(settings.file))
+    if settings.timing.time is not None:
+        return series.evaluate(settings, files)
     with session("evaluate", settings, files) as one:
         run = detecting.detect if settings.using.model is None else detecting.score
         finish(one, run(settings, one.progress, files.shows_map))

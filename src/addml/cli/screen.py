@@ -22,6 +22,7 @@ PLAIN_WIDTH = 120  # columns, where the output is no terminal
 MOST_NAMED = 8  # columns listed in a sentence
 MOST_DRIFTED = 10  # columns that have changed
 UNCHANGED = "much as in training"
+AREAS = {"roc_auc": "ROC-AUC", "average_precision": "average precision", "vus_pr": "VUS-PR", "vus_roc": "VUS-ROC"}
 
 
 class Screen:
@@ -150,16 +151,18 @@ def show_evaluation(screen: Screen, findings: Findings) -> None:
     if evaluation is None:
         return
     screen.say()
-    marked, rows = evaluation["anomalies"], evaluation["rows"]
-    screen.say(f"Against the label {evaluation['label']} ({marked:,} anomalies in {rows:,} rows)", style="bold")
-    for name, words in {"roc_auc": "ROC-AUC", "average_precision": "average precision"}.items():
-        screen.say(f"  {words}: {evaluation[name]:.4f}")
+    marked, rows, nouns = evaluation["anomalies"], evaluation["rows"], f"{findings.noun}s"
+    screen.say(f"Against the label {evaluation['label']} ({marked:,} anomalies in {rows:,} {nouns})", style="bold")
+    for name, words in AREAS.items():
+        if name in evaluation:
+            screen.say(f"  {words}: {evaluation[name]:.4f}")
     at = ", ".join(f"{share:.3f} at {k:,}" for k, share in evaluation["precision_at"].items())
     screen.say(f"  precision: {at}")
     decision = {name: f"{evaluation[name]:.3f}" for name in ("precision", "recall", "f1")}
-    screen.say(f"  of the rows above the threshold: {', '.join(f'{name} {value}' for name, value in decision.items())}")
+    figures = ", ".join(f"{name} {value}" for name, value in decision.items())
+    screen.say(f"  of the {nouns} above the threshold: {figures}")
     if evaluation["unlabelled"]:
-        screen.say(f"  without a label, and not counted: {evaluation['unlabelled']:,} rows")
+        screen.say(f"  without a label, and not counted: {evaluation['unlabelled']:,} {nouns}")
 
 
 def show_training(screen: Screen, findings: Findings) -> None:

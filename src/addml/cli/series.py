@@ -47,3 +47,13 @@ def score(settings: Settings, files: Files) -> None:
 
     with session("score", settings, files) as one:
         finish(one, series.score(settings, one.progress))
+
+
+def evaluate(settings: Settings, files: Files) -> None:
+    """`addml evaluate --time`."""
+    from addml.cli.commands import finish, session
+    from addml.detection import series
+
+    with session("evaluate", settings, files) as one:
+        run = series.detect if settings.using.model is None else series.score
+        finish(one, run(settings, one.progress))

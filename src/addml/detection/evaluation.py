@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from addml.detection.errors import UserError
+from addml.detection.ranges import volumes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,8 +53,13 @@ def _shown(values: list[str]) -> str:
     return f"it holds {', '.join(map(repr, values[:5]))}{more}."
 
 
-def evaluate(scores: np.ndarray, labels: np.ndarray, threshold: float, name: str) -> dict[str, Any]:
-    """ROC-AUC, average precision, precision at k, the decision's figures and the curves."""
+def evaluate(
+    scores: np.ndarray, labels: np.ndarray, threshold: float, name: str, *, steps: bool = False
+) -> dict[str, Any]:
+    """ROC-AUC, average precision, precision at k, the decision's figures and the curves; volumes for steps of a series.
+
+    What has no label is left out: a margin around labelled steps is counted in steps that have one.
+    """
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     known = labels != UNKNOWN
@@ -69,10 +75,16 @@ def evaluate(scores: np.ndarray, labels: np.ndarray, threshold: float, name: str
         "unlabelled": int((~known).sum()),
         "roc_auc": float(roc_auc_score(marked, own)),
         "average_precision": float(average_precision_score(marked, own)),
+        **(_volumes(own, marked) if steps else {}),
         "precision_at": _precision_at(own, marked, anomalies),
         **_decision(own > threshold, marked == 1),
         "curves": _curves(own, marked),
     }
+
+
+def _volumes(scores: np.ndarray, marked: np.ndarray) -> dict[str, float]:
+    found = volumes(marked, scores)
+    return {"vus_pr": found.pr, "vus_roc": found.roc}
 
 
 def _precision_at(scores: np.ndarray, marked: np.ndarray, anomalies: int) -> dict[int, float]:

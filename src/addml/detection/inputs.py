@@ -20,7 +20,7 @@ from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, find_orig
 from addml.data.files.sql import is_address
 from addml.data.readers import STREAMED, Batches, csv_columns, open_batches, read_table
 from addml.data.sampling import draw as draw
-from addml.detection.selection import find, resolve
+from addml.detection.selection import find, resolve, unseen
 from addml.detection.settings import Reading, Settings
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batch
     label = settings.labelling.label
     fitted.check_columns(names, source)
     find(label, names, "--label", source)
+    unseen(label, fitted.used, settings.using.model)
     ids = resolve(settings.naming.id, names, "--id", source) or [one for one in fitted.identifiers if one in names]
     if opened is not None and kind not in STREAMED:
         return opened, ids

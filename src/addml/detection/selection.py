@@ -69,6 +69,15 @@ def find(name: str | None, names: Sequence[str], option: str, source: str) -> st
     return None if name is None else _known(name, names, set(names), option, source)
 
 
+def unseen(label: str | None, trained_on: Sequence[str], model: str | None) -> None:
+    """Refuse a label that the model was trained on: how well it foretells what it was told says nothing."""
+    if label is not None and label in trained_on:
+        raise UserError(
+            f"{model}: was trained on the column {label!r}, so that it cannot be the label (--label); fit it again "
+            f"with --label {label} or --ignore {label}."
+        )
+
+
 def _known(name: str, names: Sequence[str], known: set[str], option: str, source: str) -> str:
     if name not in known:
         more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""

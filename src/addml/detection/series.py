@@ -14,7 +14,7 @@ from addml.detection.errors import UserError
 from addml.detection.inputs import Input, open_input, shown
 from addml.detection.progress import Progress, epochs_to
 from addml.detection.record import versions
-from addml.detection.selection import Chosen, choose, find
+from addml.detection.selection import Chosen, choose, find, unseen
 from addml.detection.settings import CONTAMINATION, Settings
 from addml.detection.training import one_sided
 from addml.findings import Finding, Findings, Reason, Track
@@ -48,13 +48,14 @@ class SeriesOutcome:
 
 @dataclass(frozen=True)
 class _Read:
-    """A file as a series: its channels, times as they were written, and what was left out."""
+    """A file as a series: its channels, times as they were written, labels if any, and what was left out."""
 
     series: Series
     table: pa.Table
     data: Input
     chosen: Chosen
     left_out: tuple[tuple[str, str], ...]
+    marks: np.ndarray | None
 
 
 def fit(settings: Settings, progress: Progress) -> tuple[ADDML, Findings]:
@@ -83,7 +84,9 @@ def score(settings: Settings, progress: Progress) -> SeriesOutcome:
         detector.set_threshold(tau=deciding.tau)
     elif deciding.threshold is not None or deciding.contamination is not None:
         detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
-    read = _read(settings, progress, [str(name) for name in detector._names()])
+    channels = [str(name) for name in detector._names()]
+    unseen(settings.labelling.label, channels, settings.using.model)
+    read = _read(settings, progress, channels)
     with progress.stage("Scoring", None):
         scores = detector.anomaly_score(read.series)
     return _outcome(detector, read, scores, settings)
@@ -106,13 +109,15 @@ def _read(settings: Settings, progress: Progress, channels: list[str] | None = N
     wanted, strange = _numbers(
         data.table, chosen.features if channels is None else _there(channels, names, data.source)
     )
+    marks = None if label is None else evaluation.read_label(data.table[label], settings.labelling.anomalous, label)
     times = _times(data.table[time], f"{data.source}: the column {time!r} (--time)")
     columns = [np.asarray(data.table[name].cast("float64").to_numpy(), np.float64) for name in wanted]
     left_out = [*chosen.left_out, *((name, "no numbers") for name in strange)]
     if channels is not None:
-        left_out = [(name, "not a channel of the model") for name in names if name not in channels]
+        why = dict(chosen.left_out)
+        left_out = [(name, why.get(name, "not a channel of the model")) for name in names if name not in channels]
     series = Series(np.column_stack(columns), list(wanted), times)
-    return _Read(series, data.table, data, chosen, tuple(left_out))
+    return _Read(series, data.table, data, chosen, tuple(left_out), marks)
 
 
 def _there(channels: list[str], names: list[str], source: str) -> tuple[str, ...]:
@@ -189,10 +194,10 @@ def _outcome(detector: ADDML, read: _Read, scores: np.ndarray, settings: Setting
     found = events(scores, detector.threshold_)
     ranked = _ranked(detector, read, scores, found, settings)
     findings = _findings(detector, read, scores, settings, ranked, found)
-    label = settings.labelling.label
-    if label is not None:
-        marks = evaluation.read_label(read.table[label], settings.labelling.anomalous, label)
-        findings = replace(findings, evaluation=evaluation.evaluate(scores, marks, detector.threshold_, label))
+    if read.marks is not None:
+        label = str(settings.labelling.label)
+        found_out = evaluation.evaluate(scores, read.marks, detector.threshold_, label, steps=True)
+        findings = replace(findings, evaluation=found_out)
     return SeriesOutcome(findings, [_scored(read, settings, scores, found, detector.threshold_)], detector)
 
 

@@ -69,12 +69,17 @@ class Gru(Cell):
     @staticmethod
     def next(seen: Array, h: Array, parts: Parts) -> tuple[Array, Any]:
         """The next state (E, b, w) of states h and of what they see, (E, b or 1, 3 w), and what the way back needs."""
-        xp, w = namespace(h), h.shape[-1]
-        own = product(h, parts[1])
-        gates = _sigmoid(seen[..., : 2 * w] + own[..., : 2 * w])
+        w, own = h.shape[-1], product(h, parts[1])
+        gates = seen[..., : 2 * w] + own[..., : 2 * w]
+        _sigmoid(gates)
         r, z, inner = gates[..., :w], gates[..., w:], own[..., 2 * w :] + parts[3]
-        n = xp.tanh(seen[..., 2 * w :] + r * inner)
-        return n + z * (h - n), (r, z, n, inner)
+        n = r * inner
+        n += seen[..., 2 * w :]
+        namespace(n).tanh(n, out=n)
+        state = h - n
+        state *= z
+        state += n
+        return state, (r, z, n, inner)
 
     @staticmethod
     def back(grad: Array, before: Array, h: Array, kept: Any, parts: Parts) -> tuple[Array, Array, Array | None]:
@@ -90,8 +95,12 @@ class Gru(Cell):
         )
 
 
-def _sigmoid(x: Array) -> Array:
-    return 0.5 + 0.5 * namespace(x).tanh(0.5 * x)
+def _sigmoid(x: Array) -> None:
+    """The logistic function, in place."""
+    x *= 0.5
+    namespace(x).tanh(x, out=x)
+    x *= 0.5
+    x += 0.5
 
 
 class Cells:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from addml.arrays import Array, column_sums, namespace
+from addml.arrays import Array, column_sums, copy, namespace
 from addml.encoders.mlp import ACTIVATIONS
 from addml.encoders.products import Shape, bias, product
 
@@ -81,9 +81,9 @@ class Convolutions:
 
 def mean_of_steps(x: Array) -> Array:
     """The mean over the steps of x (E, steps, b, w), added up in their order."""
-    total = x[:, 0]
-    for step in range(1, x.shape[1]):
-        total = total + x[:, step]
+    total = copy(x[:, 0])
+    for step in x.swapaxes(0, 1)[1:]:
+        total += step
     return total / x.shape[1]
 
 

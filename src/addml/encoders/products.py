@@ -14,7 +14,9 @@ TILE = 16  # rows of one product: a step that arrives alone is one tile, and get
 
 
 def product(x: Array, matrix: Array) -> Array:
-    """Rows x (E or 1, ..., b, k) times matrices (E, k, n): (E, ..., b, n)."""
+    """Rows x (E or 1, ..., b, k) times matrices (E, k, n), or (E, 1, k, n) where the rows are tiles: (E, ..., b, n)."""
+    if matrix.ndim > 3 or x.shape[1:-1] == (TILE,):  # tiles already, or one
+        return x @ matrix
     b, k = x.shape[-2:]
     rows = (-1, TILE, k) if isinstance(x, np.ndarray) and b % TILE == 0 else (-1, k)
     between = (1,) * (len(rows) - 2)

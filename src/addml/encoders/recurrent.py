@@ -161,11 +161,11 @@ class Recurrent:
         steps = x.reshape(*x.shape[:2], self.layout.window, self.layout.channels).swapaxes(1, 2)
         return np.ascontiguousarray(steps) if isinstance(steps, np.ndarray) else steps.contiguous()
 
-    def finish(self, pooled: Array) -> Array:
-        """Embeddings (E, b, w) from what came out of the layers."""
+    def finish(self, pooled: Array, rows: int | None = None) -> Array:
+        """Embeddings (E, b, w) from what came out of the layers, of the first rows alone where so many are said."""
         if self.dense is None:
-            return pooled
-        z = product(pooled, self.dense[0])
+            return pooled[:, :rows]
+        z = product(pooled, self.dense[0])[:, :rows]
         z += self.dense[1]
         return self._act.apply(z)
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from addml.encoders.cells import Cells
+from addml.encoders.cells import Cells, Parts
 from addml.encoders.convolutions import KERNEL, Convolutions, mean_of_steps, reach
 from addml.encoders.design import Encoder
 from addml.encoders.products import TILE, tile_of
@@ -19,7 +19,10 @@ from addml.encoders.recurrent import Recurrent
 
 
 class UnderWay(Protocol):
-    """What takes prepared steps (channels,) and gives the embeddings (E, w) of the window that ends with each."""
+    """What takes prepared steps (channels,) and gives the embeddings (E, w) of the window that ends with each.
+
+    What it gives holds until the next step: it may be a view of what is under way.
+    """
 
     def push(self, step: np.ndarray) -> np.ndarray: ...
 
@@ -46,38 +49,47 @@ class _Blocks:
 
 
 class _Windows:
-    """A recurrent network: the states of all windows under way, (E, tiles of windows, states) a layer."""
+    """A recurrent network: the states of all windows under way, (E, tiles, TILE, states) a layer."""
 
     def __init__(self, encoder: Recurrent) -> None:
         assert isinstance(encoder.body, Cells)
-        self.encoder, self.body, self.now = encoder, encoder.body, 0
-        window = encoder.layout.window
-        self.states = self.body.begin(-(-window // TILE) * TILE, encoder.parts)
-        self.totals = np.zeros_like(self.states[-1]) if self.body.mean else None
-        self.tile = np.zeros((1, TILE, encoder.layout.channels), encoder.weights.dtype)
+        self.encoder, self.cell, self.window, self.now = encoder, encoder.body.cell, encoder.layout.window, 0
+        self.layers = [_for_tiles(parts) for parts in encoder.parts]
+        members, dtype, tiles = len(encoder.weights), encoder.weights.dtype, -(-self.window // TILE)
+        self.states = [np.zeros((members, tiles, TILE, width), dtype) for width in encoder.layout.layers]
+        self.totals = np.zeros_like(self.states[-1]) if encoder.body.mean else None
+        self.step = np.zeros((1, 1, TILE, encoder.layout.channels), dtype)
+        self.pooled = np.zeros((members, TILE, encoder.layout.layers[-1]), dtype)
 
     def push(self, step: np.ndarray) -> np.ndarray:
-        window, place = self.encoder.layout.window, self.now
+        tile, row = divmod(self.now, TILE)
         for states in self.states:
-            states[:, place] = 0  # of the window that begins with this step
-        self.tile[0, 0] = step
-        self._advance()
-        self.now = (place + 1) % window  # the window there ends with this step, and gives way to the next one
-        pooled = self.states[-1][:, self.now]
+            states[:, tile, row] = 0  # of the window that begins with this step
         if self.totals is not None:
-            self.totals[:, place] = 0
+            self.totals[:, tile, row] = 0
+        self._advance(step)
+        self.now = (self.now + 1) % self.window  # the window there ends with this step, and gives way to the next one
+        tile, row = divmod(self.now, TILE)
+        if self.totals is None:
+            self.pooled[:, 0] = self.states[-1][:, tile, row]
+        else:
             self.totals += self.states[-1]
-            pooled = self.totals[:, self.now] / window
-        return np.asarray(self.encoder.finish(tile_of(pooled))[:, 0])
+            np.divide(self.totals[:, tile, row], self.window, out=self.pooled[:, 0])
+        return np.asarray(self.encoder.finish(self.pooled, 1)[:, 0])
 
-    def _advance(self) -> None:
+    def _advance(self, step: np.ndarray) -> None:
         """All layers one step on: the first one sees the same step in every window, and it is multiplied once."""
-        cell, layers = self.body.cell, self.encoder.parts
-        seen = cell.seen(self.tile, layers[0])[:, :1]
-        for place, parts in enumerate(layers):
-            self.states[place] = cell.next(seen, self.states[place], parts)[0]
-            if place + 1 < len(layers):
-                seen = cell.seen(self.states[place], layers[place + 1])
+        self.step[:] = step  # a whole tile of it, as of biases: long runs add up quicker than one row to many
+        x = self.step
+        for place, parts in enumerate(self.layers):
+            seen = self.cell.seen(x, parts)
+            self.states[place] = x = self.cell.next(seen, self.states[place], parts)[0]
+
+
+def _for_tiles(parts: Parts) -> Parts:
+    """The matrices of a layer for states in tiles (E, tiles, TILE, w), and its biases for every row of one."""
+    matrices, biases = parts[:2], parts[2:]
+    return [*(one[:, None] for one in matrices), *(np.repeat(one[:, None], TILE, axis=2) for one in biases)]
 
 
 class _Convolved:
@@ -94,7 +106,7 @@ class _Convolved:
             for layer, (span, width) in enumerate(zip(spans, widths, strict=False))
         ]
         outputs = encoder.layout.window - reach(len(spans)) + 1 if self.body.mean else 1
-        self.out = np.zeros((members, outputs, 1, widths[-1]), dtype)
+        self.out = np.zeros((outputs, members, 1, widths[-1]), dtype).swapaxes(0, 1)  # those of a step in one piece
 
     def push(self, step: np.ndarray) -> np.ndarray:
         newest = step[None]
@@ -107,4 +119,4 @@ class _Convolved:
         self.out[:, :-1] = self.out[:, 1:].copy()
         self.out[:, -1, 0] = newest
         pooled = mean_of_steps(self.out)[:, 0] if self.body.mean else newest
-        return np.asarray(self.encoder.finish(tile_of(pooled))[:, 0])
+        return np.asarray(self.encoder.finish(tile_of(pooled), 1)[:, 0])

@@ -9,7 +9,13 @@ from addml.report import charts
 from addml.report.digest import MOST_ITEMS, setting
 from addml.report.words import counted, number, plain, share, text
 
-NAMES = {"roc_auc": "ROC-AUC", "average_precision": "Average precision", "precision_at_k": "Precision at k"}
+NAMES = {
+    "roc_auc": "ROC-AUC",
+    "average_precision": "Average precision",
+    "vus_pr": "VUS-PR",
+    "vus_roc": "VUS-ROC",
+    "precision_at_k": "Precision at k",
+}
 
 
 def facts(findings: Findings) -> list[tuple[str, str]]:

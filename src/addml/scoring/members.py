@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -61,18 +63,29 @@ class MemberScale:
         """The same of one row (E,), to the last bit, in plain numbers: quicker where rows come one by one."""
         if len(scores) == 1:
             return float(scores[0])
-        logs = np.log(np.maximum(scores, self.floor[:, 0]))
-        logs -= self.mean[:, 0]
-        logs /= self.deviation[:, 0]
-        totals, counts = [0.0] * len(self.middle), [0] * len(self.middle)
-        for view, value in zip(self.view.tolist(), logs.tolist(), strict=True):
+        floor, mean, deviation, views, places = self._plain
+        logs = np.maximum(scores, floor)
+        np.log(logs, out=logs)
+        logs -= mean
+        logs /= deviation
+        totals = [0.0] * len(places)
+        for view, value in zip(views, logs.tolist(), strict=True):
             totals[view] += value  # not `sum`, which rounds otherwise from Python 3.12 on
-            counts[view] += 1
-        seen = [total / count for total, count in zip(totals, counts, strict=True)]
-        if len(seen) == 1:
-            return float(seen[0])
-        places = zip(seen, self.middle[:, 0].tolist(), self.reach[:, 0].tolist(), strict=True)
-        return float(max((one - middle) / reach for one, middle, reach in places))
+        if len(totals) == 1:
+            return float(totals[0] / len(views))
+        pairs = zip(totals, places, strict=True)
+        return float(max((total / count - middle) / reach for total, (count, middle, reach) in pairs))
+
+    @cached_property
+    def _plain(self) -> tuple[Any, ...]:
+        """For `combine_one`: scales (E,), the view of each member, and members, middle and reach of each view."""
+        counts = np.bincount(self.view, minlength=len(self.middle)).tolist()
+        places = list(zip(counts, self.middle[:, 0].tolist(), self.reach[:, 0].tolist(), strict=True))
+        return self.floor[:, 0].copy(), self.mean[:, 0].copy(), self.deviation[:, 0].copy(), self.view.tolist(), places
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes along: nothing that can be worked out again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _views(self, scores: Array) -> Array:
         """The mean of the standardised log scores of each view's members, (V, n)."""

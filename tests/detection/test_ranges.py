@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from addml.experiments.ranges import ranges_of, volumes
+from addml.detection.ranges import ranges_of, volumes
 
 
 def by_definition(labels, scores, widest):
