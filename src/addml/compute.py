@@ -67,10 +67,14 @@ def on_device(values: np.ndarray, device: str) -> Any:
 
 
 def most_threads(n_jobs: int | None) -> int:
-    """How many threads may be used: all cores for None or -1, else as said (scikit-learn's convention)."""
+    """How many threads may be used: all cores for -1, else as said (scikit-learn's convention).
+
+    For None all cores too, or as many as OMP_NUM_THREADS allows, which is how a machine's other work is spared.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if n_jobs is None:
-        return cores
+        said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+        return min(cores, int(said)) if said.isdecimal() and int(said) else cores
     return max(1, n_jobs if n_jobs > 0 else cores + 1 + n_jobs)
 
 
