@@ -148,6 +148,20 @@ def test_what_evaluate_cannot_do_with_a_series_is_said(labelled, tmp_path):
     assert "leave them out with --model" in " ".join(done.err.replace("│", " ").split())
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("fit", "--sample", "100"), "a series is learned from whole"),
+        (("detect", "--all-rows"), "a series is learned from whole"),
+        (("evaluate", "--label", "fault", "--model", "m", "--epochs", "3"), "of no use with --model"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(labelled, words, message):
+    done = run(words[0], labelled, "--time", "when", *words[1:])
+    assert done.code == 2
+    assert message in " ".join(done.err.replace("│", " ").split())
+
+
 def test_a_report_without_values_shows_none_of_them(machine, tmp_path):
     assert run("detect", machine, *OPTIONS, "--redact").code == 0
     page = (tmp_path / "machine.report.html").read_text()

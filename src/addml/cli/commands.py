@@ -19,7 +19,7 @@ from addml.cli.screen import Screen
 from addml.detection.inputs import shown
 from addml.detection.progress import Progress
 from addml.detection.record import Run
-from addml.detection.settings import Labelling, Naming, Settings, Windowing
+from addml.detection.settings import Labelling, Naming, Settings, Training, Windowing
 
 if TYPE_CHECKING:
     from addml.detection.detecting import Outcome
@@ -65,6 +65,13 @@ def checked(settings: Settings) -> Settings:
         raise typer.BadParameter("--window, --cell and --causal are about series; give --time NAME with them.")
     if settings.using.model is not None and settings.windowing != Windowing():
         raise typer.BadParameter("--window, --cell and --causal are about training; leave them out with --model.")
+    if settings.using.model is not None and settings.training != Training():
+        raise typer.BadParameter("the options of training are of no use with --model; leave them out.")
+    training = settings.training
+    if settings.timing.time is not None and (training.all_rows or training.sample != Training().sample):
+        raise typer.BadParameter(
+            "--sample and --all-rows are about rows; a series is learned from whole."
+        )
     if settings.timing.time is not None and settings.learning.learn_from is not None:
         raise typer.BadParameter("--learn-from is about rows; leave it out with --time.")
     return settings.complete()
