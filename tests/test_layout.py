@@ -14,7 +14,7 @@ LEVELS = {
     name: level
     for level, names in enumerate(
         [
-            "arrays compute processes scratch",
+            "arrays compute listening processes scratch",
             "geometry",
             "data encoders learning scoring model_file parameters",
             "model",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from addml.fitting import LEFT_OUT as LEFT_OUT
 from addml.learning.metric import MetricLearner
 from addml.learning.state import TrainingState
 from addml.learning.training import train
+from addml.listening import listening
 from addml.model import MetricModel
 from addml.model_file import ModelFileError
 from addml.reading import Reads
@@ -41,7 +42,6 @@ from addml.stream import Stream
 if TYPE_CHECKING:
     from addml.data.columns import Columns
 
-logger = logging.getLogger("addml")
 
 PAPER: dict[str, Any] = {
     "metric_dim": 64,
@@ -512,17 +512,10 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = N
     return detector
 
 
-@contextmanager
-def _logging(verbose: int) -> Iterator[None]:
+def _logging(verbose: int) -> AbstractContextManager[None]:
     """Show the log of training on standard error while it runs, where verbose asks for it."""
     if not verbose:
-        yield
-        return
-    handler, level = logging.StreamHandler(), logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+        return nullcontext()
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.INFO)
+    return listening(handler)

@@ -63,16 +63,12 @@ def root(
     """Find the anomalies in a table, without labels."""
 
 
+LEARNED_BY = ("selection", "naming", "labelling", "learning", "timing", "windowing", "training", "deciding")
+
+
 @app.command()
 @with_settings(
-    "selection",
-    "naming",
-    "labelling",
-    "learning",
-    "timing",
-    "windowing",
-    "training",
-    "deciding",
+    *LEARNED_BY,
     "explaining",
     "writing",
     "reporting",
@@ -93,14 +89,7 @@ def detect(file: File, settings: Settings) -> None:
 
 @app.command()
 @with_settings(
-    "selection",
-    "naming",
-    "labelling",
-    "learning",
-    "timing",
-    "windowing",
-    "training",
-    "deciding",
+    *LEARNED_BY,
     "saving",
     "reading",
     "picturing",

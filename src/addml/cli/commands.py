@@ -69,9 +69,7 @@ def checked(settings: Settings) -> Settings:
         raise typer.BadParameter("the options of training are of no use with --model; leave them out.")
     training = settings.training
     if settings.timing.time is not None and (training.all_rows or training.sample != Training().sample):
-        raise typer.BadParameter(
-            "--sample and --all-rows are about rows; a series is learned from whole."
-        )
+        raise typer.BadParameter("--sample and --all-rows are about rows; a series is learned from whole.")
     if settings.timing.time is not None and settings.learning.learn_from is not None:
         raise typer.BadParameter("--learn-from is about rows; leave it out with --time.")
     return settings.complete()

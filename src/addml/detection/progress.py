@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Protocol
 
-Advance = Callable[[float], None]
+from addml.listening import listening
 
-logger = logging.getLogger("addml")
+Advance = Callable[[float], None]
 
 
 class Progress(Protocol):
@@ -35,33 +35,16 @@ class Silent:
         """Nothing."""
 
 
-@contextmanager
-def epochs_to(advance: Advance) -> Iterator[None]:
+def epochs_to(advance: Advance) -> AbstractContextManager[None]:
     """Move on by one with every epoch that the training loop logs."""
-    handler = _EpochHandler(advance)
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(min(level or logging.INFO, logging.INFO))
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+    return listening(_EpochHandler(advance))
 
 
 @contextmanager
 def stages_to(progress: Progress) -> Iterator[None]:
     """A bar for each stage that a fit to rows on disk logs, which moves on with the rows that it goes through."""
-    with ExitStack() as bar:
-        handler = _StageHandler(progress, bar)
-        level = logger.level
-        logger.addHandler(handler)
-        logger.setLevel(logging.DEBUG)
-        try:
-            yield
-        finally:
-            logger.removeHandler(handler)
-            logger.setLevel(level)
+    with ExitStack() as bar, listening(_StageHandler(progress, bar)):
+        yield
 
 
 class _StageHandler(logging.Handler):
