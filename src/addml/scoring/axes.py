@@ -74,7 +74,7 @@ class Axes:
         """The distances (b, R) of places (b, d) within the range of the references."""
         if self.levels is None:
             return _added_up(inside, self.columns, np.arange(len(self.columns)))
-        whole, many = _whole((inside - self.low) / self.step), np.flatnonzero(self.levels.many)
+        whole, many = _whole((inside - self.low) / self.step), self.levels.left_out
         if not len(many):
             return self.levels.distances(whole) * self.step
         steps = convert(_added_up(whole, self.columns, many), inside)
@@ -106,7 +106,10 @@ def _added_up(x: Array, columns: Array, places: np.ndarray) -> Array:
         total = columns.new_zeros((len(x), columns.shape[1]))
         return _add_up(x, columns, places, total, namespace(x).empty_like(total))
     if len(x) * len(places) * columns.shape[1] <= AT_ONCE:
-        return np.abs(x[:, places, None] - columns[places]).sum(1, dtype=columns.dtype)  # in the same order
+        if len(places) < len(columns):
+            x, columns = x[:, places], columns[places]
+        apart = x[:, :, None] - columns
+        return np.abs(apart, out=apart).sum(1, dtype=columns.dtype)  # in the same order
     total = np.zeros((len(x), columns.shape[1]), columns.dtype)
     size = max(1, TILE // columns.shape[1])
     part = np.empty_like(total[:size])

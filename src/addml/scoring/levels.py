@@ -7,6 +7,7 @@ is that to the lowest value and the changes on the way up to the reference's own
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -27,6 +28,11 @@ class Levels:
     lower: Array  # (k,)
     upper: Array  # (k,)
     risen: Array  # (k, R) 1 where a reference has risen so far, else 0
+
+    @cached_property
+    def left_out(self) -> np.ndarray:
+        """The places of the columns that are left to others."""
+        return np.flatnonzero(self.many)
 
     @classmethod
     def of(cls, columns: Array, like: Array) -> Levels:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SIZES = (4, 32, 512)  # rows of a group of references, about
 FEW = 64  # rows of all members, up to which calls cost more than their work
+NOWHERE = np.empty(0, np.int64)
 ROUNDING = 2e-6  # of a squared length, which a squared distance that is 0 may be off by
 
 Piece = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows (k,), by how much some features change (k, f), those (f,)
@@ -277,7 +278,7 @@ def row_keys(x: Array) -> Array:
         bits = np.ascontiguousarray(x + 0.0).view(np.int32).astype(np.int64)  # 0.0: there is a -0.0 too
     else:
         bits = (x + 0.0).contiguous().view(namespace(x).int32).long()
-    return (bits * factors).sum(1)
+    return bits @ factors if isinstance(x, np.ndarray) else (bits * factors).sum(1)
 
 
 @lru_cache(maxsize=16)
@@ -285,22 +286,32 @@ def _factors(columns: int) -> np.ndarray:
     return np.random.default_rng(0).integers(2**40, 2**62, columns) | 1
 
 
-def reference_keys(rows: Array) -> tuple[Array, Array]:
-    """The keys (R,) of references, as they stand and in order."""
+class Keys(NamedTuple):
+    """The keys (R,) of references, as they stand, and those in main memory in order and as a set."""
+
+    all: Array
+    ordered: Array
+    known: frozenset[int]
+
+
+def reference_keys(rows: Array) -> Keys:
+    """The keys of references (R, d)."""
     keys = row_keys(rows)
-    return keys, np.sort(keys) if isinstance(keys, np.ndarray) else keys
+    return Keys(keys, np.sort(keys) if isinstance(keys, np.ndarray) else keys, frozenset(keys.tolist()))
 
 
-def own_references(x: Array, keys: tuple[Array, Array]) -> Own:
+def own_references(x: Array, keys: Keys) -> Own:
     """Places of the rows of x that are references to the last bit, and of those references, row after row."""
-    own, ordered = row_keys(x), keys[1]
+    own = row_keys(x)
     if not isinstance(x, np.ndarray):
-        rows, references = (own[:, None] == keys[0]).nonzero(as_tuple=True)
+        rows, references = (own[:, None] == keys.all).nonzero(as_tuple=True)
         return rows, references
-    found = np.flatnonzero(ordered.take(np.searchsorted(ordered, own), mode="clip") == own)  # few, mostly none
-    if not len(found):
+    if len(own) == 1 and own.item() not in keys.known:  # quickly, as for a stream
+        return NOWHERE, NOWHERE
+    found = np.flatnonzero(keys.ordered.take(np.searchsorted(keys.ordered, own), mode="clip") == own)
+    if not len(found):  # mostly
         return found, found
-    rows, references = (own[found, None] == keys[0]).nonzero()
+    rows, references = (own[found, None] == keys.all).nonzero()
     return found[rows], references
 
 
