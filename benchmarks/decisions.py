@@ -309,9 +309,10 @@ def rival(kind: str, name: str, seed: int, share: float = 0.05) -> float:
 
 
 def ours(name: str) -> list[float]:
-    """Means over the seeds without labels, with more and more of them, and with one in five wrong."""
+    """Means over the seeds without labels, with more and more of them, one in five wrong; 5 % with the first seed."""
     own = [[auc(name, seed, share) for share in (0.0, *LABELLED)] for seed in SEEDS]
-    return [*np.mean(own, axis=0).tolist(), float(np.mean([auc(name, seed, 0.1, wrong=0.2) for seed in SEEDS]))]
+    wrong = float(np.mean([auc(name, seed, 0.1, wrong=0.2) for seed in SEEDS]))
+    return [*np.mean(own, axis=0).tolist(), wrong, own[0][2]]
 
 
 def theirs(name: str) -> list[float]:
@@ -341,16 +342,18 @@ def labelled_tables() -> list[str]:
 
 def labels() -> str:
     """AUC on the unseen fold with 0, 1, 5 and 10 % of the training anomalies labelled, and of the rivals at 5 %."""
-    figures = {name: [*kept(name, ours), *kept(name, theirs)] for name in labelled_tables()}
-    whole = np.array(list(figures.values()))
-    lines = [[name, *(f"{one:.1f}" for one in found)] for name, found in figures.items()]
+    found = {name: (kept(name, ours), kept(name, theirs)) for name in labelled_tables()}
+    figures = {name: [*own[:-1], *rivals] for name, (own, rivals) in found.items()}
+    whole, first = np.array(list(figures.values())), np.mean([own[-1] for own, _ in found.values()])
+    lines = [[name, *(f"{one:.1f}" for one in row)] for name, row in figures.items()]
     lines.append(["**mean**", *(f"**{one:.2f}**" for one in whole.mean(axis=0))])
     header = ["AUC, unseen fold", "no labels", "1 %", "5 %", "10 %", *STEPS[3:], "XGBOD 5 %", "DevNet 5 %"]
     least = (whole[:, 1:5] - whole[:, :1]).min(axis=0)
     return markdown(header, lines) + (
         "\nLargest fall of a table's mean below no labels (none above 0): "
         + ", ".join(f"{one:.2f} ({what})" for one, what in zip(np.minimum(least, 0), STEPS, strict=True))
-        + f". Means of {len(SEEDS)} seeds; of the rivals, seed 0, the better of both signs.\n"
+        + f". Means of {len(SEEDS)} seeds; of the rivals, seed 0, the better of both signs. With that seed alone our mean "
+        f"at 5 % is {first:.2f}.\n"
     )
 
 
