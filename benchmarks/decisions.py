@@ -352,8 +352,8 @@ def labels() -> str:
     return markdown(header, lines) + (
         "\nLargest fall of a table's mean below no labels (none above 0): "
         + ", ".join(f"{one:.2f} ({what})" for one, what in zip(np.minimum(least, 0), STEPS, strict=True))
-        + f". Means of {len(SEEDS)} seeds; of the rivals, seed 0, the better of both signs. With that seed alone our mean "
-        f"at 5 % is {first:.2f}.\n"
+        + f". Means of {len(SEEDS)} seeds; of the rivals, seed 0, the better of both signs. "
+        f"With that seed alone our mean at 5 % is {first:.2f}.\n"
     )
 
 
