@@ -63,7 +63,7 @@ def instance_closeness(z: Array, center: Array, batch: Batch, objective: Objecti
     (cutoff, count, mean), hard = hard_pairs(pulled, batch.normal_counts, objective.hard_ratio)  # tau^h, Q^(m)
     if not any(batch.anomaly_counts):
         grad = back(hard)
-        grad /= at_least_one(count)[:, None, None]
+        grad *= (1 / at_least_one(count))[:, None, None]
         return Loss(mean, grad, cutoff)
     coefficients = namespace(z).zeros_like(distances)
     coefficients[:, :size, :size] = hard
