@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -150,25 +149,19 @@ def _cosine_pairs(z: Array) -> tuple[Array, Back]:
     return plus_gram(pair_sums(halves), unit, -1), lambda grad: unit_back(-(grad @ unit))
 
 
-@lru_cache(maxsize=32)
-def _lower_places(size: int) -> np.ndarray:
-    row, column = np.tril_indices(size, -1)
-    return row * size + column
-
-
-@lru_cache(maxsize=32)
-def _lower_places_on(size: int, device: Any) -> Array:
-    import torch
-
-    return torch.as_tensor(_lower_places(size), device=device)
-
-
 def unordered(pairs: Array) -> Array:
-    """Each unordered pair of the symmetric pairs (E, b, b) once: (E, b (b - 1) / 2)."""
-    flat = pairs.reshape(pairs.shape[0], -1)
-    if isinstance(flat, np.ndarray):
-        return flat.take(_lower_places(pairs.shape[-1]), axis=1)
-    return flat.index_select(1, _lower_places_on(pairs.shape[-1], flat.device))
+    """Each unordered pair of the symmetric pairs (E, b, b) once: (E, b (b - 1) / 2).
+
+    In rows of b + 1, begun behind the first number, place d holds pairs that lie d columns right of the diagonal or
+    b + 1 - d columns left of it: the first half of the places has every pair once, and nothing is looked up.
+    """
+    members, size = pairs.shape[:2]
+    half, odd = divmod(size, 2)
+    rows = pairs.reshape(members, size * size)[:, 1:].reshape(members, size - 1, size + 1)
+    once = rows[:, :, :half].reshape(members, (size - 1) * half)
+    if not odd:
+        return once
+    return namespace(pairs).concat([once, rows[:, :half, half]], axis=1)  # the middle place has its pairs twice
 
 
 def fill_diagonal(pairs: Array, value: float | Array) -> None:
