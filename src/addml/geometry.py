@@ -194,7 +194,7 @@ def center_distances(z: Array, center: Array, distance: Distance) -> tuple[Array
 def _squares(offset: Array) -> Array:
     """The squared lengths (...) of offset (..., w), each row by itself, whatever its place."""
     if isinstance(offset, np.ndarray):
-        return np.einsum("...w,...w->...", offset, offset)
+        return dots(offset, offset)
     return namespace(offset).linalg.vector_norm(offset, dim=-1).square()  # one pass
 
 
