@@ -92,15 +92,15 @@ def pair_sums(x: Array) -> Array:
     """The sums of every two of x (E, b): (E, b, b)."""
     if not isinstance(x, np.ndarray):
         return x[:, :, None] + x[:, None, :]
-    left, right = np.ones((*x.shape, 2), x.dtype), np.ones((x.shape[0], 2, x.shape[1]), x.dtype)
-    left[:, :, 0] = right[:, 1] = x
-    return left @ right  # as a product, which takes a third of the time of NumPy's sum
+    sides = np.ones((x.shape[0], 3, x.shape[1]), x.dtype)
+    sides[:, 1] = x
+    return sides[:, :2].mT @ sides[:, 1:]  # as a product, which takes half the time of NumPy's sum
 
 
 def plus_gram(x: Array, z: Array, factor: float) -> Array:
-    """X (E, b, b), which is used up, and so many times z @ z.mT, a factor below 0: symmetric to the last bit if x is."""
+    """X (E, b, b), which is used up, and z @ z.mT times a factor below 0: symmetric to the last bit if x is."""
     if isinstance(x, np.ndarray):
-        z = z * math.sqrt(-factor)
+        z = z if factor == -1 else z * math.sqrt(-factor)
         x -= np.matmul(z, z.mT, out=_off_beat(x))  # NumPy computes one half of it and copies the other
         return x
     x.baddbmm_(z, z.mT, alpha=factor)
@@ -108,8 +108,11 @@ def plus_gram(x: Array, z: Array, factor: float) -> Array:
 
 
 def _off_beat(like: np.ndarray) -> np.ndarray:
-    """Room for matrices (E, b, b) whose rows begin a little further than b: columns of 2^n places share a cache line's
-    few places, and going down one takes twice the time."""
+    """Room for matrices (E, b, b) whose rows lie a little further apart than b numbers.
+
+    Where they lie a power of two apart, the numbers of a column share few places of the cache: NumPy's copy of one half
+    of the matrix to the other then takes four times as long.
+    """
     return np.empty((*like.shape[:-1], like.shape[-1] + 8), like.dtype)[..., :-8]
 
 
