@@ -126,7 +126,6 @@ def _steps(
 ) -> np.ndarray:
     """One epoch of mini-batches; the mean loss and the mean hard cut-off of every member, (2, A)."""
     made, sums = np.zeros(len(present), int), namespace(center).zeros_like(state.weights[:, :2]).mT
-    decay = learner.decays() * schedule.weight_decay
     batches = minibatches(present, kept, schedule.batch_size, center, rows.portions(state.epoch))
     for kind, run in _runs(batches):
         part, own = state.leading(kind.members), slice(kind.members)
@@ -134,7 +133,7 @@ def _steps(
             made[own] += len(run)
             continue
         learner.set_weights(part.weights)
-        losses, cutoffs, steps = _run(learner, rows, run, center[own], schedule, decay, part)
+        losses, cutoffs, steps = _run(learner, rows, run, center[own], schedule, recorder.decay, part)
         sums[0, own] += losses
         sums[1, own] += cutoffs
         made[own] += steps
