@@ -89,7 +89,7 @@ def held_out(members: list[Member], rows: int) -> np.ndarray:
     """Which rows each member only validated with, (members, rows)."""
     marks = np.zeros((len(members), rows), bool)
     for mark, member in zip(marks, members, strict=True):
-        mark[np.setdiff1d(member.validation, member.train)] = True
+        mark[member.validation], mark[member.train] = True, False
     return marks
 
 

@@ -60,6 +60,7 @@ class MLP:
         self.widths, self.activations, self.weights = tuple(widths), tuple(activations), weights
         self._layers = list(_layer_views(self.widths, weights))
         self._acts = [ACTIVATIONS[name] for name in self.activations]
+        self._gradient: Array = None  # made once: what one step has given, the next one overwrites
 
     @classmethod
     def initial(cls, widths: Sequence[int], activations: Sequence[str], randoms: Sequence[np.random.Generator]) -> MLP:
@@ -136,7 +137,7 @@ class MLP:
         return x
 
     def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Embeddings of x, and the way back from dL/dZ to the gradient (E, P) of the weights."""
+        """Embeddings of x, and the way back from dL/dZ to the gradient (E, P) of the weights, good until the next."""
         outputs = [x]
         for layer in range(len(self._acts)):
             outputs.append(self._layer(layer, outputs[-1]))
@@ -155,8 +156,10 @@ class MLP:
 
     def _back(self, outputs: list[Array], grad: Array) -> Array:
         xp = namespace(grad)
-        gradient = xp.empty_like(self.weights)
-        parts = list(_layer_views(self.widths, gradient))
+        if self._gradient is None:
+            self._gradient = xp.empty_like(self.weights)
+            self._parts = list(_layer_views(self.widths, self._gradient))
+        gradient, parts = self._gradient, self._parts
         for layer in reversed(range(len(self._acts))):
             grad = self._acts[layer].back(grad, outputs[layer + 1])
             matrix, bias = parts[layer]

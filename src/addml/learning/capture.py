@@ -29,7 +29,7 @@ class Recorder:
 
     def __init__(self, learner: Any, rows: Any, learning_rate: float, weight_decay: float) -> None:
         self.learner, self.rows = learner, rows
-        self.learning_rate, self.weight_decay = learning_rate, weight_decay
+        self.learning_rate, self.decay = learning_rate, learner.decays() * weight_decay
         self._possible = bool(getattr(learner, "capturable", False) and getattr(rows, "resident", True))
         self._recordings: dict[tuple[int, int], _Recording] = {}
         self._seen: dict[int, int] = {}
@@ -70,7 +70,7 @@ class _Recording:
         weights, members = part.weights, len(part.weights)
         self.learner, self.rows, self.width = copy.copy(recorder.learner), recorder.rows, width
         self.weights, self.first, self.second = (torch.zeros_like(weights) for _ in range(3))
-        self.center, self.decay = torch.zeros_like(center), recorder.learner.decays() * recorder.weight_decay
+        self.center, self.decay = torch.zeros_like(center), recorder.decay
         most = min(-(-len(recorder.rows) // width), MOST_STEPS)
         self.ids = torch.zeros(most, members, width, dtype=torch.int64, device=weights.device)
         self.rates = torch.ones(most, members, 2, dtype=weights.dtype, device=weights.device)

@@ -41,7 +41,7 @@ def packed(kept: Sequence[np.ndarray], members: Sequence[Member], rows: int) -> 
     """One bit a row of the whole table, set where a member kept it: (E, ceil(rows / 8))."""
     marks = np.zeros((len(members), rows), bool)
     for mark, keep, member in zip(marks, kept, members, strict=True):
-        mark[member.train[keep]] = True
+        mark[member.train] = keep
     return np.packbits(marks, axis=1)
 
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from addml.arrays import Array, at_least_one, convert, from_cutoff, namespace, present
 from addml.geometry import NOT_A_DISTANCE, Distance, center_distances, count_of, fill_diagonal, pair_distances
-from addml.learning import fused
+from addml.learning import fused, laplacian
 from addml.learning.mining import Miner, hard_normals, hard_pairs, mined_pairs
 
 
@@ -47,10 +47,11 @@ class Loss(NamedTuple):
 
 def instance_closeness(z: Array, center: Array, batch: Batch, objective: Objective) -> Loss:
     """Mean distance over the hard pairs of normal rows, and the hinge over pairs of a normal row and an anomaly."""
-    if objective.distance == "sqeuclidean" and objective.miner is None and _is_full(batch) and fused.applies(z):
+    if objective.distance == "sqeuclidean" and objective.miner is None and _is_full(batch):
         pairs = batch.normal * (batch.normal - 1) // 2
-        mean, grad, cutoff = fused.hard_closeness(z, count_of(objective.hard_ratio, pairs))
-        return Loss(mean, grad, cutoff)
+        for way in (laplacian, fused):  # fewer passes over the pairs than below
+            if way.applies(z):
+                return Loss(*way.hard_closeness(z, count_of(objective.hard_ratio, pairs)))
     distances, back = pair_distances(z, objective.distance)  # D^(m)
     if objective.miner is not None:
         return _mined_by(objective.miner, z, distances, back, batch, objective)
@@ -63,7 +64,7 @@ def instance_closeness(z: Array, center: Array, batch: Batch, objective: Objecti
     (cutoff, count, mean), hard = hard_pairs(pulled, batch.normal_counts, objective.hard_ratio)  # tau^h, Q^(m)
     if not any(batch.anomaly_counts):
         grad = back(hard)
-        grad /= at_least_one(count)[:, None, None]
+        grad *= (1 / at_least_one(count))[:, None, None]
         return Loss(mean, grad, cutoff)
     coefficients = namespace(z).zeros_like(distances)
     coefficients[:, :size, :size] = hard

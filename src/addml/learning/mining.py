@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from addml.arrays import Array, as_like, at_least_one, dots, from_cutoff
-from addml.geometry import Hardest, count_of, hardest, largest, unordered
+from addml.arrays import Array, as_like, from_cutoff
+from addml.geometry import Hardest, count_of, hardest, unordered
 
 Miner = Callable[[Any, Any], tuple[Any, ...]]
 
@@ -21,15 +21,8 @@ def hard_normals(distances: Array, sizes: Sequence[int], hard_ratio: float) -> H
 def hard_pairs(distances: Array, sizes: Sequence[int], hard_ratio: float) -> tuple[Hardest, Array]:
     """The hard ones of the distances (E, b, b) between sizes[e] rows of a member, and 1 where they are, 0 elsewhere."""
     pairs = [size * (size - 1) // 2 for size in sizes]
-    if not isinstance(distances, np.ndarray):
-        found = hard_normals(unordered(distances), pairs, hard_ratio)
-        return found, from_cutoff(distances, found.cutoff[:, None, None])
-    cutoff = largest(unordered(distances), [count_of(hard_ratio, size) for size in pairs])
-    flags = distances >= cutoff[:, None, None]
-    hard, flat = flags.astype(distances.dtype), (len(flags), -1)
-    count = np.array([np.count_nonzero(own) / 2 for own in flags], distances.dtype)
-    mean = dots(distances.reshape(flat), hard.reshape(flat)) / (2 * at_least_one(count))
-    return Hardest(cutoff, count, mean), hard
+    found = hard_normals(unordered(distances), pairs, hard_ratio)
+    return found, from_cutoff(distances, found.cutoff[:, None, None])
 
 
 def mined_pairs(miner: Miner, embeddings: Array, anomalous: Array) -> tuple[Array, Array]:

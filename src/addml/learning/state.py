@@ -95,9 +95,11 @@ def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np
     if moving is None and (len(state.steps) == 1 or state.steps.min() == state.steps.max()):
         state.steps += 1
         rate, epsilon = corrected(learning_rate, int(state.steps[0]))
+        if not isinstance(gradient, np.ndarray) or gradient.size <= NUMBERS_AT_ONCE:
+            return move(*parts, gradient, rate, epsilon)
         for weights, first, second, grad in zip(*(_pieces(whole) for whole in (*parts, gradient)), strict=True):
             move(weights, first, second, grad, rate, epsilon)
-        return
+        return None
     chosen = np.arange(len(state.steps)) if moving is None else np.flatnonzero(moving)
     state.steps[chosen] += 1
     rows = index_like(chosen, gradient)
@@ -109,9 +111,7 @@ def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np
 
 
 def _pieces(whole: Array) -> list[Array]:
-    """Views of the flat buffer that a core's cache holds through all passes; one view elsewhere than on the CPU."""
-    if not isinstance(whole, np.ndarray) or whole.size <= NUMBERS_AT_ONCE:
-        return [whole]
+    """Views of the flat buffer that a core's cache holds through all passes."""
     flat = whole.reshape(-1)
     return [flat[start : start + NUMBERS_AT_ONCE] for start in range(0, len(flat), NUMBERS_AT_ONCE)]
 

@@ -133,7 +133,7 @@ def _steps(
             made[own] += len(run)
             continue
         learner.set_weights(part.weights)
-        losses, cutoffs, steps = _run(learner, rows, run, center[own], schedule, part)
+        losses, cutoffs, steps = _run(learner, rows, run, center[own], schedule, recorder.decay, part)
         sums[0, own] += losses
         sums[1, own] += cutoffs
         made[own] += steps
@@ -168,10 +168,16 @@ def _leading(batch: Batch, members: int) -> Batch:
 
 
 def _run(
-    learner: Learner, rows: TakesRows, run: list[Batch], center: Array, schedule: Schedule, state: TrainingState
+    learner: Learner,
+    rows: TakesRows,
+    run: list[Batch],
+    center: Array,
+    schedule: Schedule,
+    decay: Array,
+    state: TrainingState,
 ) -> tuple[Array, Array, Any]:
     """A step for each batch; the sums of losses and hard cut-offs, and how many steps were made, of every member."""
-    losses, cutoffs, decay = 0.0, 0.0, learner.decays() * schedule.weight_decay
+    losses, cutoffs = 0.0, 0.0
     made: int | np.ndarray = 0
     for batch in run:
         loss, gradient = learner.loss_and_grad(rows.take(batch.ids), center, batch)
@@ -272,7 +278,7 @@ def _stop_collapsed(state: TrainingState, scores: Array, present: Sequence[Membe
 def _means(scores: Array, sizes: Sequence[int]) -> np.ndarray:
     """The mean of each member's scores (E, n), which are infinite past its size."""
     if isinstance(scores, np.ndarray):
-        return np.array([row[:size].mean(dtype=np.float64) for row, size in zip(scores, sizes, strict=True)])
+        return np.array([row[:size].sum(dtype=np.float64) / size for row, size in zip(scores, sizes, strict=True)])
     xp = namespace(scores)
     return np.asarray(to_numpy(xp.where(xp.isinf(scores), 0, scores).sum(-1)) / np.asarray(sizes))
 
