@@ -7,7 +7,9 @@ import json
 import os
 import secrets
 import shutil
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -110,37 +112,50 @@ def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[Tab
 
 
 class CsvSink:
-    """CSV in which no text cell begins like a spreadsheet formula."""
+    """CSV in which no text cell begins like a spreadsheet formula, on as many threads as Arrow may use."""
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
         """Write the header."""
-        from pyarrow import csv
+        import pyarrow as pa
 
         self.changed = {"text cells that began like a formula, now with an apostrophe before": 0}
-        self.schema = self._guarded(schema.empty_table()).schema
-        tabs = ".tsv" in target.suffixes
-        self._writer = csv.CSVWriter(
-            stream, self.schema, write_options=csv.WriteOptions(delimiter="\t" if tabs else ",")
-        )
+        self._stream, self._delimiter = stream, "\t" if ".tsv" in target.suffixes else ","
+        self.schema = _guarded(schema.empty_table())[0].schema
+        self._threads, self._waiting = pa.cpu_count(), deque[Future[tuple[pa.Buffer, int]]]()
+        self._pool = ThreadPoolExecutor(self._threads)
+        self._stream.write(self._text(self.schema.empty_table(), header=True))
 
     def write(self, table: pa.Table) -> None:
-        """Write these rows."""
-        self._writer.write_table(self._guarded(table).cast(self.schema))
+        """Write these rows behind those before, which may still be on their way to text."""
+        self._waiting.append(self._pool.submit(self._rows, table))
+        if len(self._waiting) > self._threads:
+            self._write_first()
 
     def close(self) -> None:
         """Write what remains."""
-        self._writer.close()
+        try:
+            while self._waiting:
+                self._write_first()
+        finally:
+            self._pool.shutdown(cancel_futures=True)
 
-    def _guarded(self, table: pa.Table) -> pa.Table:
+    def _write_first(self) -> None:
+        text, count = self._waiting.popleft().result()
+        self._stream.write(text)
+        self.changed[next(iter(self.changed))] += count
+
+    def _rows(self, table: pa.Table) -> tuple[pa.Buffer, int]:
+        """The rows as text, and how many cells were changed."""
+        table, count = _guarded(table)
+        return self._text(table.cast(self.schema), header=False), count
+
+    def _text(self, table: pa.Table, *, header: bool) -> pa.Buffer:
         import pyarrow as pa
+        from pyarrow import csv
 
-        arrays = [_plain(column) for column in table.columns]
-        for position, array in enumerate(arrays):
-            if pa.types.is_string(array.type):
-                arrays[position], count = _neutralised(array)
-                self.changed[next(iter(self.changed))] += count
-        names = pa.array(table.column_names, pa.string())
-        return pa.table(arrays, names=_neutralised(names)[0].to_pylist())
+        stream, options = pa.BufferOutputStream(), csv.WriteOptions(include_header=header, delimiter=self._delimiter)
+        csv.write_csv(table, stream, options)
+        return stream.getvalue()
 
 
 class ParquetSink:
@@ -282,6 +297,19 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
         texts = [None if value is None else _json(value) for value in column.to_pylist()]
         return pa.chunked_array([pa.array(texts, pa.string())])
     return column
+
+
+def _guarded(table: pa.Table) -> tuple[pa.Table, int]:
+    """The table in types that CSV can hold, its text and names neutralised, and how many cells that changed."""
+    import pyarrow as pa
+
+    arrays, changed = [_plain(column) for column in table.columns], 0
+    for position, array in enumerate(arrays):
+        if pa.types.is_string(array.type):
+            arrays[position], count = _neutralised(array)
+            changed += count
+    names = pa.array(table.column_names, pa.string())
+    return pa.table(arrays, names=_neutralised(names)[0].to_pylist()), changed
 
 
 def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.ChunkedArray, int]:
