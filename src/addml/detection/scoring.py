@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from addml.explain import Reason
 
 BATCH_ROWS = 32768
+AHEAD = 4  # batches for each thread that wait for it: files are read on while others hold the interpreter's lock
 LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
 MAPPED = 3000  # rows in the map of the metric space, besides the listed ones
 SCORE, LIKELY, SURE, WORDS = "\0score", "\0likely", "\0sure", "\0words"  # columns of a piece that no table has
@@ -171,7 +172,7 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int
         try:
             for item in items:
                 waiting.append(pool.submit(work, item))
-                if len(waiting) > threads:
+                if len(waiting) > AHEAD * threads:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
