@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from addml.explain import Reason
 
 BATCH_ROWS = 32768
-AHEAD = 4  # batches for each thread that wait for it: files are read on while others hold the interpreter's lock
+AHEAD = 2  # batches for each thread that wait for it: files are read on while others hold the interpreter's lock
 LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
 MAPPED = 3000  # rows in the map of the metric space, besides the listed ones
 SCORE, LIKELY, SURE, WORDS = "\0score", "\0likely", "\0sure", "\0words"  # columns of a piece that no table has
