@@ -82,6 +82,23 @@ def test_pieces_become_one_file(tmp_path: Path) -> None:
         assert read_table(tmp_path / name).table.equals(TABLE)
 
 
+def _line(number: int, word: str) -> str:
+    guard = "'" if word.startswith("=") else ""
+    return f'{number},"{guard}{word}"'
+
+
+def test_many_pieces_are_text_in_their_order(tmp_path: Path) -> None:
+    numbers, words = list(range(100_000)), [f"={n}" if n % 1000 == 0 else f"w{n}" for n in range(100_000)]
+    table = pa.table({"n": numbers, "word": words})
+    with open_writer(tmp_path / "t.csv", table.schema) as writer:
+        writer.write(table.slice(0, 70_000))  # more than becomes text together
+        for batch in table.slice(70_000).to_batches(max_chunksize=700):
+            writer.write(batch)
+    expected = ['"n","word"', *(_line(n, w) for n, w in zip(numbers, words, strict=True))]
+    assert (tmp_path / "t.csv").read_text().splitlines() == expected
+    assert writer.notes == ["text cells that began like a formula, now with an apostrophe before: 100"]
+
+
 def _write_and_fail(path: Path, error: type[BaseException]) -> None:
     with open_writer(path, TABLE.schema) as writer:
         writer.write(TABLE)

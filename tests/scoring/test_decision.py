@@ -39,6 +39,20 @@ def test_stability_of_any_threshold_lies_between_0_and_1(tau):
     assert ((sure >= 0) & (sure <= 1)).all()
 
 
+@pytest.mark.parametrize("most", [0, 10**6])
+def test_stability_is_the_binomial_law_whether_it_is_remembered_or_not(most, monkeypatch):
+    from scipy.stats import binom
+
+    monkeypatch.setattr("addml.scoring.decision.MOST_REMEMBERED", most)
+    random = np.random.default_rng(1)
+    training, tau = np.sort(random.standard_normal(300)), 1.0
+    flagged = (training > tau).sum()
+    for scores in (random.standard_normal(400), random.standard_normal(7)):  # of the second most are known by then
+        share = ((training > scores[:, None]).sum(axis=1) + 1) / 302
+        often = (binom.cdf(flagged - 1, 300, share) + binom.cdf(flagged, 300, share)) / 2
+        assert stability(scores, training, tau) == pytest.approx(np.where(scores > tau, often, 1 - often), abs=1e-12)
+
+
 def test_the_best_expected_f1_against_all_cuts():
     random = np.random.default_rng(0)
     scores = random.standard_normal(300).round(1)  # with ties

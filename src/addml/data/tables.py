@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import narwhals as nw
 import pyarrow as pa
 
 
@@ -17,6 +16,8 @@ def as_table(X: Any) -> pa.Table:
     if isinstance(X, pa.Table):
         check_names(X.column_names)
         return X
+    import narwhals as nw
+
     if nw.dependencies.is_polars_lazyframe(X):
         raise ValueError("a lazy frame holds no rows yet; give its .collect()")
     if not nw.dependencies.is_into_dataframe(X):

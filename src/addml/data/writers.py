@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import secrets
 import shutil
@@ -13,6 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+from addml.data.files.csv_writing import CsvSink
+from addml.data.files.json_lines import as_json
 from addml.data.files.origin import COMPRESSION_NAMES
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ FORMATS = {
     ".jsonl": "json",
     ".ndjson": "json",
 }
-FORMULA = r"^[=+\-@\t\r\n]"  # what a spreadsheet may run when it opens the file
 JSON_ROWS = 10_000
 BUFFER_BYTES = 1 << 20
 
@@ -107,40 +107,6 @@ def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[Tab
                 with suppress(Exception):
                     one.close()
             raise
-
-
-class CsvSink:
-    """CSV in which no text cell begins like a spreadsheet formula."""
-
-    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
-        """Write the header."""
-        from pyarrow import csv
-
-        self.changed = {"text cells that began like a formula, now with an apostrophe before": 0}
-        self.schema = self._guarded(schema.empty_table()).schema
-        tabs = ".tsv" in target.suffixes
-        self._writer = csv.CSVWriter(
-            stream, self.schema, write_options=csv.WriteOptions(delimiter="\t" if tabs else ",")
-        )
-
-    def write(self, table: pa.Table) -> None:
-        """Write these rows."""
-        self._writer.write_table(self._guarded(table).cast(self.schema))
-
-    def close(self) -> None:
-        """Write what remains."""
-        self._writer.close()
-
-    def _guarded(self, table: pa.Table) -> pa.Table:
-        import pyarrow as pa
-
-        arrays = [_plain(column) for column in table.columns]
-        for position, array in enumerate(arrays):
-            if pa.types.is_string(array.type):
-                arrays[position], count = _neutralised(array)
-                self.changed[next(iter(self.changed))] += count
-        names = pa.array(table.column_names, pa.string())
-        return pa.table(arrays, names=_neutralised(names)[0].to_pylist())
 
 
 class ParquetSink:
@@ -269,35 +235,5 @@ def _stream(file: IO[bytes], compression: str | None) -> pa.NativeFile:
     return stream if compression is None else pa.CompressedOutputStream(stream, compression)
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in a type that CSV can hold: text for nested values."""
-    import pyarrow as pa
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _plain(column.cast(kind.value_type))
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return column.cast(pa.string())
-    if pa.types.is_nested(kind):
-        texts = [None if value is None else _json(value) for value in column.to_pylist()]
-        return pa.chunked_array([pa.array(texts, pa.string())])
-    return column
-
-
-def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.ChunkedArray, int]:
-    """The text with an apostrophe before what a spreadsheet would take for a formula, and how often."""
-    import pyarrow.compute as pc
-
-    found = pc.fill_null(pc.match_substring_regex(text, FORMULA), False)
-    count = int(pc.sum(found).as_py() or 0)
-    if not count:
-        return text, 0
-    return pc.if_else(found, pc.binary_join_element_wise("'", text, ""), text), count
-
-
 def _json_line(names: list[str], values: tuple[Any, ...]) -> str:
-    return _json(dict(zip(names, values, strict=True))) + "\n"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return as_json(dict(zip(names, values, strict=True))) + "\n"

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from addml.explain import Reason
 
 BATCH_ROWS = 32768
+AHEAD = 2  # batches for each thread that wait for it: files are read on while others hold the interpreter's lock
 LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
 MAPPED = 3000  # rows in the map of the metric space, besides the listed ones
-SCORE, WORDS = "\0score", "\0words"  # columns of a piece that no table has
+SCORE, LIKELY, SURE, WORDS = "\0score", "\0likely", "\0sure", "\0words"  # columns of a piece that no table has
 RESERVED = ("row", "score", "rank", "is_anomaly", "probability", "confidence", "reasons")
 
 Item = TypeVar("Item")
@@ -81,6 +82,8 @@ class Part:
     """What came of one batch."""
 
     scores: np.ndarray
+    likely: np.ndarray  # the probability of an anomaly
+    sure: np.ndarray  # how sure the decision is
     carried: pa.RecordBatch  # columns that only pass through: ids, the label
     explained: Explained
     words: pa.Array  # of the rows explained
@@ -120,8 +123,9 @@ def _piece(part: Part, start: int) -> pa.RecordBatch:
     places = np.full(len(part.scores), -1)
     places[part.explained.places - start] = np.arange(len(part.explained.places))
     words = part.words.take(pa.array(places, mask=places < 0))
-    own = [*part.carried.columns, pa.array(part.scores), words]
-    return pa.record_batch(own, names=[*part.carried.schema.names, SCORE, WORDS])
+    numbers = {SCORE: part.scores, LIKELY: part.likely, SURE: part.sure}
+    own = [*part.carried.columns, *map(pa.array, numbers.values()), words]
+    return pa.record_batch(own, names=[*part.carried.schema.names, *numbers, WORDS])
 
 
 def score_all(
@@ -168,7 +172,7 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int
         try:
             for item in items:
                 waiting.append(pool.submit(work, item))
-                if len(waiting) > threads:
+                if len(waiting) > AHEAD * threads:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
@@ -194,7 +198,8 @@ def _score_part(
     reasons = fitted.reasons(rows, own, explaining.reasons)
     explained = Explained(chosen + start, scores[chosen], rows, own, reasons)
     sample = sample_of(features, start, most_mapped)
-    return Part(scores, batch.select(list(carried)), explained, reasons.texts(), sample)
+    likely, sure = fitted.probability(scores), fitted.confidence(scores)
+    return Part(scores, likely, sure, batch.select(list(carried)), explained, reasons.texts(), sample)
 
 
 def highest(scores: np.ndarray, count: int) -> np.ndarray:
@@ -245,11 +250,11 @@ class ScoredRows:
             {
                 **{f"id_{name}" if name in RESERVED else name: piece[name] for name in self.ids},
                 "row": pa.array(np.arange(start + 1, start + len(scores) + 1)),
-                "score": pa.array(scores),
+                "score": piece[SCORE],
                 "rank": pa.array(places),
                 "is_anomaly": pa.array(flagged),
-                "probability": pa.array(self.fitted.probability(scores)),
-                "confidence": pa.array(self.fitted.confidence(scores)),
+                "probability": piece[LIKELY],
+                "confidence": piece[SURE],
                 "reasons": pc.if_else(pc.fill_null(wanted, False), words, None),
             }
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -121,14 +122,15 @@ class Replacement:
         n, away = len(rows), self.baseline - rows
         wanted = sets.T.ravel()  # the i-th replacement is of row i % n
         order = np.argsort(wanted, kind="stable")
+        ids, ends = order % n, np.flatnonzero(np.diff(wanted[order], append=-1)) + 1
         pieces = [(np.arange(n), np.empty((n, 0)), np.empty(0, np.int64))]
         changed = []
-        for alike in np.split(order, np.flatnonzero(np.diff(wanted[order])) + 1) if len(order) else []:
-            features = features_of(int(wanted[alike[0]]))
-            change = away[(alike % n)[:, None], features]
+        for start, end in pairwise([0, *ends.tolist()]):
+            features = features_of(int(wanted[order[start]]))
+            change = away[ids[start:end, None], features]
             moved = change.any(axis=1)
-            changed.append(alike[moved])
-            pieces.append((changed[-1] % n, change[moved], features))
+            changed.append(order[start:end][moved])
+            pieces.append((ids[start:end][moved], change[moved], features))
         scores = self.model.combine(self._member_scores(rows, pieces))
         falls, places = np.zeros(len(wanted)), np.concatenate([np.empty(0, np.int64), *changed])
         falls[places] = scores[places % n] - scores[n:]
@@ -171,7 +173,8 @@ def _first_layer(sums: np.ndarray, ids: np.ndarray, change: np.ndarray, weights:
     """The first layer's sums (E, k, h) of the rows with these ids after features of these weights changed so much."""
     if not change.shape[1]:
         return sums.take(ids, axis=1)
-    # a product as thin as one feature is slow as a product
-    moved: np.ndarray = change * weights if change.shape[1] == 1 else change @ weights
+    if change.shape[1] == 1:  # a product as thin as that is slow, and one with nothing beside it is not
+        change, weights = change * [1.0, 0.0], np.repeat(weights, 2, axis=1)
+    moved: np.ndarray = change @ weights
     moved += sums.take(ids, axis=1)
     return moved

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from addml.scoring.probability import Probability
 from addml.scoring.thresholds import METHODS, foreign_threshold, quantile_threshold
 
 BY_HAND = "tau"
+MOST_REMEMBERED = 2**20  # training rows: more would take memory that they do not take themselves
 WORDS = {
     "mad": "the median absolute deviation of the scores",
     "iqr": "the quartiles of the scores",
@@ -116,11 +117,31 @@ def stability(scores: np.ndarray, training: np.ndarray, tau: float) -> np.ndarra
     fewer than that score higher than it: a binomial law of the share of training rows that do (compare ExCeeD, Perini
     et al. 2020). `training` is sorted: O(log n) a row.
     """
+    n = len(training)
+    flagged = n - int(np.searchsorted(training, tau, side="right"))
+    higher = n - np.searchsorted(training, scores, side="right")
+    anomalous = _remembered(higher, n, flagged) if n <= MOST_REMEMBERED else _anomalous(higher, n, flagged)
+    return np.asarray(np.where(scores > tau, anomalous, 1 - anomalous))
+
+
+def _anomalous(higher: np.ndarray, n: int, flagged: int) -> np.ndarray:
+    """How often a row is an anomaly that so many of n training rows score higher than, of which some are flagged."""
     from scipy.special import bdtr
 
-    n = len(training)
-    flagged = n - np.searchsorted(training, tau, side="right")
-    higher = (n - np.searchsorted(training, scores, side="right") + 1) / (n + 2)
-    fewer = bdtr(flagged - 1, n, higher) if flagged else np.zeros(len(higher))
-    anomalous = (fewer + bdtr(flagged, n, higher)) / 2  # a draw with as many is a draw between both
-    return np.asarray(np.where(scores > tau, anomalous, 1 - anomalous))
+    share = (higher + 1) / (n + 2)
+    fewer = bdtr(flagged - 1, n, share) if flagged else np.zeros(len(share))
+    return np.asarray((fewer + bdtr(flagged, n, share)) / 2)  # a draw with as many is a draw between both
+
+
+def _remembered(higher: np.ndarray, n: int, flagged: int) -> np.ndarray:
+    """The same, each worked out once: of many rows most have as many above them as another had before."""
+    known = _known(n, flagged)
+    new = np.unique(higher[np.isnan(known[higher])])
+    if len(new):
+        known[new] = _anomalous(new, n, flagged)
+    return np.asarray(known[higher])
+
+
+@lru_cache(maxsize=4)
+def _known(n: int, flagged: int) -> np.ndarray:
+    return np.full(n + 1, np.nan)

@@ -119,3 +119,8 @@ def _kind(value: Any) -> str:
     if isinstance(value, str):
         return "text"
     return "a list" if isinstance(value, list) else "an object"
+
+
+def as_json(value: Any) -> str:
+    """The value as JSON; what JSON does not know is written as text."""
+    return json.dumps(value, ensure_ascii=False, default=str)

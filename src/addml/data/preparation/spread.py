@@ -54,15 +54,17 @@ class Spread:
 
     def tally(self, values: np.ndarray) -> np.ndarray:
         """How many values fall into each bin, the gaps last; those of a large block are estimated by some of them."""
-        known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-        part = known[:: max(1, len(known) // TALLIED) | 1]
+        known = _known(values)
+        part = np.ascontiguousarray(known[:: max(1, len(known) // TALLIED) | 1])
         counts = np.bincount(np.searchsorted(self._edges, part), minlength=len(self.edges) + 1)
         return np.append(counts * (len(known) / max(1, len(part))), len(values) - len(known))
 
     def outside(self, values: np.ndarray) -> int:
         """How many values lie beyond the training range by more than its length."""
-        reach = self.high - self.low
-        return int(np.count_nonzero((values < self.low - reach) | (values > self.high + reach)))
+        known, reach = _known(values), self.high - self.low
+        if not len(known) or (known.min() >= self.low - reach and known.max() <= self.high + reach):  # as nearly always
+            return 0
+        return int(np.count_nonzero((known < self.low - reach) | (known > self.high + reach)))
 
     def to_plain(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -78,6 +80,12 @@ class Spread:
         plain_values.fits(document, list(edges) == sorted(edges), "its bins are in no order")
         plain_values.fits(document, 0 <= gaps < 1 and min(filled) >= 0, "a share is out of range")
         return cls(low, middle, high, edges, filled, gaps)
+
+
+def _known(values: np.ndarray) -> np.ndarray:
+    """What is no gap."""
+    gaps = np.isnan(values) if values.dtype.kind == "f" else np.zeros(1, bool)
+    return values[~gaps] if gaps.any() else values
 
 
 def sampled(values: np.ndarray) -> np.ndarray:

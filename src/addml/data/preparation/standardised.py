@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from addml.data.columns import Columns
     from addml.data.drift import DriftCounter
 
-AT_ONCE = 4096  # rows: their numbers stay in the cache
+AT_ONCE = 4160  # rows: their numbers stay in the cache, whose places columns of 4096 would fight for
 
 Runs = list[tuple[slice, slice]]  # features beside each other: where they go, where they come from
 
