@@ -45,7 +45,7 @@ def _standardised(X: np.ndarray) -> np.ndarray:
 
 
 def fit_together(parts: Sequence[Part], device: str, patience: int = 5) -> TrainingState:
-    """Networks for all these parts in one call of `train`, with the settings of the paper's preset."""
+    """Networks for all these parts in one call of `train`, as the paper trains, in batches of 128."""
     width = max(part.rows.shape[1] for part in parts)  # a column of a fold without gaps may have none
     rows = MemoryRows(on_device(np.concatenate([_widened(part.rows, width) for part in parts]), device))
     randoms, members, start = [np.random.default_rng(e) for e in range(len(parts))], [], 0

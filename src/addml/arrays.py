@@ -116,6 +116,11 @@ def _off_beat(like: np.ndarray) -> np.ndarray:
     return np.empty((*like.shape[:-1], like.shape[-1] + 8), like.dtype)[..., :-8]
 
 
+def column_medians(x: np.ndarray) -> np.ndarray:
+    """The medians (d,) of the columns of x (n, d), each brought into one piece first."""
+    return np.asarray(np.median(np.array(x.T, order="C"), axis=1, overwrite_input=True))
+
+
 def dots(x: Array, y: Array) -> Array:
     """The products of x and y (..., n) summed over their last axis, which goes away."""
     return np.vecdot(x, y) if isinstance(x, np.ndarray) else namespace(x).linalg.vecdot(x, y)

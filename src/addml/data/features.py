@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from addml.arrays import Array, namespace
+from addml.arrays import Array, column_medians, namespace
 
 COLUMNS_AT_ONCE = 64
 ROWS_AT_ONCE = 16384
@@ -226,7 +226,7 @@ def _statistics(X: np.ndarray, sides: np.ndarray, robust: bool) -> tuple[np.ndar
     """
     X = np.array(X, np.float64, order="C")  # sums round alike whatever the order in memory
     missing = np.isnan(X)
-    share, median = missing.mean(axis=0), 2 * np.median(X / 2, axis=0)  # halves: the sum of two may overflow
+    share, median = missing.mean(axis=0), 2 * column_medians(X / 2)  # halves: the sum of two may overflow
     for column in np.flatnonzero(share > 0):
         known = X[~missing[:, column], column]
         median[column] = 2 * np.median(known / 2) if len(known) else 0.0

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from addml.arrays import to_numpy
+from addml.arrays import column_medians, to_numpy
 from addml.compute import in_threads, on_device
 from addml.encoders import MLP
 from addml.model import MetricModel
@@ -44,7 +44,7 @@ def usual_row(rows: np.ndarray, origins: Sequence[int]) -> np.ndarray:
     A column of one feature takes its median. Medians of several, as of a category with no level over one half,
     may be no value at all: such a column takes the values of the row nearest to them.
     """
-    usual: np.ndarray = np.median(rows, axis=0).astype(np.float32)
+    usual: np.ndarray = column_medians(rows).astype(np.float32)
     for features in features_by_column(origins):
         if len(features) > 1:
             away = ((rows[:, features] - usual[features]) ** 2).sum(axis=1)
