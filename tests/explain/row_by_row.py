@@ -134,14 +134,14 @@ def beside_others(usual, value):
     return (gist if _is_gap(value) else f"{usual.column} {_shown(usual, value)} unusual for such a row"), gist
 
 
-def reasons(model, rows, baseline, origins, usual, values, most, paired):
+def reasons(model, rows, baseline, origins, usual, values, most, closely):
     """The reasons of each row, from the contributions of its columns and of all pairs of the leading ones."""
     features = features_by_column(origins)
     scores, alone = Replacement(model, rows, baseline, "cpu", 1).by_column(features)
     apart = (scores - Replacement(model, baseline[None], baseline, "cpu", 1).by_column([])[0]).tolist()
     cases = [_case(row, fall.tolist(), usual, values, most) for row, fall in enumerate(alone)]
     doubtful = [row for row, case in enumerate(cases) if not case[2] or case[1][0][1] < naming.LITTLE * apart[row]]
-    far = sorted(doubtful, key=lambda row: -apart[row])[:paired]
+    far = sorted(doubtful, key=lambda row: -apart[row])[:closely]
     pairs = dict(zip(far, _pairs(model, rows[far], baseline, features, alone[far]), strict=True))
     found = []
     for row, (named, leading, clear) in enumerate(cases):

@@ -127,14 +127,14 @@ def mixed_rows(m, seed):
 
 @pytest.mark.parametrize("members", [1, 3])
 @pytest.mark.parametrize("most", [1, 3, 6])
-@pytest.mark.parametrize("paired", [None, 20])
+@pytest.mark.parametrize("closely", [None, 20])
 @pytest.mark.parametrize("activation", ["tanh", "linear"])
-def test_reasons_of_many_rows_as_row_by_row(members, most, paired, activation):
+def test_reasons_of_many_rows_as_row_by_row(members, most, closely, activation):
     usual, values, origins, rows = mixed_rows(150, seed=most)
     model = random_model(len(origins), members=members, activation=activation, seed=most)
     baseline = np.zeros(len(origins), np.float32)
-    found = reasons(model, rows, baseline, origins, usual, values, most=most, paired=paired)
-    expected = row_by_row.reasons(model, rows, baseline, origins, usual, values, most, paired)
+    found = reasons(model, rows, baseline, origins, usual, values, most=most, closely=closely)
+    expected = row_by_row.reasons(model, rows, baseline, origins, usual, values, most, closely)
     assert len(found) == len(expected) == 150
     for one, other in zip(found, expected, strict=True):
         assert [reason._replace(share=0) for reason in one] == [reason._replace(share=0) for reason in other]

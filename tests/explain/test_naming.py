@@ -235,8 +235,21 @@ def test_pairs_may_be_tried_for_the_farthest_rows_only(monkeypatch):
     usual = [UsualColumn(name, "number", low=-9.0, middle=0.0, high=9.0) for name in "abcd"]
     values = {name: rows[:, place].tolist() for place, name in enumerate("abcd")}
     full = reasons(SQUARES, rows, np.zeros(4, np.float32), range(4), usual, values)
-    some = reasons(SQUARES, rows, np.zeros(4, np.float32), range(4), usual, values, paired=5)
+    some = reasons(SQUARES, rows, np.zeros(4, np.float32), range(4), usual, values, closely=5)
     assert tried[0] > tried[1] == 5
     farthest = np.argsort(-(rows**2).sum(1))[:5]
     assert [some[row] for row in farthest] == [full[row] for row in farthest]
     assert all(some)
+
+
+def test_all_columns_are_tried_for_the_rows_of_the_highest_scores():
+    random = np.random.default_rng(0)
+    rows = (random.standard_normal((20, 4)) * [1, 1, 1, 1.2]).astype(np.float32)
+    usual = [UsualColumn(name, "number", low=-0.1, middle=0.0, high=0.1) for name in "abcd"]
+    values = {name: rows[:, place].tolist() for place, name in enumerate("abcd")}
+    full = reasons(SQUARES, rows, np.zeros(4, np.float32), range(4), usual, values)
+    some = reasons(SQUARES, rows, np.zeros(4, np.float32), range(4), usual, values, tried=1, closely=5)
+    order = np.argsort(-(rows**2).sum(1))
+    assert [some[row] for row in order[:5]] == [full[row] for row in order[:5]]
+    assert all(len(full[row]) > 1 for row in order[:5])
+    assert all(len(some[row]) == 1 for row in order[5:])

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from addml.detector import ADDML
 
 TRIED = 8  # columns of a row whose replacement is worked out, the farthest from the usual
-PAIRED = 64  # rows of a batch, the farthest, for which pairs of columns are tried
+CLOSELY = 64  # rows of a batch, those of the highest scores, for which all columns and pairs of them are tried
 IDENTIFIER = "identifier"  # how the reason begins for which such a column is left out
 
 
@@ -195,7 +195,7 @@ class Fitted:
             self._values(batch),
             most=most,
             tried=max(TRIED, 2 * most),
-            paired=PAIRED,
+            closely=CLOSELY,
             device=self.device,
         )
 

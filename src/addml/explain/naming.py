@@ -34,25 +34,28 @@ def reasons(
     *,
     most: int = 3,
     tried: int | None = None,
-    paired: int | None = None,
+    closely: int | None = None,
     device: str = "cpu",
     threads: int = 1,
 ) -> Reasons:
     """Why each row stands out, the most important reason first and at most so many.
 
     Rows, baseline and origins are as for `column_contributions`, `usual` has one entry a column, and `values` the
-    raw values of these rows by column; None is a gap. With `tried`, only the columns of a row that lie farthest
-    from the usual, so many of them, are looked at; with `paired`, pairs of columns are tried for the farthest rows
-    only, so many of them: both are faster where rows or columns are many.
+    raw values of these rows by column; None is a gap. Where rows or columns are many it is faster to look closely at
+    the rows of the highest scores alone, `closely` of them: of the others only the columns that lie farthest from the
+    usual are tried, `tried` of them, and no pairs.
     """
     features = features_by_column(origins)
     scores, alone = Replacement(model, rows, baseline, device, threads).by_column(features, tried)
+    if tried is not None and tried < len(features):
+        highest = np.argsort(-scores, kind="stable")[:closely]
+        alone[highest] = Replacement(model, rows[highest], baseline, device, threads).by_column(features)[1]
     apart = scores - Replacement(model, baseline[None], baseline, device, 1).by_column([])[0]
     cases, book = _Cases(alone, apart, most), Phrasebook(usual, values)
     cases.name(book)
     doubtful = np.flatnonzero(cases.doubtful)
-    if paired is not None:
-        doubtful = doubtful[np.argsort(-apart[doubtful], kind="stable")[:paired]]
+    if closely is not None:
+        doubtful = doubtful[np.argsort(-apart[doubtful], kind="stable")[:closely]]
     replacement = Replacement(model, rows[doubtful], baseline, device, threads)
     cases.pairs[doubtful], cases.pair_falls[doubtful] = _best_pairs(replacement, features, alone[doubtful])
     return cases.reasons(book)
