@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tempfile
 from collections import namedtuple
 
 import numpy as np
@@ -17,6 +18,21 @@ def test_an_array_on_disk_is_zero_and_has_no_name(tmp_path):
     array[1] = 7
     assert array.sum() == 28
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("named_at_first", [False, True])
+def test_a_file_has_no_name_or_loses_it(tmp_path, monkeypatch, named_at_first):
+    made = []
+    real = tempfile.mkstemp
+    monkeypatch.setattr(tempfile, "mkstemp", lambda **where: made.append(real(**where)) or made[-1])
+    if named_at_first:  # as where the system knows no other files
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    array = scratch.mapped(tmp_path, (3, 2), np.float32)
+    assert len(made) == (named_at_first or not hasattr(os, "O_TMPFILE"))
+    assert list(tmp_path.iterdir()) == []
+    array[1] = 7
+    assert array.sum() == 14
+    assert scratch.folder_of(array[1:]) == tmp_path
 
 
 def test_an_empty_array_needs_no_file(tmp_path):

@@ -123,7 +123,8 @@ def test_the_threshold_is_exact(folder, monkeypatch):
     few = quick().fit(folder)
     assert few.threshold_ == exact.threshold_ == np.quantile(exact.anomaly_scores_, 0.9)
     assert len(few.anomaly_scores_) == 500
-    assert ROWS // 10 - 2 <= (few.anomaly_score(folder) > few.threshold_).sum() <= ROWS // 10  # two rows are alike
+    again = few.anomaly_score(folder)
+    assert (again > few.threshold_).sum() <= ROWS // 10 <= (again >= few.threshold_).sum()  # rows that are alike tie
     assert set(few.anomaly_scores_) <= set(exact.anomaly_scores_)
 
 

@@ -1,7 +1,7 @@
 """Arrays in files instead of memory, for what grows with the rows of a table on disk. Level 0.
 
-A file loses its name as soon as it is mapped: the system frees it when the array goes, even after a kill. Its bytes are
-reserved at once, so that a full disk is an error here and not a broken mapping later.
+The file has no name: the system frees it when the array goes, even after a kill. Its bytes are reserved at once, so
+that a full disk is an error here and not a broken mapping later.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -26,15 +27,32 @@ def mapped(folder: str | os.PathLike[str], shape: tuple[int, ...], dtype: Any) -
     size = prod(shape) * np.dtype(dtype).itemsize
     if not size:
         return np.empty(shape, dtype)
-    handle, name = tempfile.mkstemp(prefix="addml-", suffix=".scratch", dir=folder)
-    os.close(handle)
+    with _nameless(folder) as file:
+        _reserve(file.fileno(), size, folder)
+        array = np.memmap(file, dtype, "r+", shape=shape)
+    vars(array)["filename"] = os.path.join(folder, "nameless")  # what views of it remember too
+    return array
+
+
+@contextmanager
+def _nameless(folder: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file without a name: from its first moment where the system has such, else from when this ends."""
+    handle, name = _without_name(folder), None
+    if handle is None:
+        handle, name = tempfile.mkstemp(prefix="addml-", suffix=".scratch", dir=folder)
     try:
-        with open(name, "r+b") as file:  # by its name, which the mapping remembers
-            _reserve(file.fileno(), size, folder)
-            return np.memmap(file, dtype, "r+", shape=shape)
+        with open(handle, "r+b") as file:
+            yield file
     finally:
         with suppress(PermissionError):  # a system that keeps the names of open files
-            os.unlink(name)
+            if name is not None:
+                os.unlink(name)
+
+
+def _without_name(folder: str | os.PathLike[str]) -> int | None:
+    with suppress(OSError, AttributeError):  # Linux has this, on most of its file systems
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+    return None
 
 
 def room(shape: tuple[int, ...], dtype: Any, beside: np.ndarray) -> np.ndarray:
