@@ -105,7 +105,7 @@ class Local:
         axes = Axes.of(rows, arrays["reach"]) if self.axes else None
         counts, keys = [group_counts(references.shape[1]), group_counts(len(rows))], reference_keys(rows)
         whole = {"all_rows": rows, "axes": axes, "keys": keys}
-        return {**arrays, **whole, "origin": origin, "products": products, "counts": counts}
+        return {**arrays, **whole, "origin": origin, "products": products, "counts": counts, "shares": len(shares)}
 
     def place(self, x: Array, ready: dict[str, Any]) -> Placed:
         """Where prepared rows (b, d) lie among the references."""
@@ -137,7 +137,7 @@ class Local:
         rows, (counts, of_all), parts = placed.rows, ready["counts"], list[Array]()
         if isinstance(z, np.ndarray) and rows * len(z) <= FEW:
             return _of_few(z, ready, squares, placed)
-        shares = _shares(placed.own, of_all[0] // counts[0])
+        shares = _shares(placed.own, ready["shares"])
         for member, (one, products, square) in enumerate(zip(z, ready["products"], squares, strict=True)):
             own = shares[member % len(shares)]
             apart = (products @ one.mT)[:, :rows]  # a product of one shape, whatever the rows
@@ -170,8 +170,8 @@ def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarr
 
 def _of_few(z: np.ndarray, ready: dict[str, Any], squares: np.ndarray, placed: Placed) -> np.ndarray:
     """The scores of few rows by all members and along the columns at once: the bits of one after another."""
-    members, rows, products, (counts, of_all) = len(z), placed.rows, ready["products"], ready["counts"]
-    shares = _shares(placed.own, of_all[0] // counts[0])
+    members, rows, products, counts = len(z), placed.rows, ready["products"], ready["counts"][0]
+    shares = _shares(placed.own, ready["shares"])
     own = _side_by_side([shares[member % len(shares)] for member in range(members)], rows)
     apart = (products @ z.mT)[:, :, :rows].transpose(1, 0, 2).reshape(products.shape[1], members * rows)
     nearest = _squared(_nearest(apart, counts[0], own), squares[:, :rows].reshape(-1))
