@@ -319,7 +319,8 @@ def _record(
     names = "train_loss", "validation_loss", "normal_cutoff", "hard_cutoff", "rows_kept"
     rows_kept = [int(np.count_nonzero(keep)) for keep in kept]
     table = np.array([losses[0], validation, to_numpy(cutoff), losses[1], rows_kept], float)
-    entry: dict[str, Any] = {"epoch": state.epoch, **dict(zip(names, table.mean(axis=1).tolist(), strict=True))}
+    means = table.sum(axis=1) / len(validation)  # NumPy's own mean costs more than its work
+    entry: dict[str, Any] = {"epoch": state.epoch, **dict(zip(names, means.tolist(), strict=True))}
     entry["seconds"] = time.perf_counter() - began
     entry["members"] = [
         {"member": int(e), **dict(zip(names, own, strict=True)), "rows_kept": rows}

@@ -42,6 +42,8 @@ class MemberScale:
         mean, deviation = logs.mean(axis=1, keepdims=True), _positive(logs.std(axis=1, keepdims=True))
         nothing = np.zeros((view.max() + 1, 1))
         scale = cls(lowest, mean, deviation, nothing, nothing + 1, view)
+        if len(nothing) == 1:
+            return scale  # one view is measured against no other
         seen = scale._views(scores)
         middle, upper = np.median(seen, axis=1, keepdims=True), np.quantile(seen, UPPER[0], axis=1, keepdims=True)
         reach = np.where(upper - middle > ROUNDING, (upper - middle) / UPPER[1], seen.std(axis=1, keepdims=True))
