@@ -135,14 +135,18 @@ class Reads:
         return images
 
     def _folder(self, X: Any, fitting: bool) -> np.ndarray:
-        """The images of a folder, in the size that was fitted to."""
+        """The images of a folder, in the size that was fitted to; what was changed is said."""
         from addml.data.images import read_images  # Pillow
 
-        if fitting:
-            return read_images(X).images
-        assert self.model_.form is not None
-        channels, *size = self.model_.form.shape
-        return read_images(X, size=(size[0], size[1]), channels=channels).images
+        shape: dict[str, Any] = {}
+        if not fitting:
+            assert self.model_.form is not None
+            channels, height, width = self.model_.form.shape
+            shape = {"size": (height, width), "channels": channels}
+        found = read_images(X, **shape)
+        for note in found.notes:
+            warn(f"{X}: {note}")
+        return found.images
 
     def _table(self, X: Any, fitting: bool) -> Any:
         """A frame with columns that are not numbers, as a pyarrow table; columns go by name."""
