@@ -86,7 +86,7 @@ class Reads:
         for sentence in self.sampling_.words():
             warn(sentence)
         if fitting:
-            self._enough(windows, series)
+            self._enough(windows)
         return windows
 
     def _take_channels(self, series: list[Series]) -> None:
@@ -104,13 +104,14 @@ class Reads:
             raise ValueError(f"X has the channels {one.names}, the detector was fitted to {names}; give the same ones")
         return Series(one.values[:, [one.names.index(name) for name in names]], names, one.times)
 
-    def _enough(self, windows: Windows, series: list[Series]) -> None:
+    def _enough(self, windows: Windows) -> None:
         whole = len(windows.whole(1))
         if whole < 2:
-            longest = max(len(one.values) for one in series)
+            longest = int(windows.age.max()) + 1
+            remedy = f"give a window of at most {longest - 1}, or " if longest > 1 else "give "
             raise ValueError(
                 f"window={self.window} makes {whole} whole window(s) of X, whose longest series has {longest} step(s) "
-                f"in a row at most; give a window of at most {max(1, longest - 1)}, or a longer series"
+                f"in a row at most; {remedy}a longer series"
             )
 
     def _takes_images(self, X: Any) -> bool:
