@@ -78,8 +78,7 @@ class Reads:
             raise ValueError(
                 f"X has {channels} channel(s), the detector was fitted to {self.n_features_in_}; give the same ones"
             )
-        else:
-            series = [self._by_name(one) for one in series]
+        series = [self._by_name(one) for one in series]
         window = int(self.window) if fitting else self.model_.form.shape[0]  # type: ignore[arg-type, union-attr]
         usual = _usual(series) if fitting else self.model_.step_features.median
         windows, self.sampling_ = windows_of(series, window, usual)
@@ -101,7 +100,7 @@ class Reads:
         if one.names is None or not hasattr(self, "feature_names_in_") or one.names == names:
             return one
         if set(one.names) != set(names):
-            raise ValueError(f"X has the channels {one.names}, the detector was fitted to {names}; give the same ones")
+            raise ValueError(f"X has the channels {one.names} where others have {names}; give the same ones everywhere")
         return Series(one.values[:, [one.names.index(name) for name in names]], names, one.times)
 
     def _enough(self, windows: Windows) -> None:

@@ -178,6 +178,15 @@ def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
     assert stream.is_anomaly([90.0, 0.0, 0.0]) is True
 
 
+def test_channels_of_many_series_go_by_their_names():
+    one = pd.DataFrame(waves() + [0, 50, 100], columns=["a", "b", "c"])
+    together = detector().fit([one, one])
+    np.testing.assert_array_equal(detector().fit([one, one[["c", "a", "b"]]]).anomaly_scores_, together.anomaly_scores_)
+    np.testing.assert_array_equal(together.anomaly_score([one[["b", "a", "c"]]]), together.anomaly_score(one))
+    with pytest.raises(ValueError, match=r"X has the channels \['a', 'b', 'd'\] where others have \['a', 'b', 'c'\]"):
+        detector().fit([one, one.rename(columns={"c": "d"})])
+
+
 def test_gaps_cut_a_series_into_parts_too_short_for_a_window():
     times = pd.date_range("2026-01-01", periods=900, freq="min")[np.arange(900) % 90 < 11]
     X = pd.DataFrame(waves()[: len(times)], index=times)
