@@ -179,7 +179,7 @@ def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
 
 
 def test_channels_of_many_series_go_by_their_names():
-    one = pd.DataFrame(waves() + [0, 50, 100], columns=["a", "b", "c"])
+    one = pd.DataFrame(waves() + np.array([0, 50, 100]), columns=["a", "b", "c"])
     together = detector().fit([one, one])
     np.testing.assert_array_equal(detector().fit([one, one[["c", "a", "b"]]]).anomaly_scores_, together.anomaly_scores_)
     np.testing.assert_array_equal(together.anomaly_score([one[["b", "a", "c"]]]), together.anomaly_score(one))
