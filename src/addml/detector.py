@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from addml import fitting, model_file, parameters, plain
 from addml.arrays import as_like, is_resident, to_numpy
-from addml.checkpoint import Storage, digest, kept_safe
+from addml.checkpoint import Storage, described, kept_safe
 from addml.compute import blas_threads, most_threads, resolve_device
 from addml.data.datasets import LEAST_STREAMED, Source, open_source
 from addml.data.features import Features
@@ -260,7 +260,7 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         if marks is not None and self.margin is None:
             learner.objective = fitting.with_margin(learner, rows, members)
         state = TrainingState.begin(encoder.weights, self.patience)
-        with kept_safe(storage.checkpoint, self._plain_settings(), lambda: {"digest": digest(rows.values)}) as kept:
+        with kept_safe(storage.checkpoint, self._plain_settings(), lambda: described(rows.values, marks)) as kept:
             state = kept.restored(state, members, device)
             train(learner, rows, members, self._schedule(encoder), state, lambda state: kept.save(state, members))
         with blas_threads(1):
@@ -299,8 +299,10 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
 
     def _plain_settings(self) -> dict[str, Any]:
         """The settings that a training depends on, as JSON values."""
-        settings, objects = plain.plain_settings(self.get_params(deep=False))
-        return {name: settings[name] for name in settings if name != "verbose"} | {"objects": objects}
+        given = self.get_params(deep=False)
+        settings, objects = plain.plain_settings(given)
+        kinds = {name: getattr(given[name], "__qualname__", type(given[name]).__qualname__) for name in objects}
+        return {name: settings[name] for name in settings if name != "verbose"} | kinds
 
     def _prepared(self, X: Any, start: MetricModel | None) -> tuple[Columns | None, Features, np.ndarray]:
         """How columns become features, learned from X or as before, and the numbers of X."""

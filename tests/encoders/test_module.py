@@ -6,6 +6,8 @@ import torch
 from torch import nn
 
 import addml
+from addml.detection.fitted import Fitted
+from addml.detection.settings import Computing, Deciding
 from addml.encoders import Design, ModuleEncoder
 
 
@@ -92,8 +94,11 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(images, detector):
 def test_saved_without_code_and_loaded_with_it(tmp_path, images, detector):
     with pytest.warns(UserWarning, match="not saved, being objects: encoder"):
         detector.save(tmp_path / "model")
-    with pytest.raises(ValueError, match=r"give it again, load\(path, encoder=\.\.\.\)"):
+    message = r"model: the model has an encoder of your own, .* give it again in Python, load\(path, encoder=\.\.\.\)$"
+    with pytest.raises(ValueError, match=message):  # and nothing of fitting or saving it again
         addml.load(tmp_path / "model")
+    with pytest.raises(ValueError, match=message):
+        Fitted.load(str(tmp_path / "model"), Computing(), Deciding())
     loaded = addml.load(tmp_path / "model", encoder=Net)
     np.testing.assert_array_equal(loaded.anomaly_score(images), detector.anomaly_scores_)
     with pytest.raises(ValueError, match=r"encoder.weights is float32 \(2, 109\), not float32 \(n, 132\)"):

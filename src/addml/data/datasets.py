@@ -61,7 +61,8 @@ class Source:
             self.starts.append(self.starts[-1] + unit.rows)
         if not len(self):
             raise ReadError(f"{name}: holds no rows ({len(self.units):,} parts).")
-        self.names = shaped(found.schema.empty_table(), columns, name)[0].column_names
+        empty, spread = shaped(found.schema.empty_table(), columns, name)
+        self.names, self.notes = empty.column_names, [*self.notes, *spread]
         self.files = self._files()
 
     def __len__(self) -> int:

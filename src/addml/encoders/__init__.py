@@ -15,9 +15,6 @@ ENCODERS: dict[str, type[Kind]] = {MLP.name: MLP, Conv.name: Conv, Recurrent.nam
 
 def from_plain(document: dict[str, Any], weights: np.ndarray, module: Any = None) -> Encoder:
     """The encoder of a saved model, of the user's own module perhaps; raises an error where it is none."""
-    if (document["name"] == ModuleEncoder.name) != (module is not None):
-        own = "an encoder of the user's own: give it again, load(path, encoder=...)"
-        raise ValueError(f"the model has {own if module is None else 'no encoder of its own; leave encoder out'}")
     if module is not None:
         return ModuleEncoder.from_plain(document, weights, module)
     return ENCODERS[document["name"]].from_plain(document, weights)
