@@ -154,6 +154,17 @@ def test_scores_are_written_part_by_part(folder, tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def test_scores_never_take_the_place_of_the_table(table, tmp_path):
+    parquet.write_table(table.slice(0, 100), tmp_path / "table.parquet")
+    before, fitted = (tmp_path / "table.parquet").read_bytes(), quick(epochs=1).fit(table.slice(0, 100))
+    with pytest.raises(ValueError, match=r"table\.parquet is the table itself"):
+        fitted.write_scores(tmp_path / "table.parquet", str(tmp_path / "." / "table.parquet"))
+    assert (tmp_path / "table.parquet").read_bytes() == before
+    with pytest.raises(TypeError, match="Table is no table on disk: give the path of a Parquet file"):
+        fitted.write_scores(table, tmp_path / "scores.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["table.parquet"]
+
+
 def test_nothing_is_left_behind(folder, tmp_path):
     quick(epochs=1).fit(folder, scratch=tmp_path)
     assert list(tmp_path.iterdir()) == []

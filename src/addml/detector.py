@@ -381,6 +381,8 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         The name of the file says its format: .parquet, .csv or .jsonl. It appears when it is whole.
         """
         check_is_fitted(self, "threshold_")
+        if isinstance(X, (str, os.PathLike)) and os.path.realpath(X) == os.path.realpath(path):
+            raise ValueError(f"{path} is the table itself, which is not overwritten; give the scores another name")
         import pyarrow as pa
 
         from addml.data.writers import open_writer

@@ -175,6 +175,11 @@ def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
     if isinstance(X, Source):
         return X
     if not isinstance(X, str | os.PathLike):
+        if not is_on_disk(X):
+            raise TypeError(
+                f"{type(X).__name__} is no table on disk: give the path of a Parquet file or folder, "
+                "or a dataset of pyarrow"
+            )
         return Source(X, f"the {type(X).__name__}", columns)
     origin = find_origin(X)
     kind, notes = format_of(origin)
