@@ -107,14 +107,20 @@ def widths(name: str, value: Any) -> tuple[int, ...]:
     return tuple(int(width) for width in value)
 
 
-def sides(one_sided: Any, names: Sequence[str]) -> np.ndarray:
-    """Which side of each column matters: 1 high, -1 low, 0 both."""
+def sided(one_sided: Any) -> None:
+    """Columns and the side of each that matters, or None."""
     if one_sided is not None and not isinstance(one_sided, Mapping):
         raise ValueError(f"one_sided={one_sided!r} must map columns to 'high' or 'low', such as {{'amount': 'high'}}")
-    marks = np.zeros(len(names), np.int64)
     for column, side in (one_sided or {}).items():
         if side not in ("high", "low"):
             raise ValueError(f"one_sided={{{column!r}: {side!r}}}: use 'high' or 'low'")
+
+
+def sides(one_sided: Any, names: Sequence[str]) -> np.ndarray:
+    """Which side of each column matters: 1 high, -1 low, 0 both."""
+    sided(one_sided)
+    marks = np.zeros(len(names), np.int64)
+    for column, side in (one_sided or {}).items():
         if str(column) not in names:
             near = difflib.get_close_matches(str(column), names, 1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; the columns of numbers are {', '.join(names[:10])}"

@@ -52,8 +52,6 @@ REMEMBERED = 1_000_000  # training scores, at the most; of more those at even st
 class StreamedFit(Recipe, Reads):
     """What a fit to rows on disk needs to know of a detector."""
 
-    one_sided: Any
-
 
 @dataclass(frozen=True)
 class Streamed:
