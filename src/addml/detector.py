@@ -485,12 +485,11 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
 
     def _features(self, X: Any, rows: Any = None) -> np.ndarray:
         X = self._read(X)
+        places = parameters.places("rows", rows, len(X))
         if isinstance(X, Windows):
-            return fitting.window_rows(X, self.model_.features).take(
-                np.arange(len(X))[slice(None) if rows is None else rows]
-            )
+            return fitting.window_rows(X, self.model_.features).take(places)
         features = self.model_.prepare(X)
-        return features if rows is None else features[rows]
+        return features if rows is None else features[places]
 
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""

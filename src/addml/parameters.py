@@ -154,6 +154,18 @@ def _label_array(labels: Any) -> np.ndarray:
         raise ValueError("labels holds lists of different lengths; give one label for each row") from None
 
 
+def places(name: str, value: Any, rows: int) -> np.ndarray:
+    """The places of the rows that are asked for, as whole numbers, a mask or a slice; None is all."""
+    index = slice(None) if value is None else list(value) if isinstance(value, tuple) else value
+    try:
+        chosen = np.arange(rows)[index]
+    except IndexError as error:
+        raise ValueError(f"{name}={value!r} are no places of {rows} rows ({error})") from None
+    if np.ndim(chosen) != 1:
+        raise ValueError(f"{name}={value!r} must be a list of places from 0 to {rows - 1}, such as [0]")
+    return np.asarray(chosen)
+
+
 def generator_seed(random_state: Any) -> np.random.SeedSequence:
     """Entropy for the members' generators; numpy's global state is neither read nor changed."""
     if random_state is None:
