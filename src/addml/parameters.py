@@ -136,7 +136,7 @@ def read_labels(labels: Any, rows: int) -> np.ndarray | None:
     array = _label_array(labels)
     if array.shape != (rows,):
         raise ValueError(f"labels has shape {array.shape}, X has {rows} rows; give one label for each row")
-    known = np.isin(array, (-1, 0, 1)) if array.dtype.kind in "biuf" else np.zeros(rows, bool)
+    known = np.isin(array, (-1, 0, 1)) if array.dtype.kind in "biuf" else _numbers_among(array, (-1, 0, 1))
     if not known.all():
         strange = array[np.flatnonzero(~known)[0]]
         raise ValueError(f"labels holds {strange!s} ({array.dtype}); use 0 for normal, 1 for anomaly, -1 for unknown")
@@ -144,6 +144,11 @@ def read_labels(labels: Any, rows: int) -> np.ndarray | None:
     if (marks != 1).sum() < 2:
         raise ValueError("labels marks all rows but one, or all, as anomalies; at least two must be normal or unknown")
     return marks
+
+
+def _numbers_among(array: np.ndarray, allowed: tuple[int, ...]) -> np.ndarray:
+    """Which values of an array of another kind are numbers that are allowed."""
+    return np.array([isinstance(value, Real) and value in allowed for value in array.tolist()])
 
 
 def _label_array(labels: Any) -> np.ndarray:
@@ -205,8 +210,8 @@ def exact(given: Any, X: np.ndarray, names: list[str]) -> None:
     """No integer over 2**53 in the table that was given, where X, made from it, holds floats."""
     if X.dtype.kind != "f" or (type(given) is np.ndarray and given.dtype.kind != "O"):
         return
-    large = np.maximum(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0)) >= LARGEST_EXACT  # NaN is not looked at
-    for column in np.flatnonzero(large):
+    largest = np.maximum(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0))  # NaN is not looked at
+    for column in np.flatnonzero(largest.astype(np.float64) >= LARGEST_EXACT):
         values = _columns(given)[column][1]()
         if any(isinstance(value, Integral) and abs(int(value)) > LARGEST_EXACT for value in values):
             raise _inexact(names[column])
