@@ -529,7 +529,7 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = N
         detector._restore(document, arrays, encoder)
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ModelFileError(f"{path}: model.json does not describe a detector ({error!r}); save it again") from None
     return detector
 

@@ -198,7 +198,7 @@ class MetricModel:
             _check_arrays(model, arrays)
         except ModelFileError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ModelFileError(f"the model's parts do not fit together ({error!r}); fit and save it again") from None
         return model
 
