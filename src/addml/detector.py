@@ -113,6 +113,7 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         on disk, the scores at a million even steps through all of them in order.
     baseline_ : the usual row as the encoder takes it; `explain` counts from it.
     history_ : one dict an epoch.
+    sampling_ : of the series read last, what was done to make its steps even.
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
 
