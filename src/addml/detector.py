@@ -81,7 +81,7 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
     scorer : "local", "center", "dissimilarity", "knn", or a scorer of `addml.scoring`.
     scaling : "robust", by median and quartiles and bent in the tails, "standard", by mean and deviation, or "auto",
         standard for series and robust for all else.
-    one_sided : columns where only one direction matters, by name or place: {"amount": "high"}.
+    one_sided : columns where only one direction matters, by name, or by place in an array: {"amount": "high"}.
     window : steps of a series that are looked at together, which makes X a series, (steps,) or (steps, channels), or a
         list of such; None for rows. Scores are then of steps.
     stride : steps between two windows to learn from; None for a quarter of the window.
@@ -327,7 +327,7 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         """Which side of each column or channel matters."""
         if form is not None and not form.is_series:
             return parameters.sides(self.one_sided, list(map(str, range(form.channels))))
-        return parameters.sides(self.one_sided, self._names() if columns is None else columns.names)
+        return parameters.sides(self.one_sided, self._names() if columns is None else columns.own_names)
 
     def _check_preparation(self, start: MetricModel) -> None:
         """What `refit` prepares as before must not be asked for in another way."""

@@ -116,14 +116,14 @@ def sided(one_sided: Any) -> None:
             raise ValueError(f"one_sided={{{column!r}: {side!r}}}: use 'high' or 'low'")
 
 
-def sides(one_sided: Any, names: Sequence[str]) -> np.ndarray:
-    """Which side of each column matters: 1 high, -1 low, 0 both."""
+def sides(one_sided: Any, names: Sequence[str | None]) -> np.ndarray:
+    """Which side of each column matters: 1 high, -1 low, 0 both; None is the name of what is no column by itself."""
     sided(one_sided)
-    marks = np.zeros(len(names), np.int64)
+    marks, known = np.zeros(len(names), np.int64), [name for name in names if name is not None]
     for column, side in (one_sided or {}).items():
-        if str(column) not in names:
-            near = difflib.get_close_matches(str(column), names, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; the columns of numbers are {', '.join(names[:10])}"
+        if str(column) not in known:
+            near = difflib.get_close_matches(str(column), known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; the columns of numbers are {', '.join(known[:10])}"
             raise ValueError(f"one_sided names {column!r}, which is not a column of numbers here{hint}")
         marks[list(names).index(str(column))] = 1 if side == "high" else -1
     return marks
