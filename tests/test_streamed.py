@@ -155,14 +155,19 @@ def test_scores_are_written_part_by_part(folder, tmp_path, name):
 
 
 def test_scores_never_take_the_place_of_the_table(table, tmp_path):
-    parquet.write_table(table.slice(0, 100), tmp_path / "table.parquet")
-    before, fitted = (tmp_path / "table.parquet").read_bytes(), quick(epochs=1).fit(table.slice(0, 100))
-    with pytest.raises(ValueError, match=r"table\.parquet is the table itself"):
-        fitted.write_scores(tmp_path / "table.parquet", str(tmp_path / "." / "table.parquet"))
-    assert (tmp_path / "table.parquet").read_bytes() == before
+    file = tmp_path / "rows" / "0.parquet"
+    file.parent.mkdir()
+    parquet.write_table(table.slice(0, 100), file)
+    before, fitted = file.read_bytes(), quick(epochs=1).fit(table.slice(0, 100))
+    for source, path in [(file, tmp_path / "." / "rows" / "0.parquet"), (file.parent, file), (file.parent, "new.pq")]:
+        with pytest.raises(ValueError, match="is the table itself or a part of it"):
+            fitted.write_scores(source, str(file.parent / path))
     with pytest.raises(TypeError, match="Table is no table on disk: give the path of a Parquet file"):
         fitted.write_scores(table, tmp_path / "scores.csv")
-    assert [path.name for path in tmp_path.iterdir()] == ["table.parquet"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["rows", "0.parquet"]
+    assert file.read_bytes() == before
+    fitted.write_scores(file.parent, file.parent / "scores.csv")  # which is not read as a part of it
+    np.testing.assert_array_equal(fitted.anomaly_score(file.parent), fitted.anomaly_scores_)
 
 
 def test_nothing_is_left_behind(folder, tmp_path):

@@ -17,7 +17,7 @@ from addml import fitting, model_file, parameters, plain
 from addml.arrays import as_like, is_resident, to_numpy
 from addml.checkpoint import Storage, digest, kept_safe
 from addml.compute import blas_threads, most_threads, resolve_device
-from addml.data.datasets import LEAST_STREAMED, Source, open_source
+from addml.data.datasets import LEAST_STREAMED, Source, is_part, open_source
 from addml.data.features import Features
 from addml.data.forms import Form
 from addml.data.windows import Windows
@@ -403,8 +403,8 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         The name of the file says its format: .parquet, .csv or .jsonl. It appears when it is whole.
         """
         check_is_fitted(self, "threshold_")
-        if isinstance(X, (str, os.PathLike)) and os.path.realpath(X) == os.path.realpath(path):
-            raise ValueError(f"{path} is the table itself, which is not overwritten; give the scores another name")
+        if isinstance(X, (str, os.PathLike)) and is_part(path, X):
+            raise ValueError(f"{path} is the table itself or a part of it, which is not overwritten; write elsewhere")
         import pyarrow as pa
 
         from addml.data.writers import open_writer

@@ -6,6 +6,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from addml.data.files.casting import conformed, shaped
@@ -168,6 +169,13 @@ def is_on_disk(X: Any) -> bool:
     if isinstance(X, str | os.PathLike | Source):
         return True
     return type(X).__module__.startswith("pyarrow._dataset")
+
+
+def is_part(path: str | os.PathLike[str], table: str | os.PathLike[str]) -> bool:
+    """Whether a file of this path is the table on disk itself, or would be read as a part of it."""
+    given, whole = (Path(one).expanduser().resolve() for one in (path, table))
+    inside = whole.is_dir() and given.is_relative_to(whole) and given.suffix.lower() in (".parquet", ".pq")
+    return given == whole or inside
 
 
 def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
