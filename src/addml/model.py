@@ -14,7 +14,7 @@ from addml.compute import on_device
 from addml.data.features import Features
 from addml.data.forms import Form
 from addml.data.windows import Windows, over_windows
-from addml.encoders import Encoder, ModuleEncoder, from_plain
+from addml.encoders import Encoder, WrongModuleError, from_plain
 from addml.geometry import DISTANCES, Distance
 from addml.model_file import ModelFileError, expect
 from addml.scoring.blocks import BLOCK, in_blocks, in_resident_blocks
@@ -189,7 +189,6 @@ class MetricModel:
     def from_plain(cls, document: dict[str, Any], arrays: dict[str, np.ndarray], module: Any = None) -> MetricModel:
         """The model of a document and arrays, after checking that they fit together, with the user's own module."""
         try:
-            _check_module(document["encoder"]["name"], module)
             encoder = from_plain(document["encoder"], arrays["encoder.weights"], module)
             scorer = scorer_from_plain(document["scorer"])
             features, scale = Features(**_under("features", arrays)), MemberScale(**_under("scale", arrays))
@@ -199,16 +198,11 @@ class MetricModel:
             _check_arrays(model, arrays)
         except ModelFileError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except WrongModuleError as error:
+            raise ModelFileError(str(error)) from None
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ModelFileError(f"the model's parts do not fit together ({error!r}); fit and save it again") from None
         return model
-
-
-def _check_module(name: str, module: Any) -> None:
-    """A file holds no code: a module of the user's own is given where the model has one, and only there."""
-    if (name == ModuleEncoder.name) != (module is not None):
-        own = "an encoder of your own, which no file holds: give it again in Python, load(path, encoder=...)"
-        raise ModelFileError(f"the model has {own if module is None else 'no encoder of its own; leave encoder out'}")
 
 
 def _columns(document: dict[str, Any]) -> Columns:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 from addml import parameters
 from addml.arrays import is_resident, to_numpy
 from addml.data.datasets import is_on_disk
-from addml.data.frames import has_other_than_numbers, is_frame
+from addml.data.frames import has_other_than_numbers, is_frame, settled
 from addml.data.images import is_image_folder
 from addml.data.pixels import as_images, varied
 from addml.data.series import Sampling, Series, read_series, windows_of
@@ -35,6 +35,7 @@ class Reads:
 
         A tensor on a device stays there where `resident` allows it.
         """
+        X = settled(X)
         if self.window is not None if fitting else self._is_series:
             return self._series(to_numpy(X) if is_resident(X) else X, fitting)
         if is_resident(X):
@@ -152,13 +153,14 @@ class Reads:
         """A frame with columns that are not numbers, as a pyarrow table; columns go by name."""
         if not fitting and not is_frame(X):
             raise TypeError(f"the detector was fitted to a table with named columns; give such a table, not {type(X)}")
-        if fitting:
-            validate_data(self, X, skip_check_array=True)
-            if len(X) < 2:
-                raise ValueError(f"X has {len(X)} sample(s), 1 sample is not enough: give at least two rows")
         from addml.data.columns import as_table  # pyarrow, only where there is a table
 
-        return as_table(X)
+        table, least = as_table(X), 2 if fitting else 1
+        if len(table) < least:
+            raise ValueError(f"X has {len(table)} sample(s), while a minimum of {least} is required: give more rows")
+        if fitting:
+            validate_data(self, table, skip_check_array=True)  # its names are texts, whatever those of X are
+        return table
 
     def _numbers(self, given: Any, fitting: bool) -> np.ndarray:
         if isinstance(given, np.ma.MaskedArray):

@@ -52,8 +52,6 @@ REMEMBERED = 1_000_000  # training scores, at the most; of more those at even st
 class StreamedFit(Recipe, Reads):
     """What a fit to rows on disk needs to know of a detector."""
 
-    one_sided: Any
-
 
 @dataclass(frozen=True)
 class Streamed:
@@ -139,7 +137,7 @@ def _prepared(one: StreamedFit, source: Source, census: Census, start: MetricMod
         return start.columns, start.features
     columns = census.columns()
     fitting.say_left_out(columns)
-    sides = parameters.sides(one.one_sided, columns.names)
+    sides = parameters.sides(one.one_sided, columns.own_names)
     features = Features.fit(columns.transform(census.sample), sides, robust=one._robust)
     if not census.is_whole:
         _say("Standardising", len(source))

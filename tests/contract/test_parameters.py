@@ -185,6 +185,8 @@ ZEROS = np.zeros(60)
         ([None, *ZEROS[1:]], r"labels holds None \(object\)"),
         ([0, "a"] * 30, "labels holds 0"),
         (pd.Series([pd.NA, 0, 1] * 20), "labels holds <NA>"),
+        (pd.Series([True, pd.NA, False] * 20, dtype="boolean"), "labels holds <NA>"),
+        ([1, 0, None] * 20, "labels holds None"),
         (pd.Series([None, 0, 1] * 20, dtype="Int64"), "labels holds (nan|<NA>)"),
         (ZEROS + 1, "at least two must be normal or unknown"),
         (np.r_[-1, ZEROS[1:] + 1], "at least two must be normal or unknown"),

@@ -131,6 +131,18 @@ def test_labels_members_early_stopping_and_refit_work_as_for_tables():
     np.testing.assert_array_equal(first.anomaly_scores_, second.anomaly_scores_)
 
 
+def test_too_little_to_learn_from():
+    model, X = detector().fit(waves()), waves()
+    with pytest.raises(ValueError, match="no whole window that is learned from"):
+        model.refit(X[:3])
+    labels = np.ones(STEPS, int)
+    labels[:2] = 0  # steps without a whole window
+    with pytest.raises(ValueError, match="normal or unknown; give a longer series"):
+        detector().fit(X, labels=labels)
+    with pytest.raises(ValueError, match=f"refit prepares rows as before, not by window={model.window + 1}:"):
+        model.set_params(window=model.window + 1).refit(X)
+
+
 def test_the_stride_is_how_far_windows_to_learn_from_lie_apart():
     every, few = detector(stride=1).fit(waves()), detector(stride=40).fit(waves())
     assert every.rows_kept().any(axis=(0, 1)).sum() > 200

@@ -130,6 +130,7 @@ SCORED = {
     "the largest of all": np.where(rows(30) > 0.5, 1, -1) * np.finfo(float).max,
     "the smallest of all": rows(30) * 1e-310,
     "far from zero": rows(30) + 1e15,
+    "half precision in a frame": pd.DataFrame(rows(30).astype(np.float16)),
 }
 
 

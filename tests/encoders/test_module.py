@@ -105,6 +105,33 @@ def test_saved_without_code_and_loaded_with_it(tmp_path, images, detector):
         addml.load(tmp_path / "model", encoder=lambda: nn.Sequential(nn.Flatten(), nn.Linear(32, 4)))
 
 
+class Turned(nn.Module):
+    """Rows turned by a matrix that is not learned."""
+
+    def __init__(self, turn):
+        super().__init__()
+        self.register_buffer("turn", turn)
+        self.layer = nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.layer(x @ self.turn)
+
+
+def test_constants_of_a_module_are_no_part_of_the_file_and_must_be_the_same(tmp_path):
+    X = np.random.default_rng(0).standard_normal((50, 3))
+    settings = {"metric_dim": 4, "members": 1, "epochs": 1, "random_state": 0}
+    with pytest.raises(ValueError, match="buffers that differ each time it is made"):
+        addml.ADDML(encoder=lambda: Turned(torch.randn(3, 3)), **settings).fit(X)
+    turn = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
+    detector = addml.ADDML(encoder=lambda: Turned(turn), **settings).fit(X)
+    with pytest.warns(UserWarning, match="not saved, being objects: encoder"):
+        detector.save(tmp_path)
+    loaded = addml.load(tmp_path, encoder=Turned(turn.clone()))
+    np.testing.assert_array_equal(loaded.anomaly_score(X), detector.anomaly_score(X))
+    with pytest.raises(ValueError, match=r"is not the one that was saved: its buffers.*; give that one$"):
+        addml.load(tmp_path, encoder=lambda: Turned(2 * turn))
+
+
 def test_a_table_through_a_module():
     X = np.random.default_rng(0).standard_normal((50, 6))
     X[0] += 8
