@@ -121,6 +121,11 @@ def test_a_loaded_detector_goes_on(saved, detector, tmp_path):
     assert addml.load(tmp_path / "again", device="cpu").threshold_ == loaded.threshold_
 
 
+def test_a_model_is_saved_in_a_folder_with_a_name(detector):
+    with pytest.raises(ValueError, match="path='' names no folder"):
+        detector.save("")
+
+
 def test_names_of_columns_are_kept_and_checked(tmp_path):
     frame = pd.DataFrame(X, columns=["a", "größe", "c/d"])
     addml.ADDML(**SMALL).fit(frame).save(tmp_path / "model")

@@ -61,6 +61,7 @@ class Recipe:
     validation_ratio: float
     patience: int
     n_jobs: int | None
+    verbose: int
     random_state: Any
     memory: int | str
 
@@ -91,6 +92,8 @@ class Recipe:
         parameters.number("weight_decay", self.weight_decay, 0, with_low=True)
         parameters.flag("anomaly_pairs", self.anomaly_pairs)
         parameters.jobs("n_jobs", self.n_jobs)
+        if not isinstance(self.verbose, (bool, np.bool_)):
+            parameters.whole("verbose", self.verbose, least=0)
         parameters.size("memory", self.memory)
         if self.loss == "center" and (self.miner is not None or self.anomaly_pairs):
             raise ValueError("miner and anomaly_pairs are about pairs, which loss='center' has not; use 'instance'")

@@ -45,6 +45,8 @@ class Saves(Recipe, BaseEstimator):
         """Write the fitted detector as a folder of JSON and safetensors for `addml.load`; nothing is pickled."""
         check_is_fitted(self, "threshold_")
         self._check_parameters()
+        if not os.fspath(path):
+            raise ValueError(f"path={path!r} names no folder; give the one to write")
         document, arrays = self.model_.to_plain()
         settings, left_out = plain.plain_settings(self.get_params(deep=False))
         if left_out:

@@ -54,6 +54,12 @@ def test_a_count_that_is_none(quick, X, name, value):
         quick(**{name: value}).fit(X)
 
 
+@pytest.mark.parametrize("value", ["no", -1, 2.5, None], ids=repr)
+def test_verbose_is_a_level(quick, X, value):
+    with pytest.raises(ValueError, match=refused("verbose", value) + "must be a whole number of at least 0"):
+        quick(verbose=value).fit(X)
+
+
 def test_a_batch_of_one_makes_no_pair(quick, X):
     with pytest.raises(ValueError, match="batch_size=1 must be a whole number of at least 2"):
         quick(batch_size=1).fit(X)

@@ -164,3 +164,11 @@ def test_an_encoder_for_a_model_that_has_its_own(tmp_path):
     addml.ADDML(members=1, epochs=1).fit(np.random.default_rng(0).standard_normal((30, 3))).save(tmp_path)
     with pytest.raises(ValueError, match="leave encoder out"):
         addml.load(tmp_path, encoder=Net)
+
+
+def test_a_module_that_gives_no_finite_numbers(images):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(32, 4))
+    with torch.no_grad():
+        net[1].bias[0] = torch.nan
+    with pytest.raises(ValueError, match="not finite before any step"):
+        addml.ADDML(encoder=net, metric_dim=4, members=1, epochs=1).fit(images)

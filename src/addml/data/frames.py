@@ -47,5 +47,11 @@ def _frame(X: Any) -> Any:
         return None
     import narwhals as nw
 
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        from addml.data.tables import check_names
+
+        check_names([str(name) for name in X.columns])
+        raise
     return None if frame is X else frame
