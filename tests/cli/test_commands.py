@@ -132,6 +132,30 @@ def test_redacted_output_holds_no_values(addml, small_csv, tmp_path):
     assert "person-00042" not in done.out + (tmp_path / "small.report.html").read_text()
 
 
+def test_redacted_scores_hold_no_values(addml, small_csv, model, tmp_path):
+    lines = small_csv.read_text().replace(",red,", ",secret,")
+    (tmp_path / "today.csv").write_text(lines)
+    done = addml("score", "today.csv", "--model", model, "--redact", "--report", "r.html")
+    done.succeeded("colour: clearly different from training", "unseen in training", "3 of 4 columns: much as")
+    text = done.out + done.err + (tmp_path / "r.html").read_text()
+    assert "person-00042" not in text
+    assert "secret" not in text
+
+
+def test_what_is_said_of_the_columns_shows_no_value_when_redacted(addml, small_csv, tmp_path):
+    """Constants, examples of how text was read; what could not be read is counted."""
+    head, *lines = small_csv.read_text().splitlines()
+    days = [f"{1 + row % 28}.3.2025" if row != 7 else "soon" for row in range(len(lines))]
+    rows = [f"{line},4711.25,1984-05-06,{day}" for line, day in zip(lines, days, strict=True)]
+    small_csv.write_text("\n".join([f"{head},rate,since,day", *rows]) + "\n")
+    said = "column 'day' is text that reads as dates, day first ('1.3.2025'); 1 of its values do not and count as gaps"
+    addml("detect", "small.csv", *QUICK).succeeded(said, "4711.25", "1984-05-06")
+    done = addml("detect", "small.csv", *QUICK, "--redact")
+    done.succeeded("left out, constant: [redacted] in every row: rate, since", "1 of its values do not")
+    for secret in ("4711.25", "1984-05-06", "1.3.2025"):
+        assert secret not in done.out + (tmp_path / "small.report.html").read_text()
+
+
 def test_training_on_a_sample_is_said(addml, small_csv):
     found = json.loads(addml("detect", "small.csv", *QUICK, "--sample", 100, "--json").succeeded().out)
     assert found["trained_rows"] == 100

@@ -163,10 +163,11 @@ def test_options_that_would_do_nothing_are_refused(labelled, words, message):
 
 
 def test_a_report_without_values_shows_none_of_them(machine, tmp_path):
-    assert run("detect", machine, *OPTIONS, "--redact").code == 0
+    assert run("detect", machine, *OPTIONS, "--redact", "--figures", "figures").code == 0
     page = (tmp_path / "machine.report.html").read_text()
     assert 'class="track"' in page
     assert "2026-03-01 05" not in page
+    assert "2026-03-01" not in (tmp_path / "figures" / "series.svg").read_text()
 
 
 def swapped():

@@ -118,15 +118,16 @@ def write_scored(files: Files, pieces: Iterable[pa.Table]) -> list[str]:
 
 
 def write_reports(files: Files, findings: Findings, reporting: Reporting) -> None:
-    """The report and the figures, where they are asked for."""
+    """The report and the figures, where they are asked for; without raw values where they are to be left out."""
     if files.report is not None:
         from addml.report import write_report
 
         write_report(findings, files.report, format=reporting.format, redact=reporting.redact)  # type: ignore[arg-type]
     if files.figures is not None:
         from addml.report import write_figures
+        from addml.report.redaction import redacted
 
-        write_figures(findings, files.figures)
+        write_figures(redacted(findings) if reporting.redact else findings, files.figures)
 
 
 def write_record(files: Files, run: Run, outcome: dict[str, Any]) -> None:

@@ -112,7 +112,8 @@ def _fit(settings: Settings, progress: Progress) -> Trained:
         table, notes = table.drop_columns([taught]), [*notes, _taught(marks, taught)]
     checkpoint = settings.streaming.checkpoint
     detector = train(table, training, settings.deciding, settings.computing, progress, marks, checkpoint)
-    return Trained(Fitted.of(detector, table), data, chosen, places, rows, tuple(notes))
+    fitted = Fitted.of(detector, table)
+    return Trained(fitted, data, chosen, places, rows, (*notes, *fitted.columns.notes))
 
 
 def _fit_streamed(settings: Settings, source: Source, progress: Progress) -> Trained:
@@ -129,7 +130,8 @@ def _fit_streamed(settings: Settings, source: Source, progress: Progress) -> Tra
     detector = train_streamed(
         own, settings.training, settings.deciding, settings.computing, settings.streaming, progress
     )
-    return Trained(Fitted.of(detector, None), data, chosen, None, len(own), tuple(source.notes))
+    fitted = Fitted.of(detector, None)
+    return Trained(fitted, data, chosen, None, len(own), (*source.notes, *fitted.columns.notes))
 
 
 def _marks(column: pa.ChunkedArray, anomalous: str | None, name: str) -> np.ndarray:
