@@ -23,7 +23,7 @@ def apply(context: typer.Context, value: str | None) -> str | None:
 def settings_of(path: str, known: dict[str, bool], command: str) -> dict[str, Any]:
     """The settings of a TOML file by the names that the command knows, which tell whether they take a list."""
     try:
-        document = tomllib.loads(Path(path).expanduser().read_text("utf-8-sig"))
+        document = tomllib.loads(Path(path).expanduser().read_text("utf-8-sig", "surrogateescape"))
     except OSError as error:
         raise typer.BadParameter(f"{path}: cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -82,7 +82,7 @@ class Origin:
     def _raw(self) -> pa.NativeFile:
         import pyarrow as pa
 
-        return pa.BufferReader(self.content) if self.path is None else pa.OSFile(str(self.path), "rb")
+        return pa.BufferReader(self.content) if self.path is None else pa.OSFile(os.fsencode(self.path), "rb")
 
     def _unpacked(self) -> bytes:
         with self.open() as stream:
