@@ -118,20 +118,21 @@ def test_a_full_device(addml, small_csv):
     addml("detect", "small.csv", *QUICK, "--output", "/dev/full").failed("/dev/full", "No space left")
 
 
-def test_a_full_disk_leaves_no_partial_file(tmp_path):
+@pytest.mark.parametrize(("words", "named"), [(("detect",), "small.scored.csv"), (("fit",), "small.model")])
+def test_a_full_disk_leaves_no_partial_file(tmp_path, words, named):
     """No file may grow over 20 kB, as on a disk with no room for more."""
     write_small(tmp_path / "small.csv", rows=2000)
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
-    arguments = command("detect", "small.csv", *QUICK)
+    arguments = command(*words, "small.csv", *QUICK)
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         arguments, cwd=tmp_path, capture_output=True, text=True, preexec_fn=limit, env=environment, check=False
     )
     assert done.returncode == 1, done.stderr
-    assert "small.scored.csv" in done.stderr
+    assert f"{named}: cannot be written: File too large. Free some space" in done.stderr
     assert "Traceback" not in done.stderr
     assert left_in(tmp_path) == {"small.csv"}
 
@@ -176,6 +177,19 @@ def test_wrong_usage_has_its_own_exit_code(addml, small_csv):
     addml("detect", "small.csv", "--tau", 1, "--contamination", 0.1).failed("not both", code=2)
     addml("detect").failed(code=2)
     addml("unknown").failed(code=2)
+
+
+@pytest.mark.parametrize("option", ["", "--output", "--report", "--model", "--config"])
+def test_the_home_of_nobody(addml, small_csv, option):
+    """What begins like a home folder and is none is a name like any other."""
+    words = ("small.csv", option, "~nobody-at-all/x.csv") if option else ("~nobody-at-all/x.csv",)
+    addml("detect", *words).failed("~nobody-at-all", code=2 if option == "--config" else 1)
+
+
+@pytest.mark.parametrize("words", [("--output", "/dev/stdout", "--no-report"), ("--report", "/dev/stdout")])
+def test_what_standard_output_leads_to_is_written_to(addml, small_csv, words):
+    done = addml("detect", "small.csv", *QUICK, "--quiet", *words).succeeded("person-00042")
+    assert done.out.startswith(("<!doctype html>", '"name","row","score"'))
 
 
 def test_one_sided_needs_a_column_and_a_side(addml, small_csv):

@@ -87,8 +87,7 @@ def detect(settings: Settings, folder: Path = Path()) -> None:
     settings = _with_checkpoint(settings, settings.saving.model or name)
     with session("detect", settings, files) as one:
         outcome = detecting.detect(settings, one.progress, files.shows_map)
-        if files.model is not None:
-            outcome.fitted.save(files.model)
+        outputs.save_model(files, outcome.fitted.save)
         finish(one, outcome)
 
 
@@ -104,8 +103,7 @@ def fit(settings: Settings) -> None:
     settings = _with_checkpoint(settings, str(files.model))
     with session("fit", settings, files) as one:
         trained = detecting.fit(settings, one.progress)
-        assert files.model is not None
-        trained.fitted.save(files.model)
+        outputs.save_model(files, trained.fitted.save)
         findings = trained.findings()
         outputs.write_record(files, one.run, {"rows": trained.rows, "threshold": findings.threshold})
         screen.show_reading(one.screen, findings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,7 +24,7 @@ def apply(context: typer.Context, value: str | None) -> str | None:
 def settings_of(path: str, known: dict[str, bool], command: str) -> dict[str, Any]:
     """The settings of a TOML file by the names that the command knows, which tell whether they take a list."""
     try:
-        document = tomllib.loads(Path(path).expanduser().read_text("utf-8-sig", "surrogateescape"))
+        document = tomllib.loads(Path(os.path.expanduser(path)).read_text("utf-8-sig", "surrogateescape"))
     except OSError as error:
         raise typer.BadParameter(f"{path}: cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,12 +75,12 @@ def _record_beside(files: Files, name: str) -> Path | None:
 
 
 def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text).expanduser()
+    return None if text is None else Path(os.path.expanduser(text))
 
 
 def _check(file: str, files: Files) -> None:
     """Find out before a long run what would fail after it."""
-    seen = {Path(file).expanduser().resolve(): "input, which is never overwritten"}
+    seen = {Path(os.path.expanduser(file)).resolve(): "input, which is never overwritten"}
     for what, text in files.named().items():
         path = Path(text)
         if is_special(path):
@@ -108,6 +109,15 @@ def _check_writable(path: Path) -> None:
 def is_special(path: Path) -> bool:
     """A device or a pipe, which is written to and never replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def save_model(files: Files, save: Callable[[Path], None]) -> None:
+    """The model, where it is asked for."""
+    from addml.data.writers import naming
+
+    if files.model is not None:
+        with naming(files.model):
+            save(files.model)
 
 
 def write_scored(files: Files, pieces: Iterable[pa.Table]) -> list[str]:

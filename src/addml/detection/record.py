@@ -63,7 +63,7 @@ def record(run: Run, outcome: Mapping[str, Any]) -> str:
 
 def _input(file: str) -> dict[str, Any]:
     """What tells whether the file is still the same one."""
-    path = Path(file).expanduser()
+    path = Path(os.path.expanduser(file))
     if not file or not path.is_file():
         return {}
     about = path.stat()

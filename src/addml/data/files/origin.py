@@ -94,7 +94,7 @@ def find_origin(source: str | os.PathLike[str]) -> Origin:
     name = os.fspath(source)
     if name == STANDARD_INPUT:
         return _in_memory("standard input", sys.stdin.buffer.read())
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if not path.exists():
         raise no_such_file(path)
     if path.is_dir():
