@@ -53,6 +53,17 @@ def test_latin_1_text(addml, small_csv):
     addml("detect", "small.csv", *QUICK).succeeded("300 rows", "encoding")
 
 
+def test_another_encoding_than_was_said(addml, small_csv):
+    addml("detect", "small.csv", "--encoding", "utf-16").failed(
+        "small.csv: is not in utf-16: ", "does not start with BOM"
+    )
+
+
+def test_a_single_row(addml, tmp_path):
+    (tmp_path / "one.csv").write_text("a,b\n1,2\n")
+    addml("detect", "one.csv").failed("one.csv: holds a single row", "at least two")
+
+
 def test_ten_thousand_columns(addml, tmp_path):
     values = np.random.default_rng(0).normal(0, 1, (60, 10_000))
     names = ",".join(f"c{column}" for column in range(10_000))
@@ -195,3 +206,5 @@ def test_what_standard_output_leads_to_is_written_to(addml, small_csv, words):
 def test_one_sided_needs_a_column_and_a_side(addml, small_csv):
     addml("fit", "small.csv", "--one-sided", "height").failed("amount:high")
     addml("fit", "small.csv", "--one-sided", "hight:low").failed("Did you mean 'height'")
+    both = ("--one-sided", "height:low", "--one-sided", "height:high")
+    addml("fit", "small.csv", *both).failed("'height' is one-sided to low already")

@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from addml.cli.app import app
 from tests.cli.messy import write_messy
 from tests.cli.running import QUICK, command, left_in, write_small
 
@@ -154,6 +156,28 @@ def test_what_is_said_of_the_columns_shows_no_value_when_redacted(addml, small_c
     done.succeeded("left out, constant: [redacted] in every row: rate, since", "1 of its values do not")
     for secret in ("4711.25", "1984-05-06", "1.3.2025"):
         assert secret not in done.out + (tmp_path / "small.report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("evaluate", "--label", "colour", "--model", "m", "--columns", "height"), "--columns and --ignore are about"),
+        (("evaluate", "--label", "colour", "--model", "m", "--ignore", "height"), "leave them out with --model"),
+        (("detect", "--anomalous", "red"), "name that by --label"),
+        (("detect", "--no-report", "--report", "r.html"), "--no-report leaves nothing"),
+        (("detect", "--no-report", "--format", "md"), "--no-report leaves nothing"),
+        (("score", "--model", "m", "--format", "md"), "--format is that of a report"),
+        (("detect", "--memory", "1GiB"), "give --all-rows"),
+        (("fit", "--no-cache"), "give --all-rows"),
+        (("detect", "--contamination", "0"), "a share above 0"),
+        (("score", "--model", "m", "--contamination", "0"), "a share above 0"),
+        (("diff", "m", "m", "--reasons", "2"), "No such option"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(small_csv, words, message):
+    done = CliRunner().invoke(app, [*words, str(small_csv)])
+    assert done.exit_code == 2, done.output
+    assert message in " ".join(done.output.replace("│", " ").split())
 
 
 def test_training_on_a_sample_is_said(addml, small_csv):

@@ -212,4 +212,4 @@ def test_a_model_of_a_series_says_what_it_is_and_what_it_needs(machine):
     assert "16 steps x 2 - 64 - 32" in run("info", "machine.model").out
     done = run("score", machine, "--model", "machine.model")
     assert done.code == 1
-    assert "say which column holds the times: --time NAME" in done.err
+    assert "which addml score and evaluate take with --time NAME" in done.err

@@ -19,7 +19,7 @@ from addml.cli.screen import Screen
 from addml.detection.inputs import shown
 from addml.detection.progress import Progress
 from addml.detection.record import Run
-from addml.detection.settings import Labelling, Naming, Settings, Training, Windowing
+from addml.detection.settings import Labelling, Naming, Selection, Settings, Streaming, Training, Windowing
 
 if TYPE_CHECKING:
     from addml.detection.detecting import Outcome
@@ -41,10 +41,10 @@ class Session:
 
 
 @contextmanager
-def session(command: str, settings: Settings, files: Files) -> Iterator[Session]:
-    """A run whose warnings are said in one line each."""
+def session(command: str, settings: Settings, files: Files, **more: str) -> Iterator[Session]:
+    """A run whose warnings are said in one line each; `more` are arguments that are no settings."""
     out = Screen(settings.showing)
-    plain = settings.plain()
+    plain = more | settings.plain()
     run = Run.begin(command, [shown(word) for word in sys.argv[1:]], plain | {"file": shown(settings.file)})
     with out.warned():
         yield Session(run, settings, files, out, bars(out))
@@ -72,7 +72,24 @@ def checked(settings: Settings) -> Settings:
         raise typer.BadParameter("--sample and --all-rows are about rows; a series is learned from whole.")
     if settings.timing.time is not None and settings.learning.learn_from is not None:
         raise typer.BadParameter("--learn-from is about rows; leave it out with --time.")
+    for words in _idle(settings):
+        raise typer.BadParameter(words)
     return settings.complete()
+
+
+def _idle(settings: Settings) -> Iterator[str]:
+    """Options that would do nothing beside the others, or without them, in words."""
+    labelling, reporting, streaming = settings.labelling, settings.reporting, settings.streaming
+    if settings.deciding.contamination == 0:
+        yield "--contamination 0 calls no row an anomaly; give a share above 0."
+    if settings.using.model is not None and settings.selection != Selection():
+        yield "--columns and --ignore are about training; leave them out with --model."
+    if labelling.anomalous is not None and labelling.label is None and settings.learning.learn_from is None:
+        yield "--anomalous is a value of a label column; name that by --label or --learn-from."
+    if reporting.no_report and (reporting.report is not None or reporting.format is not None):
+        yield "--no-report leaves nothing for --report and --format to do; leave them out."
+    if not settings.training.all_rows and (streaming.no_cache or streaming.memory != Streaming().memory):
+        yield "--memory and --no-cache are about training on all rows of Parquet files; give --all-rows with them."
 
 
 def detect(settings: Settings, folder: Path = Path()) -> None:
@@ -156,13 +173,14 @@ def diff(before: str, after: str, settings: Settings) -> None:
     from addml.detection.diff import compare_models
 
     settings = checked(settings)
-    files = outputs.planned(settings, "diff", record=False)
-    with session("diff", settings, files) as one:
+    files, top = outputs.planned(settings, "diff"), settings.listing.top
+    with session("diff", settings, files, before=before, after=after) as one:
         moved = compare_models(before, after, settings, one.progress)
         outputs.write_scored(files, [moved.table])
-        screen.show_diff(one.screen, moved, settings.explaining.top)
+        outputs.write_record(files, one.run, {"rows": len(moved.before)})
+        screen.show_diff(one.screen, moved, top)
         screen.show_files(one.screen, files.named())
-        one.screen.document(moved.summary(settings.explaining.top) | {"files": files.named()})
+        one.screen.document(moved.summary(top) | {"files": files.named()})
 
 
 def finish(one: Session, outcome: Outcome | SeriesOutcome) -> None:

@@ -31,8 +31,9 @@ def settings_of(path: str, known: dict[str, bool], command: str) -> dict[str, An
         raise typer.BadParameter(f"{path}: is not a TOML file: {error}.") from error
     document.pop(RUN, None)
     found = {name.replace("-", "_"): value for name, value in document.items()}
+    known = {name: several for name, several in known.items() if name != "config"}
     for name in found:
-        if name not in known or name == "config":
+        if name not in known:
             raise typer.BadParameter(f"{path}: {name!r} is no setting of addml {command}.{_hint(name, known)}")
     return {name: [value] if known[name] and isinstance(value, str) else value for name, value in found.items()}
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from addml.detection.errors import UserError
 from addml.detection.record import Run, record
 from addml.detection.settings import Reporting, Settings
@@ -50,15 +52,16 @@ def planned(
     scored: bool = False,
     report: bool = False,
     model: str | None = None,
-    record: bool = True,
 ) -> Files:
     """The files that the settings ask for, and those called after `name` that the command writes anyway."""
     writing, reporting = settings.writing, settings.reporting
     ending = "md" if reporting.format == "md" else "html"
     table = writing.output or (f"{name}.scored.csv" if scored else None)
     page = reporting.report or (f"{name}.report.{ending}" if report else None)
+    if reporting.format is not None and page is None:
+        raise typer.BadParameter("--format is that of a report; name one: --report FILE.")
     files = Files(_path(table), _path(None if reporting.no_report else page), _path(reporting.figures), _path(model))
-    files = replace(files, record=_record_beside(files, name) if record else None)
+    files = replace(files, record=_record_beside(files, name))
     _check(settings.file, files)
     return files
 
