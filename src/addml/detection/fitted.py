@@ -222,7 +222,10 @@ class Fitted:
 
     @cached_property
     def _baseline(self) -> np.ndarray:
-        return np.asarray(self.model.features.transform(self.columns.usual[None])[0])
+        """What is usual in each column; where no row is like that, the usual row that `explain` counts from."""
+        usual = np.asarray(self.model.features.transform(self.columns.usual[None])[0])
+        is_ordinary = self.scores(usual[None])[0] <= np.median(self.training.values)
+        return usual if is_ordinary or self.baseline is None else self.baseline
 
     @cached_property
     def _origins(self) -> list[int]:
