@@ -6,6 +6,8 @@ import shutil
 import subprocess
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.running import QUICK, command, left_in, write_small
@@ -123,6 +125,16 @@ def test_the_input_is_never_overwritten(addml, small_csv):
     before = small_csv.read_bytes()
     addml("detect", "small.csv", "--output", "./small.csv").failed("never overwritten")
     assert small_csv.read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [("--output", "parts/a.parquet"), ("--figures", "parts/figures")])
+def test_nothing_is_written_among_the_files_of_a_folder(addml, tmp_path, words):
+    (tmp_path / "parts").mkdir()
+    pq.write_table(pa.table({"x": np.arange(50.0) ** 0.5}), tmp_path / "parts" / "a.parquet")
+    before = (tmp_path / "parts" / "a.parquet").read_bytes()
+    addml("detect", "parts", *QUICK, *words).failed("lies in the input", "elsewhere")
+    assert (tmp_path / "parts" / "a.parquet").read_bytes() == before
+    assert left_in(tmp_path / "parts") == {"a.parquet"}
 
 
 def test_a_full_device(addml, small_csv):

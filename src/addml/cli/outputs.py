@@ -83,7 +83,8 @@ def _path(text: str | None) -> Path | None:
 
 def _check(file: str, files: Files) -> None:
     """Find out before a long run what would fail after it."""
-    seen = {Path(os.path.expanduser(file)).resolve(): "input, which is never overwritten"}
+    source = Path(os.path.expanduser(file)).resolve()
+    seen = {source: "input, which is never overwritten"}
     for what, text in files.named().items():
         path = Path(text)
         if is_special(path):
@@ -91,6 +92,10 @@ def _check(file: str, files: Files) -> None:
         if path.resolve() in seen:
             raise UserError(f"{path}: is also the {seen[path.resolve()]}; give the {what} another name.")
         seen[path.resolve()] = what
+        if source in path.resolve().parents and (what == "figures" or path.suffix.lower() in (".parquet", ".pq")):
+            raise UserError(
+                f"{path}: lies in the input, which would hold it the next time; write the {what} elsewhere."
+            )
         is_folder = what in ("figures", "model")
         if path.exists() and path.is_dir() != is_folder:
             raise UserError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {what} another name.")
