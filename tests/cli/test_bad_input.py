@@ -118,7 +118,11 @@ def test_an_output_without_permission(addml, small_csv, tmp_path):
 
 
 def test_an_output_of_no_known_format(addml, small_csv):
-    addml("detect", "small.csv", "--output", "x.xyz").failed("x.xyz", ".parquet")
+    long = ("--epochs", 100_000)  # found before training
+    addml("detect", "small.csv", *long, "--output", "x.xyz").failed("x.xyz", ".parquet")
+    addml("detect", "small.csv", *long, "--output", "x.csv.xyz").failed("x.csv.xyz", ".parquet")
+    addml("detect", "small.csv", *long, "--output", "x.parquet.gz").failed("x.parquet.gz", "Leave out .gz")
+    addml("detect", "small.csv", *long, "--output", "x.csv", "--report", "x.csv").failed("is also the scored table")
 
 
 def test_the_input_is_never_overwritten(addml, small_csv):

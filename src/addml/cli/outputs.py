@@ -83,6 +83,8 @@ def _path(text: str | None) -> Path | None:
 
 def _check(file: str, files: Files) -> None:
     """Find out before a long run what would fail after it."""
+    from addml.data.writers import table_format
+
     source = Path(os.path.expanduser(file)).resolve()
     seen = {source: "input, which is never overwritten"}
     for what, text in files.named().items():
@@ -90,18 +92,22 @@ def _check(file: str, files: Files) -> None:
         if is_special(path):
             continue
         if path.resolve() in seen:
-            raise UserError(f"{path}: is also the {seen[path.resolve()]}; give the {what} another name.")
-        seen[path.resolve()] = what
+            raise UserError(f"{path}: is also the {seen[path.resolve()]}; give the {_spoken(what)} another name.")
+        seen[path.resolve()] = _spoken(what)
         if source in path.resolve().parents and (what == "figures" or path.suffix.lower() in (".parquet", ".pq")):
             raise UserError(
                 f"{path}: lies in the input, which would hold it the next time; write the {what} elsewhere."
             )
         is_folder = what in ("figures", "model")
         if path.exists() and path.is_dir() != is_folder:
-            raise UserError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {what} another name.")
-        if what == "scored" and not set(path.suffixes[-2:]) & set(TABLES):
-            raise UserError(f"{path}: the name of the scored table must end in .csv, .parquet or .jsonl.")
+            raise UserError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {_spoken(what)} another name.")
+        if what == "scored":
+            table_format(path)
         _check_writable(path)
+
+
+def _spoken(what: str) -> str:
+    return "scored table" if what == "scored" else what
 
 
 def _check_writable(path: Path) -> None:

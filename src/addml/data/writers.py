@@ -19,7 +19,7 @@ from addml.data.files.origin import COMPRESSION_NAMES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableWriter", "WriteError", "naming", "open_writer", "write_pieces", "write_table"]
+__all__ = ["TableWriter", "WriteError", "naming", "open_writer", "table_format", "write_pieces", "write_table"]
 
 FORMATS = {
     ".csv": "csv",
@@ -93,7 +93,7 @@ def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[Tab
     """A writer for pieces of this schema; the file appears when the block ends well, and not otherwise."""
     given = Path(os.path.expanduser(path))
     target = given if _is_special(given) else Path(os.path.realpath(given))  # what /dev/stdout leads to has no name
-    kind, compression = _format(target)
+    kind, compression = table_format(target)
     with _replacing(target) as file:
         opened: list[Any] = [_stream(file, compression)]
         try:
@@ -166,8 +166,8 @@ SINKS: dict[str, type[CsvSink] | type[ParquetSink] | type[JsonSink]] = {
 }
 
 
-def _format(target: Path) -> tuple[str, str | None]:
-    """The format and the compression that the name asks for."""
+def table_format(target: Path) -> tuple[str, str | None]:
+    """The format and the compression that the name asks for; an error where there are none such."""
     suffix, compression = target.suffix.lower(), COMPRESSION_NAMES.get(target.suffix.lower())
     if compression:
         suffix = Path(target.stem).suffix.lower()
