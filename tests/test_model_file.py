@@ -313,6 +313,14 @@ def test_a_crash_in_a_new_folder_leaves_no_model(tmp_path, detector, monkeypatch
         detector.save(tmp_path / "model")
     with pytest.raises(ModelFileError, match="is not a saved model"):
         addml.load(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_home_folder_is_found(tmp_path, detector, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    detector.save("~/model")
+    assert (tmp_path / "model" / "model.json").exists()
+    assert addml.load("~/model").metric_dim == detector.metric_dim
 
 
 def test_a_failed_removal_of_the_old_weights_leaves_the_new_model(saved, monkeypatch):

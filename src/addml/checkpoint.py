@@ -40,8 +40,8 @@ class Storage:
     @property
     def folder(self) -> Path:
         """Where files without a name are made: as said, else beside the checkpoint, else where temporary files are."""
-        beside = None if self.checkpoint is None else Path(self.checkpoint).expanduser().absolute().parent
-        return Path(self.scratch or beside or tempfile.gettempdir()).expanduser()
+        beside = None if self.checkpoint is None else Path(os.path.expanduser(self.checkpoint)).absolute().parent
+        return Path(os.path.expanduser(self.scratch or beside or tempfile.gettempdir()))
 
 
 class CheckpointError(ValueError):
@@ -156,7 +156,7 @@ def kept_safe(
             f"random_state={settings['random_state']!r} with a checkpoint: give a whole number, or what goes on "
             "after a kill would not be the run that was begun"
         )
-    path = Path(folder).expanduser()
+    path = Path(os.path.expanduser(folder))
     if path.exists() and not path.is_dir():
         raise CheckpointError(f"{path}: is a file; a checkpoint is a folder: give another name")
     path.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ def save(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, n
     """Write a model into the folder `path`, whole or not at all."""
     from safetensors.numpy import save as to_bytes
 
-    folder = Path(path)
+    folder = Path(os.path.expanduser(path))
     if folder.exists() and not folder.is_dir():
         raise ModelFileError(f"{folder} is a file; a model is saved as a folder: give another path")
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     content = to_bytes(arrays)
@@ -40,14 +42,27 @@ def save(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, n
     document = {"format": FORMAT, **meta, "arrays": shapes, "weights": digest}
     text = json.dumps({**document, "checksum": _checksum(document)}, indent=1, allow_nan=False)
     old, weights = list(folder.glob("weights-*.safetensors")), folder / f"weights-{digest}.safetensors"
-    _replace(weights, content)
-    _replace(folder / "model.json", text.encode())
+    try:
+        _replace(weights, content)
+        _replace(folder / "model.json", text.encode())
+    except BaseException:
+        _undo(weights, known=weights in old, folder_too=is_new)
+        raise
     named = _named_weights(folder)  # by another process's save, perhaps, whose weights must stay
     for file in old:
         if HASH.fullmatch(file.stem[8:]) and file.stem[8:] not in (digest, named):
             file.unlink(missing_ok=True)
     if named == digest and not weights.exists():  # removed by another save between our two steps
         _replace(weights, content)
+
+
+def _undo(weights: Path, *, known: bool, folder_too: bool) -> None:
+    """Remove what a save that failed has written, unless a model names it."""
+    if not known and weights.stem[8:] != _named_weights(weights.parent):
+        weights.unlink(missing_ok=True)
+    if folder_too:
+        with suppress(OSError):  # another process may have put something into it
+            weights.parent.rmdir()
 
 
 def _named_weights(folder: Path) -> str | None:
@@ -61,7 +76,7 @@ def _named_weights(folder: Path) -> str | None:
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Read a model folder: its JSON document and its arrays, all checked."""
-    folder = Path(path)
+    folder = Path(os.path.expanduser(path))
     for attempt in (1, 2):
         document = _document(folder / "model.json")
         weights = folder / f"weights-{document['weights']}.safetensors"

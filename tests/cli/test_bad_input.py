@@ -6,8 +6,9 @@ import shutil
 import subprocess
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyarrow import csv, parquet
 
 from tests.cli.running import QUICK, command, left_in, write_small
 
@@ -52,6 +53,17 @@ def test_latin_1_text(addml, small_csv):
     text = small_csv.read_text().replace("green", "grün")
     small_csv.write_bytes(text.encode("latin-1"))
     addml("detect", "small.csv", *QUICK).succeeded("300 rows", "encoding")
+
+
+def test_another_encoding_than_was_said(addml, small_csv):
+    addml("detect", "small.csv", "--encoding", "utf-16").failed(
+        "small.csv: is not in utf-16: ", "does not start with BOM"
+    )
+
+
+def test_a_single_row(addml, tmp_path):
+    (tmp_path / "one.csv").write_text("a,b\n1,2\n")
+    addml("detect", "one.csv").failed("one.csv: holds a single row", "at least two")
 
 
 def test_ten_thousand_columns(addml, tmp_path):
@@ -106,7 +118,11 @@ def test_an_output_without_permission(addml, small_csv, tmp_path):
 
 
 def test_an_output_of_no_known_format(addml, small_csv):
-    addml("detect", "small.csv", "--output", "x.xyz").failed("x.xyz", ".parquet")
+    long = ("--epochs", 100_000)  # found before training
+    addml("detect", "small.csv", *long, "--output", "x.xyz").failed("x.xyz", ".parquet")
+    addml("detect", "small.csv", *long, "--output", "x.csv.xyz").failed("x.csv.xyz", ".parquet")
+    addml("detect", "small.csv", *long, "--output", "x.parquet.gz").failed("x.parquet.gz", "Leave out .gz")
+    addml("detect", "small.csv", *long, "--output", "x.csv", "--report", "x.csv").failed("is also the scored table")
 
 
 def test_the_input_is_never_overwritten(addml, small_csv):
@@ -115,35 +131,35 @@ def test_the_input_is_never_overwritten(addml, small_csv):
     assert small_csv.read_bytes() == before
 
 
-def test_no_file_of_an_input_folder_is_overwritten(addml, small_csv):
-    folder = small_csv.parent / "rows"
-    folder.mkdir()
-    parquet.write_table(csv.read_csv(small_csv), folder / "0.parquet")
-    before = (folder / "0.parquet").read_bytes()
-    for name in ("rows/0.parquet", "rows/new.parquet"):
-        addml("detect", "rows", "--output", name).failed(name, "part of the input, which is never overwritten")
-    assert (folder / "0.parquet").read_bytes() == before
-    assert len(list(folder.iterdir())) == 1
+@pytest.mark.parametrize("words", [("--output", "parts/a.parquet"), ("--figures", "parts/figures")])
+def test_nothing_is_written_among_the_files_of_a_folder(addml, tmp_path, words):
+    (tmp_path / "parts").mkdir()
+    pq.write_table(pa.table({"x": np.arange(50.0) ** 0.5}), tmp_path / "parts" / "a.parquet")
+    before = (tmp_path / "parts" / "a.parquet").read_bytes()
+    addml("detect", "parts", *QUICK, *words).failed("lies in the input", "elsewhere")
+    assert (tmp_path / "parts" / "a.parquet").read_bytes() == before
+    assert left_in(tmp_path / "parts") == {"a.parquet"}
 
 
 def test_a_full_device(addml, small_csv):
     addml("detect", "small.csv", *QUICK, "--output", "/dev/full").failed("/dev/full", "No space left")
 
 
-def test_a_full_disk_leaves_no_partial_file(tmp_path):
+@pytest.mark.parametrize(("words", "named"), [(("detect",), "small.scored.csv"), (("fit",), "small.model")])
+def test_a_full_disk_leaves_no_partial_file(tmp_path, words, named):
     """No file may grow over 20 kB, as on a disk with no room for more."""
     write_small(tmp_path / "small.csv", rows=2000)
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
-    arguments = command("detect", "small.csv", *QUICK)
+    arguments = command(*words, "small.csv", *QUICK)
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         arguments, cwd=tmp_path, capture_output=True, text=True, preexec_fn=limit, env=environment, check=False
     )
     assert done.returncode == 1, done.stderr
-    assert "small.scored.csv" in done.stderr
+    assert f"{named}: cannot be written: File too large. Free some space" in done.stderr
     assert "Traceback" not in done.stderr
     assert left_in(tmp_path) == {"small.csv"}
 
@@ -190,6 +206,21 @@ def test_wrong_usage_has_its_own_exit_code(addml, small_csv):
     addml("unknown").failed(code=2)
 
 
+@pytest.mark.parametrize("option", ["", "--output", "--report", "--model", "--config"])
+def test_the_home_of_nobody(addml, small_csv, option):
+    """What begins like a home folder and is none is a name like any other."""
+    words = ("small.csv", option, "~nobody-at-all/x.csv") if option else ("~nobody-at-all/x.csv",)
+    addml("detect", *words).failed("~nobody-at-all", code=2 if option == "--config" else 1)
+
+
+@pytest.mark.parametrize("words", [("--output", "/dev/stdout", "--no-report"), ("--report", "/dev/stdout")])
+def test_what_standard_output_leads_to_is_written_to(addml, small_csv, words):
+    done = addml("detect", "small.csv", *QUICK, "--quiet", *words).succeeded("person-00042")
+    assert done.out.startswith(("<!doctype html>", '"name","row","score"'))
+
+
 def test_one_sided_needs_a_column_and_a_side(addml, small_csv):
     addml("fit", "small.csv", "--one-sided", "height").failed("amount:high")
     addml("fit", "small.csv", "--one-sided", "hight:low").failed("Did you mean 'height'")
+    both = ("--one-sided", "height:low", "--one-sided", "height:high")
+    addml("fit", "small.csv", *both).failed("'height' is one-sided to low already")

@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from addml.cli.app import app
 from tests.cli.messy import write_messy
 from tests.cli.running import QUICK, command, left_in, write_small
 
@@ -130,6 +132,52 @@ def test_other_formats_and_no_reasons(addml, small_csv, tmp_path):
 def test_redacted_output_holds_no_values(addml, small_csv, tmp_path):
     done = addml("detect", "small.csv", *QUICK, "--redact").succeeded()
     assert "person-00042" not in done.out + (tmp_path / "small.report.html").read_text()
+
+
+def test_redacted_scores_hold_no_values(addml, small_csv, model, tmp_path):
+    lines = small_csv.read_text().replace(",red,", ",secret,")
+    (tmp_path / "today.csv").write_text(lines)
+    done = addml("score", "today.csv", "--model", model, "--redact", "--report", "r.html")
+    done.succeeded("colour: clearly different from training", "unseen in training", "3 of 4 columns: much as")
+    text = done.out + done.err + (tmp_path / "r.html").read_text()
+    assert "person-00042" not in text
+    assert "secret" not in text
+
+
+def test_what_is_said_of_the_columns_shows_no_value_when_redacted(addml, small_csv, tmp_path):
+    """Constants, examples of how text was read; what could not be read is counted."""
+    head, *lines = small_csv.read_text().splitlines()
+    days = [f"{1 + row % 28}.3.2025" if row != 7 else "soon" for row in range(len(lines))]
+    rows = [f"{line},4711.25,1984-05-06,{day}" for line, day in zip(lines, days, strict=True)]
+    small_csv.write_text("\n".join([f"{head},rate,since,day", *rows]) + "\n")
+    said = "column 'day' is text that reads as dates, day first ('1.3.2025'); 1 of its values do not and count as gaps"
+    addml("detect", "small.csv", *QUICK).succeeded(said, "4711.25", "1984-05-06")
+    done = addml("detect", "small.csv", *QUICK, "--redact")
+    done.succeeded("left out, constant: [redacted] in every row: rate, since", "1 of its values do not")
+    for secret in ("4711.25", "1984-05-06", "1.3.2025"):
+        assert secret not in done.out + (tmp_path / "small.report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("evaluate", "--label", "colour", "--model", "m", "--columns", "height"), "--columns and --ignore are about"),
+        (("evaluate", "--label", "colour", "--model", "m", "--ignore", "height"), "leave them out with --model"),
+        (("detect", "--anomalous", "red"), "name that by --label"),
+        (("detect", "--no-report", "--report", "r.html"), "--no-report leaves nothing"),
+        (("detect", "--no-report", "--format", "md"), "--no-report leaves nothing"),
+        (("score", "--model", "m", "--format", "md"), "--format is that of a report"),
+        (("detect", "--memory", "1GiB"), "give --all-rows"),
+        (("fit", "--no-cache"), "give --all-rows"),
+        (("detect", "--contamination", "0"), "a share above 0"),
+        (("score", "--model", "m", "--contamination", "0"), "a share above 0"),
+        (("diff", "m", "m", "--reasons", "2"), "No such option"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(small_csv, words, message):
+    done = CliRunner().invoke(app, [*words, str(small_csv)])
+    assert done.exit_code == 2, done.output
+    assert message in " ".join(done.output.replace("│", " ").split())
 
 
 def test_training_on_a_sample_is_said(addml, small_csv):

@@ -39,6 +39,24 @@ def test_as_json_and_as_a_table(folder):
     assert sorted(int(row["rank_after"]) for row in rows) == list(range(1, 301))
 
 
+def test_a_run_can_be_repeated_by_its_record(folder, tmp_path):
+    words = ("diff", folder / "first", folder / "second", folder / "small.csv", "--top", 2, "--output", "moved.csv")
+    run_addml(tmp_path, *words).succeeded("settings of this run: moved.run.toml")
+    once = (tmp_path / "moved.csv").read_bytes()
+    (tmp_path / "moved.csv").unlink()
+    run_addml(tmp_path, "diff", "--config", "moved.run.toml").succeeded("300 rows by")
+    assert (tmp_path / "moved.csv").read_bytes() == once
+
+
+def test_an_identifier_called_row_is_kept(folder, tmp_path):
+    """By the second model too, where the first knows of no identifier in this table."""
+    write_small(tmp_path / "small.csv", header="row,height,weight,colour,when")
+    run_addml(tmp_path, "fit", "small.csv", *QUICK, "--model", "own").succeeded()
+    run_addml(tmp_path, "diff", folder / "first", "own", "small.csv", "--output", "moved.csv").succeeded()
+    row = next(csv.DictReader((tmp_path / "moved.csv").open()))
+    assert (row["id_row"], row["row"]) == ("person-00001", "1")
+
+
 def test_a_model_with_itself_has_not_moved(folder):
     done = run_addml(folder, "diff", "first", "first", "small.csv", "--json")
     document = json.loads(done.succeeded().out)

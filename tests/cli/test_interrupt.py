@@ -1,4 +1,4 @@
-"""Ctrl-C, and a polite kill, leave no unfinished file behind."""
+"""Ctrl-C, a polite kill and a terminal that is closed leave no unfinished file behind."""
 
 import signal
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from tests.cli.running import command, left_in, write_small
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_an_interrupt_while_training(tmp_path, number, code):
     write_small(tmp_path / "small.csv", rows=40_000)
     running = subprocess.Popen(

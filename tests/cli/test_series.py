@@ -211,10 +211,11 @@ def test_options_that_would_do_nothing_are_refused(labelled, words, message):
 
 
 def test_a_report_without_values_shows_none_of_them(machine, tmp_path):
-    assert run("detect", machine, *OPTIONS, "--redact").code == 0
+    assert run("detect", machine, *OPTIONS, "--redact", "--figures", "figures").code == 0
     page = (tmp_path / "machine.report.html").read_text()
     assert 'class="track"' in page
     assert "2026-03-01 05" not in page
+    assert "2026-03-01" not in (tmp_path / "figures" / "series.svg").read_text()
 
 
 def swapped():
@@ -259,4 +260,4 @@ def test_a_model_of_a_series_says_what_it_is_and_what_it_needs(machine):
     assert "16 steps x 2 - 64 - 32" in run("info", "machine.model").out
     done = run("score", machine, "--model", "machine.model")
     assert done.code == 1
-    assert "say which column holds the times: --time NAME" in done.err
+    assert "which addml score and evaluate take with --time NAME" in done.err

@@ -1,5 +1,6 @@
 """Settings are the detector's defaults, and survive being written and read."""
 
+import math
 import tomllib
 
 import pytest
@@ -20,7 +21,9 @@ def test_what_is_not_said_is_as_in_the_detector():
     assert plain["contamination"] == settings.CONTAMINATION
 
 
-@pytest.mark.parametrize("text", ["a", 'quote " and \\ back', "tab\tand\nline", "ümlaut 😀", "\x7f", "'single'"])
+@pytest.mark.parametrize(
+    "text", ["a", 'quote " and \\ back', "tab\tand\nline", "ümlaut 😀", "\x7f", "'single'", "-Infinity"]
+)
 def test_every_text_survives_the_record(text, tmp_path):
     run = Run.begin("detect", ["detect", text], {"file": text, "columns": (text, "b"), "tau": 1.5, "sample": 3})
     path = tmp_path / "x.run.toml"
@@ -28,6 +31,12 @@ def test_every_text_survives_the_record(text, tmp_path):
     known = {"file": False, "columns": True, "tau": False, "sample": False}
     assert settings_of(str(path), known, "detect") == {"file": text, "columns": [text, "b"], "tau": 1.5, "sample": 3}
     assert tomllib.loads(path.read_text("utf-8"))["run"]["versions"]["numpy"]
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, 1e300, -0.5])
+def test_every_number_survives_the_record(number):
+    text = record.record(Run.begin("detect", [], {"tau": number}), {"rows": 1})
+    assert tomllib.loads(text)["tau"] == number
 
 
 def test_names_with_commas_are_names_first():

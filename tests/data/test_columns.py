@@ -74,7 +74,7 @@ def test_numbers_from_text(texts: list[str | None], numbers: list[float]) -> Non
     table = pa.table({"it": texts})
     columns = Columns.fit(table)
     assert columns.kinds == {"it": "number"}
-    assert columns.notes == [f"column 'it' is text that reads as numbers ({texts[0]})"]
+    assert columns.notes == [f"column 'it' is text that reads as numbers ({texts[0]!r})"]
     np.testing.assert_allclose(columns.transform(table)[:, 0], numbers)
 
 

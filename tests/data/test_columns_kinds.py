@@ -93,7 +93,7 @@ def test_a_slip_among_dates_is_a_gap_and_said() -> None:
     columns = Columns.fit(pa.table({"day": days}))
     assert columns.kinds == {"day": "date"}
     assert columns.notes == [
-        "column 'day' is text that reads as dates, iso (2024-03-01); 1 of its values do not and count as gaps"
+        "column 'day' is text that reads as dates, iso ('2024-03-01'); 1 of its values do not and count as gaps"
     ]
     first = columns.transform(pa.table({"day": days}))[:, 0]
     assert np.flatnonzero(np.isnan(first)).tolist() == [7]

@@ -54,8 +54,9 @@ def test_a_feature_named_after_a_value_is_called_by_its_column():
 
 def test_drift_keeps_what_tells_no_value():
     first, second = redacted(shop()).drift
-    assert first == {"column": "mean radius", "shift": 0.04, "gaps_share": 0.0, "outside_share": 0.003}
-    assert "words" not in second
+    numbers = {"shift": 0.04, "gaps_share": 0.0, "outside_share": 0.003}
+    assert first == {"column": "mean radius", **numbers, "words": "as in training"}
+    assert second["words"] == "unseen: [redacted]"
 
 
 def test_quoted_and_known_values_in_sentences_are_hidden():
@@ -64,6 +65,15 @@ def test_quoted_and_known_values_in_sentences_are_hidden():
     assert hidden.left_out[1] == ("remark", "free text such as [redacted]")
     assert hidden.settings["query"] == "select * where country <> [redacted]"
     assert hidden.settings["members"] == 5
+
+
+@pytest.mark.parametrize("value", ["4711.25", "2031-02-03", "true", "'O\\'Brien said \"Elbonia\"'", '"it\'s Elbonia"'])
+def test_constants_are_hidden_however_they_are_written(value):
+    hidden = redacted(
+        shop(left_out=(("c", f"constant: {value} in every row"),), notes=(f"column 'x' holds ({value})",))
+    )
+    assert hidden.left_out == (("c", "constant: [redacted] in every row"),)
+    assert "Elbonia" not in hidden.notes[0]
 
 
 def test_the_findings_themselves_stay_as_they_were():

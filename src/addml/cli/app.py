@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -160,7 +161,7 @@ def info(model: ModelFolder, settings: Settings) -> None:
 
 
 @app.command()
-@with_settings("naming", "explaining", "writing", "reading", "computing", "showing")
+@with_settings("naming", "listing", "writing", "reading", "computing", "showing")
 def diff(before: BeforeFolder, after: AfterFolder, file: File, settings: Settings) -> None:
     """Score a table by two saved models and say which rows moved in rank and which decisions changed."""
     from addml.cli import commands
@@ -184,15 +185,34 @@ app.command()(compare)
 
 def run() -> None:
     """Run the command that the arguments name; what a user can mend is said in one line, with exit code 1."""
-    signal.signal(signal.SIGTERM, _terminate)
+    _heed_signals()
+    _open_streams()
     try:
         app(prog_name="addml")
     except (ValueError, OSError, ImportError, MemoryError) as error:
         if os.environ.get("ADDML_DEBUG"):
             raise
+        from addml.report.words import visible
+
         message = str(error) or "not enough memory; --sample trains on fewer rows"
-        print(f"Error: {message}", file=sys.stderr)
+        print("Error: " + "\n".join(map(visible, message.splitlines())), file=sys.stderr)
         sys.exit(1)
+
+
+def _heed_signals() -> None:
+    """End as after an interrupt when killed, or when the terminal goes, unless the run is to outlive it (nohup)."""
+    signal.signal(signal.SIGTERM, _terminate)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, _terminate)
+
+
+def _open_streams() -> None:
+    """Let streams that are closed lead nowhere, and write letters that the output does not know as escapes."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _terminate(number: int, frame: Any) -> None:

@@ -19,7 +19,16 @@ from addml.cli.screen import Screen
 from addml.detection.inputs import shown
 from addml.detection.progress import Progress
 from addml.detection.record import Run
-from addml.detection.settings import Labelling, Naming, Picturing, Settings, Streaming, Training, Windowing
+from addml.detection.settings import (
+    Labelling,
+    Naming,
+    Picturing,
+    Selection,
+    Settings,
+    Streaming,
+    Training,
+    Windowing,
+)
 
 if TYPE_CHECKING:
     from addml.detection.detecting import Outcome
@@ -41,10 +50,10 @@ class Session:
 
 
 @contextmanager
-def session(command: str, settings: Settings, files: Files) -> Iterator[Session]:
-    """A run whose warnings are said in one line each."""
+def session(command: str, settings: Settings, files: Files, **more: str) -> Iterator[Session]:
+    """A run whose warnings are said in one line each; `more` are arguments that are no settings."""
     out = Screen(settings.showing)
-    plain = settings.plain()
+    plain = more | settings.plain()
     run = Run.begin(command, [shown(word) for word in sys.argv[1:]], plain | {"file": shown(settings.file)})
     with out.warned():
         yield Session(run, settings, files, out, bars(out))
@@ -69,6 +78,8 @@ def checked(settings: Settings) -> Settings:
         raise typer.BadParameter("the options of training are of no use with --model; leave them out.")
     if settings.timing.time is not None:
         _check_series(settings)
+    for words in _idle(settings):
+        raise typer.BadParameter(words)
     return settings.complete()
 
 
@@ -85,6 +96,21 @@ def _check_series(settings: Settings) -> None:
         raise typer.BadParameter("--memory, --cache-dir and --no-cache are about rows; a series is held in memory.")
 
 
+def _idle(settings: Settings) -> Iterator[str]:
+    """Options that would do nothing beside the others, or without them, in words."""
+    labelling, reporting, streaming = settings.labelling, settings.reporting, settings.streaming
+    if settings.deciding.contamination == 0:
+        yield "--contamination 0 calls no row an anomaly; give a share above 0."
+    if settings.using.model is not None and settings.selection != Selection():
+        yield "--columns and --ignore are about training; leave them out with --model."
+    if labelling.anomalous is not None and labelling.label is None and settings.learning.learn_from is None:
+        yield "--anomalous is a value of a label column; name that by --label or --learn-from."
+    if reporting.no_report and (reporting.report is not None or reporting.format is not None):
+        yield "--no-report leaves nothing for --report and --format to do; leave them out."
+    if not settings.training.all_rows and (streaming.no_cache or streaming.memory != Streaming().memory):
+        yield "--memory and --no-cache are about training on all rows of Parquet files; give --all-rows with them."
+
+
 def detect(settings: Settings, folder: Path = Path()) -> None:
     """`addml detect`."""
     from addml.detection import detecting
@@ -97,8 +123,7 @@ def detect(settings: Settings, folder: Path = Path()) -> None:
     settings = _with_checkpoint(settings, settings.saving.model or name)
     with session("detect", settings, files) as one:
         outcome = detecting.detect(settings, one.progress, files.shows_map)
-        if files.model is not None:
-            outcome.fitted.save(files.model)
+        outputs.save_model(files, outcome.fitted.save)
         finish(one, outcome)
 
 
@@ -114,8 +139,7 @@ def fit(settings: Settings) -> None:
     settings = _with_checkpoint(settings, str(files.model))
     with session("fit", settings, files) as one:
         trained = detecting.fit(settings, one.progress)
-        assert files.model is not None
-        trained.fitted.save(files.model)
+        outputs.save_model(files, trained.fitted.save)
         findings = trained.findings()
         outputs.write_record(files, one.run, {"rows": trained.rows, "threshold": findings.threshold})
         screen.show_reading(one.screen, findings)
@@ -168,13 +192,14 @@ def diff(before: str, after: str, settings: Settings) -> None:
     from addml.detection.diff import compare_models
 
     settings = checked(settings)
-    files = outputs.planned(settings, "diff", record=False)
-    with session("diff", settings, files) as one:
+    files, top = outputs.planned(settings, "diff"), settings.listing.top
+    with session("diff", settings, files, before=before, after=after) as one:
         moved = compare_models(before, after, settings, one.progress)
         outputs.write_scored(files, [moved.table])
-        screen.show_diff(one.screen, moved, settings.explaining.top)
+        outputs.write_record(files, one.run, {"rows": len(moved.before)})
+        screen.show_diff(one.screen, moved, top)
         screen.show_files(one.screen, files.named())
-        one.screen.document(moved.summary(settings.explaining.top) | {"files": files.named()})
+        one.screen.document(moved.summary(top) | {"files": files.named()})
 
 
 def finish(one: Session, outcome: Outcome | SeriesOutcome) -> None:

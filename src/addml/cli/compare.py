@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -100,10 +101,10 @@ def _target(output: str | None, file: str) -> Path | None:
     """Where the figures go, found out before the work."""
     if output is None:
         return None
-    path = Path(output).expanduser()
+    path = Path(os.path.expanduser(output))
     if path.suffix.lower() not in ENDINGS:
         raise UserError(f"{path}: the name must end in one of {', '.join(ENDINGS)} (--output).")
-    if path.resolve() == Path(file).expanduser().resolve():
+    if path.resolve() == Path(os.path.expanduser(file)).resolve():
         raise UserError(f"{path}: is the input, which is never overwritten (--output).")
     if not path.parent.is_dir():
         raise UserError(f"{path}: the folder {path.parent} does not exist (--output). Make it, or write elsewhere.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,15 +24,16 @@ def apply(context: typer.Context, value: str | None) -> str | None:
 def settings_of(path: str, known: dict[str, bool], command: str) -> dict[str, Any]:
     """The settings of a TOML file by the names that the command knows, which tell whether they take a list."""
     try:
-        document = tomllib.loads(Path(path).expanduser().read_text("utf-8-sig"))
+        document = tomllib.loads(Path(os.path.expanduser(path)).read_text("utf-8-sig", "surrogateescape"))
     except OSError as error:
         raise typer.BadParameter(f"{path}: cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{path}: is not a TOML file: {error}.") from error
     document.pop(RUN, None)
     found = {name.replace("-", "_"): value for name, value in document.items()}
+    known = {name: several for name, several in known.items() if name != "config"}
     for name in found:
-        if name not in known or name == "config":
+        if name not in known:
             raise typer.BadParameter(f"{path}: {name!r} is no setting of addml {command}.{_hint(name, known)}")
     return {name: [value] if known[name] and isinstance(value, str) else value for name, value in found.items()}
 

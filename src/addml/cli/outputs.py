@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from addml.detection.errors import UserError
 from addml.detection.record import Run, record
@@ -49,15 +52,16 @@ def planned(
     scored: bool = False,
     report: bool = False,
     model: str | None = None,
-    record: bool = True,
 ) -> Files:
     """The files that the settings ask for, and those called after `name` that the command writes anyway."""
     writing, reporting = settings.writing, settings.reporting
     ending = "md" if reporting.format == "md" else "html"
     table = writing.output or (f"{name}.scored.csv" if scored else None)
     page = reporting.report or (f"{name}.report.{ending}" if report else None)
+    if reporting.format is not None and page is None:
+        raise typer.BadParameter("--format is that of a report; name one: --report FILE.")
     files = Files(_path(table), _path(None if reporting.no_report else page), _path(reporting.figures), _path(model))
-    files = replace(files, record=_record_beside(files, name) if record else None)
+    files = replace(files, record=_record_beside(files, name))
     _check(settings.file, files)
     return files
 
@@ -74,33 +78,36 @@ def _record_beside(files: Files, name: str) -> Path | None:
 
 
 def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text).expanduser()
+    return None if text is None else Path(os.path.expanduser(text))
 
 
 def _check(file: str, files: Files) -> None:
     """Find out before a long run what would fail after it."""
-    seen = {Path(file).expanduser().resolve(): "input, which is never overwritten"}
+    from addml.data.writers import table_format
+
+    source = Path(os.path.expanduser(file)).resolve()
+    seen = {source: "input, which is never overwritten"}
     for what, text in files.named().items():
         path = Path(text)
         if is_special(path):
             continue
         if path.resolve() in seen:
-            raise UserError(f"{path}: is also the {seen[path.resolve()]}; give the {what} another name.")
-        seen[path.resolve()] = what
+            raise UserError(f"{path}: is also the {seen[path.resolve()]}; give the {_spoken(what)} another name.")
+        seen[path.resolve()] = _spoken(what)
+        if source in path.resolve().parents and (what == "figures" or path.suffix.lower() in (".parquet", ".pq")):
+            raise UserError(
+                f"{path}: lies in the input, which would hold it the next time; write the {what} elsewhere."
+            )
         is_folder = what in ("figures", "model")
         if path.exists() and path.is_dir() != is_folder:
-            raise UserError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {what} another name.")
-        if what == "scored" and _is_part(path, file):
-            raise UserError(f"{path}: is or would be a part of the input, which is never overwritten; write elsewhere.")
-        if what == "scored" and not set(path.suffixes[-2:]) & set(TABLES):
-            raise UserError(f"{path}: the name of the scored table must end in .csv, .parquet or .jsonl.")
+            raise UserError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {_spoken(what)} another name.")
+        if what == "scored":
+            table_format(path)
         _check_writable(path)
 
 
-def _is_part(path: Path, file: str) -> bool:
-    from addml.data.datasets import is_part  # when it is known that there is something to do
-
-    return is_part(path, file)
+def _spoken(what: str) -> str:
+    return "scored table" if what == "scored" else what
 
 
 def _check_writable(path: Path) -> None:
@@ -118,6 +125,15 @@ def is_special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
+def save_model(files: Files, save: Callable[[Path], None]) -> None:
+    """The model, where it is asked for."""
+    from addml.data.writers import naming
+
+    if files.model is not None:
+        with naming(files.model):
+            save(files.model)
+
+
 def write_scored(files: Files, pieces: Iterable[pa.Table]) -> list[str]:
     """The scored table, piece by piece, where it is asked for; gives back what is to be said."""
     from addml.data.writers import write_pieces
@@ -126,15 +142,16 @@ def write_scored(files: Files, pieces: Iterable[pa.Table]) -> list[str]:
 
 
 def write_reports(files: Files, findings: Findings, reporting: Reporting) -> None:
-    """The report and the figures, where they are asked for."""
+    """The report and the figures, where they are asked for; without raw values where they are to be left out."""
     if files.report is not None:
         from addml.report import write_report
 
         write_report(findings, files.report, format=reporting.format, redact=reporting.redact)  # type: ignore[arg-type]
     if files.figures is not None:
         from addml.report import write_figures
+        from addml.report.redaction import redacted
 
-        write_figures(findings, files.figures)
+        write_figures(redacted(findings) if reporting.redact else findings, files.figures)
 
 
 def write_record(files: Files, run: Run, outcome: dict[str, Any]) -> None:

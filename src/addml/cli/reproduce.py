@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -76,7 +77,7 @@ def reproduce(
             machine=machine_for(device, jobs),
             command=shlex.join(["addml", *sys.argv[1:]]),
         )
-    screen, folder = Screen(settings.showing), Path(output).expanduser()
+    screen, folder = Screen(settings.showing), Path(os.path.expanduser(output))
     folder.mkdir(parents=True, exist_ok=True)
     with screen.warned():
         told = [_reproduce(plan, folder, choice, screen) for plan in chosen]

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -45,14 +45,31 @@ class Screen:
         width = None if sys.stdout.isatty() else PLAIN_WIDTH
         return Console(width=width, highlight=False, quiet=self.silent, emoji=False)
 
-    def say(self, text: str = "", style: str | None = None) -> None:
-        """One line, in which nothing is markup."""
-        self.console().print(text, markup=False, style=style)
+    def say(self, text: str = "", style: str | None = None, whole: bool = False) -> None:
+        """One line, in which nothing is markup; `whole` for what is not to be broken, such as a path."""
+        from addml.report.words import visible
+
+        self.console().print(visible(text), markup=False, style=style, soft_wrap=whole)
+
+    def grid(self, names: Sequence[str], lines: Iterable[Sequence[object]], right: Sequence[str]) -> None:
+        """A table, some of whose columns stand at the right."""
+        from rich.table import Table
+        from rich.text import Text
+
+        from addml.report.words import visible
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in names:
+            table.add_column(Text(visible(name)), justify="right" if name in right else "left")
+        for line in lines:
+            table.add_row(*(Text(visible(str(cell))) for cell in line))
+        self.console().print(table)
 
     def document(self, content: Mapping[str, Any]) -> None:
         """The JSON document, where one is asked for."""
         if self.showing.json:
-            print(json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False))
+            ascii_only = not sys.stdout.encoding.lower().startswith("utf")
+            print(json.dumps(_plain(content), indent=1, ensure_ascii=ascii_only, allow_nan=False))
 
     @contextmanager
     def warned(self) -> Iterator[None]:
@@ -65,8 +82,10 @@ class Screen:
             warnings.showwarning = shown
 
     def _warn(self, message: Any, *about: Any, **more: Any) -> None:
+        from addml.report.words import visible
+
         self.warnings.append(str(message))
-        print(f"Warning: {message}", file=sys.stderr)
+        print(f"Warning: {visible(str(message))}", file=sys.stderr)
 
 
 def _plain(value: Any) -> Any:
@@ -106,19 +125,12 @@ def _listed(names: Sequence[str], most: int = MOST_NAMED) -> str:
 
 def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     """The table of the most anomalous rows, and how many lie above the threshold."""
-    from rich.table import Table
-    from rich.text import Text
-
     listed = findings.ranked[:top]
     ids = list(listed[0].ids) if listed else []
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("rank", "row", *ids, "score", "probability", "", "reasons"):
-        table.add_column(Text(name), justify="right" if name in ("rank", "row", "score", "probability") else "left")
-    for finding in listed:
-        table.add_row(*map(Text, _cells(finding, ids)))
     if listed:
         screen.say()
-        screen.console().print(table)
+        names = ("rank", "row", *ids, "score", "probability", "", "reasons")
+        screen.grid(names, [_cells(one, ids) for one in listed], right=("rank", "row", "score", "probability"))
     count, rows = findings.anomalies, findings.rows
     screen.say()
     if findings.track is None:
@@ -193,9 +205,6 @@ def show_drift(screen: Screen, findings: Findings) -> None:
 
 def show_diff(screen: Screen, moved: Moved, top: int) -> None:
     """What two models say differently of a table."""
-    from rich.table import Table
-    from rich.text import Text
-
     screen.say(
         f"{moved.source}: {len(moved.before):,} rows by {moved.models[0]} and by {moved.models[1]}", style="bold"
     )
@@ -208,14 +217,12 @@ def show_diff(screen: Screen, moved: Moved, top: int) -> None:
     rows = moved.listed(top)
     if not rows:
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("row", *rows[0]["ids"], "rank before", "rank after", "decision"):
-        table.add_column(Text(name), justify="left" if name == "decision" else "right")
-    for row in rows:
-        cells = [row["row"], *row["ids"].values(), row["rank_before"], row["rank_after"], row["decision"]]
-        table.add_row(*(Text(str(cell)) for cell in cells))
     screen.say()
-    screen.console().print(table)
+    screen.grid(
+        ("row", *rows[0]["ids"], "rank before", "rank after", "decision"),
+        [[row["row"], *row["ids"].values(), row["rank_before"], row["rank_after"], row["decision"]] for row in rows],
+        right=("row", "rank before", "rank after"),
+    )
 
 
 def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
@@ -247,7 +254,7 @@ def show_files(screen: Screen, files: Mapping[str, str]) -> None:
     screen.say()
     for name, what in words.items():
         if name in files:
-            screen.say(f"{what}: {files[name]}")
+            screen.say(f"{what}: {files[name]}", whole=True)
 
 
 def summary(findings: Findings, top: int, files: Mapping[str, str]) -> dict[str, Any]:

@@ -19,8 +19,7 @@ def detect(settings: Settings, files: Files) -> None:
 
     with session("detect", settings, files) as one:
         outcome: SeriesOutcome = series.detect(settings, one.progress)
-        if files.model is not None:
-            outcome.detector.save(files.model)
+        outputs.save_model(files, outcome.detector.save)
         finish(one, outcome)
 
 
@@ -29,10 +28,9 @@ def fit(settings: Settings, files: Files) -> None:
     from addml.cli.commands import session
     from addml.detection import series
 
-    assert files.model is not None
     with session("fit", settings, files) as one:
         detector, findings = series.fit(settings, one.progress)
-        detector.save(files.model)
+        outputs.save_model(files, detector.save)
         outputs.write_record(files, one.run, {"rows": findings.rows, "threshold": findings.threshold})
         screen.show_reading(one.screen, findings)
         screen.show_training(one.screen, findings)

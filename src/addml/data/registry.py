@@ -130,7 +130,7 @@ def _pull(one: DataSet, mirror: str | None, stage: Stage) -> str:
 
 def _original(one: DataSet) -> Path | None:
     folder = os.environ.get("ADDML_DATA")
-    path = Path(folder).expanduser() / one.path if folder else None
+    path = Path(os.path.expanduser(folder)) / one.path if folder else None
     return path if path is not None and path.is_file() else None
 
 

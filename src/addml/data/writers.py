@@ -19,7 +19,7 @@ from addml.data.files.origin import COMPRESSION_NAMES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableWriter", "WriteError", "open_writer", "write_pieces", "write_table"]
+__all__ = ["TableWriter", "WriteError", "naming", "open_writer", "table_format", "write_pieces", "write_table"]
 
 FORMATS = {
     ".csv": "csv",
@@ -64,7 +64,7 @@ class TableWriter:
         import pyarrow as pa
 
         table = pa.Table.from_batches([piece]) if isinstance(piece, pa.RecordBatch) else piece
-        with _naming(self._target):
+        with naming(self._target):
             self._sink.write(table)
 
     @property
@@ -91,15 +91,16 @@ def write_pieces(pieces: Iterable[pa.Table], path: str | os.PathLike[str]) -> li
 @contextmanager
 def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[TableWriter]:
     """A writer for pieces of this schema; the file appears when the block ends well, and not otherwise."""
-    target = Path(os.path.realpath(Path(path).expanduser()))
-    kind, compression = _format(target)
+    given = Path(os.path.expanduser(path))
+    target = given if _is_special(given) else Path(os.path.realpath(given))  # what /dev/stdout leads to has no name
+    kind, compression = table_format(target)
     with _replacing(target) as file:
         opened: list[Any] = [_stream(file, compression)]
         try:
-            with _naming(target):
+            with naming(target):
                 opened.insert(0, SINKS[kind](opened[0], schema, target))
             yield TableWriter(opened[0], target)
-            with _naming(target):
+            with naming(target):
                 opened[0].close()
                 opened[1].close()
         except BaseException:
@@ -165,8 +166,8 @@ SINKS: dict[str, type[CsvSink] | type[ParquetSink] | type[JsonSink]] = {
 }
 
 
-def _format(target: Path) -> tuple[str, str | None]:
-    """The format and the compression that the name asks for."""
+def table_format(target: Path) -> tuple[str, str | None]:
+    """The format and the compression that the name asks for; an error where there are none such."""
     suffix, compression = target.suffix.lower(), COMPRESSION_NAMES.get(target.suffix.lower())
     if compression:
         suffix = Path(target.stem).suffix.lower()
@@ -186,12 +187,12 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
         raise WriteError(f"{target}: the folder {target.parent} does not exist. Create it, or write elsewhere.")
     special = _is_special(target)  # a device or a pipe is written to, never replaced
     part = target if special else target.with_name(f".addml-{os.getpid()}-{secrets.token_hex(4)}.part")
-    with _naming(target):
+    with naming(target):
         file = part.open("wb" if special else "xb", buffering=BUFFER_BYTES)
     try:
         yield file
         if not special:
-            with _naming(target):
+            with naming(target):
                 _settle(part, target)
     except BaseException:
         with suppress(Exception):
@@ -211,7 +212,7 @@ def _settle(temporary: Path, target: Path) -> None:
 
 
 @contextmanager
-def _naming(target: Path) -> Iterator[None]:
+def naming(target: Path) -> Iterator[None]:
     """Name the output and the remedy in an error of the system."""
     try:
         yield

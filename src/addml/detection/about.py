@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def about_model(folder: str) -> dict[str, Any]:
         "settings": document["parameters"],
         "addml": document["addml"],
         "format": document["format"],
-        "bytes": sum(file.stat().st_size for file in Path(folder).iterdir() if file.is_file()),
+        "bytes": sum(file.stat().st_size for file in Path(os.path.expanduser(folder)).iterdir() if file.is_file()),
     }
 
 

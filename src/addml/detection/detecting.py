@@ -104,6 +104,8 @@ def _fit(settings: Settings, progress: Progress) -> Trained:
     with progress.stage("Choosing training rows", None) as advance:
         wanted = [*chosen.features, *([taught] if taught else [])]
         table, places, rows = draw(_counted(data.batches(wanted, BATCH_ROWS), advance), most, training.seed)
+    if rows == 1:
+        raise UserError(f"{data.source}: holds a single row; to tell what is normal takes at least two.")
     sampled = f"trained on {len(places):,} of {rows:,} rows, drawn at random (--all-rows takes all)"
     notes = [*data.notes, sampled] if len(places) < rows else data.notes
     marks = None
@@ -112,7 +114,8 @@ def _fit(settings: Settings, progress: Progress) -> Trained:
         table, notes = table.drop_columns([taught]), [*notes, _taught(marks, taught)]
     checkpoint = settings.streaming.checkpoint
     detector = train(table, training, settings.deciding, settings.computing, progress, marks, checkpoint)
-    return Trained(Fitted.of(detector, table), data, chosen, places, rows, tuple(notes))
+    fitted = Fitted.of(detector, table)
+    return Trained(fitted, data, chosen, places, rows, (*notes, *fitted.columns.notes))
 
 
 def _fit_streamed(settings: Settings, source: Source, progress: Progress) -> Trained:
@@ -129,7 +132,8 @@ def _fit_streamed(settings: Settings, source: Source, progress: Progress) -> Tra
     detector = train_streamed(
         own, settings.training, settings.deciding, settings.computing, settings.streaming, progress
     )
-    return Trained(Fitted.of(detector, None), data, chosen, None, len(own), tuple(source.notes))
+    fitted = Fitted.of(detector, None)
+    return Trained(fitted, data, chosen, None, len(own), (*source.notes, *fitted.columns.notes))
 
 
 def _marks(column: pa.ChunkedArray, anomalous: str | None, name: str) -> np.ndarray:

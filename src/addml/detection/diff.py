@@ -84,23 +84,21 @@ class Moved:
 
     @property
     def table(self) -> pa.Table:
-        """Every row, for a file."""
+        """Every row, for a file; an id with the name of a column of ours is called `id_NAME`."""
         import pyarrow as pa
 
-        columns = {name: self.ids[name] for name in self.ids.column_names}
-        return pa.table(
-            {
-                **columns,
-                "row": np.arange(1, len(self.before) + 1),
-                "score_before": self.before,
-                "rank_before": self.ranks[0],
-                "is_anomaly_before": self.flagged[0],
-                "score_after": self.after,
-                "rank_after": self.ranks[1],
-                "is_anomaly_after": self.flagged[1],
-                "decision": self.decision.tolist(),
-            }
-        )
+        own = {
+            "row": np.arange(1, len(self.before) + 1),
+            "score_before": self.before,
+            "rank_before": self.ranks[0],
+            "is_anomaly_before": self.flagged[0],
+            "score_after": self.after,
+            "rank_after": self.ranks[1],
+            "is_anomaly_after": self.flagged[1],
+            "decision": self.decision.tolist(),
+        }
+        ids = {f"id_{name}" if name in own else name: self.ids[name] for name in self.ids.column_names}
+        return pa.table(ids | own)
 
     def summary(self, top: int) -> dict[str, Any]:
         """The comparison as plain values, for `--json`."""
@@ -121,14 +119,15 @@ def compare_models(before: str, after: str, settings: Settings, progress: Progre
     """Score a file by two saved models, each by its own threshold."""
     use_threads(settings.computing)
     models = [Fitted.load(folder, settings.computing, Deciding()) for folder in (before, after)]
-    scores, ids = [], None
+    scores: list[np.ndarray] = []
+    ids = None
     with on_disk(settings.file) as file:
         for folder, fitted in zip((before, after), models, strict=True):
             data, names = open_for_model(replace(settings, file=file), fitted, BATCH_ROWS)
             with progress.stage(f"Scoring by {folder}", expected_rows(file)) as advance, blas_threads(1):
-                found, carried = _scored(data, fitted, names if ids is None else [], advance)
+                found, carried = _scored(data, fitted, [] if ids else names, advance)
             scores.append(found)
-            ids = carried if ids is None else ids
+            ids = ids or carried  # of the first model that knows what names a row
     assert ids is not None
     if len(scores[0]) != len(scores[1]):
         raise UserError(f"{shown(settings.file)}: has changed between the two models; run it again.")

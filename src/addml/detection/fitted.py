@@ -79,7 +79,7 @@ class Fitted:
         except (KeyError, TypeError, ValueError) as error:
             raise model_file.ModelFileError(f"{folder}: is no whole model ({error}); fit it again.") from None
         if model.form is not None and model.form.is_series:
-            raise UserError(f"{folder}: was trained on a series; say which column holds the times: --time NAME.")
+            raise UserError(f"{folder}: was trained on a series, which addml score and evaluate take with --time NAME.")
         if model.columns is None and model.form is None:
             raise UserError(f"{folder}: was fitted to an array without named columns; fit it to a table: addml fit.")
         device = resolve_device(computing.device)
@@ -224,7 +224,10 @@ class Fitted:
 
     @cached_property
     def _baseline(self) -> np.ndarray:
-        return np.asarray(self.model.features.transform(self.columns.usual[None])[0])
+        """What is usual in each column; where no row is like that, the usual row that `explain` counts from."""
+        usual = np.asarray(self.model.features.transform(self.columns.usual[None])[0])
+        is_ordinary = self.scores(usual[None])[0] <= np.median(self.training.values)
+        return usual if is_ordinary or self.baseline is None else self.baseline
 
     @cached_property
     def _origins(self) -> list[int]:

@@ -70,7 +70,7 @@ def open_input(file: str, reading: Reading) -> Input:
 
 def on_disk_source(settings: Settings) -> Source | None:
     """The Parquet files of a run on all rows, where learning from them takes more memory than it may."""
-    path = Path(settings.file).expanduser()
+    path = Path(os.path.expanduser(settings.file))
     if is_image_folder(path):
         return None
     is_parquet = path.is_dir() or path.suffix.lower() in (".parquet", ".pq")
@@ -94,7 +94,7 @@ def _not_streamed(settings: Settings) -> None:
 @contextmanager
 def on_disk(file: str) -> Iterator[str]:
     """A name under which a source can be opened again and again: what comes only once is copied to a file."""
-    path = Path(file).expanduser()
+    path = Path(os.path.expanduser(file))
     is_pipe = path.exists() and not path.is_file() and not path.is_dir()
     if file != STANDARD_INPUT and not is_pipe:
         yield file
@@ -126,7 +126,7 @@ def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batch
 
 def expected_rows(file: str) -> int | None:
     """About how many rows a file has, without reading it; None where that cannot be told."""
-    path = Path(file).expanduser()
+    path = Path(os.path.expanduser(file))
     if not path.is_file() or path.suffix.lower() in COMPRESSION_NAMES:
         return None
     if path.suffix.lower() in (".parquet", ".pq"):
@@ -144,7 +144,7 @@ def expected_rows(file: str) -> int | None:
 
 def is_large(file: str) -> bool:
     """Whether a file might not fit into memory."""
-    path = Path(file).expanduser()
+    path = Path(os.path.expanduser(file))
     parts = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path] if path.is_file() else []
     return ROOM * sum(map(_size_in_memory, parts)) > free_memory()
 

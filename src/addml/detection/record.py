@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -63,7 +64,7 @@ def record(run: Run, outcome: Mapping[str, Any]) -> str:
 
 def _input(file: str) -> dict[str, Any]:
     """What tells whether the file is still the same one."""
-    path = Path(file).expanduser()
+    path = Path(os.path.expanduser(file))
     if not file or not path.is_file():
         return {}
     about = path.stat()
@@ -84,9 +85,9 @@ def _value(value: Any) -> str:
     """A value in TOML, whose strings, numbers, truths and lists are written as in JSON."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, float) and value != value:
-        return "nan"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f").replace("Infinity", "inf")
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _shell(words: Sequence[str]) -> str:

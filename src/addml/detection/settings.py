@@ -132,10 +132,16 @@ class Deciding:
 
 
 @dataclass(frozen=True)
-class Explaining:
+class Listing:
     """Reasons."""
 
     top: int = setting(20, "rows to list, most anomalous first", shown="N", least=0)
+
+
+@dataclass(frozen=True)
+class Explaining(Listing):
+    """Reasons."""
+
     reasons: int = setting(
         3, "reasons to give for each flagged and each listed row; 0 for none, which is faster", shown="N", least=0
     )
@@ -263,6 +269,7 @@ class Settings:
     windowing: Windowing = Windowing()
     training: Training = Training()
     deciding: Deciding = Deciding()
+    listing: Listing = Listing()
     explaining: Explaining = Explaining()
     writing: Writing = Writing()
     reporting: Reporting = Reporting()

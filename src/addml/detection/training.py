@@ -97,14 +97,15 @@ def new_detector(training: Training, deciding: Deciding, computing: Computing, *
 
 def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str] | None:
     """{"amount": "high"} for amount:high, None for nothing."""
-    sides = {}
+    sides: dict[str, str] = {}
     for text in given:
         name, _, side = text.rpartition(":")
         if side not in SIDES or not name:
             raise UserError(f"--one-sided {text}: say which side is anomalous, as in amount:high or amount:low.")
         if name not in names:
             raise UserError(f"--one-sided {text}: {name!r} is no column to train on.{did_you_mean(name, names)}")
-        sides[name] = side
+        if sides.setdefault(name, side) != side:
+            raise UserError(f"--one-sided {text}: {name!r} is one-sided to {sides[name]} already; leave both out.")
     return sides or None
 
 

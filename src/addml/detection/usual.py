@@ -131,7 +131,7 @@ def save(folder: Path, model: str, usual: Sequence[UsualColumn]) -> None:
 def load(folder: str, model: str, columns: Columns) -> list[UsualColumn]:
     """What was saved beside this model, or what its columns remember."""
     try:
-        content = json.loads((Path(folder) / FILE).read_text("utf-8"))
+        content = json.loads((Path(os.path.expanduser(folder)) / FILE).read_text("utf-8"))
         saved = [_from_plain(one) for one in content["columns"]]
     except (OSError, ValueError, TypeError, KeyError):
         return usual_columns(columns, None)

@@ -47,7 +47,7 @@ def write_figures(
     if unknown := [name for name in formats if name not in FORMATS]:
         raise ValueError(f"formats={unknown!r} must be among {', '.join(FORMATS)}")
     drawn = _rendered(findings, formats)
-    target = Path(folder).expanduser()
+    target = Path(os.path.expanduser(folder))
     target.mkdir(parents=True, exist_ok=True)
     files = [target / name for name in drawn]
     new = [file for file in files if not file.exists()]

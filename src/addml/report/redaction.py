@@ -13,7 +13,10 @@ from addml.report.digest import MOST_ROWS
 from addml.report.words import MISSING, raw
 
 HIDDEN = "[redacted]"
-QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|“[^”]*”|‘[^’]*’|«[^»]*»|`[^`]*`")
+QUOTED = re.compile(
+    r"(?<=constant: ).+(?= in every row)"
+    r"|\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|“[^”]*”|‘[^’]*’|«[^»]*»|`[^`]*`"
+)
 HARMLESS = re.compile("share|shift|distance|psi|statistic|p_value|count|gaps|missing|unseen|outside")
 
 
@@ -31,7 +34,7 @@ def redacted(findings: Findings) -> Findings:
         groups=tuple(_group(group, columns) for group in findings.groups),
         usual=tuple(Usual(one.column, one.kind, "") for one in findings.usual),
         evaluation=None if findings.evaluation is None else scrub.all(findings.evaluation),
-        drift=tuple(map(_drift, findings.drift)),
+        drift=tuple(_drift(entry, scrub) for entry in findings.drift),
         settings=scrub.all(findings.settings),
         pictures=(),
         track=None if findings.track is None else replace(findings.track, channels=(), times=("", "")),
@@ -59,8 +62,9 @@ def _group(group: Group, columns: set[str]) -> Group:
     return Group(bare, ", ".join(bare), group.ranks)
 
 
-def _drift(entry: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in entry.items() if key == "column" or _is_harmless(key, value)}
+def _drift(entry: dict[str, Any], scrub: _Scrub) -> dict[str, Any]:
+    kept = {key: value for key, value in entry.items() if key in ("column", "kind") or _is_harmless(key, value)}
+    return kept | ({"words": scrub(entry["words"])} if "words" in entry else {})
 
 
 def _is_harmless(key: str, value: Any) -> bool:
@@ -68,10 +72,11 @@ def _is_harmless(key: str, value: Any) -> bool:
 
 
 class _Scrub:
-    """Hides quoted text, and every known raw value that stands as a word of its own."""
+    """Hides quoted text, constants, and every known raw value that stands as a word of its own."""
 
     def __init__(self, findings: Findings) -> None:
-        said = "\n".join(_texts([*findings.notes, dict(findings.left_out), findings.settings, findings.evaluation]))
+        sources = [*findings.notes, dict(findings.left_out), findings.settings, findings.evaluation, *findings.drift]
+        said = "\n".join(_texts(sources))
         known = {value for value in _raw_values(findings) if _is_telling(value) and value in said}
         longest_first = sorted(known - set(findings.columns), key=len, reverse=True)
         self._known = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)") if known else None

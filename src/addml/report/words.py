@@ -78,11 +78,13 @@ def _decimal(value: float) -> str:
 
 def text(value: Any, longest: int = LONGEST) -> str:
     """Any text on one line, without control characters and passwords, cut where it is too long."""
-    line = str(value)[: 20 * longest]
-    if not line.isprintable():
-        line = "".join(map(_visible, line))
-    line = PASSWORD.sub(r"\1:…", line)
+    line = PASSWORD.sub(r"\1:…", visible(str(value)[: 20 * longest]))
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+
+
+def visible(line: str) -> str:
+    """A text on one line, without control characters, which a terminal would obey."""
+    return line if line.isprintable() else "".join(map(_visible, line))
 
 
 def _visible(letter: str) -> str:

@@ -26,7 +26,7 @@ def write_report(
     format: Literal["html", "md"] | None = None,
 ) -> Path:
     """Write one self-contained file; without a format the name's ending decides, HTML by default."""
-    target = Path(path).expanduser()
+    target = Path(os.path.expanduser(path))
     kind = format or ENDINGS.get(target.suffix.lower(), "html")
     if kind not in ENDINGS.values():
         raise ValueError(f"format={format!r} must be 'html' or 'md'")
@@ -38,13 +38,14 @@ def write_report(
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write under another name in the same folder, then take the name; after a failure nothing is left."""
-    target = Path(os.path.realpath(path))
+    special = path.exists() and not path.is_file() and not path.is_dir()  # a device or a pipe
+    target = path if special else Path(os.path.realpath(path))  # what /dev/stdout leads to has no name
     if target.is_dir():
         raise WriteError(f"{path}: is a folder. Give the name of a file in it.")
     if not target.parent.is_dir():
         raise WriteError(f"{path}: the folder {target.parent} does not exist. Create it, or write elsewhere.")
     try:
-        if target.exists() and not target.is_file():  # a device or a pipe is written to, never replaced
+        if special:  # written to, never replaced
             target.write_bytes(content)
         else:
             _replace(target, content)

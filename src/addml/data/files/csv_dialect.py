@@ -166,6 +166,8 @@ def _take_sample(origin: Origin, encoding: str | None) -> Sample:
         return Sample(decode_start(raw, found), len(raw) < size, found, name)
     except LookupError as error:
         raise ReadError(f"{origin.name}: there is no encoding {encoding!r}. Try 'utf-8' or 'cp1252'.") from error
+    except UnicodeError as error:
+        raise ReadError(f"{origin.name}: is not in {encoding}: {error}. Left out, the encoding is found.") from error
 
 
 def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> Writing:

@@ -82,7 +82,7 @@ class Origin:
     def _raw(self) -> pa.NativeFile:
         import pyarrow as pa
 
-        return pa.BufferReader(self.content) if self.path is None else pa.OSFile(str(self.path), "rb")
+        return pa.BufferReader(self.content) if self.path is None else pa.OSFile(os.fsencode(self.path), "rb")
 
     def _unpacked(self) -> bytes:
         with self.open() as stream:
@@ -94,7 +94,7 @@ def find_origin(source: str | os.PathLike[str]) -> Origin:
     name = os.fspath(source)
     if name == STANDARD_INPUT:
         return _in_memory("standard input", sys.stdin.buffer.read())
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if not path.exists():
         raise no_such_file(path)
     if path.is_dir():

@@ -116,13 +116,13 @@ def _spread_out(values: np.ndarray, texts: DistinctTexts) -> np.ndarray:
 
 def _noted(kept: Kept | LeftOut, texts: DistinctTexts) -> Kept | LeftOut:
     if isinstance(kept, Kept):
-        kept.notes.append(f"column {kept.prepared.name!r} is text that reads as numbers ({texts.values[0].as_py()})")
+        kept.notes.append(f"column {kept.prepared.name!r} is text that reads as numbers ({texts.values[0].as_py()!r})")
     return kept
 
 
 def _date_notes(prepared: DateColumn, texts: DistinctTexts, share: float) -> list[str]:
     kind = "times of the day" if prepared.clock else f"dates, {prepared.form}"
-    example = f"column {prepared.name!r} is text that reads as {kind} ({texts.values[0].as_py()})"
+    example = f"column {prepared.name!r} is text that reads as {kind} ({texts.values[0].as_py()!r})"
     unread = round((1 - share) * texts.rows)
     return [example + (f"; {unread:,} of its values do not and count as gaps" if unread else "")]
 

@@ -21,14 +21,14 @@ def cache_folder() -> Path:
     """The folder that ADDML_CACHE names, or addml in the system's folder for caches."""
     named = os.environ.get("ADDML_CACHE")
     if named:
-        return Path(named).expanduser()
+        return Path(os.path.expanduser(named))
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     elif sys.platform == "darwin":
         base = "~/Library/Caches"
     else:
         base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "addml"
+    return Path(os.path.expanduser(base)) / "addml"
 
 
 def cached_path(one: DataSet) -> Path:

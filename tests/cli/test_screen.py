@@ -1,0 +1,62 @@
+"""What is printed, into streams of every kind."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from tests.cli.running import QUICK, command, left_in, write_small
+
+
+def in_shell(folder, redirection, *arguments):
+    """The command with its streams redirected by a shell."""
+    words = ["sh", "-c", f'"$@" {redirection}', "sh", *command(*arguments)]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_closed_streams_are_no_failure(small_csv, tmp_path, options):
+    done = in_shell(tmp_path, "<&- >&- 2>&-", "detect", "small.csv", *QUICK, *options)
+    assert done.returncode == 0
+    assert {"small.scored.csv", "small.report.html", "small.run.toml"} <= left_in(tmp_path)
+
+
+def test_a_closed_standard_input_is_empty(tmp_path):
+    done = in_shell(tmp_path, "<&-", "detect", "-")
+    assert done.returncode == 1
+    assert done.stderr == "Error: standard input: is empty (0 bytes).\n"
+
+
+def test_letters_that_the_output_does_not_know(addml, tmp_path):
+    write_small(tmp_path / "größe.csv", header="näme,height,weight,colour,when")
+    addml("detect", "größe.csv", *QUICK, PYTHONIOENCODING="ascii").succeeded("scored table: gr\\xf6\\xdfe.scored.csv")
+    found = json.loads(addml("detect", "größe.csv", *QUICK, "--json", PYTHONIOENCODING="ascii").succeeded().out)
+    assert found["source"] == "größe.csv"
+    assert found["top"][0]["ids"] == {"näme": "person-00042"}
+
+
+def test_a_file_whose_name_is_no_text(tmp_path):
+    name = b"caf\xe9.csv"
+    write_small(tmp_path / "small.csv").rename(tmp_path / os.fsdecode(name))
+    for words in ((b"detect", name, b"--no-report"), (b"detect", b"--config", b"caf\xe9.run.toml")):
+        done = subprocess.run([*command(), *words], cwd=tmp_path, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert os.fsdecode(b"caf\xe9.scored.csv") in left_in(tmp_path)
+
+
+def test_a_terminal_is_told_nothing_by_the_table(addml, small_csv):
+    small_csv.write_text(
+        small_csv.read_text().replace("person-00042", "\x1b]0;owned\x07\x1b[2J").replace("name", "\x1b[1m")
+    )
+    done = addml("detect", "small.csv", *QUICK).succeeded("owned")
+    assert "\x1b" not in done.out
+    assert "\x07" not in done.out
+    done = addml("detect", "small.csv", "--label", "nme").failed("has no column 'nme'")
+    assert "\x1b" not in done.err
+
+
+def test_a_long_path_stays_on_one_line(addml, small_csv, tmp_path):
+    folder = tmp_path / ("long" * 40)
+    folder.mkdir()
+    addml("detect", "small.csv", *QUICK, "--report", folder / "r.html").succeeded(f"report: {folder / 'r.html'}\n")

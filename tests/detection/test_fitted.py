@@ -1,0 +1,21 @@
+"""A fitted detector as the commands use it."""
+
+import numpy as np
+import pyarrow as pa
+
+from addml import ADDML
+from addml.detection.fitted import Fitted
+
+
+def test_a_flagged_row_has_a_reason_where_no_row_is_usual_in_every_column():
+    """Days all round the year have a mean in the middle of the circle, where none of them is."""
+    random, rows = np.random.default_rng(0), np.arange(400)
+    days = (np.datetime64("2024-01") + rows % 12).astype("datetime64[D]") + rows % 28
+    table = pa.table({"when": days, "country": random.choice(["DE", "FR", "TR"], 400, p=[0.6, 0.3, 0.1])})
+    detector = ADDML(random_state=0).fit(table)
+    fitted = Fitted.of(detector, table)
+    flagged = np.flatnonzero(detector.anomaly_scores_ > detector.threshold_)
+    batch = table.take(flagged).combine_chunks().to_batches()[0]
+    found = fitted.reasons(batch, fitted.features(batch, 0, None), 3)
+    assert len(found) == 40
+    assert all(reasons for reasons in found)
