@@ -62,6 +62,20 @@ def test_a_killed_run_goes_on_where_it_was(addml, tmp_path, here, jobs, how):
     assert "table2.parts" not in left_in(tmp_path / "addml-results")
 
 
+def test_no_process_outlives_a_killed_run(tmp_path, here):
+    run = ("reproduce", "table2", "--sets", "glass", "--methods", "HBOS,KNN,IsolationForest", "--jobs", 2)
+    with subprocess.Popen(
+        command(*run), cwd=tmp_path, env={**os.environ, **here}, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        process.stderr.readline()
+        process.kill()
+        try:
+            process.communicate(timeout=60)  # which ends when nobody can write to the pipe any more
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            pytest.fail("processes of a killed run are still there")
+
+
 def test_missing_sets_are_said_and_never_filled_in(addml, tmp_path):
     nowhere = {"ADDML_DATA": str(tmp_path), "ADDML_CACHE": str(tmp_path)}
     done = addml("reproduce", "table1", **nowhere)
@@ -76,6 +90,8 @@ def test_missing_sets_are_said_and_never_filled_in(addml, tmp_path):
         (["table3"], "'table3' is no experiment"),
         (["table2", "--sets", "leter"], "'leter' is no data set"),
         (["table2", "--methods", "knnn"], "'knnn' is no method"),
+        (["table2", "--methods", ","], "--methods names none"),
+        (["table2", "--sets", ""], "--sets names none"),
     ],
 )
 def test_unknown_names_are_wrong_usage(addml, arguments, words):

@@ -1,10 +1,12 @@
 """Results are kept whole, once, and a stopped experiment goes on where it was."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from addml.detection.errors import UserError
 from addml.experiments import reproducing, running, runs
 from addml.experiments.fitting import Case
 from addml.experiments.reproducing import Choice, stored, waiting
@@ -82,6 +84,33 @@ def test_no_part_without_all_its_rows(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         store.add(rows_of("KNN"))
     assert keys_in(store) == set()
+
+
+def other_table():
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    buffer = io.BytesIO()
+    parquet.write_table(pa.table({"set": ["one"], "auc": [0.5]}), buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "cannot be read"),
+        (b"PAR1 half of it", "cannot be read"),
+        (other_table(), "holds no runs: it has no column 'method'"),
+    ],
+)
+@pytest.mark.parametrize("name", ["table2.parquet", "table2.parts/0123.parquet"])
+def test_a_file_that_holds_no_runs_is_named_with_the_remedy(tmp_path, content, words, name):
+    (tmp_path / "table2.parts").mkdir()
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=words) as raised:
+        Store(tmp_path, "table2").rows()
+    assert name in str(raised.value)
+    assert "Move it away" in str(raised.value)
 
 
 @pytest.mark.usefixtures("registry")
