@@ -119,7 +119,7 @@ def _show(screen: Screen, labelled: Labelled, found: list[Result], by: str) -> N
     for note in labelled.notes:
         screen.say(f"  {note}")
     show_left_out(screen, labelled.left_out)
-    show_grid(screen, grid(found, data.name, by), "±", digits=4)
+    show_grid(screen, grid(found, data.name, by), digits=4)
     screen.say("  AUC and average precision (AP) in percent, means and deviations of nine runs.")
     screen.say(
         "  seen: tested on the rows learned from; unseen: on a held-out third; one-class: learned from normal rows."

@@ -101,7 +101,7 @@ def _reproduce(plan: Plan, folder: Path, choice: Choice, screen: Screen) -> dict
     files, grids = reproducing.files(plan, rows, choice), reproducing.grids(plan, rows)
     _write(folder, files, reproducing.old_files(plan, folder, files))
     for grid in list(grids.values())[:1]:
-        show_grid(screen, grid, "" if plan.kind == "comparison" else "±")
+        show_grid(screen, grid)
     for line in failures:
         print(f"Failed: {line}", file=sys.stderr)
     screen.say(f"  {len(tasks):,} tasks run now, {len(rows):,} rows stored; files: {folder}/{plan.name}*")

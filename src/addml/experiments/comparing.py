@@ -155,7 +155,7 @@ def grid(found: Sequence[Result], source: str, by: str = UNSEEN) -> Grid:
         lines.append((Cell(str(place + 1)), Cell(method), *figures, *seconds))
     measures = *(f"AUC {setting}" for setting in SETTINGS), f"AP {by}", "Stability"
     heads = ("Rank", "Method", *measures, "Fit, s", "Score, s")
-    return Grid(f"{source}: by AUC {by}", heads, tuple(lines))
+    return Grid(f"{source}: by AUC {by}", heads, tuple(lines), spreads=True)
 
 
 def _percent(one: Result) -> Cell:

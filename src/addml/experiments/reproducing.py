@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from addml.experiments.space import Space
 
 Files = dict[str, bytes]  # by name
+RIVALS = ("pyod",)  # packages that only rivals come from
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def run(
 ) -> None:
     """Run the tasks and keep the rows of each as it ends; what is timed has the machine for itself."""
     store, jobs = Store(folder, plan.name), 1 if plan.kind == "runtime" else choice.jobs
-    about = {"versions": json.dumps(versions()), "command": choice.command}
+    about = {"versions": json.dumps(versions(*RIVALS)), "command": choice.command}
     try:
         for ended, rows in results(tasks, choice.machine, jobs):
             if rows:
