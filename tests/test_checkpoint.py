@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 from addml import ADDML
 from addml.checkpoint import Checkpoint, CheckpointError, kept_safe
+from addml.data.datasets import open_source
 
 KILLS = 20
 
@@ -109,6 +110,49 @@ def test_other_rows_are_refused(X, tmp_path, stop):
         detector().fit(X[::-1], checkpoint=tmp_path / "kept")
 
 
+def test_other_labels_are_refused(X, tmp_path, stop):
+    labels = np.where(np.arange(len(X)) < 20, 1, -1)
+    go_on = stop(1)
+    with pytest.raises(KeyboardInterrupt):
+        detector().fit(X, labels=labels, checkpoint=tmp_path / "kept")
+    go_on()
+    for other in (None, np.roll(labels, 5)):
+        with pytest.raises(CheckpointError, match=r"was made of other rows \(labels .*\); give the same table"):
+            detector().fit(X, labels=other, checkpoint=tmp_path / "kept")
+    same = detector().fit(X, labels=labels, checkpoint=tmp_path / "kept")
+    np.testing.assert_array_equal(same.anomaly_scores_, detector().fit(X, labels=labels).anomaly_scores_)
+
+
+def test_another_network_of_one_s_own_is_refused(X, tmp_path, stop):
+    nn = pytest.importorskip("torch").nn
+
+    class Bent(nn.Sequential):
+        def __init__(self):
+            super().__init__(nn.Linear(5, 4), nn.Tanh())
+
+    class Straight(nn.Sequential):
+        def __init__(self):
+            super().__init__(nn.Linear(5, 4))
+
+    go_on = stop(1)
+    with pytest.raises(KeyboardInterrupt):
+        detector(encoder=Bent, metric_dim=4, members=1).fit(X, checkpoint=tmp_path / "kept")
+    go_on()
+    with pytest.raises(CheckpointError, match=r"was made with encoder='.*Bent', now it is '.*Straight'"):
+        detector(encoder=Straight, metric_dim=4, members=1).fit(X, checkpoint=tmp_path / "kept")
+
+
+def test_other_columns_of_the_same_files_are_refused(tmp_path, stop):
+    rows = np.random.default_rng(0).normal(size=(9000, 4))
+    parquet.write_table(pa.table(list(rows.T), names=list("abcd")), tmp_path / "one.parquet")
+    go_on = stop(1)
+    with pytest.raises(KeyboardInterrupt):
+        detector(memory="1MiB").fit(open_source(tmp_path / "one.parquet", list("abc")), checkpoint=tmp_path / "kept")
+    go_on()
+    with pytest.raises(CheckpointError, match=r"made of other rows \(columns .*'c'\], now .*'d'\]\)"):
+        detector(memory="1MiB").fit(open_source(tmp_path / "one.parquet", list("abd")), checkpoint=tmp_path / "kept")
+
+
 def test_files_that_changed_are_named(tmp_path, stop):
     table = tmp_path / "table"
     table.mkdir()
@@ -121,6 +165,30 @@ def test_files_that_changed_are_named(tmp_path, stop):
     os.utime(table / "one.parquet", ns=(5, 5))
     with pytest.raises(CheckpointError, match=r"made of other rows \(.*one.parquet has changed\)"):
         detector(memory="1MiB").fit(table, checkpoint=tmp_path / "kept")
+
+
+def test_a_large_table_is_refused_before_it_is_looked_through(tmp_path, stop, monkeypatch):
+    table = pa.table(list(np.random.default_rng(0).normal(size=(4, 9000))), names=list("abcd"))
+    parquet.write_table(table, tmp_path / "one.parquet")
+    go_on = stop(1)
+    with pytest.raises(KeyboardInterrupt):
+        detector(memory="1MiB").fit(tmp_path / "one.parquet", checkpoint=tmp_path / "kept")
+    go_on()
+    monkeypatch.setattr("addml.streamed.Census.take", lambda *arguments: pytest.fail("was looked through"))
+    with pytest.raises(CheckpointError, match="epochs=6, now it is 7"):
+        detector(memory="1MiB", epochs=7).fit(tmp_path / "one.parquet", checkpoint=tmp_path / "kept")
+    message = "another run is at work"
+    with kept_safe(tmp_path / "other", {"random_state": 0}, dict), pytest.raises(CheckpointError, match=message):
+        detector(memory="1MiB").fit(tmp_path / "one.parquet", checkpoint=tmp_path / "other")
+
+
+def test_a_fit_that_fails_before_its_first_epoch_leaves_no_checkpoint(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(4, 9000))
+    rows[0, 5] = np.inf
+    parquet.write_table(pa.table(list(rows), names=list("abcd")), tmp_path / "one.parquet")
+    with pytest.raises(ValueError, match="row 6 is inf"):
+        detector(memory="1MiB").fit(tmp_path / "one.parquet", checkpoint=tmp_path / "kept")
+    assert [path.name for path in tmp_path.iterdir()] == ["one.parquet"]
 
 
 def test_a_second_run_is_refused(X, tmp_path):

@@ -121,6 +121,11 @@ def test_a_loaded_detector_goes_on(saved, detector, tmp_path):
     assert addml.load(tmp_path / "again", device="cpu").threshold_ == loaded.threshold_
 
 
+def test_a_model_is_saved_in_a_folder_with_a_name(detector):
+    with pytest.raises(ValueError, match="path='' names no folder"):
+        detector.save("")
+
+
 def test_names_of_columns_are_kept_and_checked(tmp_path):
     frame = pd.DataFrame(X, columns=["a", "größe", "c/d"])
     addml.ADDML(**SMALL).fit(frame).save(tmp_path / "model")
@@ -594,6 +599,12 @@ FORGED = {
     "an extra part": (put("scorer.payload", np.zeros(3)), "payload"),
     "an extra feature": (put("features.payload", np.zeros(3)), "payload"),
     "threshold": (tell("threshold", "high"), "tau='high'"),
+    "a threshold beyond all numbers": (tell("threshold", 10**400), "OverflowError"),
+    "a share beyond all numbers": (tell("decision", {"method": "tail", "share": 10**400}), "OverflowError"),
+    "columns": (tell("columns_in", 4), "columns_in=4 .*not those of the model"),
+    "a flag for columns": (tell("columns_in", True), "columns_in=True"),
+    "an epoch of words": (lambda document, arrays: document["history"][0].update(epoch="x"), "of the history"),
+    "sides": (setting("one_sided", 3), "one_sided=3 must map columns"),
     "no threshold": (tell("threshold", None), "tau"),
     "names": (tell("names", ["a"]), r"the names \['a'\] for 3 columns"),
     "equal names": (tell("names", ["a", "a", "b"]), "the names"),
@@ -630,6 +641,26 @@ def test_a_forged_model_with_every_hash_right_is_refused(saved, kind):
 )
 def test_a_forged_model_of_the_papers_is_refused(tmp_path, edit, message):
     addml.ADDML(**SMALL, scorer="center", scaling="standard").fit(GAPS).save(tmp_path)
+    forge(tmp_path, edit)
+    with pytest.raises(ModelFileError, match=message):
+        addml.load(tmp_path)
+
+
+def low_end(document, arrays):
+    document["columns"]["columns"][0]["spread"]["low"] = 10**400
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (low_end, "OverflowError"),
+        (tell("names", None), "not those of the model"),
+        (tell("names", ["a", "c"]), "not those of the model"),
+    ],
+)
+def test_a_forged_model_of_a_table_is_refused(tmp_path, edit, message):
+    frame = pd.DataFrame({"a": X[:, 0], "b": ["x", "y"] * 20})
+    addml.ADDML(**SMALL).fit(frame).save(tmp_path)
     forge(tmp_path, edit)
     with pytest.raises(ModelFileError, match=message):
         addml.load(tmp_path)

@@ -53,6 +53,11 @@ def test_a_cut_off_of_numbers_on_disk_is_exact(tmp_path):
     np.testing.assert_array_equal(on_disk, values)
 
 
+def test_a_folder_that_takes_no_files_is_said(tmp_path):
+    with pytest.raises(scratch.ScratchError, match=r"none: no file can be made there \(No such file.*--cache-dir"):
+        scratch.mapped(tmp_path / "none", (100,), np.float64)
+
+
 def test_a_disk_without_room_is_said_before_anything_is_written(tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: usage(100, 90, 10))

@@ -154,6 +154,22 @@ def test_scores_are_written_part_by_part(folder, tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def test_scores_never_take_the_place_of_the_table(table, tmp_path):
+    file = tmp_path / "rows" / "0.parquet"
+    file.parent.mkdir()
+    parquet.write_table(table.slice(0, 100), file)
+    before, fitted = file.read_bytes(), quick(epochs=1).fit(table.slice(0, 100))
+    for source, path in [(file, tmp_path / "." / "rows" / "0.parquet"), (file.parent, file), (file.parent, "new.pq")]:
+        with pytest.raises(ValueError, match="is the table itself or a part of it"):
+            fitted.write_scores(source, str(file.parent / path))
+    with pytest.raises(TypeError, match="Table is no table on disk: give the path of a Parquet file"):
+        fitted.write_scores(table, tmp_path / "scores.csv")
+    assert [path.name for path in tmp_path.rglob("*")] == ["rows", "0.parquet"]
+    assert file.read_bytes() == before
+    fitted.write_scores(file.parent, file.parent / "scores.csv")  # which is not read as a part of it
+    np.testing.assert_array_equal(fitted.anomaly_score(file.parent), fitted.anomaly_scores_)
+
+
 def test_nothing_is_left_behind(folder, tmp_path):
     quick(epochs=1).fit(folder, scratch=tmp_path)
     assert list(tmp_path.iterdir()) == []

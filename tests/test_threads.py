@@ -1,10 +1,11 @@
 """How many threads may be used."""
 
 import os
+import time
 
 import pytest
 
-from addml.compute import most_threads
+from addml.compute import in_threads, most_threads
 
 
 @pytest.fixture(autouse=True)
@@ -26,3 +27,21 @@ def test_who_says_nothing_is_held_to_what_the_environment_allows(monkeypatch, sa
     assert most_threads(None) == expected
     assert most_threads(-1) == 4
     assert most_threads(3) == 3
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_what_has_not_begun_is_left_undone_behind_an_error(error):
+    """An interrupt would otherwise be heard when all is done, and a bad row of many said then."""
+    begun = []
+
+    def work(part):
+        begun.append(part)
+        if part == 3:
+            raise error
+        time.sleep(0.001)
+
+    with pytest.raises(error):
+        in_threads(work, 5000, 2)
+    assert len(begun) < 5000
+    in_threads(begun.append, 3, 2)
+    assert sorted(begun[-3:]) == [0, 1, 2]

@@ -57,12 +57,10 @@ class Checkpoint:
 
     def restored(self, state: TrainingState, members: Sequence[Member], device: str) -> TrainingState:
         """The state that was saved last, with the members' generators as they were then; else the one given."""
-        if not (self.folder / "model.json").exists():
+        if not self.is_begun:
             return state
-        try:
-            document, arrays = model_file.load(self.folder)
-            found = document["checkpoint"]
-            self._check(found["owner"])
+        with _whole(self.folder):
+            found, arrays = self._found()
             own = {name: _from_bytes(arrays[name], *about) for name, about in found["arrays"].items()}
             for member, random in zip(members, found["randoms"], strict=True):
                 member.random.bit_generator.state = random
@@ -73,12 +71,23 @@ class Checkpoint:
                 history=[plain.record_from_plain(record) for record in found["history"]],
                 kept=list(own["kept"]) if "kept" in own else [],
             )
-        except (ModelFileError, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, CheckpointError):
-                raise
-            raise CheckpointError(
-                f"{self.folder}: is no whole checkpoint ({error}); copy it again, {BEGIN_ANEW}"
-            ) from None
+
+    def check(self) -> None:
+        """What was kept before must belong to these settings and this table: said before anything is worked out."""
+        if self.is_begun:
+            with _whole(self.folder):
+                self._found()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything was kept."""
+        return (self.folder / "model.json").exists()
+
+    def _found(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        document, arrays = model_file.load(self.folder)
+        found = document["checkpoint"]
+        self._check(found["owner"])
+        return found, arrays
 
     def save(self, state: TrainingState, members: Sequence[Member]) -> None:
         """Write the state in place of the one before."""
@@ -153,13 +162,34 @@ def kept_safe(
     path.mkdir(parents=True, exist_ok=True)
     with _locked(path):
         one = Checkpoint(path, settings, data())
-        yield one
+        one.check()
+        try:
+            yield one
+        except BaseException:
+            if not one.is_begun:
+                one.remove()
+            raise
         one.remove()
 
 
-def digest(rows: Array) -> str:
-    """A number that tells prepared rows from others."""
+def described(rows: Array, labels: np.ndarray | None) -> dict[str, Any]:
+    """What tells prepared rows and their labels from others."""
+    return {"digest": _digest(rows), "labels": None if labels is None else _digest(labels)}
+
+
+def _digest(rows: Array) -> str:
     return hashlib.blake2b(np.ascontiguousarray(to_numpy(rows)).data, digest_size=16).hexdigest()
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[None]:
+    """What cannot be read of a checkpoint is an error that says what to do."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (ModelFileError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder}: is no whole checkpoint ({error}); copy it again, {BEGIN_ANEW}") from None
 
 
 @contextmanager

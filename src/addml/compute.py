@@ -164,5 +164,9 @@ def in_threads(work: Callable[[int], None], parts: int, threads: int) -> None:
                 work(part)
             return
         with ThreadPoolExecutor(threads) as pool:  # each thread asks too, in case it has a setting of its own
-            for done in [pool.submit(blas_threads(1)(work), part) for part in range(parts)]:
-                done.result()
+            try:
+                for done in [pool.submit(blas_threads(1)(work), part) for part in range(parts)]:
+                    done.result()
+            except BaseException:  # an interrupt too: what has not begun is left undone
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise

@@ -15,10 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from addml import fitting, model_file, parameters, plain
 from addml.arrays import as_like, is_resident, to_numpy
-from addml.checkpoint import Storage, digest, kept_safe
+from addml.checkpoint import Storage, described, kept_safe
 from addml.compute import blas_threads, most_threads, resolve_device
-from addml.data.datasets import LEAST_STREAMED, Source, open_source
+from addml.data.datasets import LEAST_STREAMED, Source, is_part, open_source
 from addml.data.features import Features
+from addml.data.forms import Form
 from addml.data.windows import Windows
 from addml.explain.attribution import attributions
 from addml.explain.examples import Examples, Nearest, baseline_of, evenly, kept_by_most
@@ -80,7 +81,7 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
     scorer : "local", "center", "dissimilarity", "knn", or a scorer of `addml.scoring`.
     scaling : "robust", by median and quartiles and bent in the tails, "standard", by mean and deviation, or "auto",
         standard for series and robust for all else.
-    one_sided : columns where only one direction matters, by name or place: {"amount": "high"}.
+    one_sided : columns where only one direction matters, by name, or by place in an array: {"amount": "high"}.
     window : steps of a series that are looked at together, which makes X a series, (steps,) or (steps, channels), or a
         list of such; None for rows. Scores are then of steps.
     stride : steps between two windows to learn from; None for a quarter of the window.
@@ -112,6 +113,7 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         on disk, the scores at a million even steps through all of them in order.
     baseline_ : the usual row as the encoder takes it; `explain` counts from it.
     history_ : one dict an epoch.
+    sampling_ : of the series read last, what was done to make its steps even.
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
 
@@ -227,9 +229,11 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
     def refit(self, X: Any, y: Any = None, labels: Any = None) -> ADDML:
         """Go on learning from the present networks with the rows of X, as more rows or more labels come in.
 
-        Columns are prepared as before; what is learned from them, the scale of the scores and the threshold are new.
+        Rows are prepared as before, and settings that ask for more than that (`scaling`, `one_sided`, `window`) are
+        refused; what is learned from the rows, the scale of the scores and the threshold are new.
         """
         check_is_fitted(self, "threshold_")
+        self._check_preparation(self.model_)
         return self._whole_or_not(lambda: self._fit(X, labels, self.model_, Storage()))
 
     def _whole_or_not(self, work: Callable[[], ADDML]) -> ADDML:
@@ -249,6 +253,8 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
                 return self._fit_streamed(source, labels, start, storage)
             X = source.table()
         device, X = resolve_device(self.device), self._read(X, fitting=start is None)
+        if len(X) < 2:
+            raise ValueError(f"X has {len(X)} row, which is too few to learn from: give at least two")
         form, (columns, features, numbers) = fitting.form_of(X, self.causal), self._prepared(X, start)
         marks = parameters.read_labels(labels, len(numbers))
         rows, randoms = fitting.training_rows(numbers, features, device), self._randoms()
@@ -260,7 +266,7 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         if marks is not None and self.margin is None:
             learner.objective = fitting.with_margin(learner, rows, members)
         state = TrainingState.begin(encoder.weights, self.patience)
-        with kept_safe(storage.checkpoint, self._plain_settings(), lambda: {"digest": digest(rows.values)}) as kept:
+        with kept_safe(storage.checkpoint, self._plain_settings(), lambda: described(rows.values, marks)) as kept:
             state = kept.restored(state, members, device)
             train(learner, rows, members, self._schedule(encoder), state, lambda state: kept.save(state, members))
         with blas_threads(1):
@@ -299,8 +305,10 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
 
     def _plain_settings(self) -> dict[str, Any]:
         """The settings that a training depends on, as JSON values."""
-        settings, objects = plain.plain_settings(self.get_params(deep=False))
-        return {name: settings[name] for name in settings if name != "verbose"} | {"objects": objects}
+        given = self.get_params(deep=False)
+        settings, objects = plain.plain_settings(given)
+        kinds = {name: getattr(given[name], "__qualname__", type(given[name]).__qualname__) for name in objects}
+        return {name: settings[name] for name in settings if name != "verbose"} | kinds
 
     def _prepared(self, X: Any, start: MetricModel | None) -> tuple[Columns | None, Features, np.ndarray]:
         """How columns become features, learned from X or as before, and the numbers of X."""
@@ -308,16 +316,32 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
             return start.columns, start.features, X if start.columns is None else start.columns.transform(X)
         form, robust = fitting.form_of(X), self._robust
         if form is not None:
-            names = self._names() if form.is_series else list(map(str, range(form.channels)))
-            sides = parameters.sides(self.one_sided, names)
-            return None, fitting.channel_features(X, form, sides, robust=robust), X
+            return None, fitting.channel_features(X, form, self._sides(form, None), robust=robust), X
         columns, numbers = (None, X) if isinstance(X, np.ndarray) else fitting.fitted_columns(X)
-        names = self._names() if columns is None else columns.names
-        features = Features.fit(numbers, parameters.sides(self.one_sided, names), robust=robust)
+        features = Features.fit(numbers, self._sides(None, columns), robust=robust)
         if columns is not None:
             features = columns.rescaled(features)
+        names = self._names() if columns is None else columns.names
         fitting.warn_of_columns("columns without a single value tell nothing", features.empty, names)
         return columns, features, numbers
+
+    def _sides(self, form: Form | None, columns: Columns | None) -> np.ndarray:
+        """Which side of each column or channel matters."""
+        if form is not None and not form.is_series:
+            return parameters.sides(self.one_sided, list(map(str, range(form.channels))))
+        return parameters.sides(self.one_sided, self._names() if columns is None else columns.own_names)
+
+    def _check_preparation(self, start: MetricModel) -> None:
+        """What `refit` prepares as before must not be asked for in another way."""
+        form, sides = start.form, self._sides(start.form, start.columns)
+        same = {
+            "scaling": self._robust == bool(start.features.knee[0]),
+            "one_sided": np.array_equal(sides if form is None else sides[form.channel_of()], start.features.sides),
+            "window": self.window == (form.shape[0] if form is not None and form.is_series else None),
+        }
+        changed = [f"{name}={getattr(self, name)!r}" for name, is_same in same.items() if not is_same]
+        if changed:
+            raise ValueError(f"refit prepares rows as before, not by {', '.join(changed)}: set it back, or use fit")
 
     def _remember(self, space: MetricSpace) -> None:
         """The usual row, and examples of normal rows where they are asked for."""
@@ -381,6 +405,8 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         The name of the file says its format: .parquet, .csv or .jsonl. It appears when it is whole.
         """
         check_is_fitted(self, "threshold_")
+        if isinstance(X, (str, os.PathLike)) and is_part(path, X):
+            raise ValueError(f"{path} is the table itself or a part of it, which is not overwritten; write elsewhere")
         import pyarrow as pa
 
         from addml.data.writers import open_writer
@@ -462,12 +488,11 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
 
     def _features(self, X: Any, rows: Any = None) -> np.ndarray:
         X = self._read(X)
+        places = parameters.places("rows", rows, len(X))
         if isinstance(X, Windows):
-            return fitting.window_rows(X, self.model_.features).take(
-                np.arange(len(X))[slice(None) if rows is None else rows]
-            )
+            return fitting.window_rows(X, self.model_.features).take(places)
         features = self.model_.prepare(X)
-        return features if rows is None else features[rows]
+        return features if rows is None else features[places]
 
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""
@@ -507,7 +532,7 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = N
         detector._restore(document, arrays, encoder)
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ModelFileError(f"{path}: model.json does not describe a detector ({error!r}); save it again") from None
     return detector
 

@@ -14,7 +14,7 @@ from addml.compute import on_device
 from addml.data.features import Features
 from addml.data.forms import Form
 from addml.data.windows import Windows, over_windows
-from addml.encoders import Encoder, from_plain
+from addml.encoders import Encoder, WrongModuleError, from_plain
 from addml.geometry import DISTANCES, Distance
 from addml.model_file import ModelFileError, expect
 from addml.scoring.blocks import BLOCK, in_blocks, in_resident_blocks
@@ -198,7 +198,9 @@ class MetricModel:
             _check_arrays(model, arrays)
         except ModelFileError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except WrongModuleError as error:
+            raise ModelFileError(str(error)) from None
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ModelFileError(f"the model's parts do not fit together ({error!r}); fit and save it again") from None
         return model
 

@@ -107,17 +107,23 @@ def widths(name: str, value: Any) -> tuple[int, ...]:
     return tuple(int(width) for width in value)
 
 
-def sides(one_sided: Any, names: Sequence[str]) -> np.ndarray:
-    """Which side of each column matters: 1 high, -1 low, 0 both."""
+def sided(one_sided: Any) -> None:
+    """Columns and the side of each that matters, or None."""
     if one_sided is not None and not isinstance(one_sided, Mapping):
         raise ValueError(f"one_sided={one_sided!r} must map columns to 'high' or 'low', such as {{'amount': 'high'}}")
-    marks = np.zeros(len(names), np.int64)
     for column, side in (one_sided or {}).items():
         if side not in ("high", "low"):
             raise ValueError(f"one_sided={{{column!r}: {side!r}}}: use 'high' or 'low'")
-        if str(column) not in names:
-            near = difflib.get_close_matches(str(column), names, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; the columns of numbers are {', '.join(names[:10])}"
+
+
+def sides(one_sided: Any, names: Sequence[str | None]) -> np.ndarray:
+    """Which side of each column matters: 1 high, -1 low, 0 both; None is the name of what is no column by itself."""
+    sided(one_sided)
+    marks, known = np.zeros(len(names), np.int64), [name for name in names if name is not None]
+    for column, side in (one_sided or {}).items():
+        if str(column) not in known:
+            near = difflib.get_close_matches(str(column), known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; the columns of numbers are {', '.join(known[:10])}"
             raise ValueError(f"one_sided names {column!r}, which is not a column of numbers here{hint}")
         marks[list(names).index(str(column))] = 1 if side == "high" else -1
     return marks
@@ -130,7 +136,7 @@ def read_labels(labels: Any, rows: int) -> np.ndarray | None:
     array = _label_array(labels)
     if array.shape != (rows,):
         raise ValueError(f"labels has shape {array.shape}, X has {rows} rows; give one label for each row")
-    known = np.isin(array, (-1, 0, 1)) if array.dtype.kind in "biuf" else np.zeros(rows, bool)
+    known = np.isin(array, (-1, 0, 1)) if array.dtype.kind in "biuf" else _numbers_among(array, (-1, 0, 1))
     if not known.all():
         strange = array[np.flatnonzero(~known)[0]]
         raise ValueError(f"labels holds {strange!s} ({array.dtype}); use 0 for normal, 1 for anomaly, -1 for unknown")
@@ -140,12 +146,29 @@ def read_labels(labels: Any, rows: int) -> np.ndarray | None:
     return marks
 
 
+def _numbers_among(array: np.ndarray, allowed: tuple[int, ...]) -> np.ndarray:
+    """Which values of an array of another kind are numbers that are allowed."""
+    return np.array([isinstance(value, Real) and value in allowed for value in array.tolist()])
+
+
 def _label_array(labels: Any) -> np.ndarray:
     try:
         array = np.asarray(labels)
         return np.array(array.tolist()) if array.dtype.kind == "O" else array  # numbers in an object array are numbers
     except ValueError:
         raise ValueError("labels holds lists of different lengths; give one label for each row") from None
+
+
+def places(name: str, value: Any, rows: int) -> np.ndarray:
+    """The places of the rows that are asked for, as whole numbers, a mask or a slice; None is all."""
+    index = slice(None) if value is None else list(value) if isinstance(value, tuple) else value
+    try:
+        chosen = np.arange(rows)[index]
+    except IndexError as error:
+        raise ValueError(f"{name}={value!r} are no places of {rows} rows ({error})") from None
+    if np.ndim(chosen) != 1:
+        raise ValueError(f"{name}={value!r} must be a list of places from 0 to {rows - 1}, such as [0]")
+    return np.asarray(chosen)
 
 
 def generator_seed(random_state: Any) -> np.random.SeedSequence:
@@ -187,8 +210,8 @@ def exact(given: Any, X: np.ndarray, names: list[str]) -> None:
     """No integer over 2**53 in the table that was given, where X, made from it, holds floats."""
     if X.dtype.kind != "f" or (type(given) is np.ndarray and given.dtype.kind != "O"):
         return
-    large = np.maximum(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0)) >= LARGEST_EXACT  # NaN is not looked at
-    for column in np.flatnonzero(large):
+    largest = np.maximum(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0))  # NaN is not looked at
+    for column in np.flatnonzero(largest.astype(np.float64) >= LARGEST_EXACT):
         values = _columns(given)[column][1]()
         if any(isinstance(value, Integral) and abs(int(value)) > LARGEST_EXACT for value in values):
             raise _inexact(names[column])

@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 from addml import parameters
 from addml.arrays import is_resident, to_numpy
 from addml.data.datasets import is_on_disk
-from addml.data.frames import has_other_than_numbers, is_frame
+from addml.data.frames import has_other_than_numbers, is_frame, settled
 from addml.data.images import is_image_folder
 from addml.data.pixels import as_images, varied
 from addml.data.series import Sampling, Series, read_series, windows_of
@@ -35,6 +35,7 @@ class Reads:
 
         A tensor on a device stays there where `resident` allows it.
         """
+        X = settled(X)
         if self.window is not None if fitting else self._is_series:
             return self._series(to_numpy(X) if is_resident(X) else X, fitting)
         if is_resident(X):
@@ -78,15 +79,14 @@ class Reads:
             raise ValueError(
                 f"X has {channels} channel(s), the detector was fitted to {self.n_features_in_}; give the same ones"
             )
-        else:
-            series = [self._by_name(one) for one in series]
+        series = [self._by_name(one) for one in series]
         window = int(self.window) if fitting else self.model_.form.shape[0]  # type: ignore[arg-type, union-attr]
         usual = _usual(series) if fitting else self.model_.step_features.median
         windows, self.sampling_ = windows_of(series, window, usual)
         for sentence in self.sampling_.words():
             warn(sentence)
         if fitting:
-            self._enough(windows, series)
+            self._enough(windows)
         return windows
 
     def _take_channels(self, series: list[Series]) -> None:
@@ -101,16 +101,17 @@ class Reads:
         if one.names is None or not hasattr(self, "feature_names_in_") or one.names == names:
             return one
         if set(one.names) != set(names):
-            raise ValueError(f"X has the channels {one.names}, the detector was fitted to {names}; give the same ones")
+            raise ValueError(f"X has the channels {one.names} where others have {names}; give the same ones everywhere")
         return Series(one.values[:, [one.names.index(name) for name in names]], names, one.times)
 
-    def _enough(self, windows: Windows, series: list[Series]) -> None:
+    def _enough(self, windows: Windows) -> None:
         whole = len(windows.whole(1))
         if whole < 2:
-            longest = max(len(one.values) for one in series)
+            longest = int(windows.age.max()) + 1
+            remedy = f"give a window of at most {longest - 1}, or " if longest > 1 else "give "
             raise ValueError(
                 f"window={self.window} makes {whole} whole window(s) of X, whose longest series has {longest} step(s) "
-                f"in a row at most; give a window of at most {max(1, longest - 1)}, or a longer series"
+                f"in a row at most; {remedy}a longer series"
             )
 
     def _takes_images(self, X: Any) -> bool:
@@ -135,26 +136,31 @@ class Reads:
         return images
 
     def _folder(self, X: Any, fitting: bool) -> np.ndarray:
-        """The images of a folder, in the size that was fitted to."""
+        """The images of a folder, in the size that was fitted to; what was changed is said."""
         from addml.data.images import read_images  # Pillow
 
-        if fitting:
-            return read_images(X).images
-        assert self.model_.form is not None
-        channels, *size = self.model_.form.shape
-        return read_images(X, size=(size[0], size[1]), channels=channels).images
+        shape: dict[str, Any] = {}
+        if not fitting:
+            assert self.model_.form is not None
+            channels, height, width = self.model_.form.shape
+            shape = {"size": (height, width), "channels": channels}
+        found = read_images(X, **shape)
+        for note in found.notes:
+            warn(f"{X}: {note}")
+        return found.images
 
     def _table(self, X: Any, fitting: bool) -> Any:
         """A frame with columns that are not numbers, as a pyarrow table; columns go by name."""
         if not fitting and not is_frame(X):
             raise TypeError(f"the detector was fitted to a table with named columns; give such a table, not {type(X)}")
-        if fitting:
-            validate_data(self, X, skip_check_array=True)
-            if len(X) < 2:
-                raise ValueError(f"X has {len(X)} sample(s), 1 sample is not enough: give at least two rows")
         from addml.data.columns import as_table  # pyarrow, only where there is a table
 
-        return as_table(X)
+        table, least = as_table(X), 2 if fitting else 1
+        if len(table) < least:
+            raise ValueError(f"X has {len(table)} sample(s), while a minimum of {least} is required: give more rows")
+        if fitting:
+            validate_data(self, table, skip_check_array=True)  # its names are texts, whatever those of X are
+        return table
 
     def _numbers(self, given: Any, fitting: bool) -> np.ndarray:
         if isinstance(given, np.ma.MaskedArray):

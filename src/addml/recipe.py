@@ -45,6 +45,7 @@ class Recipe:
     miner: Callable[..., Any] | None
     scorer: str | Scorer
     scaling: str
+    one_sided: Any
     window: int | None
     stride: int | None
     causal: bool
@@ -60,6 +61,7 @@ class Recipe:
     validation_ratio: float
     patience: int
     n_jobs: int | None
+    verbose: int
     random_state: Any
     memory: int | str
 
@@ -73,6 +75,7 @@ class Recipe:
         parameters.one_of("loss", self.loss, LOSSES)
         parameters.one_of("distance", self.distance, DISTANCES)
         parameters.one_of("scaling", self.scaling, SCALINGS)
+        parameters.sided(self.one_sided)
         self._check_series()
         self._design()
         for name in ("metric_dim", "members", "epochs", "patience"):
@@ -89,6 +92,8 @@ class Recipe:
         parameters.number("weight_decay", self.weight_decay, 0, with_low=True)
         parameters.flag("anomaly_pairs", self.anomaly_pairs)
         parameters.jobs("n_jobs", self.n_jobs)
+        if not isinstance(self.verbose, (bool, np.bool_)):
+            parameters.whole("verbose", self.verbose, least=0)
         parameters.size("memory", self.memory)
         if self.loss == "center" and (self.miner is not None or self.anomaly_pairs):
             raise ValueError("miner and anomaly_pairs are about pairs, which loss='center' has not; use 'instance'")
@@ -192,6 +197,8 @@ class Recipe:
     def _present(self, start: MetricModel, shape: tuple[int, ...], device: str) -> Encoder:
         """The present networks, to go on from."""
         encoder = start.encoder
+        if isinstance(self.encoder, str) and self.encoder != encoder.to_plain()["name"]:
+            raise ValueError(f"refit goes on with {encoder.to_plain()}, not encoder={self.encoder!r}: use fit")
         wanted = self._designed(shape, [np.random.default_rng(0)]).to_plain()
         if encoder.to_plain() != wanted or len(encoder.weights) != self.members:
             raise ValueError(
@@ -209,6 +216,11 @@ class Recipe:
     def _member(self, usable: np.ndarray, marks: np.ndarray | None, random: np.random.Generator) -> Member:
         """One member's rows: V drawn at random, the rest M; too few rows to spare serve as both."""
         usable = usable if marks is None else usable[marks[usable] != 1]
+        if not len(usable):
+            raise ValueError(
+                f"window={self.window}: no whole window that is learned from ends at a step that is normal or unknown; "
+                "give a longer series, a smaller window or stride, or other labels"
+            )
         train, validation = self._parted(usable, random)
         if len(train) < 2:
             train = validation = usable

@@ -45,6 +45,8 @@ class Saves(Recipe, BaseEstimator):
         """Write the fitted detector as a folder of JSON and safetensors for `addml.load`; nothing is pickled."""
         check_is_fitted(self, "threshold_")
         self._check_parameters()
+        if not os.fspath(path):
+            raise ValueError(f"path={path!r} names no folder; give the one to write")
         document, arrays = self.model_.to_plain()
         settings, left_out = plain.plain_settings(self.get_params(deep=False))
         if left_out:
@@ -81,11 +83,24 @@ class Saves(Recipe, BaseEstimator):
         self.center_, self.anomaly_scores_, self.baseline_ = own["center"], own["anomaly_scores"], own["baseline"]
         self._examples = Examples(own["examples.rows"], own["examples.features"])
         self.training_ = TrainingScores.from_plain(document, own)
-        self.n_features_in_ = int(document["columns_in"])
+        self.n_features_in_ = _checked_width(model, document["columns_in"], document["names"])
         if document["names"] is not None:
             self.feature_names_in_ = plain.names_from_plain(document["names"], self.n_features_in_)
         self._set(Decision.from_plain(document))
         self._held_out = np.unpackbits(own["held_out"], axis=1, count=len(self.anomaly_scores_)).astype(bool)
+
+
+def _checked_width(model: MetricModel, columns: Any, names: list[str] | None) -> int:
+    """How many columns the detector is given, which must be those that its model takes."""
+    if model.columns is not None:
+        fits = names is not None and set(model.columns.used) <= set(names)
+    elif model.form is not None:
+        fits = columns == (model.form.channels if model.form.is_series else model.form.size)
+    else:
+        fits = columns == len(model.features.median)
+    if type(columns) is not int or not fits:
+        raise ValueError(f"columns_in={columns!r} and the names {names} are not those of the model")
+    return columns
 
 
 def _check_own_arrays(model: MetricModel, own: dict[str, np.ndarray], epochs: int) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 
 class ScratchError(OSError):
-    """A disk without room; the message says how much is needed and what to do."""
+    """A folder that takes no files, or not enough; the message says what to do."""
 
 
 def mapped(folder: str | os.PathLike[str], shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -38,8 +38,13 @@ def mapped(folder: str | os.PathLike[str], shape: tuple[int, ...], dtype: Any) -
 def _nameless(folder: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A file without a name: from its first moment where the system has such, else from when this ends."""
     handle, name = _without_name(folder), None
-    if handle is None:
-        handle, name = tempfile.mkstemp(prefix="addml-", suffix=".scratch", dir=folder)
+    try:
+        if handle is None:
+            handle, name = tempfile.mkstemp(prefix="addml-", suffix=".scratch", dir=folder)
+    except OSError as error:
+        raise ScratchError(
+            f"{folder}: no file can be made there ({error.strerror}); name another folder (scratch=..., --cache-dir)"
+        ) from None
     try:
         with open(handle, "r+b") as file:
             yield file

@@ -52,8 +52,6 @@ REMEMBERED = 1_000_000  # training scores, at the most; of more those at even st
 class StreamedFit(Recipe, Reads):
     """What a fit to rows on disk needs to know of a detector."""
 
-    one_sided: Any
-
 
 @dataclass(frozen=True)
 class Streamed:
@@ -82,18 +80,19 @@ def fit(
     parameters.flag("cache", storage.cache)
     if not folder.is_dir():
         raise ValueError(f"scratch={str(folder)!r} is no folder; make it, or name another")
-    _say("Looking through", len(source))
-    census = Census.take(_watched(source), _sample_rows(source, memory), 0)
-    table = one._read(census.sample, fitting=start is None)
-    columns, features = _prepared(one, source, census, start)
-    standardised, randoms, shape = Standardised(columns, features), one._randoms(), (features.width,)
-    portions = Portions.of(len(source), _portion_rows(memory, features.width, one.members), _seed(randoms[0]))
-    rows = _rows(source, standardised, portions, device, storage)
-    encoder = one._present(start, shape, device) if start else one._new_encoder(shape, randoms, device)
-    members = [_member(one, len(source), random, folder) for random in randoms]
-    learner = MetricLearner(encoder, one._objective())
-    state = TrainingState.begin(encoder.weights, one.patience)
-    with kept_safe(storage.checkpoint, settings, lambda: {"files": source.files, "rows": len(source)}) as kept:
+    about = {"files": source.files, "rows": len(source), "columns": source.names}
+    with kept_safe(storage.checkpoint, settings, lambda: about) as kept:  # refused at once, not after hours
+        _say("Looking through", len(source))
+        census = Census.take(_watched(source), _sample_rows(source, memory), 0)
+        table = one._read(census.sample, fitting=start is None)
+        columns, features = _prepared(one, source, census, start)
+        standardised, randoms, shape = Standardised(columns, features), one._randoms(), (features.width,)
+        portions = Portions.of(len(source), _portion_rows(memory, features.width, one.members), _seed(randoms[0]))
+        rows = _rows(source, standardised, portions, device, storage)
+        encoder = one._present(start, shape, device) if start else one._new_encoder(shape, randoms, device)
+        members = [_member(one, len(source), random, folder) for random in randoms]
+        learner = MetricLearner(encoder, one._objective())
+        state = TrainingState.begin(encoder.weights, one.patience)
         state = kept.restored(state, members, device)
         _say("Training on", len(source), one.epochs - state.epoch, _passes(one))
         train(learner, rows, members, one._schedule(encoder), state, lambda state: kept.save(state, members))
@@ -138,7 +137,7 @@ def _prepared(one: StreamedFit, source: Source, census: Census, start: MetricMod
         return start.columns, start.features
     columns = census.columns()
     fitting.say_left_out(columns)
-    sides = parameters.sides(one.one_sided, columns.names)
+    sides = parameters.sides(one.one_sided, columns.own_names)
     features = Features.fit(columns.transform(census.sample), sides, robust=one._robust)
     if not census.is_whole:
         _say("Standardising", len(source))

@@ -7,6 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from pyarrow import csv, parquet
 
 from tests.cli.running import QUICK, command, left_in, write_small
 
@@ -112,6 +113,17 @@ def test_the_input_is_never_overwritten(addml, small_csv):
     before = small_csv.read_bytes()
     addml("detect", "small.csv", "--output", "./small.csv").failed("never overwritten")
     assert small_csv.read_bytes() == before
+
+
+def test_no_file_of_an_input_folder_is_overwritten(addml, small_csv):
+    folder = small_csv.parent / "rows"
+    folder.mkdir()
+    parquet.write_table(csv.read_csv(small_csv), folder / "0.parquet")
+    before = (folder / "0.parquet").read_bytes()
+    for name in ("rows/0.parquet", "rows/new.parquet"):
+        addml("detect", "rows", "--output", name).failed(name, "part of the input, which is never overwritten")
+    assert (folder / "0.parquet").read_bytes() == before
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_a_full_device(addml, small_csv):

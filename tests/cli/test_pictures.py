@@ -98,6 +98,7 @@ def test_fit_says_what_was_read(addml, photos, tmp_path):
     addml("fit", "photos", *QUICK, "--size", "4x6", "--sample", 20).succeeded(
         "40 images", "resized to 4 x 6 pixels (--size): 40 of 40", "trained on 20 of 40 images", "photos.model"
     )
+    addml("fit", "photos", *QUICK, "--all-rows").succeeded("trained on 40 images")
 
 
 def test_broken_files_are_refused_and_skipped(addml, photos, tmp_path):

@@ -43,6 +43,32 @@ def test_flagged_steps_in_a_row_are_one_event():
     scores = np.array([0, 5, 7, 6, 0, 0, 9, 0, 5.0])
     assert events(scores, 4) == [Event(6, 7, 6), Event(1, 4, 2), Event(8, 9, 8)]
     assert events(scores, 9) == []
+    assert events(scores, 4, begins=[0, 2, 5, 8]) == [Event(6, 7, 6), Event(2, 4, 2), Event(1, 2, 1), Event(8, 9, 8)]
+
+
+def test_a_long_gap_ends_an_event(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    start = np.datetime64("2026-03-01T00:00:00")
+    times = start + (np.arange(600) + 500 * (np.arange(600) >= 306)) * np.timedelta64(60, "s")
+    found = run("detect", write(tmp_path / "m.csv", times=times), *OPTIONS, "--json")
+    ends = [(one["start"], one["end"]) for one in json.loads(found.out)["events"]]
+    assert any(end == "2026-03-01 05:05:00" for _, end in ends)
+    assert any(start == "2026-03-01 13:26:00" for start, _ in ends)
+
+
+@pytest.mark.parametrize(
+    ("time", "first"),
+    [
+        (lambda step: 1_700_000_000 + 60 * step, "1700018000"),
+        (lambda step: np.datetime64("2026-03-01T00:00:00.1") + np.timedelta64(step, "s"), "2026-03-01 00:05:00.1"),
+    ],
+)
+def test_times_of_events_are_told_apart(tmp_path, monkeypatch, time, first):
+    monkeypatch.chdir(tmp_path)
+    file = write(tmp_path / "m.csv", times=[time(step) for step in range(600)], broken=slice(300, 301))
+    file.write_text(file.read_text().replace("Z,", ","))
+    (event, *_) = json.loads(run("detect", file, *OPTIONS, "--window", "1", "--json").out)["events"]
+    assert (event["start"], event["peak"]) == (first, first)
 
 
 def test_detect_ranks_periods_and_names_the_channel(machine, tmp_path):
@@ -71,6 +97,26 @@ def test_the_table_on_the_screen_has_events(machine):
     assert "events:" in done.out
     assert "heat" in done.out
     assert "start" in done.out
+
+
+def test_cells_that_are_no_numbers(machine, tmp_path):
+    quick = ("--time", "when", "--epochs", "1", "--members", "1")
+    lines = machine.read_text().splitlines()
+    cells = [line.split(",") for line in lines]
+
+    def spoiled(name, cell, rows):
+        own = [[*row[:2], cell, row[3]] if place in rows else row for place, row in enumerate(cells)]
+        (tmp_path / name).write_text("\n".join(map(",".join, own)) + "\n")
+        return name
+
+    endless, text = spoiled("endless.csv", "inf", [40]), spoiled("text.csv", "off", [40])
+    silent = spoiled("silent.csv", "", range(1, 601))
+    run("detect", endless, *quick).failed("column 'heat', row 40 is inf; make it a gap or a finite number")
+    run("fit", machine, *quick).succeeded()
+    score = ("score", "--time", "when", "--model", "machine.model")
+    wrong = "text.csv: the column 'heat', a channel that the model was trained on, holds string and no numbers"
+    run(*score, text).failed(wrong, "('off' in row 40)")
+    assert "600 missing value(s)" in run(*score, silent).succeeded().err
 
 
 def test_fit_and_score_with_a_saved_model(machine, tmp_path):
@@ -154,6 +200,8 @@ def test_what_evaluate_cannot_do_with_a_series_is_said(labelled, tmp_path):
         (("fit", "--sample", "100"), "a series is learned from whole"),
         (("detect", "--all-rows"), "a series is learned from whole"),
         (("evaluate", "--label", "fault", "--model", "m", "--epochs", "3"), "of no use with --model"),
+        (("detect", "--size", "32"), "--size and --skip-broken are about images"),
+        (("fit", "--memory", "1GiB"), "--memory, --cache-dir and --no-cache are about rows"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(labelled, words, message):
@@ -185,7 +233,7 @@ def repeated():
     ("times", "options", "message"),
     [
         (swapped, ("--time", "when"), "goes backwards in row"),
-        (repeated, ("--time", "when"), "repeats in row 11"),
+        (repeated, ("--time", "when"), "repeats in row 12"),
         (lambda: None, ("--time", "hwen"), "has no column 'hwen' (--time)"),
         (lambda: None, ("--time", "when", "--window", "600"), "window=600 makes 1 whole window"),
         (lambda: None, ("--window", "20"), "give --time NAME with them"),

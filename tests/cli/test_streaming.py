@@ -111,6 +111,12 @@ def test_a_size_that_is_none(folder):
     )
 
 
+@pytest.mark.parametrize("words", [("table", "--memory", "1GiB"), ("small.csv", "--all-rows", "--no-cache")])
+def test_options_that_would_do_nothing_are_refused(folder, words):
+    (folder / "small.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
+    run_addml(folder, "fit", *words).failed("--memory and --no-cache are about training on all rows of Parquet files")
+
+
 def test_a_cache_folder_that_is_none(folder):
     run_addml(folder, "fit", "table", *STREAMED, "--cache-dir", "none").failed("'none' is no folder")
 

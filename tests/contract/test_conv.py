@@ -163,3 +163,6 @@ def test_folders_in_the_detector(tmp_path):
     assert addml.read_images(tmp_path).images.shape == (12, 1, 6, 5)
     with pytest.raises(ValueError, match="is no folder"):
         found.anomaly_score(tmp_path / "nothing")
+    Image.fromarray(X[0]).resize((9, 9)).save(tmp_path / "00.png")
+    with pytest.warns(UserWarning, match=r"resized to 6 x 5 pixels \(--size\): 1 of 12 images"):
+        found.anomaly_score(tmp_path)

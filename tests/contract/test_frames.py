@@ -46,3 +46,56 @@ def test_columns_go_by_name_in_any_library(quick, frame, tmp_path):
         quick.anomaly_score(np.zeros((2, 4)))
     with pytest.raises(ValueError, match="'amount'"):
         quick.anomaly_score(frame.astype({"amount": str}).replace({"amount": {frame["amount"].astype(str)[5]: "lots"}}))
+
+
+@pytest.mark.parametrize("name", [str, int, lambda place: ("group", place), lambda place: place or "first"])
+def test_columns_of_any_names_are_explained(quick, frame, name):
+    named = frame[["amount", "country", "day"]].set_axis([name(place) for place in range(3)], axis=1)
+    contributions = quick.fit(named).explain(named)
+    assert quick.feature_names_in_.tolist() == [str(name(place)) for place in range(3)]
+    np.testing.assert_array_equal(contributions, quick.fit(frame.drop(columns="order")).explain(frame))
+
+
+def test_bins_are_categories(quick, frame):
+    bins = pd.cut(frame["amount"], 3)
+    text = bins.astype(str).where(bins.notna(), None)
+    scores = quick.fit(frame[["amount"]].assign(bin=text)).anomaly_scores_
+    assert quick.model_.columns.kinds["bin"] == "category"
+    np.testing.assert_array_equal(quick.anomaly_score(frame[["amount"]].assign(bin=bins)), scores)
+    np.testing.assert_array_equal(quick.fit(frame[["amount"]].assign(bin=bins)).anomaly_scores_, scores)
+
+
+@pytest.mark.parametrize("part", ["date", "time", "to_pydatetime"])
+def test_dates_that_are_objects_are_dates(quick, frame, part):
+    """As pandas has the dates and times of a database."""
+    values = [getattr(day, part)() for day in frame["day"]]
+    objects = frame[["amount"]].assign(day=pd.Series([None, *values[1:]], dtype=object))
+    scores = quick.fit(objects).anomaly_scores_
+    assert quick.model_.columns.kinds == {"amount": "number", "day": "date"}
+    np.testing.assert_array_equal(quick.fit(pa.Table.from_pandas(objects)).anomaly_scores_, scores)
+
+
+def test_a_batch_of_arrow_is_a_table(quick, frame):
+    batch = pa.RecordBatch.from_pandas(frame.drop(columns="order"))
+    scores = quick.fit(batch).anomaly_scores_
+    assert quick.feature_names_in_.tolist() == ["amount", "country", "day"]
+    np.testing.assert_array_equal(quick.anomaly_score(batch), scores)
+    np.testing.assert_array_equal(quick.fit(frame.drop(columns="order")).anomaly_scores_, scores)
+
+
+def test_a_lazy_frame_is_to_be_collected(quick, frame):
+    lazy = pl.from_pandas(frame.drop(columns="order")).lazy()
+    with pytest.raises(TypeError, match=r"X is a lazy frame.*give its \.collect\(\)"):
+        quick.fit(lazy)
+    quick.fit(lazy.collect())
+    with pytest.raises(TypeError, match=r"give its \.collect\(\)"):
+        quick.anomaly_score(lazy)
+
+
+@pytest.mark.parametrize("ask", ["anomaly_score", "predict", "predict_proba", "explain", "transform", "refit"])
+def test_a_table_without_rows_is_refused(quick, frame, ask):
+    frame = frame.drop(columns="order")
+    with pytest.raises(ValueError, match=r"X has 0 sample\(s\), while a minimum of 1 is required"):
+        getattr(quick.fit(frame), ask)(frame[:0])
+    with pytest.raises(ValueError, match=r"X has 1 sample\(s\), while a minimum of 2 is required"):
+        quick.fit(frame[:1])

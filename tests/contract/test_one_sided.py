@@ -30,6 +30,23 @@ def test_only_the_named_direction_stands_out(kind):
     assert high > 3 * usual
 
 
+def test_a_level_of_another_column_has_not_its_name():
+    """The feature of the level x of the column t is called t=x, as the second column is."""
+    random = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"t": ["x", "y"] * 25, "t=x": random.normal(size=50), "when": pd.date_range("2026", periods=50)}
+    )
+    detector = ADDML(members=1, epochs=1, one_sided={"t=x": "high", "when": "low"}).fit(table)
+    columns, sides = detector.model_.columns, detector.model_.features.sides
+    assert [(columns.used[columns.origins[place]], sides[place]) for place in np.flatnonzero(sides)] == [
+        ("t=x", 1),
+        ("when", -1),
+    ]
+    for part in ("t", "t=y", "t (rarity)", "when.weekend"):
+        with pytest.raises(ValueError, match=r"not a column of numbers here.*(t=x|when)"):
+            detector.set_params(one_sided={part: "high"}).fit(table)
+
+
 def test_it_is_saved(tmp_path):
     from addml import load
 

@@ -54,6 +54,12 @@ def test_a_count_that_is_none(quick, X, name, value):
         quick(**{name: value}).fit(X)
 
 
+@pytest.mark.parametrize("value", ["no", -1, 2.5, None], ids=repr)
+def test_verbose_is_a_level(quick, X, value):
+    with pytest.raises(ValueError, match=refused("verbose", value) + "must be a whole number of at least 0"):
+        quick(verbose=value).fit(X)
+
+
 def test_a_batch_of_one_makes_no_pair(quick, X):
     with pytest.raises(ValueError, match="batch_size=1 must be a whole number of at least 2"):
         quick(batch_size=1).fit(X)
@@ -192,6 +198,8 @@ ZEROS = np.zeros(60)
         ([None, *ZEROS[1:]], r"labels holds None \(object\)"),
         ([0, "a"] * 30, "labels holds 0"),
         (pd.Series([pd.NA, 0, 1] * 20), "labels holds <NA>"),
+        (pd.Series([True, pd.NA, False] * 20, dtype="boolean"), "labels holds <NA>"),
+        ([1, 0, None] * 20, "labels holds None"),
         (pd.Series([None, 0, 1] * 20, dtype="Int64"), "labels holds (nan|<NA>)"),
         (ZEROS + 1, "at least two must be normal or unknown"),
         (np.r_[-1, ZEROS[1:] + 1], "at least two must be normal or unknown"),

@@ -181,6 +181,32 @@ def test_refit_needs_a_fit_and_the_same_networks(quick, X):
     assert all(vars(detector)[name] is value for name, value in before.items())
 
 
+@pytest.mark.parametrize(
+    "change", [{"scaling": "standard"}, {"one_sided": {0: "high"}}, {"encoder": "conv"}, {"window": 3}], ids=str
+)
+def test_refit_refuses_what_it_would_not_act_on(quick, X, change):
+    detector = quick(hidden=None).fit(X)
+    before = detector.anomaly_scores_
+    with pytest.raises(ValueError, match=rf"^refit .*{next(iter(change))}=.*use fit$"):
+        detector.set_params(**change).refit(X)
+    assert detector.anomaly_scores_ is before
+
+
+def test_refit_prepares_one_sided_columns_as_before(quick, X):
+    detector = quick(one_sided={1: "low"}, scaling="standard").fit(X)
+    features = detector.model_.features
+    assert detector.refit(X).model_.features is features
+    with pytest.raises(ValueError, match=r"one_sided=\{1: 'high'\}"):
+        detector.set_params(one_sided={1: "high"}).refit(X)
+
+
+def test_refit_needs_two_rows_as_fit_does(quick, X):
+    detector = quick().fit(X)
+    with pytest.raises(ValueError, match="X has 1 row, which is too few"):
+        detector.refit(X[:1])
+    assert len(detector.anomaly_scores_) == 60
+
+
 def test_refit_with_more_rows_than_before(quick, X):
     detector = quick().fit(X[:30]).refit(X)
     assert len(detector.anomaly_scores_) == 60

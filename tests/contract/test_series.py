@@ -131,6 +131,18 @@ def test_labels_members_early_stopping_and_refit_work_as_for_tables():
     np.testing.assert_array_equal(first.anomaly_scores_, second.anomaly_scores_)
 
 
+def test_too_little_to_learn_from():
+    model, X = detector().fit(waves()), waves()
+    with pytest.raises(ValueError, match="no whole window that is learned from"):
+        model.refit(X[:3])
+    labels = np.ones(STEPS, int)
+    labels[:2] = 0  # steps without a whole window
+    with pytest.raises(ValueError, match="normal or unknown; give a longer series"):
+        detector().fit(X, labels=labels)
+    with pytest.raises(ValueError, match=f"refit prepares rows as before, not by window={model.window + 1}:"):
+        model.set_params(window=model.window + 1).refit(X)
+
+
 def test_the_stride_is_how_far_windows_to_learn_from_lie_apart():
     every, few = detector(stride=1).fit(waves()), detector(stride=40).fit(waves())
     assert every.rows_kept().any(axis=(0, 1)).sum() > 200
@@ -151,7 +163,8 @@ def test_the_stride_is_how_far_windows_to_learn_from_lie_apart():
         ({"activation": "relu"}, waves(), "activation='relu' does not act on cell='tanh'"),
         ({"cell": "tcn", "hidden": (8,) * 5}, waves(), "5 convolutions see 63 steps, more than window=12"),
         ({}, np.zeros((2, 3, 4)), "X has shape"),
-        ({}, waves()[:1], "makes 0 whole window"),
+        ({}, waves()[:1], r"has 1 step\(s\) in a row at most; give a longer series"),
+        ({}, [waves()[:9], waves()[:7]], r"has 9 step\(s\) in a row at most; give a window of at most 8, or a longer"),
         ({"encoder": "mlp", "window": None, "stride": 2}, waves(), "stride=2 is about series; give window"),
         ({"encoder": "mlp", "window": None, "causal": True}, waves(), "causal=True is about series"),
         ({"encoder": "mlp", "cell": "gru"}, waves(), "cell='gru' is about encoder='recurrent'"),
@@ -175,3 +188,19 @@ def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
     with pytest.raises(ValueError, match="infinity"):
         stream.score([1.0, 2.0, np.inf])
     assert stream.is_anomaly([90.0, 0.0, 0.0]) is True
+
+
+def test_channels_of_many_series_go_by_their_names():
+    one = pd.DataFrame(waves() + np.array([0, 50, 100]), columns=["a", "b", "c"])
+    together = detector().fit([one, one])
+    np.testing.assert_array_equal(detector().fit([one, one[["c", "a", "b"]]]).anomaly_scores_, together.anomaly_scores_)
+    np.testing.assert_array_equal(together.anomaly_score([one[["b", "a", "c"]]]), together.anomaly_score(one))
+    with pytest.raises(ValueError, match=r"X has the channels \['a', 'b', 'd'\] where others have \['a', 'b', 'c'\]"):
+        detector().fit([one, one.rename(columns={"c": "d"})])
+
+
+def test_gaps_cut_a_series_into_parts_too_short_for_a_window():
+    times = pd.date_range("2026-01-01", periods=900, freq="min")[np.arange(900) % 90 < 11]
+    X = pd.DataFrame(waves()[: len(times)], index=times)
+    with pytest.warns(UserWarning, match="longer than the window"), pytest.raises(ValueError, match="at most 10, or"):
+        detector().fit(X)

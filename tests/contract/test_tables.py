@@ -39,7 +39,7 @@ REFUSED = {
     "mixed list": ([[1, 2], [3, "x"]], ValueError, "column '1' holds 'x'"),
     "dates": (np.full((9, 1), "2020-02-29", "datetime64[D]"), TypeError, r"column '0' holds datetime.date\(2020"),
     "durations": (np.full((9, 1), 5, "timedelta64[D]"), TypeError, "column '0' holds datetime.timedelta"),
-    "names given twice": (pd.DataFrame(rows(9), columns=["a", "b", "a"]), ValueError, "'a' 2 times"),
+    "names given twice": (pd.DataFrame(rows(9), columns=["a", "b", "a"]), ValueError, "several are called 'a'; rename"),
     "names of two types": (pd.DataFrame(rows(9), columns=["a", 1, "b"]), TypeError, "Feature names are only supported"),
     "sparse matrix": (sparse.csr_matrix(np.eye(4)), TypeError, "Sparse data.*toarray"),
     "sparse array": (sparse.coo_array(np.eye(4)), TypeError, "Sparse data.*toarray"),
@@ -130,6 +130,7 @@ SCORED = {
     "the largest of all": np.where(rows(30) > 0.5, 1, -1) * np.finfo(float).max,
     "the smallest of all": rows(30) * 1e-310,
     "far from zero": rows(30) + 1e15,
+    "half precision in a frame": pd.DataFrame(rows(30).astype(np.float16)),
 }
 
 

@@ -155,3 +155,10 @@ def test_a_folder_that_changes_is_noticed(folder, what):
         write(folder, 9, x=np.arange(3), y=np.zeros(3))
     with pytest.raises(ReadError, match=f"{what} since the run began"):
         source.check_unchanged()
+
+
+def test_nested_columns_are_spread_out_and_said(tmp_path):
+    parquet.write_table(pa.table({"a": [1, 2], "at": [{"x": 1.0, "y": 2.0}, {"x": 3.0, "y": 4.0}]}), tmp_path / "a.pq")
+    source = open_source(tmp_path)
+    assert source.names == ["a", "at.x", "at.y"]
+    assert "nested columns, spread out as name.part: at" in source.notes

@@ -1,5 +1,9 @@
 """Folders of image files: every kind that Pillow writes here, sizes, and files that are none."""
 
+import os
+import struct
+import sys
+
 import numpy as np
 import pytest
 
@@ -25,7 +29,41 @@ def test_grey_images_keep_their_bytes_and_come_in_the_order_of_their_names(tmp_p
     assert found.names == ("A.PNG", "b.png", "sub/a.png")
     assert found.images.dtype == np.uint8
     np.testing.assert_array_equal(found.images[:, 0], [np.flipud(GREY), GREY, 255 - GREY])
-    assert found.notes == ()
+    assert found.notes == ("passed over, being no image files: 1 .txt",)
+
+
+def test_links_to_folders_are_not_followed_and_named(tmp_path):
+    save(tmp_path, "sub/a.png", GREY)
+    (tmp_path / "sub" / "around").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "b.png").symlink_to(tmp_path / "sub" / "a.png")
+    found = read_images(tmp_path)
+    assert found.names == ("b.png", "sub/a.png")
+    assert found.notes == ("links to folders, not followed: sub/around",)
+
+
+def test_a_subfolder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    save(tmp_path, "a.png", GREY)
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def refusing(path):
+        if os.fspath(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(ImageError, match=r"closed: cannot be read \(Permission denied\)"):
+        read_images(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are text on other systems")
+def test_a_name_that_is_no_text_is_written_out(tmp_path):
+    save(tmp_path, "a.png", GREY)
+    os.rename(tmp_path / "a.png", os.fsencode(tmp_path) + b"/\xff\xfe.png")
+    found = read_images(tmp_path)
+    assert found.names == (r"\xff\xfe.png",)
+    (tmp_path / "b.png").write_bytes(b"")
+    assert read_images(tmp_path, skip_broken=True).names == found.names
 
 
 def test_one_image_in_colour_makes_all_of_them_so(tmp_path):
@@ -82,6 +120,18 @@ def test_the_camera_s_turn_is_undone(tmp_path):
     assert found.notes == ()
 
 
+@pytest.mark.parametrize("value", [b"6\0\0\0", b"\0\0\0\0"])
+def test_a_turn_that_is_no_number_turns_nothing(tmp_path, value):
+    about = Image.Exif()
+    about[0x0112] = 6
+    save(tmp_path, "odd.jpg", GREY, exif=about)
+    number, text = struct.pack(">HHIHH", 0x0112, 3, 1, 6, 0), struct.pack(">HHI", 0x0112, 2, 1) + value
+    content = (tmp_path / "odd.jpg").read_bytes()
+    assert number in content
+    (tmp_path / "odd.jpg").write_bytes(content.replace(number, text))
+    assert read_images(tmp_path).images.shape == (1, 1, 2, 3)
+
+
 def test_images_of_several_sizes_are_resized_and_it_is_said(tmp_path):
     save(tmp_path, "a.png", np.full((10, 20), 70, np.uint8))
     save(tmp_path, "b.png", np.full((300, 7), 90, np.uint8))
@@ -124,6 +174,24 @@ def test_broken_files_are_listed_and_skipped_only_where_asked(tmp_path):
     (tmp_path / "a.png").unlink()
     with pytest.raises(ImageError, match="3 of 3 files cannot be read as images"):
         read_images(tmp_path, skip_broken=True)
+
+
+def test_an_image_too_large_to_be_one_is_broken(tmp_path):
+    save(tmp_path, "a.png", GREY)
+    save(tmp_path, "huge.bmp", GREY)
+    content = bytearray((tmp_path / "huge.bmp").read_bytes())
+    content[18:26] = struct.pack("<ii", 50_000, 50_000)  # width and height in the head of a bitmap
+    (tmp_path / "huge.bmp").write_bytes(content)
+    with pytest.raises(ImageError, match=r"1 of 2 files cannot be read as images: huge\.bmp \(Image size"):
+        read_images(tmp_path)
+    assert read_images(tmp_path, skip_broken=True).names == ("a.png",)
+
+
+def test_an_image_of_no_numbers_is_broken(tmp_path):
+    save(tmp_path, "a.tif", np.array([[0.5, 2.0]], np.float32))
+    save(tmp_path, "b.tif", np.array([[0.5, np.nan]], np.float32))
+    with pytest.raises(ImageError, match=r"1 of 2 files cannot be read as images: b\.tif \(holds NaN or infinity\)"):
+        read_images(tmp_path)
 
 
 def test_folders_without_images(tmp_path):

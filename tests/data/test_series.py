@@ -1,12 +1,14 @@
 """Series of any kind: arrays, lists, frames with times; zones, gaps, irregular steps; what is refused."""
 
+import datetime
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
-from addml.data.series import carried, read_series, utc_times, windows_of
+from addml.data.series import carried, check_times, read_series, utc_times, windows_of
 
 
 def frame(times, **columns):
@@ -35,6 +37,12 @@ def test_a_pandas_index_of_times_is_the_time():
     index = pd.date_range("2026-01-01", periods=3, freq="min", tz="Europe/Berlin")
     (one,) = read_series(pd.DataFrame({"a": [1.0, 2, 3]}, index=index))
     assert str(one.times[0]) == "2025-12-31T23:00:00.000000000"
+
+
+def test_columns_may_be_named_by_numbers():
+    (one,) = read_series(pd.DataFrame([[1.0, 2.0], [3.0, 4.0]], index=pd.date_range("2026", periods=2)))
+    assert one.names == ["0", "1"]
+    assert one.values.tolist() == [[1, 2], [3, 4]]
 
 
 def test_zones_are_compared_in_utc():
@@ -88,6 +96,7 @@ def test_missing_values_take_the_one_before_or_the_usual_one():
         (frame(pd.to_datetime(["2026-01-02", "2026-01-01"])), "'when' of X goes backwards in row 1.*sort the rows"),
         (frame(pd.to_datetime(["2026-01-01", "2026-01-01"])), "'when' of X repeats in row 1.*keep one row a time"),
         (frame(pd.to_datetime(["2026-01-01", None])), "no time in row 1"),
+        (frame(np.array(["9999-12-31", "2026-01-01"], "datetime64[s]")), "'when': 9999-12-31.*outside the years"),
         (frame(pd.date_range("2026", periods=2), a=["x", "y"]), r"column\(s\) \['a'\] hold no numbers"),
         (frame(pd.date_range("2026", periods=2), b=pd.date_range("2025", periods=2)), "2 columns of times"),
     ],
@@ -95,3 +104,26 @@ def test_missing_values_take_the_one_before_or_the_usual_one():
 def test_what_is_no_series_is_refused(X, message):
     with pytest.raises(ValueError, match=message):
         read_series(X)
+
+
+@pytest.mark.parametrize("values", [[datetime.time(8), datetime.time(9)], [True, False], ["soon", "later"]])
+def test_what_is_no_time_is_refused(values):
+    with pytest.raises(ValueError, match=r"the column: .*; give ISO 8601 times"):
+        utc_times(np.array(values, object), "the column")
+
+
+def test_times_in_whole_numbers_stay_exact():
+    times = utc_times(np.array([2**60, 2**60 + 1]), "the column")  # nanoseconds, closer than float64 tells
+    check_times(times, "the column")
+    assert times.tolist() == [2**60, 2**60 + 1]
+
+
+def test_where_series_begin_is_known():
+    times = (
+        pd.date_range("2026-01-01", periods=40, freq="min")
+        .delete(range(20, 35))
+        .append(pd.date_range("2026-01-02", periods=40, freq="min"))
+    )
+    series = [*read_series(frame(times)), *read_series(np.zeros((5, 1)))]
+    _, sampling = windows_of(series, 4, np.zeros(1))
+    assert sampling.begins == [0, 20, 25, 65]

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 
 import addml
+from addml.detection.fitted import Fitted
+from addml.detection.settings import Computing, Deciding
 from addml.encoders import Design, ModuleEncoder
 
 
@@ -92,12 +94,42 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(images, detector):
 def test_saved_without_code_and_loaded_with_it(tmp_path, images, detector):
     with pytest.warns(UserWarning, match="not saved, being objects: encoder"):
         detector.save(tmp_path / "model")
-    with pytest.raises(ValueError, match=r"give it again, load\(path, encoder=\.\.\.\)"):
+    message = r"model: the model has an encoder of your own, .* give it again in Python, load\(path, encoder=\.\.\.\)$"
+    with pytest.raises(ValueError, match=message):  # and nothing of fitting or saving it again
         addml.load(tmp_path / "model")
+    with pytest.raises(ValueError, match=message):
+        Fitted.load(str(tmp_path / "model"), Computing(), Deciding())
     loaded = addml.load(tmp_path / "model", encoder=Net)
     np.testing.assert_array_equal(loaded.anomaly_score(images), detector.anomaly_scores_)
     with pytest.raises(ValueError, match=r"encoder.weights is float32 \(2, 109\), not float32 \(n, 132\)"):
         addml.load(tmp_path / "model", encoder=lambda: nn.Sequential(nn.Flatten(), nn.Linear(32, 4)))
+
+
+class Turned(nn.Module):
+    """Rows turned by a matrix that is not learned."""
+
+    def __init__(self, turn):
+        super().__init__()
+        self.register_buffer("turn", turn)
+        self.layer = nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.layer(x @ self.turn)
+
+
+def test_constants_of_a_module_are_no_part_of_the_file_and_must_be_the_same(tmp_path):
+    X = np.random.default_rng(0).standard_normal((50, 3))
+    settings = {"metric_dim": 4, "members": 1, "epochs": 1, "random_state": 0}
+    with pytest.raises(ValueError, match="buffers that differ each time it is made"):
+        addml.ADDML(encoder=lambda: Turned(torch.randn(3, 3)), **settings).fit(X)
+    turn = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
+    detector = addml.ADDML(encoder=lambda: Turned(turn), **settings).fit(X)
+    with pytest.warns(UserWarning, match="not saved, being objects: encoder"):
+        detector.save(tmp_path)
+    loaded = addml.load(tmp_path, encoder=Turned(turn.clone()))
+    np.testing.assert_array_equal(loaded.anomaly_score(X), detector.anomaly_score(X))
+    with pytest.raises(ValueError, match=r"is not the one that was saved: its buffers.*; give that one$"):
+        addml.load(tmp_path, encoder=lambda: Turned(2 * turn))
 
 
 def test_a_table_through_a_module():
@@ -132,3 +164,11 @@ def test_an_encoder_for_a_model_that_has_its_own(tmp_path):
     addml.ADDML(members=1, epochs=1).fit(np.random.default_rng(0).standard_normal((30, 3))).save(tmp_path)
     with pytest.raises(ValueError, match="leave encoder out"):
         addml.load(tmp_path, encoder=Net)
+
+
+def test_a_module_that_gives_no_finite_numbers(images):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(32, 4))
+    with torch.no_grad():
+        net[1].bias[0] = torch.nan
+    with pytest.raises(ValueError, match="not finite before any step"):
+        addml.ADDML(encoder=net, metric_dim=4, members=1, epochs=1).fit(images)

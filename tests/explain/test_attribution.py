@@ -26,6 +26,22 @@ def fitted(X, **settings):
     return ADDML(**small | settings).fit(X)
 
 
+@pytest.mark.parametrize("rows", [[5, 2], (5, 2), np.array([5, 2]), slice(3), range(2), [], np.arange(200) % 50 == 7])
+def test_some_rows_are_explained_as_among_all(X, rows):
+    detector = fitted(X)
+    wanted = np.arange(200)[list(rows) if isinstance(rows, tuple) else rows]
+    np.testing.assert_array_equal(detector.explain(X, rows=rows), detector.explain(X)[wanted])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [(3, "rows=3 must be a list of places"), ([[1]], "must be a list"), ([200], "no places of 200"), ("a", "rows='a'")],
+)
+def test_rows_that_are_no_places(X, rows, message):
+    with pytest.raises(ValueError, match=message):
+        fitted(X).explain(X, rows=rows)
+
+
 def baseline_score(detector):
     return behind_features(detector.model_).scores(detector.baseline_[None], "cpu", 1)[0]
 

@@ -147,12 +147,21 @@ class Marks:
         (lambda scores: np.zeros(10), 0),
         (lambda scores: np.ones(10), 10),
         (lambda scores: (scores % 5 == 1).astype(int), 2),  # does not follow the scores: as many, the highest ones
-        (lambda scores: 1 / 0, 0),
+        (lambda scores: scores.sort() or np.ones(10), 10),  # what it does to the scores is its own affair
     ],
 )
-def test_a_thresholder_of_somebody_else(rule, flagged):
-    scores = np.arange(10.0)
+def test_a_thresholder_of_somebody_else(rule, flagged, caplog):
+    scores = np.arange(10.0)[::-1].copy()
     assert (scores > foreign_threshold(scores, Marks(rule))).sum() == flagged
+    np.testing.assert_array_equal(scores, np.arange(10.0)[::-1])
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("rule", [lambda scores: 1 / 0, lambda scores: np.ones(3), lambda scores: None], ids=range(3))
+def test_a_thresholder_that_fails_marks_none_and_that_is_said(rule, caplog):
+    scores = np.arange(10.0)
+    assert foreign_threshold(scores, Marks(rule)) == 9
+    assert [record.getMessage()[:12] for record in caplog.records] == ["Marks failed"]
 
 
 def test_objects_of_pythresh():

@@ -19,7 +19,7 @@ from addml.cli.screen import Screen
 from addml.detection.inputs import shown
 from addml.detection.progress import Progress
 from addml.detection.record import Run
-from addml.detection.settings import Labelling, Naming, Settings, Training, Windowing
+from addml.detection.settings import Labelling, Naming, Picturing, Settings, Streaming, Training, Windowing
 
 if TYPE_CHECKING:
     from addml.detection.detecting import Outcome
@@ -67,12 +67,22 @@ def checked(settings: Settings) -> Settings:
         raise typer.BadParameter("--window, --cell and --causal are about training; leave them out with --model.")
     if settings.using.model is not None and settings.training != Training():
         raise typer.BadParameter("the options of training are of no use with --model; leave them out.")
-    training = settings.training
-    if settings.timing.time is not None and (training.all_rows or training.sample != Training().sample):
-        raise typer.BadParameter("--sample and --all-rows are about rows; a series is learned from whole.")
-    if settings.timing.time is not None and settings.learning.learn_from is not None:
-        raise typer.BadParameter("--learn-from is about rows; leave it out with --time.")
+    if settings.timing.time is not None:
+        _check_series(settings)
     return settings.complete()
+
+
+def _check_series(settings: Settings) -> None:
+    """Settings that say nothing of series must not be given with one."""
+    training = settings.training
+    if training.all_rows or training.sample != Training().sample:
+        raise typer.BadParameter("--sample and --all-rows are about rows; a series is learned from whole.")
+    if settings.learning.learn_from is not None:
+        raise typer.BadParameter("--learn-from is about rows; leave it out with --time.")
+    if settings.picturing != Picturing():
+        raise typer.BadParameter("--size and --skip-broken are about images; leave them out with --time.")
+    if replace(settings.streaming, checkpoint=None) != Streaming():
+        raise typer.BadParameter("--memory, --cache-dir and --no-cache are about rows; a series is held in memory.")
 
 
 def detect(settings: Settings, folder: Path = Path()) -> None:

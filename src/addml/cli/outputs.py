@@ -90,9 +90,17 @@ def _check(file: str, files: Files) -> None:
         is_folder = what in ("figures", "model")
         if path.exists() and path.is_dir() != is_folder:
             raise UserError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {what} another name.")
+        if what == "scored" and _is_part(path, file):
+            raise UserError(f"{path}: is or would be a part of the input, which is never overwritten; write elsewhere.")
         if what == "scored" and not set(path.suffixes[-2:]) & set(TABLES):
             raise UserError(f"{path}: the name of the scored table must end in .csv, .parquet or .jsonl.")
         _check_writable(path)
+
+
+def _is_part(path: Path, file: str) -> bool:
+    from addml.data.datasets import is_part  # when it is known that there is something to do
+
+    return is_part(path, file)
 
 
 def _check_writable(path: Path) -> None:

@@ -74,6 +74,13 @@ class Columns:
         """The features, those of one column beside each other."""
         return [name for column in self.prepared for name in column.features]
 
+    @property
+    def own_names(self) -> list[str | None]:
+        """For each feature the column that it is, None where it is a part of one: an hour, a level of a category."""
+        return [
+            name if name == self.used[origin] else None for name, origin in zip(self.names, self.origins, strict=True)
+        ]
+
     @cached_property
     def origins(self) -> list[int]:
         """For each feature the position in `used` of the column that it comes from."""

@@ -6,6 +6,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from addml.data.files.casting import conformed, shaped
@@ -61,7 +62,8 @@ class Source:
             self.starts.append(self.starts[-1] + unit.rows)
         if not len(self):
             raise ReadError(f"{name}: holds no rows ({len(self.units):,} parts).")
-        self.names = shaped(found.schema.empty_table(), columns, name)[0].column_names
+        empty, spread = shaped(found.schema.empty_table(), columns, name)
+        self.names, self.notes = empty.column_names, [*self.notes, *spread]
         self.files = self._files()
 
     def __len__(self) -> int:
@@ -170,11 +172,23 @@ def is_on_disk(X: Any) -> bool:
     return type(X).__module__.startswith("pyarrow._dataset")
 
 
+def is_part(path: str | os.PathLike[str], table: str | os.PathLike[str]) -> bool:
+    """Whether a file of this path is the table on disk itself, or would be read as a part of it."""
+    given, whole = (Path(one).expanduser().resolve() for one in (path, table))
+    inside = whole.is_dir() and given.is_relative_to(whole) and given.suffix.lower() in (".parquet", ".pq")
+    return given == whole or inside
+
+
 def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
     """The rows of a Parquet file, a folder of such files, or a dataset of pyarrow."""
     if isinstance(X, Source):
         return X
     if not isinstance(X, str | os.PathLike):
+        if not is_on_disk(X):
+            raise TypeError(
+                f"{type(X).__name__} is no table on disk: give the path of a Parquet file or folder, "
+                "or a dataset of pyarrow"
+            )
         return Source(X, f"the {type(X).__name__}", columns)
     origin = find_origin(X)
     kind, notes = format_of(origin)

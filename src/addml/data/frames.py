@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import date, time, timedelta
 from typing import Any
+
+
+def settled(X: Any) -> Any:
+    """X itself, or a batch of pyarrow as a table; a lazy frame, which holds no rows yet, is refused."""
+    kind = type(X).__name__
+    if kind == "LazyFrame":
+        raise TypeError("X is a lazy frame, which holds no rows yet; give its .collect()")
+    if kind != "RecordBatch":
+        return X
+    import pyarrow as pa
+
+    return pa.Table.from_batches([X])
 
 
 def is_frame(X: Any) -> bool:
@@ -18,7 +31,14 @@ def has_other_than_numbers(X: Any) -> bool:
     if frame is None:
         return False
     kinds = (nw.String, nw.Categorical, nw.Enum, nw.Date, nw.Datetime, nw.Duration, nw.Time)
-    return frame.implementation.is_pyarrow() or any(dtype in kinds for dtype in frame.schema.values())
+    return frame.implementation.is_pyarrow() or any(
+        column.dtype in kinds or (column.dtype == nw.Object and _holds_dates(column)) for column in frame.iter_columns()
+    )
+
+
+def _holds_dates(column: Any) -> bool:
+    """Whether there are dates or times among Python's own values, as pandas keeps those of a database."""
+    return any(isinstance(value, (date, time, timedelta)) for value in column)
 
 
 def _frame(X: Any) -> Any:
@@ -27,5 +47,11 @@ def _frame(X: Any) -> Any:
         return None
     import narwhals as nw
 
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        from addml.data.tables import check_names
+
+        check_names([str(name) for name in X.columns])
+        raise
     return None if frame is X else frame

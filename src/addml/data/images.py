@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +21,7 @@ LARGEST = 64  # pixels of a side; images that have one size up to this keep it
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")  # Pillow's modes of more than 8 bits
 BITS_16 = 257.0  # of a 16-bit step in an 8-bit one
 MOST_LISTED = 5
-ORIENTATION, TURNED = 0x0112, 5  # in what a camera writes, and from where height and width change places
+ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)  # in what a camera writes, and where height and width change places
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -51,8 +51,10 @@ def read_images(
 
     Images that all have one size of at most 64 x 64 keep it, others are resized to `size`, a side or (height, width),
     64 if not given. They are grey where all of them are, else RGB; `channels`, 1 or 3, says so otherwise. What is
-    transparent is laid on white. Files that cannot be read are an error unless `skip_broken`.
+    transparent is laid on white. Files that cannot be read are an error unless `skip_broken`. Other files and links to
+    folders are passed over and counted.
     """
+    _pillow()
     files, shape = image_files(folder), _shape(size, channels)
     if not files:
         raise ImageError(f"{folder}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
@@ -65,8 +67,8 @@ def read_images(
         raise ImageError(_refusal(folder, broken, len(files)))
     left = [f"left out, as they cannot be read: {_listed(broken)} (--skip-broken)"] if broken else []
     lost = {name for name, _ in worse}
-    names = tuple(one.name for one in known if one.name not in lost)
-    return Pictures(names, np.stack(images), (*left, *notes))
+    names = tuple(name for name in (_legible(one.name) for one in known) if name not in lost)
+    return Pictures(names, np.stack(images), (*left, *_passed_over(folder), *notes))
 
 
 def is_image_folder(path: str | os.PathLike[str]) -> bool:
@@ -83,11 +85,40 @@ def image_files(folder: str | os.PathLike[str]) -> list[str]:
     return sorted(_walk(folder))
 
 
+def kinds_of(names: Iterable[str]) -> str:
+    """How many files of each kind there are, the most frequent ones: 2 .heic, 1 .txt."""
+    kinds = Counter(os.path.splitext(name)[1].lower() or "no extension" for name in names)
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(4))
+
+
 def _walk(folder: str | os.PathLike[str]) -> Iterator[str]:
-    for place, _, names in os.walk(folder):
-        for name in names:
-            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
-                yield os.path.relpath(os.path.join(place, name), folder)
+    for place, _, names in os.walk(folder, onerror=_unreadable):
+        for name in filter(_is_image, names):
+            yield os.path.relpath(os.path.join(place, name), folder)
+
+
+def _unreadable(error: OSError) -> None:
+    """A subfolder that cannot be read must not look like an empty one."""
+    raise ImageError(f"{error.filename}: cannot be read ({error.strerror}); allow it, or move the folder away.")
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+
+
+def _passed_over(folder: str | os.PathLike[str]) -> list[str]:
+    """What else is in a folder of images, in words; hidden files are nobody's pictures."""
+    places = list(os.walk(folder))
+    others = [name for _, _, names in places for name in names if not name.startswith(".") and not _is_image(name)]
+    paths = [os.path.join(place, name) for place, folders, _ in places for name in folders]
+    links = sorted(_legible(os.path.relpath(path, folder)) for path in paths if os.path.islink(path))
+    notes = [f"passed over, being no image files: {kinds_of(others)}"] if others else []
+    return notes + ([f"links to folders, not followed: {_first(links)}"] if links else [])
+
+
+def _legible(name: str) -> str:
+    """The name of a file as text that can be written, whatever its bytes are."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 # One size, one kind -----------------------------------------------------------------------------------------
@@ -117,7 +148,7 @@ def _seen(folder: Path, name: str) -> _Seen:
     with _pillow().Image.open(folder / name) as image:
         deep, bands = image.mode in DEEP, image.getbands()
         grey = deep or bands[0] in ("1", "L")
-        turned = image.getexif().get(ORIENTATION, 1) >= TURNED
+        turned = image.getexif().get(ORIENTATION) in TURNED
         size = image.size if turned else image.size[::-1]
         return _Seen(name, size, 1 if grey else 3, deep, "A" in bands or "transparency" in image.info)
 
@@ -138,6 +169,8 @@ class _Layers:
         if flat.size != (shape.width, shape.height):
             flat = flat.resize((shape.width, shape.height), pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
         pixels = np.asarray(flat)
+        if one.deep and not np.isfinite(pixels).all():
+            raise ValueError("holds NaN or infinity")
         layers = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
         layers = np.repeat(layers, shape.channels, axis=0) if len(layers) < shape.channels else layers
         return np.ascontiguousarray(layers, np.float32 if self.deep else np.uint8)
@@ -162,9 +195,9 @@ def _tried(items: Sequence[Item], work: Callable[[Item], Result]) -> tuple[list[
     for item in items:
         try:
             found.append(work(item))
-        except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:  # all of these Pillow raises
+        except Exception as error:  # of what damaged bytes lead Pillow to there is no list
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            broken.append((item if isinstance(item, str) else getattr(item, "name", ""), why))
+            broken.append((_legible(item if isinstance(item, str) else getattr(item, "name", "")), why))
     return found, broken
 
 
@@ -204,8 +237,12 @@ def _refusal(folder: Any, broken: Sequence[tuple[str, str]], files: int) -> str:
 
 
 def _listed(broken: Sequence[tuple[str, str]]) -> str:
-    more = f" and {len(broken) - MOST_LISTED:,} more" if len(broken) > MOST_LISTED else ""
-    return ", ".join(f"{name} ({_short(why)})" for name, why in broken[:MOST_LISTED]) + more
+    return _first([f"{name} ({_short(why)})" for name, why in broken])
+
+
+def _first(words: Sequence[str]) -> str:
+    more = f" and {len(words) - MOST_LISTED:,} more" if len(words) > MOST_LISTED else ""
+    return ", ".join(words[:MOST_LISTED]) + more
 
 
 def _short(why: str) -> str:

@@ -1,7 +1,7 @@
 """What a user passes as series: one or many, of one channel or many, in order or with times; checked and made even.
 
 Times are compared in UTC. Where nine steps of ten are as long as the middle one, the others are gaps: missing steps
-take the values before them, and a gap as long as a window begins the series anew. Otherwise the sampling is irregular,
+take the values before them, and a gap longer than a window begins the series anew. Otherwise the sampling is irregular,
 and steps are taken in order as they come. Scores are of the steps given, never of filled ones.
 """
 
@@ -38,7 +38,7 @@ class Sampling:
     breaks: int = 0
     irregular: int = 0
     missing_values: int = 0
-    notes: list[str] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)  # the steps, of all given, at which a series begins, or begins anew
 
     def words(self) -> list[str]:
         """What is to be said of it, one sentence each."""
@@ -59,13 +59,13 @@ class Sampling:
 # What was given ---------------------------------------------------------------------------------------------
 
 
-def read_series(X: Any, time: str | None = None) -> list[Series]:
+def read_series(X: Any) -> list[Series]:
     """One series, or a list of them; arrays, frames with a time column, pandas frames indexed by time."""
     kinds = (np.ndarray, Series)
     if isinstance(X, (list, tuple)) and any(isinstance(one, kinds) or is_frame(one) for one in X):
-        series = [_one(one, time, f"series {place} of X") for place, one in enumerate(X)]
+        series = [_one(one, f"series {place} of X") for place, one in enumerate(X)]
     else:
-        series = [_one(X, time, "X")]
+        series = [_one(X, "X")]
     channels = [one.values.shape[1] for one in series]
     if len(set(channels)) > 1:
         place = next(place for place, count in enumerate(channels) if count != channels[0])
@@ -75,13 +75,11 @@ def read_series(X: Any, time: str | None = None) -> list[Series]:
     return series
 
 
-def _one(X: Any, time: str | None, what: str) -> Series:
+def _one(X: Any, what: str) -> Series:
     if isinstance(X, Series):
         return X
     if is_frame(X):
-        return _from_frame(X, time, what)
-    if time is not None:
-        raise ValueError(f"time={time!r} names a column, and {what} is no data frame; give a frame, or leave time out")
+        return _from_frame(X, what)
     try:
         values = np.asarray(X)
         values = values.astype(np.float64) if values.dtype.kind in "biuO" else values
@@ -112,24 +110,23 @@ def _finite(values: np.ndarray, what: str) -> np.ndarray:
     return values
 
 
-def _from_frame(X: Any, time: str | None, what: str) -> Series:
+def _from_frame(X: Any, what: str) -> Series:
     import narwhals as nw
 
     frame = nw.from_native(X, eager_only=True)
     dated = [name for name, dtype in frame.schema.items() if dtype in (nw.Datetime, nw.Date)]
-    if time is None and len(dated) > 1:
-        raise ValueError(f"{what} has {len(dated)} columns of times, {dated}; say which one with time=...")
-    chosen = time if time is not None else (dated[0] if dated else None)
-    if chosen is not None and chosen not in frame.columns:
-        raise ValueError(f"time={chosen!r} is no column of {what}; its columns are {list(frame.columns)}")
-    times = _index_times(X) if chosen is None else utc_times(frame[chosen].to_numpy(), f"column {chosen!r}")
+    if len(dated) > 1:
+        raise ValueError(f"{what} has {len(dated)} columns of times, {dated}; keep the one that orders the steps")
+    chosen = dated[0] if dated else None
+    times = _index_times(X) if chosen is None else utc_times(frame.get_column(chosen).to_numpy(), f"column {chosen!r}")
     names = [name for name in frame.columns if name != chosen]
     others = [name for name in names if not (frame.schema[name].is_numeric() or frame.schema[name] == nw.Boolean)]
     if others or not names:
         raise ValueError(
-            f"{what}: column(s) {others or 'beside the time'} hold no numbers; a series has numbers and one time column"
+            f"{what}: column(s) {others or 'beside the time'} hold no numbers; a series has numbers and one column of "
+            "times, as dates (pandas.to_datetime)"
         )
-    columns = [np.asarray(frame[name].cast(nw.Float64).to_numpy(), np.float64) for name in names]
+    columns = [np.asarray(frame.get_column(name).cast(nw.Float64).to_numpy(), np.float64) for name in names]
     values = _finite(_two_dimensional(np.column_stack(columns), what), what)
     if times is not None:
         check_times(times, what if chosen is None else f"column {chosen!r} of {what}")
@@ -151,16 +148,25 @@ def utc_times(values: Any, what: str) -> np.ndarray:
     """Times as datetime64[ns] in UTC: dates, ISO 8601 texts with zones or without (which count as UTC), or numbers."""
     values = np.asarray(values)
     if values.dtype.kind in "iuf":
-        return np.asarray(values.astype(np.float64))
+        return np.asarray(values.astype(np.int64 if values.dtype.kind == "i" else np.float64))
     if values.dtype.kind == "M":
-        return np.asarray(values.astype("datetime64[ns]"))
+        return _nanoseconds(values, what)
     import pyarrow as pa
 
     try:
         found = [None if value is None or value != value else _instant(value) for value in values.tolist()]
+        return np.asarray(pa.array(found, pa.timestamp("ns")).to_numpy(zero_copy_only=False))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{what}: {error}; give ISO 8601 times such as 2026-11-15T08:30:00+01:00") from None
-    return np.asarray(pa.array(found, pa.timestamp("ns")).to_numpy(zero_copy_only=False))
+
+
+def _nanoseconds(times: np.ndarray, what: str) -> np.ndarray:
+    exact = times.astype("datetime64[ns]")
+    wrong = (exact.astype(times.dtype) != times) & ~np.isnat(times)  # a count that runs over begins anew
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"{what}: {times[row]} lies outside the years 1678 to 2261; remove the row, or give its time")
+    return np.asarray(exact)
 
 
 def _instant(value: Any) -> Any:
@@ -170,20 +176,22 @@ def _instant(value: Any) -> Any:
         value = datetime.fromisoformat(value.strip())
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)
+    if not isinstance(value, datetime):
+        raise ValueError(f"{value} is no date")
     return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo is not None else value
 
 
-def check_times(times: np.ndarray, what: str) -> None:
-    """Times must be known and go forwards."""
+def check_times(times: np.ndarray, what: str, first: int = 0) -> None:
+    """Times must be known and go forwards; rows count from `first`."""
     unknown = np.isnat(times) if times.dtype.kind == "M" else np.isnan(times)
     if unknown.any():
-        raise ValueError(f"{what} has no time in row {int(unknown.argmax())}; remove the row, or give its time")
+        raise ValueError(f"{what} has no time in row {int(unknown.argmax()) + first}; remove the row, or give its time")
     steps = np.diff(times.astype(np.int64) if times.dtype.kind == "M" else times)
     for wrong, word, remedy in ((steps < 0, "goes backwards", "sort the rows by time"), (steps == 0, "repeats", "")):
         if wrong.any():
             row = int(wrong.argmax()) + 1
             remedy = remedy or "keep one row a time, or give each machine's rows as a series of its own"
-            raise ValueError(f"{what} {word} in row {row}: {times[row]} after {times[row - 1]}; {remedy}")
+            raise ValueError(f"{what} {word} in row {row + first}: {times[row]} after {times[row - 1]}; {remedy}")
 
 
 # Even steps -------------------------------------------------------------------------------------------------
@@ -198,7 +206,9 @@ def windows_of(series: Sequence[Series], window: int, usual: np.ndarray) -> tupl
         for part, marks in _even(values, one.times, window, sampling):
             parts.append(part)
             given.append(marks)
-    return Windows.of(parts, window, given), sampling
+    windows = Windows.of(parts, window, given)
+    sampling.begins = np.flatnonzero(windows.age == 0).tolist()
+    return windows, sampling
 
 
 def carried(values: np.ndarray, usual: np.ndarray) -> tuple[np.ndarray, int]:

@@ -40,6 +40,9 @@ def check_names(names: Sequence[str]) -> None:
 def _arrow(series: Any, name: str) -> pa.Array | pa.ChunkedArray:
     """One column; a failure names it and the first value of another type than the first."""
     failures = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
+    categories: Any = getattr(getattr(series.to_native(), "dtype", None), "categories", None)
+    if hasattr(categories, "closed"):  # intervals, as of pandas.cut
+        return pa.array(series.to_native().cat.rename_categories(list(map(str, categories))))
     try:
         return series.to_arrow()
     except failures as error:

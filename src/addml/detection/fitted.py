@@ -74,6 +74,8 @@ class Fitted:
             model = MetricModel.from_plain(document, arrays)
             history, training = tuple(document["history"]), TrainingScores.from_plain(document, own)
             decision = _decided(Decision.from_plain(document), training, deciding)
+        except model_file.ModelFileError as error:
+            raise model_file.ModelFileError(f"{folder}: {error}") from None
         except (KeyError, TypeError, ValueError) as error:
             raise model_file.ModelFileError(f"{folder}: is no whole model ({error}); fit it again.") from None
         if model.form is not None and model.form.is_series:

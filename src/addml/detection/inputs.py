@@ -18,10 +18,12 @@ from addml.data.datasets import LEAST_STREAMED, Source, open_source
 from addml.data.files.formats import format_of
 from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, find_origin
 from addml.data.files.sql import is_address
+from addml.data.images import is_image_folder
 from addml.data.readers import STREAMED, Batches, csv_columns, open_batches, read_table
 from addml.data.sampling import draw as draw
+from addml.detection.errors import UserError
 from addml.detection.selection import find, resolve, unseen
-from addml.detection.settings import Reading, Settings
+from addml.detection.settings import Reading, Settings, Streaming
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,13 +70,25 @@ def open_input(file: str, reading: Reading) -> Input:
 
 def on_disk_source(settings: Settings) -> Source | None:
     """The Parquet files of a run on all rows, where learning from them takes more memory than it may."""
-    if not settings.training.all_rows or is_address(settings.file):
-        return None
     path = Path(settings.file).expanduser()
-    if not path.is_dir() and path.suffix.lower() not in (".parquet", ".pq"):
+    if is_image_folder(path):
+        return None
+    is_parquet = path.is_dir() or path.suffix.lower() in (".parquet", ".pq")
+    if not settings.training.all_rows or is_address(settings.file) or not is_parquet:
+        _not_streamed(settings)
         return None
     source, most = open_source(path), parameters.size("--memory", settings.streaming.memory)
     return source if source.size > most and len(source) >= LEAST_STREAMED else None
+
+
+def _not_streamed(settings: Settings) -> None:
+    """What bounds memory bounds nothing where a table is held in it, or a sample of its rows is."""
+    given, unknown = settings.streaming, Streaming()
+    if (given.memory, given.no_cache) != (unknown.memory, unknown.no_cache):
+        raise UserError(
+            f"{shown(settings.file)}: --memory and --no-cache are about training on all rows of Parquet files; "
+            "give --all-rows and such files, or leave them out."
+        )
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from addml.data.columns import CellError
 from addml.data.series import Series, check_times, utc_times
 from addml.detection import evaluation
 from addml.detection.errors import UserError
@@ -106,37 +107,66 @@ def _read(settings: Settings, progress: Progress, channels: list[str] | None = N
     names = [name for name in data.names if name != time]
     label = settings.labelling.label
     chosen = choose(names, settings.selection, settings.naming, label, data.source)
-    wanted, strange = _numbers(
-        data.table, chosen.features if channels is None else _there(channels, names, data.source)
-    )
+    if channels is None:
+        wanted, strange = _numbers(data.table, chosen.features)
+    else:
+        wanted, strange = _there(channels, data.table, data.source), []
     marks = None if label is None else evaluation.read_label(data.table[label], settings.labelling.anomalous, label)
     times = _times(data.table[time], f"{data.source}: the column {time!r} (--time)")
-    columns = [np.asarray(data.table[name].cast("float64").to_numpy(), np.float64) for name in wanted]
+    values = np.column_stack([_channel(data.table[name], name) for name in wanted])
     left_out = [*chosen.left_out, *((name, "no numbers") for name in strange)]
     if channels is not None:
         why = dict(chosen.left_out)
         left_out = [(name, why.get(name, "not a channel of the model")) for name in names if name not in channels]
-    series = Series(np.column_stack(columns), list(wanted), times)
+    series = Series(values, wanted, times)
     return _Read(series, data.table, data, chosen, tuple(left_out), marks)
 
 
-def _there(channels: list[str], names: list[str], source: str) -> tuple[str, ...]:
-    missing = [name for name in channels if name not in names]
-    if missing:
-        raise UserError(f"{source}: has no column {missing[0]!r}, a channel that the model was trained on.")
-    return tuple(channels)
+def _there(channels: list[str], table: pa.Table, source: str) -> list[str]:
+    """The channels of a model, which must be in a file that it scores; one that is silent all the time may be."""
+    import pyarrow.types as kinds
+
+    for name in channels:
+        if name not in table.column_names:
+            raise UserError(f"{source}: has no column {name!r}, a channel that the model was trained on.")
+        kind = table[name].type
+        if not _is_number(kind) and not kinds.is_null(kind):
+            raise UserError(
+                f"{source}: the column {name!r}, a channel that the model was trained on, holds {kind} and no numbers"
+                f"{_first_text(table[name])}; leave a cell empty where there is none."
+            )
+    return channels
+
+
+def _first_text(column: pa.ChunkedArray) -> str:
+    """Where a column of numbers stops being one, in words."""
+    for row, value in enumerate(column.to_pylist(), start=1):
+        try:
+            float(value or 0)
+        except (TypeError, ValueError):
+            return f" ({value!r} in row {row:,})"
+    return ""
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow.types as kinds
+
+    return any(test(kind) for test in (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal))
+
+
+def _channel(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    """The numbers of a column, NaN for gaps."""
+    values = np.asarray(column.cast("float64").to_numpy(), np.float64)
+    infinite = np.isinf(values)
+    if infinite.any():
+        row = int(infinite.argmax())
+        raise CellError(name, row + 1, f"is {values[row]}; make it a gap or a finite number")
+    return values
 
 
 def _numbers(table: pa.Table, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """The columns that hold numbers, and those that do not."""
-    import pyarrow.types as kinds
-
-    def is_number(name: str) -> bool:
-        kind = table.schema.field(name).type
-        tests = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal)
-        return any(test(kind) for test in tests)
-
-    good = [name for name in names if is_number(name)]
+    good = [name for name in names if _is_number(table[name].type)]
     if not good:
         raise UserError(f"no column beside the time holds numbers: {', '.join(names)}.")
     return good, [name for name in names if name not in good]
@@ -147,7 +177,7 @@ def _times(column: pa.ChunkedArray, what: str) -> np.ndarray:
 
     known = kinds.is_timestamp(column.type) or kinds.is_integer(column.type) or kinds.is_floating(column.type)
     times = utc_times(column.to_numpy() if known else np.array(column.to_pylist(), object), what)
-    check_times(times, what)
+    check_times(times, what, first=1)
     return times
 
 
@@ -176,22 +206,25 @@ def _trained(read: _Read, settings: Settings, progress: Progress) -> ADDML:
         **more,
     )
     with progress.stage("Training", training.epochs) as advance, epochs_to(advance):
-        detector.fit(read.series)
+        detector.fit(read.series, checkpoint=settings.streaming.checkpoint)
     if deciding.threshold is not None:
         return detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
     return detector if deciding.tau is None else detector.set_threshold(tau=deciding.tau)
 
 
-def events(scores: np.ndarray, threshold: float) -> list[Event]:
-    """Runs of steps that score above the threshold, the one with the highest peak first."""
-    edges = np.diff(np.concatenate([[False], scores > threshold, [False]]).astype(np.int8))
-    spans = zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True)
+def events(scores: np.ndarray, threshold: float, begins: Sequence[int] = ()) -> list[Event]:
+    """Runs of steps that score above the threshold, the one with the highest peak first; none goes over a beginning."""
+    flagged = np.concatenate([[False], scores > threshold, [False]])
+    joined = flagged[1:] & flagged[:-1]  # each step to the one before it
+    joined[list(begins)] = False
+    starts, stops = np.flatnonzero(flagged[1:] & ~joined), np.flatnonzero(flagged[:-1] & ~joined)
+    spans = zip(starts.tolist(), stops.tolist(), strict=True)
     found = [Event(start, stop, start + int(scores[start:stop].argmax())) for start, stop in spans]
     return sorted(found, key=lambda event: -scores[event.peak])
 
 
 def _outcome(detector: ADDML, read: _Read, scores: np.ndarray, settings: Settings) -> SeriesOutcome:
-    found = events(scores, detector.threshold_)
+    found = events(scores, detector.threshold_, detector.sampling_.begins)
     ranked = _ranked(detector, read, scores, found, settings)
     findings = _findings(detector, read, scores, settings, ranked, found)
     if read.marks is not None:
@@ -291,7 +324,9 @@ def _when(read: _Read, step: int) -> str:
     """The time of a step as people read it, in UTC."""
     assert read.series.times is not None
     time = read.series.times[step]
-    return str(time.astype("datetime64[s]")).replace("T", " ") if isinstance(time, np.datetime64) else f"{time:g}"
+    if isinstance(time, np.datetime64):
+        return str(time).replace("T", " ").rstrip("0").rstrip(".")  # in nanoseconds, of which most are 0
+    return str(time) if isinstance(time, np.integer) else np.format_float_positional(time, trim="-")
 
 
 def _scored(read: _Read, settings: Settings, scores: np.ndarray, found: list[Event], threshold: float) -> pa.Table:

@@ -13,13 +13,22 @@ from addml.encoders.recurrent import Recurrent
 ENCODERS: dict[str, type[Kind]] = {MLP.name: MLP, Conv.name: Conv, Recurrent.name: Recurrent}
 
 
+class WrongModuleError(ValueError):
+    """A module of the user's own that a saved model needs, or does not; the message says what to give."""
+
+
 def from_plain(document: dict[str, Any], weights: np.ndarray, module: Any = None) -> Encoder:
     """The encoder of a saved model, of the user's own module perhaps; raises an error where it is none."""
     if (document["name"] == ModuleEncoder.name) != (module is not None):
-        own = "an encoder of the user's own: give it again, load(path, encoder=...)"
-        raise ValueError(f"the model has {own if module is None else 'no encoder of its own; leave encoder out'}")
+        own = "an encoder of your own, which no file holds: give it again in Python, load(path, encoder=...)"
+        raise WrongModuleError(f"the model has {own if module is None else 'no encoder of its own; leave encoder out'}")
     if module is not None:
-        return ModuleEncoder.from_plain(document, weights, module)
+        try:
+            return ModuleEncoder.from_plain(document, weights, module)
+        except (TypeError, ValueError) as error:
+            raise WrongModuleError(
+                f"encoder={module!r} is not the one that was saved: {error}; give that one"
+            ) from None
     return ENCODERS[document["name"]].from_plain(document, weights)
 
 
@@ -32,6 +41,7 @@ __all__ = [
     "Encoder",
     "ModuleEncoder",
     "Recurrent",
+    "WrongModuleError",
     "from_plain",
     "weight_count",
 ]

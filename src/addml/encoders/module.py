@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -34,6 +35,8 @@ class ModuleEncoder(Autograd):
         made = [_made(given, random) for random in randoms]
         for module in made:
             _check(module)
+        lonely = len(made) == 1 and any(True for _ in made[0].buffers())
+        _same_constants([*made, _made(given, np.random.default_rng(0))] if lonely else made)
         weights = np.stack([_flat(module) for module in made]).astype(np.float64)
         encoder = cls(made[0], shape, weights)
         if encoder.outputs != design.metric_dim:
@@ -49,6 +52,8 @@ class ModuleEncoder(Autograd):
         module = _made(given, np.random.default_rng(0))
         _check(module)
         expect_weights(weights, len(_flat(module)))
+        if _constants(module) != document["constants"]:
+            raise ValueError("its buffers are not those of the encoder that was saved")
         return cls(module, tuple(document["shape"]), weights)
 
     @property
@@ -74,7 +79,8 @@ class ModuleEncoder(Autograd):
 
     def to_plain(self) -> dict[str, Any]:
         """What a file says of the module; its code is the user's."""
-        return {"name": self.name, "module": type(self.module).__qualname__, "shape": list(self.shape)}
+        known = {"module": type(self.module).__qualname__, "constants": _constants(self.module)}
+        return {"name": self.name, **known, "shape": list(self.shape)}
 
     def _embed(self, weights: Tensor, x: Tensor) -> Tensor:
         import torch
@@ -138,6 +144,21 @@ def _check(module: Module) -> None:
 
 def _flat(module: Module) -> np.ndarray:
     return np.concatenate([part.detach().cpu().numpy().ravel() for part in module.parameters()])
+
+
+def _same_constants(made: Sequence[Module]) -> None:
+    """No buffers of a module's own: members share those of the first, and a loaded model those of one made anew."""
+    if len({_constants(module) for module in made}) > 1:
+        raise ValueError("the encoder has buffers that differ each time it is made; make them parameters, or constant")
+
+
+def _constants(module: Module) -> str:
+    """A hash of the buffers, which no file holds."""
+    found = hashlib.sha256()
+    for name, part in module.named_buffers():
+        values = part.detach().cpu().numpy()
+        found.update(f"{name} {values.dtype} {values.shape}".encode() + values.tobytes())
+    return found.hexdigest()
 
 
 def _outputs(module: Module, shape: Sequence[int]) -> int:

@@ -259,6 +259,8 @@ def _stop_collapsed(state: TrainingState, scores: Array, present: Sequence[Membe
     sizes = [len(member.train) for member in present]
     spread = _means(scores, sizes)
     if state.untrained_spread is None:
+        if not np.isfinite(spread).all():
+            raise ValueError("the encoder's embeddings of the training rows are not finite before any step; mend it")
         state.untrained_spread = spread[np.argsort(state.active)]  # of all members, in their own order
         return False
     shrunk = ~(spread >= COLLAPSED * state.untrained_spread[state.active])  # true for NaN too

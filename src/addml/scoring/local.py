@@ -234,7 +234,8 @@ def _nearest(distances: Array, count: int, own: Own) -> Array:
     rows, references = own
     if len(rows):
         distances[references, rows] = np.inf
-    return namespace(distances).amin(_filled_up(distances, count).reshape(-1, count, distances.shape[1]), 0)
+    least = namespace(distances).amin(_filled_up(distances, count).reshape(-1, count, distances.shape[1]), 0)
+    return np.ascontiguousarray(least) if isinstance(least, np.ndarray) else least  # sums of rows want them so
 
 
 def _filled_up(distances: Array, count: int) -> Array:

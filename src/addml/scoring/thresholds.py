@@ -6,12 +6,15 @@ where all scores are one, or too few differ to tell, no training row lies above 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from addml.scoring.mixture import TwoNormals
+
+logger = logging.getLogger("addml")
 
 NORMAL_QUARTILE = 0.6744897501960817  # of a normal law, in deviations
 DEVIATIONS = 3.0  # from the middle, of a row that is strange by the median absolute deviation
@@ -115,11 +118,14 @@ def foreign_threshold(scores: np.ndarray, thresholder: Any) -> float:
     """tau of a PyThresh object: between the highest row that it calls ordinary and the lowest that it does not.
 
     Where its marks do not follow the scores, as many rows lie above tau as it marked. One that fails, as some do where
-    scores are all alike, marks none.
+    scores are all alike, marks none, and that is logged.
     """
     try:
-        marked = np.asarray(thresholder.eval(scores)).ravel() == 1
-    except Exception:  # whatever a foreign object raises: a fitted model always decides
+        marked = np.asarray(thresholder.eval(scores.copy())).ravel() == 1
+        if len(marked) != len(scores):
+            raise ValueError(f"{len(marked)} marks for {len(scores)} scores")
+    except Exception as error:  # whatever a foreign object raises: a fitted model always decides
+        logger.warning("%s failed (%r): it marks no training row", type(thresholder).__name__, error)
         marked = np.zeros(len(scores), bool)
     if not marked.any():
         return float(scores.max())

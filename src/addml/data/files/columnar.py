@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from addml.data.files.origin import Origin, ReadError
-from addml.data.images import SUFFIXES
+from addml.data.images import SUFFIXES, kinds_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -145,8 +144,7 @@ def parquet_files(origin: Origin) -> list[str]:
         return parquet
     if any(path.suffix.lower() in SUFFIXES for path in files):
         raise ReadError(f"{origin.name}: is a folder of images, which addml detect, fit and score take, and no table.")
-    kinds = Counter(path.suffix.lower() or "no extension" for path in files).most_common(4)
-    held = ", ".join(f"{count:,} {kind}" for kind, count in kinds) or "nothing"
+    held = kinds_of(path.name for path in files) or "nothing"
     raise ReadError(f"{origin.name}: is a folder without Parquet files or images (it holds: {held}). Name one file.")
 
 
