@@ -9,7 +9,7 @@ import platform
 import pstats
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,18 @@ def replaced(text: str, name: str, content: str) -> str:
     if not pattern.search(text):
         raise SystemExit(f"{DOCUMENT} has no part named {name}")
     return pattern.sub(lambda _: f"{start}\n{content.strip()}\n{end}", text)
+
+
+def asked(program: str, about: str | None, known: Iterable[str], arguments: list[str]) -> list[str]:
+    """The parts named on the command line; an unknown one ends the program before anything is measured."""
+    names = list(known)
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=about)
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"one of {', '.join(names)}")
+    given: list[str] = parser.parse_args(arguments).parts
+    for name in given:
+        if name not in names:
+            parser.error(f"{name!r} is no part; one of {', '.join(names)}")
+    return given
 
 
 def machine() -> str:
@@ -102,10 +114,8 @@ def main() -> None:
     if sys.argv[1:2] == ["decisions"]:
         importlib.import_module("benchmarks.decisions").main(sys.argv[2:])
         return
-    parser = argparse.ArgumentParser(description=__doc__)
-    names = f"one of {', '.join(PARTS | ON_REQUEST)}; all but gpu and precision without any"
-    parser.add_argument("parts", nargs="*", metavar="part", help=names)
-    chosen = parser.parse_args().parts or list(PARTS)
+    about = f"{__doc__} Without any part: all but {' and '.join(ON_REQUEST)}. decisions --help tells of its own."
+    chosen = asked("benchmarks", about, PARTS | ON_REQUEST, sys.argv[1:]) or list(PARTS)
     text = DOCUMENT.read_text()
     if set(chosen) - set(ON_REQUEST):
         text = replaced(text, "machine", machine())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -367,13 +366,12 @@ PARTS: dict[str, Callable[[], str]] = {
 
 def main(arguments: list[str]) -> None:
     """Measure every part, or those named, and write it into docs/decisions.md."""
-    from benchmarks.__main__ import replaced
+    from benchmarks.__main__ import asked, replaced
 
-    parser = argparse.ArgumentParser(prog="python -m benchmarks decisions", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="part", help=f"one of {', '.join(PARTS)}; all without any")
+    chosen = asked("benchmarks decisions", __doc__, PARTS, arguments) or list(PARTS)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    for name in parser.parse_args(arguments).parts or list(PARTS):
+    for name in chosen:
         content = PARTS[name]()
         print(content, flush=True)
         DOCUMENT.write_text(replaced(DOCUMENT.read_text(), name, content))

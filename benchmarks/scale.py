@@ -122,10 +122,10 @@ def agreement() -> str:
 
 def main() -> None:
     """Measure what the command line names, or all, and write what was measured."""
-    from benchmarks.__main__ import machine, replaced
+    from benchmarks.__main__ import asked, machine, replaced
 
     parts = {"agreement": agreement, "growth": lambda: f"{machine()} {growth()}"}
-    for name in sys.argv[1:] or parts:
+    for name in asked("benchmarks.scale", __doc__, parts, sys.argv[1:]) or parts:
         found = parts[name]()
         DOCUMENT.write_text(replaced(DOCUMENT.read_text(), name, found))
 

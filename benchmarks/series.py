@@ -257,13 +257,14 @@ def table() -> str:
 
 def main() -> None:
     """Measure what is missing, and write the table."""
-    from benchmarks.__main__ import replaced
+    from benchmarks.__main__ import asked, replaced
 
+    named = asked("benchmarks.series", __doc__, [*WINDOW, *METHODS], sys.argv[1:])
     folder = os.environ.get("ADDML_DATA")
     if folder is None:
         raise SystemExit("set ADDML_DATA to the folder that holds series/")
-    groups = [name for name in WINDOW if name in sys.argv[1:]] or list(WINDOW)
-    wanted = [name for name in sys.argv[1:] if name not in WINDOW] or list(METHODS)
+    groups = [name for name in WINDOW if name in named] or list(WINDOW)
+    wanted = [name for name in named if name not in WINDOW] or list(METHODS)
     done = {(row["series"], row["method"]) for row in measured()}
     for case in cases(Path(folder) / "series"):
         for method in wanted:

@@ -1,6 +1,7 @@
 """The package's layout: a module imports from lower levels only, and `import addml` loads nothing heavy."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -122,6 +123,13 @@ def test_modules_import_from_lower_levels_only():
         line for path in paths for line in complaints(module_name(path), path.read_text(), path.stem == "__init__")
     ]
     assert not found, "\n".join(found)
+
+
+def test_a_module_that_tells_its_level_tells_the_right_one():
+    told = {module_name(path): re.search(r'^""".* Level (\d+)\.', path.read_text()) for path in SOURCES.rglob("*.py")}
+    wrong = {name: found[1] for name, found in told.items() if found and int(found[1]) != LEVELS[name.split(".")[1]]}
+    assert any(told.values())
+    assert not wrong
 
 
 def test_importing_the_package_loads_nothing_heavy():

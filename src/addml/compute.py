@@ -26,6 +26,8 @@ def resolve_device(device: str) -> str:
         return _best_device()
     if not isinstance(device, str) or not re.fullmatch(r"cpu|mps|cuda(:\d+)?", device):
         raise ValueError(f"device={device!r} is not a device; use 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'")
+    if device != "cpu" and importlib.util.find_spec("torch") is None:
+        raise ImportError(f"device={device!r} needs torch: pip install 'addml[gpu]', or use device='cpu'")
     if device != "cpu" and not _available(device):
         raise ValueError(f"device={device!r} is not available here; use device='auto' or device='cpu'")
     return device

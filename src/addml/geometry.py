@@ -1,4 +1,4 @@
-"""Distances in metric space with their gradients, and exact cut-offs. Level 0.
+"""Distances in metric space with their gradients, and exact cut-offs. Level 1.
 
 Arrays carry the member axis first: embeddings are (E, b, w), centres (E, w). Every distance function
 returns the distances and a function that turns dL/d(distances) into dL/dZ, written by hand.

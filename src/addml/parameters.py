@@ -1,4 +1,4 @@
-"""The checks of what a user passes: parameters, labels, tables. Level 1.
+"""The checks of what a user passes: parameters, labels, tables. Level 2.
 
 Each check names the argument, the value it got and what to give instead.
 """

@@ -73,6 +73,28 @@ def test_a_sample_is_said(addml, labelled):
     done.succeeded("compared on 90 of 120 rows, drawn at random")
 
 
+def test_too_small_a_sample_is_told_from_too_few_labels(addml, labelled):
+    done = addml("compare", labelled.name, "--label", "kind", *QUICKEST, "--sample", 6)
+    done.failed("label 'kind' of 6 of 120 rows (--sample takes more): has no anomaly")
+
+
+def test_columns_left_out_are_said(addml, labelled):
+    lines = [f"{line},7,{row}" for row, line in enumerate(labelled.read_text().split())]
+    lines[0] = "height,weight,colour,kind,same,number"
+    labelled.write_text("\n".join(lines) + "\n")
+    run = ("compare", labelled.name, "--label", "kind", *QUICKEST, "--ignore", "number")
+    addml(*run).succeeded("left out, --ignore: number", "left out, the label, for evaluation only: kind", "same")
+    told = {one["column"] for one in json.loads(addml(*run, "--json").succeeded().out)["left_out"]}
+    assert told == {"kind", "same", "number"}
+
+
+def test_a_value_that_cannot_be_learned_from_is_told_by_its_row_of_the_file(addml, labelled):
+    lines = labelled.read_text().splitlines()
+    lines[100] = "inf,1,red,normal"  # row 100, below the header; row 6 has no label
+    labelled.write_text("\n".join(lines) + "\n")
+    addml("compare", labelled.name, "--label", "kind", *QUICKEST).failed("table.csv: column 'height', row 100 is inf")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -80,6 +102,7 @@ def test_a_sample_is_said(addml, labelled):
         (["--label", "kinds"], 1, "has no column 'kinds' (--label). Did you mean 'kind'?"),
         (["--label", "colour"], 1, "say which value of the label column 'colour' marks an anomaly"),
         (["--label", "kind", "--methods", "knnn"], 2, "'knnn' is no method"),
+        (["--label", "kind", "--methods", ""], 2, "--methods names none. Methods: ADDML.paper, ADDML"),
         (["--label", "kind", "--by", "best"], 2, "'best' is not one of seen, unseen, one-class"),
         (["--label", "kind", "--output", "figures.xyz"], 2, "must end in one of .csv"),
         (["--label", "kind", "--output", "table.csv"], 2, "is the input, which is never overwritten"),

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.cli.running import command, left_in
+from tests.cli.running import command, left_in, run_addml
 
 QUICKEST = ("--methods", "HBOS,KNN")
 
@@ -27,6 +27,17 @@ def test_table_of_one_set(addml, tmp_path, here):
     assert "addml reproduce table2 --sets glass" in page
     assert "| Glass | seen |" in page
     assert "| Gisette (missing) | seen |" in page
+
+
+def test_results_of_the_folder_that_one_is_in(addml, tmp_path, here):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "table2-notes.md").write_text("mine")
+    (tmp_path / "runs" / "table2-wilcoxon.md").write_text("of an earlier run")
+    done = run_addml(tmp_path / "runs", "reproduce", "table2", "--sets", "glass", *QUICKEST, "--output", ".", **here)
+    done.succeeded("page: ")
+    assert "(runs/table2.md)" in (tmp_path / "runs.md").read_text()
+    assert (tmp_path / "runs" / "table2-notes.md").read_text() == "mine"  # not of the experiment's making
+    assert "table2-wilcoxon.md" not in left_in(tmp_path / "runs")  # for which there are too few sets
 
 
 def test_what_is_stored_is_not_run_again(addml, here):
@@ -62,6 +73,20 @@ def test_a_killed_run_goes_on_where_it_was(addml, tmp_path, here, jobs, how):
     assert "table2.parts" not in left_in(tmp_path / "addml-results")
 
 
+def test_no_process_outlives_a_killed_run(tmp_path, here):
+    run = ("reproduce", "table2", "--sets", "glass", "--methods", "HBOS,KNN,IsolationForest", "--jobs", 2)
+    with subprocess.Popen(
+        command(*run), cwd=tmp_path, env={**os.environ, **here}, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        process.stderr.readline()
+        process.kill()
+        try:
+            process.communicate(timeout=60)  # which ends when nobody can write to the pipe any more
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            pytest.fail("processes of a killed run are still there")
+
+
 def test_missing_sets_are_said_and_never_filled_in(addml, tmp_path):
     nowhere = {"ADDML_DATA": str(tmp_path), "ADDML_CACHE": str(tmp_path)}
     done = addml("reproduce", "table1", **nowhere)
@@ -76,9 +101,20 @@ def test_missing_sets_are_said_and_never_filled_in(addml, tmp_path):
         (["table3"], "'table3' is no experiment"),
         (["table2", "--sets", "leter"], "'leter' is no data set"),
         (["table2", "--methods", "knnn"], "'knnn' is no method"),
+        (["table2", "--methods", ","], "--methods names none"),
+        (
+            ["table2", "table1", "--methods", "KNN,ECOD"],
+            "'ECOD' is not in table2, table1 (--methods); there: ADDML.paper,",
+        ),
+        (["figure-space", "--sets", "letter"], "'letter' is not in figure-space (--sets); there: vowels."),
+        (["figure-space", "--methods", "KNN"], "'KNN' is not in figure-space (--methods); there: ADDML.paper."),
+        (["table2", "--output", "file"], "file: cannot be a folder of results: is a file (--output)."),
+        (["table2", "--output", "file/below"], "file/below: cannot be a folder of results: Not a directory"),
+        (["table2", "--sets", ""], "--sets names none"),
     ],
 )
-def test_unknown_names_are_wrong_usage(addml, arguments, words):
+def test_what_is_named_wrongly_is_wrong_usage(addml, tmp_path, arguments, words):
+    (tmp_path / "file").touch()
     done = addml("reproduce", *arguments, COLUMNS="300")
     assert done.code == 2
     assert words in done.err

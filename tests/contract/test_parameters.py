@@ -118,6 +118,13 @@ def test_a_device_that_is_not_here(quick, X, value, monkeypatch):
         quick(device=value).fit(X)
 
 
+@pytest.mark.parametrize("value", ["cuda", "mps"])
+def test_a_device_without_torch_names_what_to_install(quick, X, value, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=rf"device='{value}' needs torch: pip install 'addml\[gpu\]'"):
+        quick(device=value).fit(X)
+
+
 def test_auto_is_the_cpu_where_there_is_nothing_else(quick, fitted, X, monkeypatch):
     monkeypatch.setattr("addml.compute._available", lambda device: False)
     compute._best_device.cache_clear()

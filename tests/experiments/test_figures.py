@@ -6,6 +6,7 @@ import pytest
 from addml.experiments import figures, plans, reproducing, space, timing
 from addml.experiments.fitting import Case, Machine
 from addml.experiments.protocol import SETTINGS
+from addml.experiments.reproducing import Choice
 from addml.experiments.statistics import Ranking
 from tests.experiments.toy import blob, row
 
@@ -30,7 +31,7 @@ def test_the_sweep_is_drawn_as_svg_and_png():
 def test_a_sweep_that_is_not_whole_is_drawn_as_far_as_it_goes():
     plan = plans.load("figure-rho-n")
     rows = [row("letter", "ADDML.paper", "seen", 0.8, run, variant=plan.cases[0].variant) for run in range(2)]
-    assert set(reproducing.files(plan, rows)) == {
+    assert set(reproducing.files(plan, rows, Choice())) == {
         f"figure-rho-n.{ending}" for ending in ("md", "tex", "csv", "html", "svg", "png")
     }
 

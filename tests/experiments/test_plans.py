@@ -1,5 +1,7 @@
 """The plans, and the paper's figures that they are set against."""
 
+from pathlib import Path
+
 import pytest
 
 from addml.experiments import methods, plans, sets
@@ -29,7 +31,13 @@ def test_every_plan_names_known_sets_and_methods(name):
     plan = plans.load(name)
     assert plan.sets
     assert sets.known(plan.sets) == list(plan.sets)
-    assert methods.known(case.method for case in plan.cases) == list(dict.fromkeys(c.method for c in plan.cases))
+    assert methods.known(plan.methods) == list(dict.fromkeys(plan.methods))
+
+
+@pytest.mark.parametrize("name", plans.NAMES)
+def test_every_plan_is_in_the_guide(name):
+    guide = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    assert f"`{name}`" in guide.partition("## The paper's experiments")[2]
 
 
 def test_every_plan_has_tasks_of_their_own():

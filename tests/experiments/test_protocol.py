@@ -106,6 +106,7 @@ def test_measures_by_hand():
         ([0, 0, 0], "no anomaly"),
         ([1, 1, 1], "no normal row"),
         ([0] * 9 + [1] * 2, "2 anomalies, fewer than the 3 folds"),
+        ([0] * 9 + [1], "1 anomaly, fewer than the 3 folds"),
     ],
 )
 def test_labels_that_cannot_be_divided(y, words):

@@ -1,10 +1,12 @@
 """Results are kept whole, once, and a stopped experiment goes on where it was."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from addml.detection.errors import UserError
 from addml.experiments import reproducing, running, runs
 from addml.experiments.fitting import Case
 from addml.experiments.reproducing import Choice, stored, waiting
@@ -84,6 +86,33 @@ def test_no_part_without_all_its_rows(tmp_path, monkeypatch):
     assert keys_in(store) == set()
 
 
+def other_table():
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    buffer = io.BytesIO()
+    parquet.write_table(pa.table({"set": ["one"], "auc": [0.5]}), buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "cannot be read"),
+        (b"PAR1 half of it", "cannot be read"),
+        (other_table(), "holds no runs: it has no column 'method'"),
+    ],
+)
+@pytest.mark.parametrize("name", ["table2.parquet", "table2.parts/0123.parquet"])
+def test_a_file_that_holds_no_runs_is_named_with_the_remedy(tmp_path, content, words, name):
+    (tmp_path / "table2.parts").mkdir()
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=words) as raised:
+        Store(tmp_path, "table2").rows()
+    assert name in str(raised.value)
+    assert "Move it away" in str(raised.value)
+
+
 @pytest.mark.usefixtures("registry")
 def test_a_stopped_experiment_goes_on_where_it_was(tmp_path, monkeypatch):
     own, choice = plan(), Choice()
@@ -155,7 +184,7 @@ def test_the_settings_of_a_run_are_stored(tmp_path, registry):
     settings = json.loads(one["settings"])
     assert settings["batch_size"] == 256
     assert settings["one_class"] == {"normal_ratio": 1.0}
-    assert "numpy" in json.loads(one["versions"])
+    assert {"numpy", "pyod"} <= json.loads(one["versions"]).keys()
     assert (one["rows"], one["columns"], one["device"]) == (48, 3, "cpu")
     assert one["command"] == "addml reproduce table2"
     assert one["when"].startswith("20")

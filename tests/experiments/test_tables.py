@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from addml.experiments import rendering, reproducing, sets, tables
+from addml.experiments import plans, rendering, reproducing, sets, tables, times, timing
 from addml.experiments.fitting import Case
 from addml.experiments.protocol import SETTINGS
 from addml.experiments.tables import Cell, Grid, with_best
@@ -125,6 +125,23 @@ def test_csv_has_figures_in_full():
     ]
 
 
+def test_csv_keeps_columns_of_one_name():
+    grid = Grid("", ("Set", "share", "share"), ((Cell("one"), Cell(value=0.25), Cell(value=0.75)),))
+    assert rendering.comma_separated(grid) == "Set,share,share\none,0.2500,0.7500\n"
+
+
+def test_what_saving_takes_stands_under_a_head_of_its_own():
+    times_of = {"letter": {"neither": 2.0, "both": 1.0}, "mnist": {"neither": 8.0, "both": 2.0}}
+    rows = [
+        row(name, "ADDML.paper", "time", 0.5, variant=f"{timing.SAVED}: {what}", **{"fit_seconds": seconds})
+        for name, by_part in times_of.items()
+        for what, seconds in by_part.items()
+    ]
+    text = rendering.comma_separated(times.grids(plans.load("runtime"), rows)[timing.SAVED])
+    (both,) = (line for line in csv.DictReader(io.StringIO(text)) if line["Components"] == "both")
+    assert (both["Letter, of neither"], both["Mnist, of neither"]) == ("0.5000", "0.2500")
+
+
 def test_ablation_with_the_figures_of_the_paper():
     cases = (Case("ADDML.paper", "Instance closeness"), Case("ADDML.paper", "Center closeness"))
     own = plan(name="table1", sets=("letter",), kind="ablation")
@@ -136,8 +153,11 @@ def test_ablation_with_the_figures_of_the_paper():
         for run, auc in enumerate(aucs)
     ]
     lines = lines_of(rendering.markdown(tables.ablation(own, rows)))
-    assert lines[2] == ["Instance closeness", "77.00 (77.42)", "77.00 (77.96)", "77.00 (81.37)"]
-    assert lines[3] == ["Center closeness", "**80.00** (79.80)", "**80.00** (79.63)", "**80.00** (78.87)"]
+    spread = "77.00 ± 1.41"  # the deviation of 76 and 78
+    assert lines[2] == ["Instance closeness", f"{spread} (77.42)", f"{spread} (77.96)", f"{spread} (81.37)"]
+    best = "**80.00** ± 0.00"
+    assert lines[3] == ["Center closeness", f"{best} (79.80)", f"{best} (79.63)", f"{best} (78.87)"]
+    assert r"Instance closeness & 77.00 $\pm$ 1.41 (77.42)" in rendering.latex(tables.ablation(own, rows))
 
 
 def test_the_tables_of_a_comparison(table2):

@@ -14,7 +14,7 @@ import typer
 from addml.cli.bars import bars
 from addml.cli.grids import following, show_grid, usage
 from addml.cli.options import with_settings
-from addml.cli.screen import Screen
+from addml.cli.screen import Screen, show_left_out
 from addml.detection.errors import UserError
 from addml.detection.settings import Settings
 
@@ -119,7 +119,8 @@ def _show(screen: Screen, labelled: Labelled, found: list[Result], by: str) -> N
     screen.say(f"{data.name}: {rows:,} rows, {columns:,} columns, {int(data.y.sum()):,} anomalies", style="bold")
     for note in labelled.notes:
         screen.say(f"  {note}")
-    show_grid(screen, grid(found, data.name, by), "±", digits=4)
+    show_left_out(screen, labelled.left_out)
+    show_grid(screen, grid(found, data.name, by), digits=4)
     screen.say("  AUC and average precision (AP) in percent, means and deviations of nine runs.")
     screen.say(
         "  seen: tested on the rows learned from; unseen: on a held-out third; one-class: learned from normal rows."
@@ -131,7 +132,15 @@ def _document(labelled: Labelled, found: list[Result], by: str, failures: list[s
     data = labelled.data
     about = {"source": data.name, "rows": data.shape[0], "columns": data.shape[1], "anomalies": int(data.y.sum())}
     results = [asdict(one) for one in found]
-    return {**about, "notes": list(labelled.notes), "by": by, "results": results, "failures": failures}
+    left_out = [{"column": name, "why": why} for name, why in labelled.left_out]
+    return {
+        **about,
+        "notes": list(labelled.notes),
+        "left_out": left_out,
+        "by": by,
+        "results": results,
+        "failures": failures,
+    }
 
 
 def _write(target: Path, found: list[Result]) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from addml.experiments.tables import Grid
 
 
-def show_grid(screen: Screen, grid: Grid, spread: str = "", digits: int = 1) -> None:
-    """The table with at most so many decimals, its best figures in bold, the spread behind the sign given."""
+def show_grid(screen: Screen, grid: Grid, digits: int = 1) -> None:
+    """The table with at most so many decimals, its best figures in bold."""
     from rich.table import Table
     from rich.text import Text
 
@@ -29,6 +29,7 @@ def show_grid(screen: Screen, grid: Grid, spread: str = "", digits: int = 1) -> 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head, is_number in zip(grid.heads, numeric(grid), strict=True):
         table.add_column(Text(head), justify="right" if is_number else "left", no_wrap=not is_number)
+    spread = "±" if grid.spreads else ""
     for line in grid.lines:
         short = [replace(cell, digits=min(cell.digits, digits)) for cell in line]
         table.add_row(*(Text(words(cell, spread=spread), "bold" if cell.best else "") for cell in short))

@@ -13,6 +13,7 @@ import typer
 from addml.cli.grids import following, plain, show_grid, usage
 from addml.cli.options import with_settings
 from addml.cli.screen import Screen
+from addml.detection.errors import UserError
 from addml.detection.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 OUTPUT = "addml-results"
 MOST_NAMED = 8  # missing sets
-MADE = (".md", ".tex", ".csv", ".html", ".svg", ".png")  # from the runs, at any time again
 
 Names = Annotated[
     list[str],
@@ -64,7 +64,7 @@ def reproduce(
     from addml.experiments import methods as all_methods
     from addml.experiments import plans
     from addml.experiments import sets as all_sets
-    from addml.experiments.reproducing import Choice
+    from addml.experiments.reproducing import Choice, check
     from addml.experiments.running import machine_for
 
     with usage():
@@ -77,8 +77,9 @@ def reproduce(
             machine=machine_for(device, jobs),
             command=shlex.join(["addml", *sys.argv[1:]]),
         )
-    screen, folder = Screen(settings.showing), Path(os.path.expanduser(output))
-    folder.mkdir(parents=True, exist_ok=True)
+        check(chosen, choice)
+        folder = _made(output)
+    screen = Screen(settings.showing)
     with screen.warned():
         told = [_reproduce(plan, folder, choice, screen) for plan in chosen]
         _write_page(folder, screen)
@@ -98,10 +99,10 @@ def _reproduce(plan: Plan, folder: Path, choice: Choice, screen: Screen) -> dict
         with following(plan.name, tasks, screen, failures) as on_end:
             reproducing.run(plan, tasks, folder, choice, on_end)
     rows = reproducing.stored(plan, folder)
-    files, grids = reproducing.files(plan, rows, choice.machine.device), reproducing.grids(plan, rows)
-    _write(folder, plan.name, files)
+    files, grids = reproducing.files(plan, rows, choice), reproducing.grids(plan, rows)
+    _write(folder, files, reproducing.old_files(plan, folder, files))
     for grid in list(grids.values())[:1]:
-        show_grid(screen, grid, "" if plan.kind == "comparison" else "±")
+        show_grid(screen, grid)
     for line in failures:
         print(f"Failed: {line}", file=sys.stderr)
     screen.say(f"  {len(tasks):,} tasks run now, {len(rows):,} rows stored; files: {folder}/{plan.name}*")
@@ -116,15 +117,26 @@ def _reproduce(plan: Plan, folder: Path, choice: Choice, screen: Screen) -> dict
     }
 
 
-def _write(folder: Path, name: str, files: dict[str, bytes]) -> None:
-    """The tables and figures, in place of all that there were of this experiment."""
+def _made(output: str) -> Path:
+    """The folder of results, made where it is not there, with a name of its own for the page beside it."""
+    given = Path(os.path.expanduser(output))
+    folder = given.resolve() if given.name in ("", "..") else given
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "is a file" if folder.exists() else error.strerror
+        raise UserError(f"{output}: cannot be a folder of results: {reason} (--output). Name another.") from error
+    return folder
+
+
+def _write(folder: Path, files: dict[str, bytes], old: list[Path]) -> None:
+    """The tables and figures, in place of those that there were of this experiment."""
     from addml.report.writing import write_whole
 
     for file, content in files.items():
         write_whole(folder / file, content)
-    for old in folder.glob(f"{name}*"):
-        if old.suffix in MADE and old.name not in files:
-            old.unlink()
+    for file_before in old:
+        file_before.unlink()
 
 
 def _say_missing(plan: Plan, choice: Choice) -> list[str]:

@@ -107,7 +107,12 @@ def show_reading(screen: Screen, findings: Findings) -> None:
     screen.say(f"{findings.source}: {findings.rows:,} {findings.noun}s{columns}", style="bold")
     for note in findings.notes:
         screen.say(f"  {note}")
-    for why, names in _by_reason(findings.left_out).items():
+    show_left_out(screen, findings.left_out)
+
+
+def show_left_out(screen: Screen, left_out: Sequence[tuple[str, str]]) -> None:
+    """The columns that were not learned from, by the reason."""
+    for why, names in _by_reason(left_out).items():
         screen.say(f"  left out, {why}: {_listed(names)}")
 
 
@@ -237,8 +242,7 @@ def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
     for kind in dict.fromkeys(about["columns"].values()):
         names = [name for name, own in about["columns"].items() if own == kind]
         screen.say(f"  {kind} columns ({len(names):,}): {_listed(names, len(names))}")
-    for why, names in _by_reason([(one["column"], one["why"]) for one in about["left_out"]]).items():
-        screen.say(f"  left out, {why}: {_listed(names)}")
+    show_left_out(screen, [(one["column"], one["why"]) for one in about["left_out"]])
     screen.say("  settings: " + ", ".join(f"{name} {value}" for name, value in about["settings"].items()))
 
 

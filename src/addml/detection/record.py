@@ -31,10 +31,10 @@ class Run:
         return cls(command, arguments, settings, datetime.now(UTC))
 
 
-def versions() -> dict[str, str]:
-    """The versions that a result may depend on."""
+def versions(*more: str) -> dict[str, str]:
+    """The versions that a result may depend on, and those of further packages."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in PACKAGES:
+    for name in (*PACKAGES, *more):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Networks that map rows into the metric space, for all members at once. Level 1."""
+"""Networks that map rows into the metric space, for all members at once. Level 2."""
 
 from typing import Any
 

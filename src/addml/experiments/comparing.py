@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from addml.detection import evaluation
+from addml.detection.errors import UserError
 from addml.detection.inputs import draw, open_input
 from addml.detection.selection import choose
 from addml.detection.settings import Settings
@@ -31,6 +32,7 @@ class Labelled:
 
     data: Table
     notes: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]  # (column, why)
 
 
 @dataclass(frozen=True)
@@ -82,14 +84,27 @@ def read(settings: Settings, most: int, seed: int = 0) -> Labelled:
     table, places, rows = draw(data.batches([*chosen.features, label], BATCH_ROWS), most, seed)
     marks = evaluation.read_label(table[label], settings.labelling.anomalous, label)
     known = np.flatnonzero(marks != evaluation.UNKNOWN)
-    notes = list(data.notes)
+    notes, drawn = list(data.notes), ""
     if len(places) < rows:
+        drawn = f" of {len(places):,} of {rows:,} rows (--sample takes more)"
         notes.append(f"compared on {len(places):,} of {rows:,} rows, drawn at random (--sample takes more)")
     if len(known) < len(marks):
         notes.append(f"without a label, and left out: {len(marks) - len(known):,} rows")
     labelled = Table(data.source, table.select(list(chosen.features)).take(known), marks[known])
-    protocol.check(labelled.y, f"{data.source}, label {label!r}")
-    return Labelled(labelled, tuple(notes))
+    protocol.check(labelled.y, f"{data.source}, label {label!r}{drawn}")
+    left_out = (*chosen.left_out, *_left_out(labelled, places[known]))
+    return Labelled(labelled, tuple(notes), left_out)
+
+
+def _left_out(data: Table, places: np.ndarray) -> list[tuple[str, str]]:
+    """The columns that no method learns from, and why; a value that none can take is told by its row of the file."""
+    from addml.data.columns import CellError, Columns
+
+    try:
+        return Columns.fit(data.table).left_out
+    except CellError as error:
+        error.row = int(places[error.row - 1]) + 1
+        raise UserError(f"{data.name}: {error}") from error
 
 
 def tasks(data: Table, methods: Iterable[str]) -> list[OwnTask]:
@@ -140,7 +155,7 @@ def grid(found: Sequence[Result], source: str, by: str = UNSEEN) -> Grid:
         lines.append((Cell(str(place + 1)), Cell(method), *figures, *seconds))
     measures = *(f"AUC {setting}" for setting in SETTINGS), f"AP {by}", "Stability"
     heads = ("Rank", "Method", *measures, "Fit, s", "Score, s")
-    return Grid(f"{source}: by AUC {by}", heads, tuple(lines))
+    return Grid(f"{source}: by AUC {by}", heads, tuple(lines), spreads=True)
 
 
 def _percent(one: Result) -> Cell:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,7 +57,7 @@ def work(name: str, rows: int, columns: int) -> int:
     return rows**2 // by_square[name] if name in by_square else rows * (columns + 64)
 
 
-def known(given: Iterable[str]) -> list[str]:
+def known(given: Sequence[str]) -> list[str]:
     """The methods named, however their letters are cased; an unknown one is an error that lists them all."""
     all_names = names()
     by_name = {name.lower(): name for name in all_names}
@@ -68,6 +68,8 @@ def known(given: Iterable[str]) -> list[str]:
                 hint = did_you_mean(part, all_names)
                 raise UserError(f"{part!r} is no method (--methods).{hint} Methods: {', '.join(all_names)}.")
             found.append(by_name[part.lower()])
+    if given and not found:
+        raise UserError(f"--methods names none. Methods: {', '.join(all_names)}.")
     return list(dict.fromkeys(found))
 
 

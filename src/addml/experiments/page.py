@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,13 +46,14 @@ def _section(plan: Plan, rows: Sequence[Row], folder: Path) -> str:
 
 def _about(plan: Plan, rows: Sequence[Row], folder: Path) -> list[str]:
     """The commands, the machine and the files."""
-    commands = Counter(row["command"] for row in rows) or {f"addml reproduce {plan.name}": 1}
-    lines = ["```", *commands, "```", ""]
+    again = shlex.join(["addml", "reproduce", plan.name, "--output", str(folder)])
+    commands = dict.fromkeys(row["command"] for row in rows) or [again]
+    lines = ["```", *commands, "```"]
     if rows:
         times, devices = [row["when"] for row in rows], sorted({row["device"] for row in rows})
         versions = json.loads(max(rows, key=lambda row: str(row["when"]))["versions"])
         made = f"{len(rows):,} rows, {min(times)[:10]} to {max(times)[:10]}, on {', '.join(devices)}"
-        lines.append(f"{made}; " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".")
+        lines += ["", f"{made}; " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."]
     listed = sorted(file.name for file in folder.glob(f"{plan.name}*.*") if file.is_file())
     lines += ["", "Files: " + ", ".join(f"[{name}]({folder.name}/{name})" for name in listed) + "."]
     return lines

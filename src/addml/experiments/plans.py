@@ -50,10 +50,15 @@ class Plan:
         """The cases by what they are called in tables."""
         return [case.label for case in self.cases]
 
+    @property
+    def methods(self) -> list[str]:
+        """The methods of its cases; the metric space is the paper's."""
+        return [methods.PAPER] if self.kind == "space" else [case.method for case in self.cases]
+
     def tasks(self) -> list[Task]:
         """Every case on every set, whether the set is available or not."""
         if self.kind == "runtime":
-            pairs = timing.cases([case.method for case in self.cases], list(self.sets), self.more["runtime"])
+            pairs = timing.cases(self.methods, list(self.sets), self.more["runtime"])
             return [Task(self.name, name, case, timed=True) for name, case in pairs]
         return [Task(self.name, name, case) for name in self.sets for case in self.cases]
 

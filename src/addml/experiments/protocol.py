@@ -62,7 +62,9 @@ def check(y: np.ndarray, name: str) -> None:
         if count == 0:
             raise UserError(f"{name}: has no {what} among {len(y):,} rows; a comparison needs both kinds.")
     if min(anomalies, normal) < FOLDS:
-        what = f"{anomalies} anomalies" if anomalies < FOLDS else f"{normal} normal rows"
+        few = min(anomalies, normal)
+        kinds = ("anomaly", "anomalies") if anomalies < FOLDS else ("normal row", "normal rows")
+        what = f"{few} {kinds[few > 1]}"
         raise UserError(f"{name}: has {what}, fewer than the {FOLDS} folds; label at least {FOLDS} of each kind.")
 
 

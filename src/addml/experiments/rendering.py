@@ -15,7 +15,8 @@ LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "^": r"\^{}", "–": "-
 def markdown(grid: Grid) -> str:
     """A table of GitHub's Markdown with its notes."""
     lines = [_row(grid.heads), _row(_rules(grid))]
-    lines += [_row([words(cell, "**{}**".format) for cell in line]) for line in grid.lines]
+    spread = "±" if grid.spreads else ""
+    lines += [_row([words(cell, "**{}**".format, spread) for cell in line]) for line in grid.lines]
     notes = [line for note in grid.notes for line in ("", _marked(note))]
     return "\n".join([*lines, *notes]) + "\n"
 
@@ -55,10 +56,11 @@ def latex(grid: Grid) -> str:
     lines = [r"\begin{table}", rf"\caption{{{_tex(grid.caption)}}}"]
     lines += [rf"\begin{{tabular}}{{@{{}}{kinds}@{{}}}}", r"\toprule"]
     lines += [" & ".join(map(_tex, grid.heads)) + r" \\ \midrule"]
+    spread = r"$\pm$" if grid.spreads else ""
     for place, line in enumerate(grid.lines):
         if place and place in grid.rules:
             lines.append(r"\midrule")
-        lines.append(" & ".join(words(_tex_cell(cell), r"\textbf{{{}}}".format) for cell in line) + r" \\")
+        lines.append(" & ".join(words(_tex_cell(cell), r"\textbf{{{}}}".format, spread) for cell in line) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     lines += [*(rf"\par\footnotesize {_tex(note)}" for note in grid.notes), r"\end{table}"]
     return "\n".join(lines) + "\n"
@@ -74,16 +76,15 @@ def _tex_cell(cell: Cell) -> Cell:
 
 def comma_separated(grid: Grid) -> str:
     """Figures in full: a column of the mean, and beside it the spread and the paper's figure where there are any."""
-    columns: dict[str, list[str]] = {}
+    columns: list[list[str]] = []  # each with its head
     for head, cells in zip(grid.heads, _columns(grid), strict=True):
-        columns[head] = [_full(cell.value) if cell.value is not None else cell.text for cell in cells]
+        columns.append([head, *(_full(cell.value) if cell.value is not None else cell.text for cell in cells)])
         for what in ("spread", "paper"):
             values = [getattr(cell, what) for cell in cells]
             if any(value is not None for value in values):
-                columns[f"{head} {what}"] = [_full(value) for value in values]
-    columns[grid.heads[0]] = _repeated(columns[grid.heads[0]])
+                columns.append([f"{head} {what}", *map(_full, values)])
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([list(columns), *zip(*columns.values(), strict=True)])
+    csv.writer(text, lineterminator="\n").writerows(zip(_repeated(columns[0]), *columns[1:], strict=True))
     return text.getvalue()
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from addml.detection.errors import UserError
 from addml.detection.record import versions
 from addml.experiments import figures, rendering, sets, tables, times
 from addml.experiments.fitting import Machine
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from addml.experiments.space import Space
 
 Files = dict[str, bytes]  # by name
+RIVALS = ("pyod",)  # packages that only rivals come from
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,23 @@ class Choice:
     machine: Machine = field(default_factory=Machine)
     command: str = ""
 
+    def takes(self, name: str, method: str) -> bool:
+        """Whether a method on a set is asked for."""
+        return (not self.sets or name in self.sets) and (not self.methods or method in self.methods)
+
+
+def check(plans: Sequence[Plan], choice: Choice) -> None:
+    """Refuse a set or a method that no experiment has: nothing would be run for it."""
+    owned = {
+        "--sets": (choice.sets, {name for plan in plans for name in plan.sets}),
+        "--methods": (choice.methods, {name for plan in plans for name in plan.methods}),
+    }
+    for option, (given, known) in owned.items():
+        for name in given:
+            if name not in known:
+                where = ", ".join(plan.name for plan in plans)
+                raise UserError(f"{name!r} is not in {where} ({option}); there: {', '.join(sorted(known))}.")
+
 
 def waiting(plan: Plan, folder: Path, choice: Choice) -> list[Task]:
     """The tasks to run: available, asked for and not stored yet; the longest first, so that processes end together."""
@@ -44,10 +63,7 @@ def waiting(plan: Plan, folder: Path, choice: Choice) -> list[Task]:
     chosen = [
         task
         for task in plan.tasks()
-        if (not choice.sets or task.set in choice.sets)
-        and (not choice.methods or task.case.method in choice.methods)
-        and task.is_here()
-        and task.key not in done
+        if choice.takes(task.set, task.case.method) and task.is_here() and task.key not in done
     ]
     return chosen if plan.kind == "runtime" else sorted(chosen, key=Task.work, reverse=True)
 
@@ -61,7 +77,7 @@ def run(
 ) -> None:
     """Run the tasks and keep the rows of each as it ends; what is timed has the machine for itself."""
     store, jobs = Store(folder, plan.name), 1 if plan.kind == "runtime" else choice.jobs
-    about = {"versions": json.dumps(versions()), "command": choice.command}
+    about = {"versions": json.dumps(versions(*RIVALS)), "command": choice.command}
     try:
         for ended, rows in results(tasks, choice.machine, jobs):
             if rows:
@@ -90,10 +106,10 @@ def _borrowed(plan: Plan, wanted: Sequence[Row], folder: Path) -> list[Row]:
     return [{**row, **one} for row, one in pairs if agree(row["settings"], one["settings"])]
 
 
-def files(plan: Plan, rows: Sequence[Row], device: str = "cpu") -> Files:
+def files(plan: Plan, rows: Sequence[Row], choice: Choice) -> Files:
     """The tables and figures that the rows give, by the names of their files."""
     if plan.kind == "space":
-        return space_files(plan, device)
+        return space_files(plan, choice)
     found, made = grids(plan, rows), Files()
     for name, grid in found.items():
         made |= {f"{name}.{ending}": write(grid).encode() for ending, write in rendering.FORMATS.items()}
@@ -102,6 +118,16 @@ def files(plan: Plan, rows: Sequence[Row], device: str = "cpu") -> Files:
     for name, draw in drawings(plan, rows).items():
         made |= drawn(name, draw)
     return made
+
+
+def old_files(plan: Plan, folder: Path, files: Files) -> list[Path]:
+    """What earlier runs made of the experiment and this one did not: it no longer belongs to the rows."""
+    if plan.kind == "space":
+        return []
+    stems = {"", "-ranks", *(f"-{what}" for what in GRIDS[plan.kind](plan, ()))}
+    endings = (*rendering.FORMATS, *figures.FORMATS, "html")
+    made = {f"{plan.name}{stem}.{ending}" for stem in stems for ending in endings}
+    return [folder / name for name in sorted(made - files.keys()) if (folder / name).exists()]
 
 
 def grids(plan: Plan, rows: Sequence[Row]) -> dict[str, Grid]:
@@ -151,13 +177,14 @@ def drawn(name: str, draw: Callable[[], Figure]) -> Files:
         return {}
 
 
-def space_files(plan: Plan, device: str) -> Files:
-    """The picture of the metric space and the points in it, or nothing where the set is not available."""
+def space_files(plan: Plan, choice: Choice) -> Files:
+    """The picture of the metric space and the points in it, or nothing where the set is not asked for or not here."""
     from addml.experiments.space import metric_space
 
-    if not sets.is_here(plan.sets[0]):
+    (name,), (method,) = plan.sets, plan.methods
+    if not choice.takes(name, method) or not sets.is_here(name):
         return {}
-    found = metric_space(sets.load(plan.sets[0]), device)
+    found = metric_space(sets.load(name), choice.machine.device)
     return {f"{plan.name}-points.parquet": _points(found), **drawn(plan.name, lambda: figures.space(found))}
 
 

@@ -9,7 +9,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
+from threading import Thread
 
 from addml.compute import resolve_device
 from addml.experiments.fitting import Machine
@@ -61,7 +62,7 @@ def now() -> str:
 
 def _in_processes(tasks: Sequence[Task], machine: Machine, jobs: int) -> Iterator[tuple[Ended, list[Row]]]:
     """The tasks in `jobs` processes of one thread each, which end at once where this one is stopped."""
-    with one_thread(), ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+    with one_thread(), ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent) as pool:
         futures = [pool.submit(run_task, task, machine) for task in tasks]
         try:
             for future in as_completed(futures):
@@ -71,6 +72,18 @@ def _in_processes(tasks: Sequence[Task], machine: Machine, jobs: int) -> Iterato
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in active_children():
                     process.terminate()
+
+
+def end_with_parent() -> None:
+    """Let this process end where the one that began it was killed: it would wait for tasks for ever."""
+    Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 @contextmanager

@@ -14,11 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from addml.detection.errors import UserError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Row = dict[str, Any]
 KEY = ("set", "method", "variant")  # what tells a task; its rows are replaced together
+NEEDED = (*KEY, "setting", "settings", "auc", "ap")  # without which rows are no results
 TEXT, WHOLE, REAL = "string", "int64", "double"
 COLUMNS = {
     "experiment": TEXT,
@@ -105,9 +108,20 @@ def _by_task(rows: Iterable[Row]) -> dict[tuple[str, ...], list[Row]]:
 def _read(file: Path) -> list[Row]:
     if not file.exists():
         return []
-    from pyarrow import parquet
+    from pyarrow import ArrowException, parquet
 
-    return list(parquet.read_table(file).to_pylist())
+    try:
+        table = parquet.read_table(file)
+    except (ArrowException, OSError) as error:
+        raise _not_runs(file, f"cannot be read: {error}") from error
+    missing = [name for name in NEEDED if name not in table.column_names]
+    if missing:
+        raise _not_runs(file, f"holds no runs: it has no column {missing[0]!r}.")
+    return list(table.to_pylist())
+
+
+def _not_runs(file: Path, problem: str) -> UserError:
+    return UserError(f"{file}: {problem} Move it away, and its tasks run anew; or name another folder (--output).")
 
 
 def _write(file: Path, rows: Sequence[Row]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from addml.data.files.origin import did_you_mean
@@ -17,7 +17,7 @@ def of_plan(sets: str | Sequence[str]) -> list[str]:
     return list(registry.names(sets)) if isinstance(sets, str) else list(sets)
 
 
-def known(given: Iterable[str]) -> list[str]:
+def known(given: Sequence[str]) -> list[str]:
     """The sets named, with commas between them or one by one; an unknown one is an error."""
     from addml.data.registry import SETS
 
@@ -25,6 +25,8 @@ def known(given: Iterable[str]) -> list[str]:
     for name in found:
         if name not in SETS:
             raise UserError(f"{name!r} is no data set (--sets).{did_you_mean(name, list(SETS))} List: addml data list.")
+    if given and not found:
+        raise UserError("--sets names none. List: addml data list.")
     return list(dict.fromkeys(found))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -85,15 +86,16 @@ def duels(methods: Sequence[str], scores: np.ndarray, against: str) -> list[Duel
         if method != against:
             gap = own - others
             wins, losses = int((gap > 0).sum()), int((gap < 0).sum())
-            found.append(Duel(method, against, wins, losses, float(gap.mean()), _wilcoxon(gap)))
+            found.append(Duel(method, against, wins, losses, float(gap.mean()), _wilcoxon(tuple(gap))))
     corrected = holm([one.p for one in found])
     return [replace(one, p=p) for one, p in zip(found, corrected, strict=True)]
 
 
-def _wilcoxon(gap: np.ndarray) -> float:
+@lru_cache(maxsize=4096)  # ties among few sets take half a second each, and a table is made for several files
+def _wilcoxon(gap: tuple[float, ...]) -> float:
     from scipy.stats import wilcoxon
 
-    return float(wilcoxon(gap).pvalue) if gap.any() else 1.0
+    return float(wilcoxon(gap).pvalue) if any(gap) else 1.0
 
 
 def holm(ps: Sequence[float]) -> list[float]:

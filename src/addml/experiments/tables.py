@@ -38,6 +38,7 @@ class Grid:
     lines: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
     rules: frozenset[int] = frozenset()
+    spreads: bool = False  # shown where there is little room too
 
 
 def percents(rows: Iterable[Row], measure: str = "auc") -> dict[Place, np.ndarray]:
@@ -248,7 +249,7 @@ def ablation(plan: Plan, rows: Sequence[Row]) -> Grid:
         columns.append(with_best(cells))
     lines = [(Cell(one), *cells) for one, cells in zip(variants, zip(*columns, strict=True), strict=True)]
     notes = [f"Mean over {len(names)} sets: {_titles(names)}."] if len(names) != 1 else []
-    return Grid(plan.title, ("Components", *SETTINGS), tuple(lines), tuple(notes))
+    return Grid(plan.title, ("Components", *SETTINGS), tuple(lines), tuple(notes), spreads=True)
 
 
 def _paper_variant(plan: Plan, names: Sequence[str], setting: str, variant: str) -> float | None:
@@ -280,4 +281,4 @@ def sweep(plan: Plan, rows: Sequence[Row]) -> Grid:
         )
         for case in plan.cases
     ]
-    return Grid(plan.title, (setting, *SETTINGS), tuple(lines))
+    return Grid(plan.title, (setting, *SETTINGS), tuple(lines), spreads=True)

@@ -78,7 +78,7 @@ def _saved(plan: Plan, rows: Sequence[Row]) -> Grid:
             own, whole = (_fastest(rows, name, one) for one in (what, "neither"))
             cells += [Cell("–")] * 2 if own is None or whole is None else [Cell(value=own), Cell(value=own / whole)]
         lines.append((Cell(what), *cells))
-    heads = [head for name in plan.sets for head in (f"{sets.title(name)}, s", "of neither")]
+    heads = [f"{sets.title(name)}, {what}" for name in plan.sets for what in ("s", "of neither")]
     return Grid("Seconds of 50 epochs with distillation and mining on or off", ("Components", *heads), tuple(lines))
 
 

@@ -1,4 +1,4 @@
-"""Why a row stands out: columns whose usual value would bring its score down, and that in words. Level 3."""
+"""Why a row stands out: columns whose usual value would bring its score down, and that in words. Level 4."""
 
 from addml.explain.attribution import attributions
 from addml.explain.examples import Examples, Nearest
