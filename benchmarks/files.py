@@ -27,6 +27,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "center": ("with `--scorer center`", {"scorer": "center"}),
     "local": ("by default", {}),
 }
+ADDML = [sys.executable, "-m", "addml"]
 AT_ONCE = 16384  # rows, about as many as `addml score` reads at a time
 
 
@@ -67,6 +68,7 @@ def files() -> str:
                 "ours": lambda: _read_and_prepare(file, detector),
             }
         )
+        took |= seconds({"help": lambda: subprocess.run([*ADDML, "--help"], capture_output=True, check=True)})
         scored = {model: _score(folder, file, model) for model in MODELS}
     matrix = 4.0 * ROWS * detector.model_.features.width
     rows = [
@@ -77,6 +79,7 @@ def files() -> str:
             [f"`addml score` of a model {words}, start to end, rows a second", f"{ROWS / scored[model][0]:,.0f}"]
             for model, (words, _) in MODELS.items()
         ),
+        ["`addml --help`, seconds", f"{took['help']:.2f}"],
         [
             "peak memory of the second over the bare imports, times the float32 matrix",
             f"{scored['center'][1] / matrix:.2f}",
@@ -97,8 +100,7 @@ def _read_and_prepare(file: Path, detector: addml.ADDML) -> None:
 
 def _score(folder: Path, file: Path, model: str) -> tuple[float, float]:
     """The least seconds of the command over some runs, and its peak bytes over an idle start."""
-    command = [sys.executable, "-m", "addml"]
-    score = [*command, "score", str(file), "--model", str(folder / model), "--quiet", "--no-report"]
+    score = [*ADDML, "score", str(file), "--model", str(folder / model), "--quiet", "--no-report"]
     imports = "import addml.detector, addml.data.columns, pyarrow.csv, pyarrow.parquet, addml.detection"
     idle = _peak([sys.executable, "-c", imports], folder)
     took, peak = [], 0.0
