@@ -24,7 +24,7 @@ from addml.data.windows import Windows
 from addml.explain.attribution import attributions
 from addml.explain.examples import Examples, Nearest, baseline_of, evenly, kept_by_most
 from addml.explain.heat import heat_map
-from addml.fitting import LEFT_OUT as LEFT_OUT
+from addml.fitting import LostWarning as LostWarning
 from addml.learning.metric import MetricLearner
 from addml.learning.state import TrainingState
 from addml.learning.training import train

@@ -30,10 +30,13 @@ ROWS_AT_ONCE = 65536
 GUIDING_ROWS = 20_000  # training rows, at even steps, that say how much labelled anomalies are to count
 MARGIN_ROWS = 1024  # of each member, that say how far rows lie apart before training
 VALUES = 2**24  # numbers of images or windows, at even steps, that scales are learned from
-LEFT_OUT = "columns left out"  # how the warning begins that says so
 
 
 Rows = MemoryRows | LazyRows | WindowRows
+
+
+class LostWarning(UserWarning):
+    """Columns that are not learned from, and values that cannot be read, which the commands say by themselves."""
 
 
 def fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:
@@ -41,16 +44,18 @@ def fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:
     from addml.data.columns import Columns
 
     columns = Columns.fit(table)
-    say_left_out(columns)
+    say_what_is_lost(columns)
     return columns, columns.transform(table)
 
 
-def say_left_out(columns: Columns) -> None:
-    """Warn of the columns that are not learned from."""
+def say_what_is_lost(columns: Columns) -> None:
+    """Warn of the columns that are not learned from, and of values that became gaps."""
     if columns.left_out:
         listed = "; ".join(f"{name!r} ({reason})" for name, reason in columns.left_out[:5])
         more = f"; and {len(columns.left_out) - 5} more" if len(columns.left_out) > 5 else ""
-        warn(f"{LEFT_OUT}: {listed}{more}")
+        warn(f"columns left out: {listed}{more}", LostWarning)
+    for note in columns.unread:
+        warn(note, LostWarning)
 
 
 def form_of(X: Any, causal: bool = True) -> Form | None:
@@ -194,9 +199,9 @@ def warn_of_columns(message: str, columns: np.ndarray, names: list[str]) -> None
         warn(f"{message}: {listed}{more}")
 
 
-def warn(message: str) -> None:
+def warn(message: str, kind: type[UserWarning] = UserWarning) -> None:
     """Warn at the line that called into this package, however deep the warning arose, or through scikit-learn."""
     frame, depth = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("addml.", "sklearn.")):
         frame, depth = frame.f_back, depth + 1
-    warnings.warn(message, stacklevel=depth)
+    warnings.warn(message, kind, stacklevel=depth)

@@ -136,7 +136,7 @@ def _prepared(one: StreamedFit, source: Source, census: Census, start: MetricMod
             raise TypeError("the detector was fitted to an array; a table on disk has named columns: use fit")
         return start.columns, start.features
     columns = census.columns()
-    fitting.say_left_out(columns)
+    fitting.say_what_is_lost(columns)
     sides = parameters.sides(one.one_sided, columns.own_names)
     features = Features.fit(columns.transform(census.sample), sides, robust=one._robust)
     if not census.is_whole:

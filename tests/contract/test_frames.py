@@ -33,6 +33,13 @@ def test_what_is_left_out_is_said(quick, frame):
     assert [warning.filename for warning in said] == [__file__]  # at the user's line
 
 
+def test_values_that_became_gaps_are_said(quick, frame):
+    frame = frame[["amount"]].assign(day=[f"2026-01-{1 + n % 28:02d}" for n in range(200)])
+    frame.loc[[3, 40], "day"] = "soon"
+    with pytest.warns(UserWarning, match="'day' is text.*; 2 of its values do not and count as gaps"):
+        quick.fit(frame)
+
+
 @pytest.mark.filterwarnings("ignore:columns left out")
 def test_columns_go_by_name_in_any_library(quick, frame, tmp_path):
     scores = quick.fit(frame).anomaly_scores_

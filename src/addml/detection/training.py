@@ -43,10 +43,10 @@ def train(
             f"about {size / 1e9:.1f} GB of memory (--sample and --members make it less)"
         )
     with progress.stage("Training", training.epochs, table.num_rows * training.members) as advance, epochs_to(advance):
-        from addml.detector import LEFT_OUT
+        from addml.detector import LostWarning
 
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", LEFT_OUT)  # said with what was read
+            warnings.simplefilter("ignore", LostWarning)  # said with what was read
             detector.fit(table, labels=labels, checkpoint=checkpoint)
     return decided(detector, deciding)
 
@@ -60,13 +60,13 @@ def train_streamed(
     progress: Progress,
 ) -> ADDML:
     """A detector fitted to rows on disk that memory need not hold."""
-    from addml.detector import LEFT_OUT
+    from addml.detector import LostWarning
 
     detector = new_detector(training, deciding, computing, one_sided=one_sided(training.one_sided, source.names))
     detector.set_params(memory=streaming.memory)
     progress.note(f"{source.name}: {len(source):,} rows, more than {streaming.memory} of memory hold: read from disk")
     with stages_to(progress), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", LEFT_OUT)  # said with what was read
+        warnings.simplefilter("ignore", LostWarning)  # said with what was read
         detector.fit(source, checkpoint=streaming.checkpoint, scratch=streaming.cache_dir, cache=not streaming.no_cache)
     return decided(detector, deciding)
 

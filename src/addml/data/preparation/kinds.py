@@ -19,6 +19,7 @@ from addml.data.preparation.numbers import BooleanColumn, NumberColumn, refuse_i
 from addml.data.preparation.prepared import Prepared
 from addml.data.preparation.spread import Spread
 
+UNREAD = "do not and count as gaps"  # how a note of such values ends
 EMPTY = "empty: no row has a value"
 
 
@@ -124,7 +125,7 @@ def _date_notes(prepared: DateColumn, texts: DistinctTexts, share: float) -> lis
     kind = "times of the day" if prepared.clock else f"dates, {prepared.form}"
     example = f"column {prepared.name!r} is text that reads as {kind} ({texts.values[0].as_py()!r})"
     unread = round((1 - share) * texts.rows)
-    return [example + (f"; {unread:,} of its values do not and count as gaps" if unread else "")]
+    return [example + (f"; {unread:,} of its values {UNREAD}" if unread else "")]
 
 
 def _categories(name: str, texts: DistinctTexts) -> Kept | LeftOut:
