@@ -167,8 +167,6 @@ def test_what_is_said_of_the_columns_shows_no_value_when_redacted(addml, small_c
         (("detect", "--no-report", "--report", "r.html"), "--no-report leaves nothing"),
         (("detect", "--no-report", "--format", "md"), "--no-report leaves nothing"),
         (("score", "--model", "m", "--format", "md"), "--format is that of a report"),
-        (("detect", "--memory", "1GiB"), "give --all-rows"),
-        (("fit", "--no-cache"), "give --all-rows"),
         (("detect", "--contamination", "0"), "a share above 0"),
         (("score", "--model", "m", "--contamination", "0"), "a share above 0"),
         (("diff", "m", "m", "--reasons", "2"), "No such option"),

@@ -98,7 +98,7 @@ def _check_series(settings: Settings) -> None:
 
 def _idle(settings: Settings) -> Iterator[str]:
     """Options that would do nothing beside the others, or without them, in words."""
-    labelling, reporting, streaming = settings.labelling, settings.reporting, settings.streaming
+    labelling, reporting = settings.labelling, settings.reporting
     if settings.deciding.contamination == 0:
         yield "--contamination 0 calls no row an anomaly; give a share above 0."
     if settings.using.model is not None and settings.selection != Selection():
@@ -107,8 +107,6 @@ def _idle(settings: Settings) -> Iterator[str]:
         yield "--anomalous is a value of a label column; name that by --label or --learn-from."
     if reporting.no_report and (reporting.report is not None or reporting.format is not None):
         yield "--no-report leaves nothing for --report and --format to do; leave them out."
-    if not settings.training.all_rows and (streaming.no_cache or streaming.memory != Streaming().memory):
-        yield "--memory and --no-cache are about training on all rows of Parquet files; give --all-rows with them."
 
 
 def detect(settings: Settings, folder: Path = Path()) -> None:
