@@ -144,8 +144,7 @@ def _best_pairs(
     if not len(places):
         return np.full((len(alone), 2), -1), np.full(len(alone), -np.inf)
     pairs = np.sort(_leading(alone, PAIRED)[:, places], axis=-1)  # (m, p, 2)
-    numbers = pairs[..., 0] * count + pairs[..., 1]
-    _, falls = replacement.falls(numbers, lambda pair: np.concatenate([features[c] for c in divmod(pair, count)]))
+    falls = replacement.pair_falls(pairs, features)
     row, best = np.arange(len(alone)), falls.argmax(axis=1)
     return pairs[row, best], falls[row, best]
 

@@ -64,6 +64,9 @@ class Axes:
 
         What lies beyond is added up anew: taken out of a sum, a value a billion deviations out leaves its rounding.
         """
+        if len(features) == len(self.columns):  # all of them: nothing is left of what was
+            distances[:] = self.distances(after)[0]
+            return
         own = {name: getattr(self, name)[features] for name in ("columns", "reach", "low", "high")}
         axes = replace(self, **own, levels=self.levels and self.levels.only(to_numpy(features)))
         if (after == after[:1]).all():  # as where all rows take their usual value
