@@ -83,6 +83,7 @@ def _path(text: str | None) -> Path | None:
 
 def _check(file: str, files: Files) -> None:
     """Find out before a long run what would fail after it."""
+    from addml.data.datasets import is_part
     from addml.data.writers import table_format
 
     source = Path(os.path.expanduser(file)).resolve()
@@ -94,9 +95,9 @@ def _check(file: str, files: Files) -> None:
         if path.resolve() in seen:
             raise UserError(f"{path}: is also the {seen[path.resolve()]}; give the {_spoken(what)} another name.")
         seen[path.resolve()] = _spoken(what)
-        if source in path.resolve().parents and (what == "figures" or path.suffix.lower() in (".parquet", ".pq")):
+        if is_part(path, file) or (what == "figures" and source in path.resolve().parents):
             raise UserError(
-                f"{path}: lies in the input, which would hold it the next time; write the {what} elsewhere."
+                f"{path}: lies in the input, which would hold it the next time; write the {_spoken(what)} elsewhere."
             )
         is_folder = what in ("figures", "model")
         if path.exists() and path.is_dir() != is_folder:

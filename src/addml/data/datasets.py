@@ -174,7 +174,7 @@ def is_on_disk(X: Any) -> bool:
 
 def is_part(path: str | os.PathLike[str], table: str | os.PathLike[str]) -> bool:
     """Whether a file of this path is the table on disk itself, or would be read as a part of it."""
-    given, whole = (Path(one).expanduser().resolve() for one in (path, table))
+    given, whole = (Path(os.path.expanduser(one)).resolve() for one in (path, table))
     inside = whole.is_dir() and given.is_relative_to(whole) and given.suffix.lower() in (".parquet", ".pq")
     return given == whole or inside
 
