@@ -100,20 +100,27 @@ def pair_sums(x: Array) -> Array:
 def plus_gram(x: Array, z: Array, factor: float) -> Array:
     """X (E, b, b), which is used up, and z @ z.mT times a factor below 0: symmetric to the last bit if x is."""
     if isinstance(x, np.ndarray):
-        z = z if factor == -1 else z * math.sqrt(-factor)
-        x -= np.matmul(z, z.mT, out=_off_beat(x))  # NumPy computes one half of it and copies the other
+        x -= gram(z if factor == -1 else z * math.sqrt(-factor))
         return x
     x.baddbmm_(z, z.mT, alpha=factor)
     return x if x.is_cuda else (x + x.mT) / 2  # CUDA adds up both halves in one order, others do not
 
 
-def _off_beat(like: np.ndarray) -> np.ndarray:
-    """Room for matrices (E, b, b) whose rows lie a little further apart than b numbers.
+def gram(z: np.ndarray) -> np.ndarray:
+    """The products z @ z.mT (E, b, b) of every two rows of z (E, b, w), of which NumPy copies one half to the other.
 
-    Where they lie a power of two apart, the numbers of a column share few places of the cache: NumPy's copy of one half
-    of the matrix to the other then takes four times as long.
+    Their rows lie a little further apart than b numbers. Where they lie a power of two apart, the numbers of a column
+    share few places of the cache: that copy then takes four times as long.
     """
-    return np.empty((*like.shape[:-1], like.shape[-1] + 8), like.dtype)[..., :-8]
+    room = np.empty((*z.shape[:-1], z.shape[-2] + 8), z.dtype)
+    return np.matmul(z, z.mT, out=room[..., :-8])
+
+
+def lowest(x: Array) -> Array:
+    """The least of x (n, ...) over its first axis, which goes away."""
+    if isinstance(x, np.ndarray):
+        return np.minimum.reduce(x, 0)  # NumPy's own `amin` costs more than the work on a few
+    return namespace(x).amin(x, 0)
 
 
 def column_medians(x: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from addml.arrays import Array, at_least_one, column_sums, dots, from_cutoff, pair_sums, plus_gram, row_sums
+from addml.arrays import Array, at_least_one, column_sums, dots, from_cutoff, gram, pair_sums, row_sums
 from addml.geometry import NOT_A_DISTANCE, fill_diagonal, largest, unordered
 
 
@@ -20,7 +20,9 @@ def applies(z: Array) -> bool:
 def hard_closeness(z: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean squared distance (E,) over the k farthest pairs of z (E, b, w) and their ties, its gradient, the cut-off."""
     z = z - column_sums(z) / z.shape[1]  # distances do not change; float32 cancels less
-    halves = plus_gram(pair_sums(dots(z, z) / 2), z, -1)  # of squared distances
+    products = gram(z)
+    halves = pair_sums(products.diagonal(axis1=1, axis2=2) / 2)  # of squared distances, symmetric to the last bit
+    halves -= products
     fill_diagonal(halves, NOT_A_DISTANCE)
     cutoff = largest(unordered(halves), [k] * len(z))
     hard = from_cutoff(halves, cutoff[:, None, None])

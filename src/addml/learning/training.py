@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
@@ -62,7 +63,7 @@ def train(
     """Train every member to its best network, from where the state stands; `on_epoch` may keep it after each epoch."""
     keep_freed_memory()
     with no_grad(state.weights), blas_threads(schedule.threads), np.errstate(over="ignore", invalid="ignore"):
-        distinct = [_distinct_rows(rows, member, state.weights) for member in members]
+        distinct = [cache(partial(_distinct_rows, rows, member, state.weights)) for member in members]
         recorder = Recorder(learner, rows, schedule.learning_rate, schedule.weight_decay)
         state.choose(_most_steps_first(state, members))
         present = _present(members, state)
@@ -254,7 +255,9 @@ def _keep_best(state: TrainingState, validation: np.ndarray, patience: int) -> N
 # Collapse ---------------------------------------------------------------------------------------------------
 
 
-def _stop_collapsed(state: TrainingState, scores: Array, present: Sequence[Member], distinct: Sequence[int]) -> bool:
+def _stop_collapsed(
+    state: TrainingState, scores: Array, present: Sequence[Member], distinct: Sequence[Callable[[], int]]
+) -> bool:
     """Stop the members whose embeddings met in one point; their best network is the last one before that."""
     sizes = [len(member.train) for member in present]
     spread = _means(scores, sizes)
@@ -265,7 +268,7 @@ def _stop_collapsed(state: TrainingState, scores: Array, present: Sequence[Membe
         return False
     shrunk = ~(spread >= COLLAPSED * state.untrained_spread[state.active])  # true for NaN too
     some = [row[:size] for row, size in zip(to_numpy(scores[:, :ROWS_TO_COMPARE]), sizes, strict=True)]
-    tied = [2 * _distinct(row) < distinct[e] for e, row in zip(state.active, some, strict=True)]
+    tied = [_tied(row, distinct[e]) for e, row in zip(state.active, some, strict=True)]
     gone = shrunk | np.array(tied)
     if not gone.any():
         state.healthy[:] = state.weights
@@ -285,9 +288,11 @@ def _means(scores: Array, sizes: Sequence[int]) -> np.ndarray:
     return np.asarray(to_numpy(xp.where(xp.isinf(scores), 0, scores).sum(-1)) / np.asarray(sizes))
 
 
-def _distinct(scores: np.ndarray) -> int:
+def _tied(scores: np.ndarray, distinct_rows: Callable[[], int]) -> bool:
+    """Whether fewer than half of the distinct rows have a score of their own; the rows are looked at where they may."""
     ordered = np.sort(scores)
-    return 1 + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
+    twice = 2 + 2 * int(np.count_nonzero(ordered[1:] != ordered[:-1]))
+    return twice < len(scores) and twice < distinct_rows()
 
 
 def _distinct_rows(rows: TakesRows, member: Member, like: Array) -> int:

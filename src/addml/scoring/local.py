@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, as_like, dots, index_like, namespace, take, to_numpy
+from addml.arrays import Array, as_like, dots, index_like, lowest, namespace, take, to_numpy
 from addml.geometry import Distance, normalised
 from addml.scoring.axes import Axes
 
@@ -131,9 +131,7 @@ class Local:
         """Scores (views of all members, rows) of embeddings (E, b, w), of which the first rows are placed."""
         if distance == "cosine":
             z = normalised(z)
-        z = z - ready["origin"]
-        squares, ones = dots(z, z), namespace(z).ones_like(z[..., :1])
-        z = namespace(z).concatenate([z, ones], -1)
+        z, squares = _centred(z, ready["origin"])
         rows, (counts, of_all), parts = placed.rows, ready["counts"], list[Array]()
         if isinstance(z, np.ndarray) and rows * len(z) <= FEW:
             return _of_few(z, ready, squares, placed)
@@ -168,19 +166,28 @@ def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarr
     return ids, after
 
 
+def _centred(z: Array, origin: Array) -> tuple[Array, Array]:
+    """Embeddings (E, b, w) less an origin, with ones behind them (E, b, w + 1), and their squared lengths (E, b)."""
+    xp, shape = namespace(z), (*z.shape[:-1], z.shape[-1] + 1)
+    room = np.empty(shape, z.dtype) if isinstance(z, np.ndarray) else z.new_empty(shape)
+    apart = xp.subtract(z, origin, out=room[..., :-1])
+    room[..., -1] = 1
+    return room, dots(apart, apart)
+
+
 def _of_few(z: np.ndarray, ready: dict[str, Any], squares: np.ndarray, placed: Placed) -> np.ndarray:
     """The scores of few rows by all members and along the columns at once: the bits of one after another."""
     members, rows, products, counts = len(z), placed.rows, ready["products"], ready["counts"][0]
     shares = _shares(placed.own, ready["shares"])
-    own = _side_by_side([shares[member % len(shares)] for member in range(members)], rows)
+    own = by_member = _side_by_side(shares, members, rows)
     apart = (products @ z.mT)[:, :, :rows].transpose(1, 0, 2).reshape(products.shape[1], members * rows)
-    nearest = _squared(_nearest(apart, counts[0], own), squares[:, :rows].reshape(-1))
+    nearest = _squared(_nearest(apart, counts[0], by_member), squares[:, :rows].reshape(-1))
     nearest = np.sqrt(nearest, out=nearest)
     if placed.distances is not None:  # each share of the references by itself, as if it were one more member's
         along = _filled_up(placed.distances.T, len(shares)).reshape(-1, len(shares) * rows)
-        along = _nearest(along, counts[0], _side_by_side(shares, rows))
-        own = _side_by_side([own, _side_by_side(shares, rows)], members * rows)
-        nearest = np.concatenate([nearest, along], axis=1)
+        by_share = _side_by_side(shares, len(shares), rows)
+        nearest = np.concatenate([nearest, _nearest(along, counts[0], by_share)], axis=1)
+        own = _side_by_side([by_member, by_share], 2, members * rows)
     means = np.array(list(_means(nearest, counts, own))).reshape(len(counts), -1, rows)  # (scales, members, rows)
     embedded = means[:, :members].swapaxes(0, 1).reshape(-1, rows)
     if placed.distances is None:
@@ -204,12 +211,13 @@ def _shares(own: Own, count: int) -> list[Own]:
     return [(rows[share == part], references[share == part] // count) for part in range(count)]
 
 
-def _side_by_side(own: list[Own], rows: int) -> Own:
-    """The same for blocks of so many rows, one behind the other."""
+def _side_by_side(own: list[Own], blocks: int, rows: int) -> Own:
+    """The same for blocks of so many rows, one behind the other, that take turns at what is given."""
     if not any(len(found) for found, _ in own):
         return own[0]
-    shifted = [found + place * rows for place, (found, _) in enumerate(own)]
-    return np.concatenate(shifted), np.concatenate([references for _, references in own])
+    parts = [own[block % len(own)] for block in range(blocks)]
+    shifted = [found + place * rows for place, (found, _) in enumerate(parts)]
+    return np.concatenate(shifted), np.concatenate([references for _, references in parts])
 
 
 def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
@@ -234,7 +242,7 @@ def _nearest(distances: Array, count: int, own: Own) -> Array:
     rows, references = own
     if len(rows):
         distances[references, rows] = np.inf
-    least = namespace(distances).amin(_filled_up(distances, count).reshape(-1, count, distances.shape[1]), 0)
+    least = lowest(_filled_up(distances, count).reshape(-1, count, distances.shape[1]))
     return np.ascontiguousarray(least) if isinstance(least, np.ndarray) else least  # sums of rows want them so
 
 
@@ -253,7 +261,7 @@ def _means(nearest: Array, counts: list[int], own: Own) -> Iterator[Array]:
     alone = len(own[0]) > 0 and bool(xp.isinf(nearest[:, own[0]]).any())
     for count in counts:
         if count < len(nearest):
-            nearest = xp.amin(nearest.reshape(-1, count, nearest.shape[1]), 0)
+            nearest = lowest(nearest.reshape(-1, count, nearest.shape[1]))
         known = xp.where(xp.isinf(nearest), as_like(0.0, nearest), nearest) if alone else nearest
         yield _sum(known) / count
 
