@@ -99,9 +99,9 @@ class MetricLearner:
         distances = self._to_center(blocks(), center, ids)
         if real is not None:
             distances = namespace(distances).where(real, distances, 0)
-        mean: np.ndarray = to_numpy(distances.sum(axis=1)).astype(float) / np.asarray(sizes)
+        n, total = np.asarray(sizes, float), to_numpy(distances.sum(axis=1)).astype(float)
         # The lemma: the mean over unordered pairs of squared distances is 2n/(n-1) times the mean to the centre.
-        return mean * _pairs_factor(sizes) if self.objective.loss == "instance" else mean
+        return total / n if self.objective.loss == "center" else 2 * total / np.maximum(n - 1, 1)
 
     def embed(self, rows: TakesRows, ids: Array) -> np.ndarray:
         """The embeddings (E, n, w) of rows with ids (E, n)."""
@@ -166,8 +166,3 @@ def _evenly(ids: Stacked, most: int) -> np.ndarray:
 def _real(ids: Array, sizes: Sequence[int]) -> Array | None:
     """Which of ids (E, n) are a member's own; None where all are."""
     return None if min(sizes) == ids.shape[1] else present(sizes, ids.shape[1], ids)
-
-
-def _pairs_factor(sizes: Sequence[int]) -> np.ndarray:
-    n = np.asarray(sizes, float)
-    return np.asarray(2 * n / np.maximum(n - 1, 1))

@@ -24,7 +24,7 @@ from addml.learning.state import Member, TrainingState, adam
 logger = logging.getLogger("addml")
 
 COLLAPSED = 1e-8  # of the untrained network's mean distance to the centre
-ROWS_TO_COMPARE = 4096  # how many rows tell whether scores still differ
+ROWS_TO_COMPARE = 1024  # how many rows tell whether scores still differ
 MOST_ROWS_REMEMBERED = 1_000_000  # above that, which rows were kept is not
 ANOMALY_SHARE = 0.25  # of a batch, at the most, joins it as labelled anomalies
 
@@ -283,7 +283,7 @@ def _stop_collapsed(
 def _means(scores: Array, sizes: Sequence[int]) -> np.ndarray:
     """The mean of each member's scores (E, n), which are infinite past its size."""
     if isinstance(scores, np.ndarray):
-        return np.array([row[:size].sum(dtype=np.float64) / size for row, size in zip(scores, sizes, strict=True)])
+        return np.array([float(np.add.reduce(row[:size])) / size for row, size in zip(scores, sizes, strict=True)])
     xp = namespace(scores)
     return np.asarray(to_numpy(xp.where(xp.isinf(scores), 0, scores).sum(-1)) / np.asarray(sizes))
 
