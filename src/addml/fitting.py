@@ -78,16 +78,13 @@ def training_rows(numbers: Any, features: Features, device: str) -> Rows:
     """Prepared rows where the training is; on the CPU images and windows stay as they are until they are asked for."""
     if numbers.ndim == 2:
         return MemoryRows(on_device(features.transform(numbers), device))
-    rows = window_rows(numbers, features) if isinstance(numbers, Windows) else LazyRows(numbers, features)
+    rows: LazyRows | WindowRows = LazyRows(numbers, features)
+    if isinstance(numbers, Windows):  # every step is prepared once
+        rows = WindowRows(numbers.prepared(features.first(numbers.shape[2]).transform))
     if device == "cpu":
         return rows
     parts = [np.arange(start, min(start + ROWS_AT_ONCE, len(rows))) for start in range(0, len(rows), ROWS_AT_ONCE)]
     return MemoryRows(on_device(np.concatenate([rows.take(part) for part in parts]), device))
-
-
-def window_rows(windows: Windows, features: Features) -> WindowRows:
-    """The windows of prepared steps, every step prepared once."""
-    return WindowRows(windows.prepared(features.first(windows.shape[2]).transform))
 
 
 def held_out(members: list[Member], rows: int) -> np.ndarray:

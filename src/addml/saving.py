@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__, fitting, model_file, plain
+from addml.deciding import Decides
 from addml.explain.examples import Examples
 from addml.model import MetricModel
 from addml.recipe import Recipe
 from addml.scoring.decision import OWN_ARRAYS, Decision, TrainingScores
 
 
-class Saves(Recipe, BaseEstimator):
+class Saves(Decides, Recipe, BaseEstimator):
     """What an estimator has learned, and how it is written down."""
 
     model_: MetricModel
     center_: np.ndarray
     anomaly_scores_: np.ndarray
     baseline_: np.ndarray
-    training_: TrainingScores
-    decision_: Decision
-    threshold_: float
     history_: list[dict[str, Any]]
     n_features_in_: int
     feature_names_in_: np.ndarray
@@ -37,9 +35,12 @@ class Saves(Recipe, BaseEstimator):
         self.model_, self.encoder_, self.history_, self._kept_bits = model, model.encoder, history, kept_bits
         self._n_features_out = len(model.encoder.weights) * model.encoder.outputs
 
-    def _set(self, decision: Decision) -> Self:
-        self.decision_, self.threshold_, self.offset_ = decision, decision.tau, -decision.tau
-        return self
+    def _plain_settings(self) -> dict[str, Any]:
+        """The settings that a training depends on, as JSON values."""
+        given = self.get_params(deep=False)
+        settings, objects = plain.plain_settings(given)
+        kinds = {name: getattr(given[name], "__qualname__", type(given[name]).__qualname__) for name in objects}
+        return {name: settings[name] for name in settings if name != "verbose"} | kinds
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector as a folder of JSON and safetensors for `addml.load`; nothing is pickled."""

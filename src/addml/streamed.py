@@ -49,10 +49,6 @@ SCORED_AT_ONCE = 2**16  # rows
 REMEMBERED = 1_000_000  # training scores, at the most; of more those at even steps through all in order
 
 
-class StreamedFit(Recipe, Reads):
-    """What a fit to rows on disk needs to know of a detector."""
-
-
 @dataclass(frozen=True)
 class Streamed:
     """What came of a fit: the model, its training, and the scores of all rows or of some, in order."""
@@ -68,7 +64,7 @@ class Streamed:
 
 
 def fit(
-    one: StreamedFit,
+    one: Reads,
     source: Source,
     start: MetricModel | None,
     device: str,
@@ -129,7 +125,7 @@ def exact_quantile(ordered: np.ndarray, share: float) -> float:
     return b - (b - a) * (1 - t) if t >= 0.5 else a + (b - a) * t
 
 
-def _prepared(one: StreamedFit, source: Source, census: Census, start: MetricModel | None) -> tuple[Columns, Features]:
+def _prepared(one: Reads, source: Source, census: Census, start: MetricModel | None) -> tuple[Columns, Features]:
     """How columns become features: by the sample, and where that is not the table, by all rows."""
     if start is not None:
         if start.columns is None:
