@@ -146,7 +146,7 @@ def _document(labelled: Labelled, found: list[Result], by: str, failures: list[s
 def _write(target: Path, found: list[Result]) -> None:
     rows = [asdict(one) for one in found]
     if target.suffix.lower() == ".json":
-        from addml.report.writing import write_whole
+        from addml.data.writers import write_whole
 
         write_whole(target, (json.dumps(rows, indent=1) + "\n").encode())
         return

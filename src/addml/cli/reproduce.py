@@ -131,7 +131,7 @@ def _made(output: str) -> Path:
 
 def _write(folder: Path, files: dict[str, bytes], old: list[Path]) -> None:
     """The tables and figures, in place of those that there were of this experiment."""
-    from addml.report.writing import write_whole
+    from addml.data.writers import write_whole
 
     for file, content in files.items():
         write_whole(folder / file, content)
@@ -155,8 +155,8 @@ def _page_of(folder: Path) -> Path:
 
 
 def _write_page(folder: Path, screen: Screen) -> None:
+    from addml.data.writers import write_whole
     from addml.experiments.page import page
-    from addml.report.writing import write_whole
 
     write_whole(_page_of(folder), page(folder).encode())
     screen.say(f"page: {_page_of(folder)}")

@@ -100,12 +100,17 @@ def find_origin(source: str | os.PathLike[str]) -> Origin:
     if path.is_dir():
         return Origin(name, path)
     try:
-        if not path.is_file():  # a pipe can be read only once
+        if is_special(path):
             return _in_memory(name, path.read_bytes())
         with path.open("rb") as stream:
             return Origin(name, path, compression=compression_of(stream.read(16)))
     except OSError as error:
         raise ReadError(f"{name}: cannot be opened: {error.strerror}.") from error
+
+
+def is_special(path: Path) -> bool:
+    """A device or a pipe, which is read only once, and written to, never replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def no_such_file(path: Path) -> ReadError:
