@@ -193,8 +193,8 @@ def finite(X: np.ndarray, names: list[str]) -> None:
     """No infinity, and no integer that float64 cannot tell from its neighbour; NaN is a gap and allowed."""
     if X.dtype.kind in "iu":
         if X.size and (X.dtype.itemsize == 8) and max(int(X.max()), -int(X.min())) > LARGEST_EXACT:
-            column = np.flatnonzero(np.maximum(X.max(axis=0).astype(float), -X.min(axis=0).astype(float)) >= 2**53)[0]
-            raise _inexact(names[column])
+            largest = np.maximum(X.max(axis=0).astype(float), -X.min(axis=0).astype(float))
+            raise _inexact(names[np.flatnonzero(largest >= LARGEST_EXACT)[0]])
         return
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(X.sum())  # one quick pass; the slow look follows only where it is not finite

@@ -24,7 +24,7 @@ from addml.data.preparation.numbers import BooleanColumn, NumberColumn
 from addml.data.preparation.prepared import HALF, CellError, Prepared, rarity
 from addml.data.tables import as_table, check_names
 
-__all__ = ["CellError", "Columns", "DriftCounter", "as_table", "describe", "is_frame"]
+__all__ = ["CellError", "Columns", "DriftCounter", "as_table", "is_frame"]
 
 READ_AT_ONCE = 131_072  # rows
 WRITTEN_AT_ONCE = 2048  # rows: what is written column by column must stay in the cache until all columns are
@@ -182,12 +182,6 @@ class Columns:
             hint = did_you_mean(missing[0], names) if len(missing) == 1 else ""
             raise ValueError(f"columns of training that are missing here: {listed}{more}.{hint}")
 
-    def far_outside(self, batch: pa.Table | pa.RecordBatch) -> dict[str, int]:
-        """Columns with values far outside the training range, or unseen in training, and how many."""
-        counter = DriftCounter(self)
-        counter.add(batch)
-        return counter.outside
-
     # Plain values -------------------------------------------------------------------------------------------
 
     def to_plain(self) -> dict[str, Any]:
@@ -211,18 +205,6 @@ class Columns:
         check_names([column.name for column in prepared])
         notes, rows = plain_values.texts(document, "notes"), plain_values.count(document, "rows")
         return cls(prepared, [(name, reason) for name, reason in left_out], list(notes), rows)
-
-
-def describe(table: pa.Table, columns: Columns) -> list[dict[str, Any]]:
-    """What is usual in each used column of the table: the middle nine tenths, or the commonest values."""
-    blocks = list(columns.read(table))
-    empty: dict[str, Any] = {"low": None, "middle": None, "high": None, "common": []}
-    found = []
-    for position, column in enumerate(columns.prepared):
-        values = np.concatenate([block[position] for block in blocks]) if blocks else np.empty(0)
-        stated = column.describe(values) if len(values) else {}
-        found.append({"column": column.name, "kind": column.kind, **empty, **stated})
-    return found
 
 
 def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:

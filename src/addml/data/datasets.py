@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from addml.data.files.casting import conformed, shaped
-from addml.data.files.columnar import folder_dataset, parquet_files
+from addml.data.files.columnar import BATCHES_AHEAD, folder_dataset, parquet_files, readable
 from addml.data.files.formats import format_of
 from addml.data.files.origin import Origin, ReadError, find_origin
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pyarrow import dataset
 
 BATCH_ROWS = 65_536
-BATCHES_AHEAD = 2
 LEAST_STREAMED = 1000  # rows; fewer are held in memory, however wide
 CELL_BYTES = 40  # of one cell of a table that is learned from in memory: the column, its number, the feature, copies
 
@@ -101,11 +100,11 @@ class Source:
     def _read(self, unit: Unit, rows: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        seen = 0
+        seen, wanted = 0, readable(self.columns, self._dataset.schema.names)
         schema = {} if unit.fragment is self._dataset else {"schema": self._dataset.schema}
         ahead = {"batch_readahead": BATCHES_AHEAD, "fragment_readahead": 1}
         try:
-            for batch in unit.fragment.to_batches(columns=self._wanted(), batch_size=rows, **schema, **ahead):
+            for batch in unit.fragment.to_batches(columns=wanted, batch_size=rows, **schema, **ahead):
                 seen += batch.num_rows
                 yield batch
         except (pa.ArrowException, OSError) as error:
@@ -116,13 +115,6 @@ class Source:
             raise ReadError(
                 f"{unit.place}: {seen:,} rows could be read of {unit.rows:,}. Copy or write the file again."
             )
-
-    def _wanted(self) -> list[str] | None:
-        """The columns for Arrow to read; all where names repeat or columns are parts of nested ones."""
-        names = self._dataset.schema.names
-        if self.columns is None or len(set(names)) < len(names) or not set(self.columns) <= set(names):
-            return None
-        return list(self.columns)
 
     def _units(self) -> Iterator[Unit]:
         """The row groups of Parquet files, other fragments as they are; a filtered dataset has no fragments."""

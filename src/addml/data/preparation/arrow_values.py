@@ -91,12 +91,6 @@ def first_of(mask: np.ndarray) -> int | None:
     return position if len(mask) and mask[position] else None
 
 
-def shown(value: Any) -> str:
-    """A value as an error message shows it."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _numpy(column: pa.Array) -> np.ndarray:
     array: np.ndarray = column.to_numpy(zero_copy_only=False)
     return array
