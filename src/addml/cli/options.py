@@ -29,6 +29,12 @@ CONFIG = Annotated[
         rich_help_panel="Settings",
     ),
 ]
+Jobs = Annotated[
+    int, typer.Option("--jobs", help="Processes that work at once, on one thread each.", min=1, metavar="N")
+]
+Device = Annotated[
+    str, typer.Option("--device", help="Where ADDML trains: auto, cpu, cuda, cuda:1 or mps.", metavar="NAME")
+]
 
 
 def with_settings(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

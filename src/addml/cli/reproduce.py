@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from addml.cli.grids import following, plain, show_grid, usage
-from addml.cli.options import with_settings
+from addml.cli.options import Device, Jobs, with_settings
 from addml.cli.screen import Screen
 from addml.detection.errors import UserError
 from addml.detection.settings import Settings
@@ -40,12 +40,6 @@ Sets = Annotated[
     typer.Option("--sets", help="Run these data sets only; addml data list names them.", metavar="NAMES"),
 ]
 Methods = Annotated[list[str] | None, typer.Option("--methods", help="Run these methods only.", metavar="NAMES")]
-Jobs = Annotated[
-    int, typer.Option("--jobs", help="Processes that work at once, on one thread each.", min=1, metavar="N")
-]
-Device = Annotated[
-    str, typer.Option("--device", help="Where ADDML trains: auto, cpu, cuda, cuda:1 or mps.", metavar="NAME")
-]
 Again = Annotated[bool, typer.Option("--again", help="Run what is stored already too.", metavar="")]
 
 

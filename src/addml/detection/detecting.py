@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from addml.data.datasets import Source, open_source
 from addml.data.images import is_image_folder
+from addml.data.sampling import draw
 from addml.detection import assembling, evaluation, pictures
 from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
 from addml.detection.inputs import (
     Input,
-    draw,
     expected_rows,
-    name_of,
     on_disk,
     on_disk_source,
     open_for_model,
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
     from addml.detection.pictures import TrainedPictures
     from addml.findings import Findings
-
-__all__ = ["Outcome", "Trained", "detect", "fit", "name_of", "score"]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, find_orig
 from addml.data.files.sql import is_address
 from addml.data.images import is_image_folder
 from addml.data.readers import STREAMED, Batches, csv_columns, open_batches, read_table
-from addml.data.sampling import draw as draw
 from addml.detection.errors import UserError
 from addml.detection.selection import find, resolve, unseen
 from addml.detection.settings import Reading, Settings, Streaming
