@@ -15,7 +15,7 @@ LEVELS = {
     name: level
     for level, names in enumerate(
         [
-            "arrays compute listening processes scratch",
+            "arrays compute listening processes scratch wording",
             "geometry",
             "data encoders learning scoring model_file parameters",
             "model",

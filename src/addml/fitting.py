@@ -22,6 +22,7 @@ from addml.learning.state import Member, TrainingState
 from addml.model import MetricModel
 from addml.scoring.guided import Guided, believed, calibrated, pushed
 from addml.scoring.scorers import MetricSpace
+from addml.wording import listed
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
@@ -51,9 +52,8 @@ def fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:
 def say_what_is_lost(columns: Columns) -> None:
     """Warn of the columns that are not learned from, and of values that became gaps."""
     if columns.left_out:
-        listed = "; ".join(f"{name!r} ({reason})" for name, reason in columns.left_out[:5])
-        more = f"; and {len(columns.left_out) - 5} more" if len(columns.left_out) > 5 else ""
-        warn(f"columns left out: {listed}{more}", LostWarning)
+        reasons = [f"{name!r} ({reason})" for name, reason in columns.left_out]
+        warn(f"columns left out: {listed(reasons, between='; ')}", LostWarning)
     for note in columns.unread:
         warn(note, LostWarning)
 
@@ -191,9 +191,7 @@ def warn_of_collapse(state: TrainingState) -> None:
 def warn_of_columns(message: str, columns: np.ndarray, names: list[str]) -> None:
     """Say something of some columns, if of any."""
     if len(columns):
-        listed = ", ".join(repr(names[column]) for column in columns[:5])
-        more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
-        warn(f"{message}: {listed}{more}")
+        warn(f"{message}: {listed([repr(names[column]) for column in columns])}")
 
 
 def warn(message: str, kind: type[UserWarning] = UserWarning) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from addml.wording import listed
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -20,7 +22,6 @@ PARQUET = (".parquet", ".pq")
 LARGEST = 64  # pixels of a side; images that have one size up to this keep it
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")  # Pillow's modes of more than 8 bits
 BITS_16 = 257.0  # of a 16-bit step in an 8-bit one
-MOST_LISTED = 5
 ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)  # in what a camera writes, and where height and width change places
 
 Item = TypeVar("Item")
@@ -113,7 +114,7 @@ def _passed_over(folder: str | os.PathLike[str]) -> list[str]:
     paths = [os.path.join(place, name) for place, folders, _ in places for name in folders]
     links = sorted(_legible(os.path.relpath(path, folder)) for path in paths if os.path.islink(path))
     notes = [f"passed over, being no image files: {kinds_of(others)}"] if others else []
-    return notes + ([f"links to folders, not followed: {_first(links)}"] if links else [])
+    return notes + ([f"links to folders, not followed: {listed(links)}"] if links else [])
 
 
 def _legible(name: str) -> str:
@@ -237,12 +238,7 @@ def _refusal(folder: Any, broken: Sequence[tuple[str, str]], files: int) -> str:
 
 
 def _listed(broken: Sequence[tuple[str, str]]) -> str:
-    return _first([f"{name} ({_short(why)})" for name, why in broken])
-
-
-def _first(words: Sequence[str]) -> str:
-    more = f" and {len(words) - MOST_LISTED:,} more" if len(words) > MOST_LISTED else ""
-    return ", ".join(words[:MOST_LISTED]) + more
+    return listed([f"{name} ({_short(why)})" for name, why in broken])
 
 
 def _short(why: str) -> str:

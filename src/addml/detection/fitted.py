@@ -13,7 +13,6 @@ import numpy as np
 from addml import model_file, parameters
 from addml.compute import most_threads, resolve_device
 from addml.data.columns import CellError, Columns, DriftCounter
-from addml.data.files.origin import did_you_mean
 from addml.data.preparation.arrow_values import as_text
 from addml.data.preparation.standardised import Standardised
 from addml.detection import usual
@@ -25,6 +24,7 @@ from addml.findings import Usual
 from addml.model import MetricModel
 from addml.scoring.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores, stability
 from addml.scoring.thresholds import METHODS, WITH_SHARE
+from addml.wording import did_you_mean, listed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,11 +152,8 @@ class Fitted:
         """Every column of training must be there."""
         missing = [name for name in self.used if name not in set(names)]
         if missing:
-            more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
-            listed = ", ".join(map(repr, missing[:5])) + more
-            raise UserError(
-                f"{source}: has no column {listed}, which the model needs.{did_you_mean(missing[0], names)}"
-            )
+            hint = did_you_mean(missing[0], names)
+            raise UserError(f"{source}: has no column {listed(list(map(repr, missing)))}, which the model needs.{hint}")
 
     def drift(self) -> DriftCounter:
         """A count of what is scored, against training; several threads may add to it."""
