@@ -20,6 +20,7 @@ import numpy as np
 from addml import __version__, model_file, plain
 from addml.arrays import Array, to_numpy
 from addml.compute import on_device
+from addml.data.datasets import changes
 from addml.learning.state import Member, TrainingState
 from addml.model_file import ModelFileError
 
@@ -221,10 +222,7 @@ def _from_bytes(content: np.ndarray, dtype: str, shape: list[int]) -> np.ndarray
 
 def _difference(before: dict[str, Any], after: dict[str, Any]) -> str:
     """What differs between two descriptions of a table, in words."""
-    old, new = before.get("files") or {}, after.get("files") or {}
-    for name in sorted({*old, *new}):
-        if old.get(name) != new.get(name):
-            what = "is gone" if name not in new else "is new" if name not in old else "has changed"
-            return f"{name} {what}"
+    for name, what in changes(before.get("files") or {}, after.get("files") or {}):
+        return f"{name} {what}"
     names = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     return ", ".join(f"{name} {before.get(name)}, now {after.get(name)}" for name in names)

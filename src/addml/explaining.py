@@ -12,10 +12,11 @@ from addml.compute import most_threads, resolve_device
 from addml.data.rows import WindowRows
 from addml.data.windows import Windows
 from addml.explain.attribution import attributions
-from addml.explain.examples import Examples, Nearest, baseline_of, evenly, kept_by_most
+from addml.explain.examples import Examples, Nearest, baseline_of, kept_by_most
 from addml.explain.heat import heat_map
 from addml.reading import Reads
 from addml.saving import Saves
+from addml.scoring.even import evenly
 from addml.scoring.scorers import MetricSpace
 
 KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from

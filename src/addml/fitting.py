@@ -123,7 +123,8 @@ def metric_space(
     center, scores = learner.row_scores(rows, ids, [len(member.train) for member in members], center)
     kept = [member.train[keep] for member, keep in zip(members, distill(scores, members)[1], strict=True)]
     reach = features.reach.astype(np.float32) * (1 if form is None else form.counts())
-    usual = np.arange(len(rows)) if marks is None else np.flatnonzero(marks != 1)
+    labels = np.full(len(rows), -1) if marks is None else marks
+    usual = np.flatnonzero(labels != 1)
 
     def prepared(chosen: np.ndarray) -> np.ndarray:
         return to_numpy(rows.take(index_like(chosen, weights)))
@@ -146,8 +147,8 @@ def metric_space(
         embed=embed,
         distance=learner.objective.distance,
         random=random,
-        anomalies=np.empty(0, np.int64) if marks is None else np.flatnonzero(marks == 1),
-        normals=np.empty(0, np.int64) if marks is None else np.flatnonzero(marks == 0),
+        anomalies=np.flatnonzero(labels == 1),
+        normals=np.flatnonzero(labels == 0),
     )
 
 
@@ -174,7 +175,7 @@ def fitted_model(
 
 
 def evenly_spaced(ids: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of the ids, at even steps."""
+    """At most so many of the ids, at even steps from the first to the last."""
     places = np.linspace(0, len(ids) - 1, min(len(ids), most)).round().astype(np.int64)
     return np.asarray(ids[places])
 

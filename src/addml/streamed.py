@@ -36,6 +36,7 @@ from addml.learning.training import train
 from addml.model import MetricModel
 from addml.reading import Reads
 from addml.recipe import Recipe
+from addml.scoring.even import even_steps
 from addml.scoring.scorers import MetricSpace
 from addml.scratch import mapped
 
@@ -104,7 +105,7 @@ def fit(
     few = len(scores) <= REMEMBERED
     ordered = _ordered(scores, folder)
     state.kept = state.kept if few else []
-    remembered = np.array(scores) if few else ordered[_even_steps(len(scores), REMEMBERED)]
+    remembered = np.array(scores) if few else ordered[even_steps(len(scores), REMEMBERED)]
     held_out = fitting.held_out(members, len(scores)) if few else np.zeros((len(members), REMEMBERED), bool)
     return Streamed(model, state, space, census.places, sample_scores, remembered, ordered, held_out)
 
@@ -216,10 +217,6 @@ def _portion_rows(memory: int, width: int, members: int) -> int:
 def _seed(random: np.random.Generator) -> int:
     """A number that belongs to a generator, without a draw from it."""
     return int(random.bit_generator.seed_seq.generate_state(1)[0])
-
-
-def _even_steps(rows: int, count: int) -> np.ndarray:
-    return np.floor((np.arange(count) + 0.5) * rows / count).astype(np.int64)
 
 
 def _watched(source: Source) -> Iterator[Any]:

@@ -134,11 +134,8 @@ class Source:
 
     def check_unchanged(self) -> None:
         """Every file must still be as it was."""
-        now = self._files()
-        for name in sorted({*self.files, *now}):
-            if self.files.get(name) != now.get(name):
-                what = "is gone" if name not in now else "is new" if name not in self.files else "has changed"
-                raise ReadError(f"{name}: {what} since the run began. Let the files rest, and run it again.")
+        for name, what in changes(self.files, self._files()):
+            raise ReadError(f"{name}: {what} since the run began. Let the files rest, and run it again.")
 
     def _files(self) -> Files:
         system, names = getattr(self._dataset, "filesystem", None), self._listed()
@@ -146,6 +143,13 @@ class Source:
             return {}
         found = system.get_file_info(names)
         return {info.path: [info.size, info.mtime_ns] for info in found if info.size is not None}
+
+
+def changes(before: Files, after: Files) -> Iterator[tuple[str, str]]:
+    """The files that are not as they were, each with what became of it in words."""
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            yield name, "is gone" if name not in after else "is new" if name not in before else "has changed"
 
 
 def _row_groups(fragment: Any, name: str) -> Iterator[Unit]:
