@@ -132,6 +132,13 @@ def test_a_module_that_tells_its_level_tells_the_right_one():
     assert not wrong
 
 
+def test_the_architecture_names_every_module():
+    document = (SOURCES.parents[1] / "docs" / "architecture.md").read_text()
+    named = {word for quoted in re.findall(r"`([^`]+)`", document) for word in re.split(r"\W", quoted)}
+    modules = [path for path in SOURCES.rglob("*.py") if not path.stem.startswith("__")]
+    assert [module_name(path) for path in modules if path.stem not in named] == []
+
+
 def test_importing_the_package_loads_nothing_heavy():
     heavy = {"torch", "sklearn", "pyarrow", "pandas", "scipy"}
     program = f"import sys, addml; print(*sorted({heavy} & set(sys.modules)))"
