@@ -120,7 +120,7 @@ class Reads(Recipe):
 
     def _takes_images(self, X: Any) -> bool:
         folder = isinstance(X, (str, os.PathLike))
-        return folder or getattr(X, "ndim", 2) == 4 or (isinstance(self.encoder, str) and self.encoder == "conv")
+        return folder or getattr(X, "ndim", 2) == 4 or self.encoder == "conv"
 
     def _images(self, X: Any, fitting: bool) -> np.ndarray:
         if isinstance(X, (str, os.PathLike)):
