@@ -82,8 +82,8 @@ def count_last(pairs, counts, k, size, CHUNK: tl.constexpr, ROOM: tl.constexpr, 
     found, _ = _found(own, k, 3)
     bits = _bits(pairs, size, CHUNK)
     near, last = (bits >> 14) == found, bits & 16383
-    tries = 0
-    while (tl.sum(near.to(tl.int32)) > MANY) & (tries < MANY):  # equal ones would wait for each other: add them up first
+    tries = 0  # equal ones would wait for each other: add up some of them first
+    while (tl.sum(near.to(tl.int32)) > MANY) & (tries < MANY):
         largest = tl.max(tl.where(near, last, -1))
         tl.atomic_add(own + 192 + largest, tl.sum((near & (last == largest)).to(tl.int32)))
         near, tries = near & (last != largest), tries + 1
@@ -170,7 +170,8 @@ def finish(
         line = (member.to(tl.int64) * PARTS + part) * rows
         drawn += tl.load(toward + line * width + place, mask=within, other=0.0)
         many += tl.load(degree + line + own, mask=inside, other=0.0)
-    ends, length, first = tl.zeros((CHUNK,), tl.int32), tl.zeros((CHUNK,), tl.float32), member.to(tl.int64) * PARTS * rows
+    ends, length = tl.zeros((CHUNK,), tl.int32), tl.zeros((CHUNK,), tl.float32)
+    first = member.to(tl.int64) * PARTS * rows
     for start in range(0, PARTS * rows, CHUNK):
         line = start + tl.arange(0, CHUNK)
         ends += tl.load(degree + first + line, mask=line < PARTS * rows, other=0.0).to(tl.int32)
