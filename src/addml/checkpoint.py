@@ -42,7 +42,10 @@ class Storage:
     def folder(self) -> Path:
         """Where files without a name are made: as said, else beside the checkpoint, else where temporary files are."""
         beside = None if self.checkpoint is None else Path(os.path.expanduser(self.checkpoint)).absolute().parent
-        return Path(os.path.expanduser(self.scratch or beside or tempfile.gettempdir()))
+        folder = Path(os.path.expanduser(self.scratch or beside or tempfile.gettempdir()))
+        if not folder.is_dir():
+            raise ValueError(f"scratch={str(folder)!r} is no folder; make it, or name another")
+        return folder
 
 
 class CheckpointError(ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -129,12 +130,6 @@ def metric_space(
     def prepared(chosen: np.ndarray) -> np.ndarray:
         return to_numpy(rows.take(index_like(chosen, weights)))
 
-    size = max(256, min(ROWS_AT_ONCE, VALUES // features.width))
-    parts = [usual[start : start + size] for start in range(0, len(usual), size)]
-
-    def embed(chosen: list[np.ndarray]) -> np.ndarray:
-        return learner.embed(rows, padded(chosen, weights))
-
     return MetricSpace(
         center=to_numpy(center),
         scores=to_numpy(scores),
@@ -142,14 +137,20 @@ def metric_space(
         kept=kept,
         usual=usual,
         reach=reach,
-        norms=np.concatenate([abs(prepared(part)) @ reach for part in parts]),
+        norms=_norms(prepared, usual, reach),
         prepared=prepared,
-        embed=embed,
+        embed=lambda chosen: learner.embed(rows, padded(chosen, weights)),
         distance=learner.objective.distance,
         random=random,
         anomalies=np.flatnonzero(labels == 1),
         normals=np.flatnonzero(labels == 0),
     )
+
+
+def _norms(prepared: Callable[[np.ndarray], np.ndarray], ids: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """How far rows lie from the middle along their columns, prepared some at a time."""
+    size = max(256, min(ROWS_AT_ONCE, VALUES // len(reach)))
+    return np.concatenate([abs(prepared(ids[start : start + size])) @ reach for start in range(0, len(ids), size)])
 
 
 def fitted_model(

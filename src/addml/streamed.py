@@ -75,8 +75,6 @@ def fit(
     """Learn from the rows of a source, going through them again and again."""
     folder, memory = storage.folder, parameters.size("memory", one.memory)
     parameters.flag("cache", storage.cache)
-    if not folder.is_dir():
-        raise ValueError(f"scratch={str(folder)!r} is no folder; make it, or name another")
     about = {"files": source.files, "rows": len(source), "columns": source.names}
     with kept_safe(storage.checkpoint, settings, lambda: about) as kept:  # refused at once, not after hours
         _say("Looking through", len(source))
