@@ -179,7 +179,7 @@ class _Layers:
 
 
 def _flat(image: Image, one: _Seen, mode: str) -> Image:
-    """The image without transparency, in 8 bits, or in fractions of them where it has more; real numbers as they are."""
+    """The image without transparency, in 8 bits, or in fractions of them where it has more; real numbers stay."""
     pillow = _pillow()
     if one.deep:
         pixels = np.array(image, np.float32)
