@@ -53,7 +53,7 @@ class Sampling:
             )
         if self.missing_values:
             said.append(
-                f"{self.missing_values} missing value(s) took the value before them, or the usual one where there is none"
+                f"{self.missing_values} missing value(s) took the one before them, or the usual one where there is none"
             )
         return said
 
@@ -165,8 +165,11 @@ def _index_times(X: Any) -> np.ndarray | None:
 # Times ------------------------------------------------------------------------------------------------------
 
 
-def utc_times(values: Any, what: str) -> np.ndarray:
-    """Times as datetime64[ns] in UTC: dates, ISO 8601 texts with zones or without (which count as UTC), or numbers."""
+def utc_times(values: Any, what: str, first: int = 0) -> np.ndarray:
+    """Times as datetime64[ns] in UTC: dates, ISO 8601 texts with zones or without (which count as UTC), or numbers.
+
+    Rows count from `first` where one is no time.
+    """
     values = np.asarray(values)
     if values.dtype.kind in "iuf":
         return np.asarray(values.astype(np.int64 if values.dtype.kind == "i" else np.float64))
@@ -174,11 +177,14 @@ def utc_times(values: Any, what: str) -> np.ndarray:
         return _nanoseconds(values, what)
     import pyarrow as pa
 
+    found: list[Any] = []
     try:
-        found = [None if value is None or value != value else _instant(value) for value in values.tolist()]
+        for value in values.tolist():
+            found.append(None if value is None or value != value else _instant(value))
         return np.asarray(pa.array(found, pa.timestamp("ns")).to_numpy(zero_copy_only=False))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{what}: {error}; give ISO 8601 times such as 2026-11-15T08:30:00+01:00") from None
+        row = f" in row {len(found) + first}" if len(found) < len(values) else ""  # else beyond what nanoseconds count
+        raise ValueError(f"{what}: {error}{row}; give ISO 8601 times such as 2026-11-15T08:30:00+01:00") from None
 
 
 def _nanoseconds(times: np.ndarray, what: str) -> np.ndarray:
