@@ -179,8 +179,7 @@ def utc_times(values: Any, what: str, first: int = 0) -> np.ndarray:
 
     found: list[Any] = []
     try:
-        for value in values.tolist():
-            found.append(None if value is None or value != value else _instant(value))
+        found.extend(None if value is None or value != value else _instant(value) for value in values.tolist())
         return np.asarray(pa.array(found, pa.timestamp("ns")).to_numpy(zero_copy_only=False))
     except (TypeError, ValueError) as error:
         row = f" in row {len(found) + first}" if len(found) < len(values) else ""  # else beyond what nanoseconds count
