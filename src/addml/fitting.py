@@ -68,7 +68,9 @@ def form_of(X: Any, causal: bool = True) -> Form | None:
 def channel_features(X: np.ndarray | Windows, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
     """How the numbers of images or windows X (n, ...) become features: those of a channel alike."""
     if isinstance(X, Windows):
-        return Features.fit(X.steps, sides, robust=robust).spread(form.channel_of())
+        features = Features.fit(X.steps, sides, robust=robust)
+        median = features.median if X.usual is None else X.usual  # later series are filled as this one was
+        return replace(features, median=median).spread(form.channel_of())
     some = X[evenly_spaced(np.arange(len(X)), max(2, VALUES // form.size))].reshape(-1, form.size)
     channel = form.channel_of()
     values = np.stack([some[:, channel == c].ravel() for c in range(form.channels)], axis=1)

@@ -85,7 +85,7 @@ class Reads(Recipe):
             )
         series = [self._by_name(one) for one in series]
         window = int(self.window) if fitting else self.model_.form.shape[0]  # type: ignore[arg-type, union-attr]
-        usual = _usual(series) if fitting else self.model_.step_features.median
+        usual = _usual(series, self._names()) if fitting else self.model_.step_features.median
         windows, self.sampling_ = windows_of(series, window, usual)
         for sentence in self.sampling_.words():
             warn(sentence)
@@ -229,10 +229,13 @@ class Reads(Recipe):
             raise ValueError(f"refit prepares rows as before, not by {', '.join(changed)}: set it back, or use fit")
 
 
-def _usual(series: list[Series]) -> np.ndarray:
+def _usual(series: list[Series], names: list[str]) -> np.ndarray:
     """The median of every channel, 0 where there is no value; stands for what is missing before any value is known."""
-    values = np.concatenate([one.values for one in series])
-    empty = np.isnan(values).all(axis=0)
-    if empty.any():
-        warn(f"channels without a single value tell nothing: {np.flatnonzero(empty).tolist()}")
-    return np.nanmedian(np.where(empty, 0.0, values), axis=0)
+    usual, empty = np.zeros(len(names)), np.zeros(len(names), bool)
+    for channel in range(len(names)):
+        own = np.concatenate([one.values[:, channel] for one in series]).astype(np.float64)
+        known = own[~np.isnan(own)]
+        empty[channel] = not len(known)
+        usual[channel] = 2 * np.median(known / 2) if len(known) else 0.0  # halves: the sum of two may overflow
+    warn_of_columns("channels without a single value tell nothing", np.flatnonzero(empty), names)
+    return usual

@@ -112,6 +112,10 @@ def test_cells_that_are_no_numbers(machine, tmp_path):
     endless, text = spoiled("endless.csv", "inf", [40]), spoiled("text.csv", "off", [40])
     silent = spoiled("silent.csv", "", range(1, 601))
     run("detect", endless, *quick).failed("column 'heat', row 40 is inf; make it a gap or a finite number")
+    run("detect", text, *quick, "--no-report").succeeded("left out, no numbers ('off' in row 40): heat")
+    run("detect", text, *quick, "--columns", "heat").failed(
+        "text.csv: no column beside the time holds numbers: heat has no numbers ('off' in row 40)."
+    )
     run("fit", machine, *quick).succeeded()
     score = ("score", "--time", "when", "--model", "machine.model")
     wrong = "text.csv: the column 'heat', a channel that the model was trained on, holds string and no numbers"
@@ -237,6 +241,8 @@ def repeated():
         (repeated, ("--time", "when"), "repeats in row 12"),
         (lambda: None, ("--time", "hwen"), "has no column 'hwen' (--time)"),
         (lambda: None, ("--time", "when", "--window", "600"), "window=600 makes 1 whole window"),
+        (lambda: None, ("--time", "when", "--columns", "heat, when"), "'when' holds the times of the steps (--time)"),
+        (lambda: None, ("--time", "when", "--label", "when"), "leave it out of --label"),
         (lambda: None, ("--window", "20"), "give --time NAME with them"),
         (lambda: None, ("--time", "when", "--columns", "state"), "no column beside the time holds numbers"),
     ],
@@ -246,6 +252,13 @@ def test_what_cannot_be_is_said(tmp_path, monkeypatch, times, options, message):
     done = run("detect", write(tmp_path / "m.csv", times=times(), more="state"), *options)
     assert done.code in (1, 2)
     assert message in " ".join(done.err.replace("│", " ").split())
+
+
+def test_a_cell_that_is_no_time_is_named(machine, tmp_path):
+    lines = machine.read_text().splitlines()
+    lines[40] = "soon" + lines[40][lines[40].index(",") :]
+    (tmp_path / "m.csv").write_text("\n".join(lines))
+    run("detect", "m.csv", "--time", "when").failed("m.csv: the column 'when' (--time): ", "'soon' in row 40; give ISO")
 
 
 def test_a_model_of_rows_scores_no_series(machine):

@@ -45,6 +45,13 @@ def test_other_ranks_at_scoring(detector, X):
         detector.anomaly_score(X)
 
 
+def test_masked_pixels_are_refused(detector, images):
+    with pytest.raises(ValueError, match="X is masked in some places"):
+        detector.anomaly_score(np.ma.masked_greater(images, images.mean()))
+    whole = np.ma.masked_greater(images, images.max())
+    np.testing.assert_array_equal(detector.anomaly_score(whole), detector.anomaly_scores_)
+
+
 def test_images_for_a_detector_of_tables():
     detector = addml.ADDML(members=1, epochs=1).fit(np.random.default_rng(0).standard_normal((30, 4)))
     with pytest.raises(ValueError, match="dim 4"):

@@ -190,6 +190,25 @@ def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
     assert stream.is_anomaly([90.0, 0.0, 0.0]) is True
 
 
+@pytest.mark.filterwarnings("ignore:.*missing value")
+@pytest.mark.parametrize("changes", [{}, {"scaling": "robust", "one_sided": {0: "high"}}])
+def test_values_missing_at_the_start_are_filled_as_in_training(changes):
+    X = waves().cumsum(axis=0)
+    X[:5, 0], X[50:150, 0] = np.nan, np.nan  # the second gap takes values, and so moves the median of what is filled
+    one = detector(epochs=1, causal=True, **changes).fit(X)
+    assert np.nanmedian(X[:, 0]) == pytest.approx(one.model_.step_features.median[0])
+    np.testing.assert_array_equal(one.anomaly_score(X), one.anomaly_scores_)
+    stream = one.stream()
+    np.testing.assert_array_equal([stream.score(step) for step in X], one.anomaly_scores_)
+
+
+@pytest.mark.filterwarnings("ignore:.*missing value")
+def test_channels_without_a_value_are_named():
+    table = pd.DataFrame({"a": waves()[:, 0], "silent": np.nan})
+    with pytest.warns(UserWarning, match="channels without a single value tell nothing: 'silent'"):
+        detector(epochs=1).fit(table)
+
+
 def test_channels_of_many_series_go_by_their_names():
     one = pd.DataFrame(waves() + np.array([0, 50, 100]), columns=["a", "b", "c"])
     together = detector().fit([one, one])

@@ -98,7 +98,38 @@ def test_sixteen_bits_are_not_lost(tmp_path):
     assert found.images.dtype == np.float32
     np.testing.assert_allclose(found.images[0, 0], deep / 257, rtol=1e-6)
     np.testing.assert_array_equal(found.images[1, 0], GREY)
-    assert found.notes == ("of 16 bits, kept as fractions: 1 of 2 images",)
+    assert found.notes == ("of more than 8 bits, kept as fractions: 1 of 2 images",)
+
+
+def test_floating_point_numbers_are_taken_as_they_are(tmp_path):
+    real = np.array([[0.25, -3.0], [1000.5, 1e-3]], np.float32)
+    save(tmp_path, "a.tif", real)
+    save(tmp_path, "b.tif", 2 * real)
+    found = read_images(tmp_path)
+    np.testing.assert_array_equal(found.images[:, 0], [real, 2 * real])
+    assert found.notes == ("of floating-point numbers, taken as they are: 2 of 2 images",)
+
+
+def test_floating_point_numbers_have_no_scale_in_common_with_whole_ones(tmp_path):
+    save(tmp_path, "a.tif", np.array([[0.25, 1.0]], np.float32))
+    save(tmp_path, "b.png", GREY)
+    with pytest.raises(ImageError, match=r"a\.tif holds floating-point numbers, b\.png whole ones .* convert them"):
+        read_images(tmp_path)
+
+
+def test_a_transparent_grey_of_sixteen_bits_is_laid_on_white(tmp_path):
+    save(tmp_path, "a.png", np.array([[5, 257]], np.uint16), transparency=5)
+    found = read_images(tmp_path)
+    np.testing.assert_array_equal(found.images[0, 0], [[255, 1]])
+    assert "laid on white, being transparent: 1 of 1 images" in found.notes
+
+
+def test_a_lightness_with_two_colour_axes_is_colour(tmp_path):
+    save(tmp_path, "lab.tif", Image.fromarray(np.dstack([GREY, GREY, GREY])).convert("LAB"))
+    found = read_images(tmp_path)
+    assert found.images.shape == (1, 3, *GREY.shape)
+    np.testing.assert_allclose(found.images[0], [GREY] * 3, atol=3)  # there and back, in whole steps
+    assert found.notes == ()
 
 
 def test_two_colours_and_palettes(tmp_path):

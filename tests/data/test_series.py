@@ -39,6 +39,36 @@ def test_a_pandas_index_of_times_is_the_time():
     assert str(one.times[0]) == "2025-12-31T23:00:00.000000000"
 
 
+@pytest.mark.parametrize("kind", ["times", "periods", "durations", "arrow"])
+def test_whatever_pandas_indexes_by_time_has_that_time(kind):
+    times = pd.date_range("2026-01-01", periods=4, freq="h").delete(1)
+    index = {
+        "times": times,
+        "periods": times.to_period("h"),
+        "durations": times - times[0],
+        "arrow": pd.Index(pd.array(times, "timestamp[us, UTC][pyarrow]")),
+    }[kind]
+    for given in (pd.DataFrame({"a": [1.0, 2, 3]}, index=index), pd.Series([1, 2, 3], index=index)):
+        (one,) = read_series(given)
+        assert (np.diff(one.times) / np.timedelta64(1, "h")).tolist() == [2, 1]
+        assert one.values.tolist() == [[1], [2], [3]]
+
+
+def test_single_columns_are_series_of_one_channel():
+    column = pd.Series([1, None, 3], dtype="Int64", name="north")
+    many = read_series([column, pl.Series("south", [4, None]), pa.chunked_array([[5.0], [6.0]])])
+    assert [one.values.shape for one in many] == [(3, 1), (2, 1), (2, 1)]
+    np.testing.assert_array_equal(np.concatenate([one.values for one in many])[:, 0], [1, np.nan, 3, 4, np.nan, 5, 6])
+    assert [one.names for one in many] == [None] * 3
+    with pytest.raises(ValueError, match="series 0 of X goes backwards in row 1"):
+        read_series([pd.Series([1, 2], index=pd.to_datetime(["2026-01-02", "2026-01-01"]))])
+
+
+def test_what_a_mask_hides_is_missing():
+    (one,) = read_series(np.ma.masked_greater(np.array([[1, 2], [9, 4]]), 5))
+    np.testing.assert_array_equal(one.values, [[1, 2], [np.nan, 4]])
+
+
 def test_columns_may_be_named_by_numbers():
     (one,) = read_series(pd.DataFrame([[1.0, 2.0], [3.0, 4.0]], index=pd.date_range("2026", periods=2)))
     assert one.names == ["0", "1"]

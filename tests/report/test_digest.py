@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from addml.findings import Finding, Group, Reason
-from addml.report.digest import distillation_words, flat, lead, score_words, similar, ungrouped
+from addml.findings import Finding, Group, Reason, Track
+from addml.report.digest import MOST_ROWS, distillation_words, flat, lead, rows_left, score_words, similar, ungrouped
 from tests.report.sample import shop
 
 
@@ -35,6 +35,15 @@ def test_groups_of_one_row_are_only_counted():
     findings = shop(groups=(Group(("a",), "a", (1, 2)), Group(("b",), "b", (3,)), Group(("c",), "c", (4,))))
     assert [group.words for group in similar(findings)] == ["a"]
     assert ungrouped(findings) == "2 rows stand out each in its own way."
+
+
+def test_the_steps_of_listed_events_are_not_left():
+    scores = np.repeat([1.0, 9.0, 1.0], [5, 20, 5])
+    drawn = Track(("", ""), scores, (), ((5, 25),))
+    one = shop(scores=scores, threshold=2.0, rows=30, ranked=(Finding(6, 1, 9.0, True),), track=drawn)
+    assert rows_left(one) == ""
+    many = tuple(Finding(i, i, 9.0, True) for i in range(1, MOST_ROWS + 3))
+    assert rows_left(replace(one, ranked=many)) == "2 more events stand out; the scored table has all of them."
 
 
 def test_scores_of_a_list_have_the_same_decimals():

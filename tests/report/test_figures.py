@@ -1,11 +1,13 @@
 """Figures for papers."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from addml.data.writers import WriteError
+from addml.findings import Track
 from addml.report import figures, write_figures
 from tests.report.sample import shop
 from tests.report.test_page import bare
@@ -31,6 +33,12 @@ def test_the_same_findings_give_the_same_files(tmp_path, findings):
 def test_what_is_not_there_is_not_drawn(tmp_path):
     assert [file.name for file in write_figures(shop(), tmp_path, "png")] == ["scores.png"]
     assert write_figures(bare([np.nan]), tmp_path / "none") == []
+
+
+def test_dollars_in_the_name_of_a_channel_are_no_formula(tmp_path):
+    track = Track(("a", "b"), np.zeros(9), (("in $\\foo$ \n or $1$", np.arange(9.0)),), ())
+    write_figures(replace(bare(np.zeros(9)), track=track), tmp_path, "svg")
+    assert "in $\\foo$   or $1$" in (tmp_path / "series.svg").read_text()
 
 
 def test_pyplot_is_left_alone(tmp_path, findings):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import date, time, timedelta
 from typing import Any
 
+NO_FRAMES = ("builtins", "numpy", "scipy", "torch")  # whose objects need no closer look
+
 
 def settled(X: Any) -> Any:
     """X itself, or a batch of pyarrow as a table; a lazy frame, which holds no rows yet, is refused."""
@@ -21,6 +23,16 @@ def settled(X: Any) -> Any:
 def is_frame(X: Any) -> bool:
     """Whether X is a data frame or an Arrow table."""
     return _frame(X) is not None
+
+
+def column_values(X: Any) -> Any:
+    """The values of one column of a frame as an array, NaN for gaps; None where X is no such column."""
+    if type(X).__module__.partition(".")[0] in NO_FRAMES:
+        return None
+    import narwhals as nw
+
+    column = nw.from_native(X, series_only=True, pass_through=True)
+    return None if column is X else column.to_numpy()
 
 
 def has_other_than_numbers(X: Any) -> bool:
@@ -43,7 +55,7 @@ def _holds_dates(column: Any) -> bool:
 
 def _frame(X: Any) -> Any:
     """X as a narwhals frame, or None."""
-    if type(X).__module__.partition(".")[0] in ("builtins", "numpy", "scipy", "torch"):
+    if type(X).__module__.partition(".")[0] in NO_FRAMES:
         return None
     import narwhals as nw
 

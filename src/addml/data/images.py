@@ -21,7 +21,8 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", "
 PARQUET = (".parquet", ".pq")
 LARGEST = 64  # pixels of a side; images that have one size up to this keep it
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")  # Pillow's modes of more than 8 bits
-BITS_16 = 257.0  # of a 16-bit step in an 8-bit one
+GREY = ("1", "L", "LA", "La", *DEEP)
+WHITE_16, BITS_16 = 65535, 257.0  # of 16 bits, and how many of its steps are one of 8
 ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)  # in what a camera writes, and where height and width change places
 
 Item = TypeVar("Item")
@@ -52,14 +53,16 @@ def read_images(
 
     Images that all have one size of at most 64 x 64 keep it, others are resized to `size`, a side or (height, width),
     64 if not given. They are grey where all of them are, else RGB; `channels`, 1 or 3, says so otherwise. What is
-    transparent is laid on white. Files that cannot be read are an error unless `skip_broken`. Other files and links to
-    folders are passed over and counted.
+    transparent is laid on white. 16-bit images become fractions of 8 bits, those of floating-point numbers stay as they
+    are. Files that cannot be read are an error unless `skip_broken`. Other files and links to folders are passed over
+    and counted.
     """
     _pillow()
     files, shape = image_files(folder), _shape(size, channels)
     if not files:
         raise ImageError(f"{folder}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
     known, broken = _tried(files, lambda name: _seen(Path(folder), name))
+    _alike(folder, known)
     shape, notes = _common(shape, known)
     layers = _Layers(shape, any(one.deep for one in known))
     images, worse = _tried(known, lambda one: layers.of(Path(folder), one))
@@ -142,16 +145,15 @@ class _Seen:
     size: tuple[int, int]  # height and width
     channels: int
     deep: bool
+    real: bool  # of floating-point numbers, whose black and white nobody knows
     transparent: bool
 
 
 def _seen(folder: Path, name: str) -> _Seen:
     with _pillow().Image.open(folder / name) as image:
-        deep, bands = image.mode in DEEP, image.getbands()
-        grey = deep or bands[0] in ("1", "L")
-        turned = image.getexif().get(ORIENTATION) in TURNED
+        mode, turned = image.mode, image.getexif().get(ORIENTATION) in TURNED
         size = image.size if turned else image.size[::-1]
-        return _Seen(name, size, 1 if grey else 3, deep, "A" in bands or "transparency" in image.info)
+        return _Seen(name, size, 1 if mode in GREY else 3, mode in DEEP, mode == "F", image.has_transparency_data)
 
 
 @dataclass(frozen=True)
@@ -178,10 +180,13 @@ class _Layers:
 
 
 def _flat(image: Image, one: _Seen, mode: str) -> Image:
-    """The image without transparency, in 8 bits, or in fractions of them where it has more."""
+    """The image without transparency, in 8 bits, or in fractions of them where it has more; real numbers stay."""
     pillow = _pillow()
     if one.deep:
-        return pillow.Image.fromarray(np.asarray(image, np.float32) / np.float32(BITS_16))  # type: ignore[no-any-return]
+        pixels = np.array(image, np.float32)
+        if one.transparent:
+            pixels[pixels == image.info["transparency"]] = WHITE_16
+        return pillow.Image.fromarray(pixels if one.real else pixels / np.float32(BITS_16))  # type: ignore[no-any-return]
     if not one.transparent:
         return image.convert(mode)
     seen = image.convert("RGBA")
@@ -211,6 +216,16 @@ def _shape(size: int | tuple[int, int] | None, channels: int | None) -> _Shape:
     return _Shape(channels or 0, *(sides or (0, 0)))
 
 
+def _alike(folder: Any, known: Sequence[_Seen]) -> None:
+    """Real numbers may be from 0 to 1 or from -1000 to 1000: beside whole ones they are no images of one kind."""
+    kinds = {one.real: _legible(one.name) for one in known}
+    if len(kinds) > 1:
+        raise ImageError(
+            f"{folder}: {kinds[True]} holds floating-point numbers, {kinds[False]} whole ones of 8 or 16 bits, and "
+            "their scales cannot be compared; convert them to one kind, or give each a folder of its own."
+        )
+
+
 def _common(shape: _Shape, known: Sequence[_Seen]) -> tuple[_Shape, list[str]]:
     """The shape of all images, and what has to be changed for it, in words."""
     have = Counter(one.size for one in known)
@@ -225,7 +240,8 @@ def _common(shape: _Shape, known: Sequence[_Seen]) -> tuple[_Shape, list[str]]:
         "made grey": sum(one.channels > shape.channels for one in known),
         "grey images beside those in colour": sum(one.channels < shape.channels for one in known),
         "laid on white, being transparent": sum(one.transparent for one in known),
-        "of 16 bits, kept as fractions": sum(one.deep for one in known),
+        "of more than 8 bits, kept as fractions": sum(one.deep and not one.real for one in known),
+        "of floating-point numbers, taken as they are": sum(one.real for one in known),
     }
     return shape, [f"{words}: {count:,} of {len(known):,} images" for words, count in counts.items() if count]
 

@@ -9,6 +9,8 @@ import numpy as np
 
 def as_images(X: Any, *, least: int = 1) -> np.ndarray:
     """The array of images; grey ones may come without channels, (n, height, width)."""
+    if np.ma.is_masked(X):
+        raise ValueError("X is masked in some places, and images have no gaps; give a number for every pixel")
     try:
         images = np.asarray(X)
     except ValueError:

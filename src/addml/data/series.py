@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from addml.data.frames import is_frame
+from addml.data.frames import column_values, is_frame
 from addml.data.windows import Windows
 
 EVEN = 0.1  # of the middle step, that a step may differ by and still be one
@@ -52,7 +52,9 @@ class Sampling:
                 f"{self.irregular} series sampled irregularly: steps are taken in order, whatever their lengths"
             )
         if self.missing_values:
-            said.append(f"{self.missing_values} missing value(s) took the value before them")
+            said.append(
+                f"{self.missing_values} missing value(s) took the one before them, or the usual one where there is none"
+            )
         return said
 
 
@@ -60,9 +62,8 @@ class Sampling:
 
 
 def read_series(X: Any) -> list[Series]:
-    """One series, or a list of them; arrays, frames with a time column, pandas frames indexed by time."""
-    kinds = (np.ndarray, Series)
-    if isinstance(X, (list, tuple)) and any(isinstance(one, kinds) or is_frame(one) for one in X):
+    """One series, or a list of them; arrays, columns, frames with a time column, what pandas indexes by time."""
+    if isinstance(X, (list, tuple)) and any(map(_is_series, X)):
         series = [_one(one, f"series {place} of X") for place, one in enumerate(X)]
     else:
         series = [_one(X, "X")]
@@ -75,19 +76,32 @@ def read_series(X: Any) -> list[Series]:
     return series
 
 
+def _is_series(one: Any) -> bool:
+    return isinstance(one, (np.ndarray, Series)) or is_frame(one) or column_values(one) is not None
+
+
 def _one(X: Any, what: str) -> Series:
     if isinstance(X, Series):
         return X
     if is_frame(X):
         return _from_frame(X, what)
+    times, column = _index_times(X), column_values(X)
+    if times is not None:
+        check_times(times, what)
     try:
-        values = np.asarray(X)
+        values = np.asarray(_unmasked(X) if column is None else column)
         values = values.astype(np.float64) if values.dtype.kind in "biuO" else values
     except (TypeError, ValueError):
         values = np.empty(0, "U1")
     if values.dtype.kind != "f":
         raise ValueError(f"{what} does not hold numbers; a series is an array of steps, or of (steps, channels)")
-    return Series(_finite(_two_dimensional(values, what), what))
+    return Series(_finite(_two_dimensional(values, what), what), None, times)
+
+
+def _unmasked(X: Any) -> Any:
+    """X, or an array of numbers with NaN where a mask hides them."""
+    is_masked = isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf"
+    return X.astype(np.float64).filled(np.nan) if is_masked else X
 
 
 def _two_dimensional(values: np.ndarray, what: str) -> np.ndarray:
@@ -134,18 +148,28 @@ def _from_frame(X: Any, what: str) -> Series:
 
 
 def _index_times(X: Any) -> np.ndarray | None:
-    """The times of a pandas index, where it holds times."""
+    """The times of a pandas index, where it holds times, periods (each begins then) or durations."""
     index: Any = getattr(X, "index", None)
-    if getattr(getattr(index, "dtype", None), "kind", "") != "M":
+    kind = getattr(getattr(index, "dtype", None), "kind", "")
+    if kind == "m":
+        return np.datetime64(0, "ns") + np.asarray(index, "timedelta64[ns]")
+    is_period = type(index).__name__ == "PeriodIndex"
+    if kind != "M" and not is_period:
         return None
-    return utc_times(index.tz_convert("UTC").tz_localize(None) if index.tz is not None else index, "the index")
+    from pandas import DatetimeIndex
+
+    times = DatetimeIndex(index.to_timestamp() if is_period else index)
+    return utc_times(times if times.tz is None else times.tz_convert("UTC").tz_localize(None), "the index")
 
 
 # Times ------------------------------------------------------------------------------------------------------
 
 
-def utc_times(values: Any, what: str) -> np.ndarray:
-    """Times as datetime64[ns] in UTC: dates, ISO 8601 texts with zones or without (which count as UTC), or numbers."""
+def utc_times(values: Any, what: str, first: int = 0) -> np.ndarray:
+    """Times as datetime64[ns] in UTC: dates, ISO 8601 texts with zones or without (which count as UTC), or numbers.
+
+    Rows count from `first` where one is no time.
+    """
     values = np.asarray(values)
     if values.dtype.kind in "iuf":
         return np.asarray(values.astype(np.int64 if values.dtype.kind == "i" else np.float64))
@@ -153,11 +177,13 @@ def utc_times(values: Any, what: str) -> np.ndarray:
         return _nanoseconds(values, what)
     import pyarrow as pa
 
+    found: list[Any] = []
     try:
-        found = [None if value is None or value != value else _instant(value) for value in values.tolist()]
+        found.extend(None if value is None or value != value else _instant(value) for value in values.tolist())
         return np.asarray(pa.array(found, pa.timestamp("ns")).to_numpy(zero_copy_only=False))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{what}: {error}; give ISO 8601 times such as 2026-11-15T08:30:00+01:00") from None
+        row = f" in row {len(found) + first}" if len(found) < len(values) else ""  # else beyond what nanoseconds count
+        raise ValueError(f"{what}: {error}{row}; give ISO 8601 times such as 2026-11-15T08:30:00+01:00") from None
 
 
 def _nanoseconds(times: np.ndarray, what: str) -> np.ndarray:
@@ -207,6 +233,7 @@ def windows_of(series: Sequence[Series], window: int, usual: np.ndarray) -> tupl
             parts.append(part)
             given.append(marks)
     windows = Windows.of(parts, window, given)
+    windows.usual = usual
     sampling.begins = np.flatnonzero(windows.age == 0).tolist()
     return windows, sampling
 

@@ -16,6 +16,7 @@ class Windows:
     """The windows (n, window, channels) that end at each of n steps: a sequence of rows, one a step."""
 
     ndim = 3
+    usual: np.ndarray | None = None  # (channels,): what stood for values missing before any was known
 
     def __init__(self, values: np.ndarray, first: np.ndarray, age: np.ndarray, window: int) -> None:
         """Values (m, channels) of all series, filled up; where each window begins in them; each step's age."""

@@ -15,6 +15,7 @@ from addml.detection.inputs import Input, open_input, shown
 from addml.detection.progress import Progress
 from addml.detection.selection import Chosen, choose, find
 from addml.detection.settings import Settings
+from addml.wording import listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,20 +44,30 @@ def read_series_table(settings: Settings, progress: Progress, channels: list[str
     time = find(settings.timing.time, data.names, "--time", data.source)
     names = [name for name in data.names if name != time]
     label = settings.labelling.label
+    _check_time(str(time), settings)
     chosen = choose(names, settings.selection, settings.naming, label, data.source)
     if channels is None:
-        wanted, strange = _numbers(data.table, chosen.features)
+        wanted, strange = _numbers(data.table, chosen.features, data.source)
     else:
         wanted, strange = _there(channels, data.table, data.source), []
     marks = None if label is None else evaluation.read_label(data.table[label], settings.labelling.anomalous, label)
     times = _times(data.table[time], f"{data.source}: the column {time!r} (--time)")
     values = np.column_stack([_channel(data.table[name], name) for name in wanted])
-    left_out = [*chosen.left_out, *((name, "no numbers") for name in strange)]
+    left_out = [*chosen.left_out, *((name, _no_numbers(data.table[name])) for name in strange)]
     if channels is not None:
         why = dict(chosen.left_out)
         left_out = [(name, why.get(name, "not a channel of the model")) for name in names if name not in channels]
     series = Series(values, wanted, times)
     return SeriesTable(series, data.table, data, chosen, tuple(left_out), marks)
+
+
+def _check_time(time: str, settings: Settings) -> None:
+    """The column of times is that alone."""
+    selection, label = settings.selection, settings.labelling.label
+    told = {"--columns": selection.columns, "--ignore": selection.ignore, "--id": settings.naming.id}
+    for option, given in {**told, "--label": () if label is None else (label,)}.items():
+        if any(time in (text, *map(str.strip, text.split(","))) for text in given):
+            raise UserError(f"{time!r} holds the times of the steps (--time); leave it out of {option}.")
 
 
 def _there(channels: list[str], table: pa.Table, source: str) -> list[str]:
@@ -69,20 +80,20 @@ def _there(channels: list[str], table: pa.Table, source: str) -> list[str]:
         kind = table[name].type
         if not _is_number(kind) and not kinds.is_null(kind):
             raise UserError(
-                f"{source}: the column {name!r}, a channel that the model was trained on, holds {kind} and no numbers"
-                f"{_first_text(table[name])}; leave a cell empty where there is none."
+                f"{source}: the column {name!r}, a channel that the model was trained on, holds {kind} and "
+                f"{_no_numbers(table[name], 1)}; leave a cell empty where there is none."
             )
     return channels
 
 
-def _first_text(column: pa.ChunkedArray) -> str:
-    """Where a column of numbers stops being one, in words."""
+def _no_numbers(column: pa.ChunkedArray, first: int = 2) -> str:
+    """That a column is none of numbers, and in which row, from the first one that is worth it, it stops being one."""
     for row, value in enumerate(column.to_pylist(), start=1):
         try:
             float(value or 0)
         except (TypeError, ValueError):
-            return f" ({value!r} in row {row:,})"
-    return ""
+            return f"no numbers ({value!r} in row {row:,})" if row >= first else "no numbers"
+    return "no numbers"
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -98,11 +109,12 @@ def _channel(column: pa.ChunkedArray, name: str) -> np.ndarray:
     return values
 
 
-def _numbers(table: pa.Table, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _numbers(table: pa.Table, names: tuple[str, ...], source: str) -> tuple[list[str], list[str]]:
     """The columns that hold numbers, and those that do not."""
     good = [name for name in names if _is_number(table[name].type)]
     if not good:
-        raise UserError(f"no column beside the time holds numbers: {', '.join(names)}.")
+        said = listed([f"{name} has {_no_numbers(table[name], 1)}" for name in names])
+        raise UserError(f"{source}: no column beside the time holds numbers: {said}.")
     return good, [name for name in names if name not in good]
 
 
@@ -110,6 +122,6 @@ def _times(column: pa.ChunkedArray, what: str) -> np.ndarray:
     import pyarrow.types as kinds
 
     known = kinds.is_timestamp(column.type) or kinds.is_integer(column.type) or kinds.is_floating(column.type)
-    times = utc_times(column.to_numpy() if known else np.array(column.to_pylist(), object), what)
+    times = utc_times(column.to_numpy() if known else np.array(column.to_pylist(), object), what, first=1)
     check_times(times, what, first=1)
     return times

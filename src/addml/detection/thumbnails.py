@@ -19,11 +19,10 @@ def thumbnails(
     pictures: Pictures, scores: np.ndarray, strangest: np.ndarray, typical: np.ndarray, heat: np.ndarray | None
 ) -> tuple[Picture, ...]:
     """Pictures of the strangest images with their maps (k, height, width), then of the most typical ones."""
-    brightest = float(pictures.images.max()) or 1.0
-    low = min(float(pictures.images.min()), 0.0)
+    low, gain = _exposure(pictures.images)
 
     def picture(place: int, own: np.ndarray | None, kind: str) -> Picture:
-        seen = _rgb((pictures.images[place] - low) * (255 / (brightest - low) if brightest > 255 or low < 0 else 1))
+        seen = _rgb((pictures.images[place].astype(np.float64) - low) * gain)
         glowing = None if own is None else _png(_glowing(seen, own))
         return Picture(pictures.names[place], place + 1, float(scores[place]), kind, _png(seen), glowing)
 
@@ -36,10 +35,22 @@ def thumbnails(
     return (*first, *rest)
 
 
+def _exposure(images: np.ndarray) -> tuple[float, float]:
+    """What is black, and how far a step goes towards white at 255: bytes are as they are.
+
+    Deeper images seldom use all of their range (a camera's 12 bits of 16, numbers from 0 to 1): they go from the
+    darkest pixel of all of them to the brightest.
+    """
+    if images.dtype == np.uint8:
+        return 0.0, 1.0
+    low = float(images.min())
+    return low, 255 / (float(images.max()) - low or 1.0)
+
+
 def _rgb(image: np.ndarray) -> np.ndarray:
     """An image (channels, height, width) as (height, width, 3) from 0 to 255; of other channels the first counts."""
     layers = image if len(image) == 3 else np.repeat(image[:1], 3, axis=0)
-    return np.moveaxis(layers, 0, -1).astype(np.float64)
+    return np.moveaxis(layers, 0, -1)
 
 
 def _glowing(seen: np.ndarray, heat: np.ndarray) -> np.ndarray:

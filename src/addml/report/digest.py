@@ -116,12 +116,14 @@ def score_words(findings: Findings) -> Callable[[float], str]:
 
 
 def rows_left(findings: Findings) -> str:
-    """How many rows stand out without being listed, said."""
-    shown = listed_rows(findings)
-    more = findings.anomalies - sum(finding.is_anomaly for finding in shown)
+    """How many rows, or events of a series, stand out without being listed, said."""
+    shown, is_series = listed_rows(findings), findings.track is not None
+    more = len(findings.ranked) if is_series else findings.anomalies
+    more -= sum(finding.is_anomaly for finding in shown)
     if more <= 0:
         return ""
-    return f"{counted(more, 'more row')} {'stands' if more == 1 else 'stand'} out; the scored table has all of them."
+    noun = "more event" if is_series else "more row"
+    return f"{counted(more, noun)} {'stands' if more == 1 else 'stand'} out; the scored table has all of them."
 
 
 def ids_of(finding: Finding) -> Pairs:

@@ -14,7 +14,7 @@ from addml.data.writers import write_whole
 from addml.findings import Findings
 from addml.report import charts
 from addml.report.track import MOST_EVENTS, envelope
-from addml.report.words import number
+from addml.report.words import number, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -130,11 +130,11 @@ def _series(findings: Findings) -> Figure | None:
     every = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
     for axes, (name, values) in zip(every, panels, strict=True):
         low, high = envelope(np.asarray(values, float))
-        steps = np.linspace(0, len(values), len(low))
+        steps = np.linspace(0, len(values), len(low), endpoint=False)
         axes.fill_between(steps, low, high, color=NORMAL, lw=0.8)
         for start, stop in track.events[:MOST_EVENTS]:
             axes.axvspan(start, max(stop, start + len(values) / 500), color=ANOMALY, alpha=0.25, lw=0)
-        axes.set(ylabel=name)
+        axes.set_ylabel(text(name, 40), parse_math=False)  # dollars in a name are no formula
     every[0].axhline(findings.threshold, color=INK, lw=1, ls="--")
     every[-1].set(xlabel=f"step, {track.times[0]} to {track.times[1]}" if track.times[0] else "step")
     return figure

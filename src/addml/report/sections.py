@@ -107,7 +107,7 @@ def ranked(findings: Findings) -> Html:
     if not findings.ranked:
         return Html("")
     flagged = sum(finding.is_anomaly for finding in findings.ranked[:MOST_ROWS])
-    part = "that part of the image" if findings.pictures else "that column"
+    part = "that part of the image" if findings.noun == "image" else "that column"
     words = f"The share beside a reason is how much of the {findings.noun}'s score goes when {part} "
     words += "takes its usual value."
     if not flagged:
