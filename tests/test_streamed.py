@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 import addml
 from addml import ADDML, streamed
+from addml.data.datasets import open_source
 from addml.data.files.origin import ReadError
 from addml.data.mapped import DiskRows, Portions
 from addml.data.registry import load_set
@@ -159,7 +160,8 @@ def test_scores_never_take_the_place_of_the_table(table, tmp_path):
     file.parent.mkdir()
     parquet.write_table(table.slice(0, 100), file)
     before, fitted = file.read_bytes(), quick(epochs=1).fit(table.slice(0, 100))
-    for source, path in [(file, tmp_path / "." / "rows" / "0.parquet"), (file.parent, file), (file.parent, "new.pq")]:
+    ways = [(file, tmp_path / "." / "rows" / "0.parquet"), (file.parent, file), (file.parent, "new.pq")]
+    for source, path in [*ways, (dataset.dataset(file), file), (open_source(file), file)]:
         with pytest.raises(ValueError, match="is the table itself or a part of it"):
             fitted.write_scores(source, str(file.parent / path))
     with pytest.raises(TypeError, match="Table is no table on disk: give the path of a Parquet file"):
@@ -229,6 +231,7 @@ import sys, threading, time
 from pathlib import Path
 import numpy as np
 from addml import ADDML
+from addml.data.datasets import open_source
 import addml.streamed
 
 addml.streamed.REMEMBERED = 50_000  # of a million

@@ -80,8 +80,7 @@ def fit(
     parameters.flag("cache", storage.cache)
     if not folder.is_dir():
         raise ValueError(f"scratch={str(folder)!r} is no folder; make it, or name another")
-    about = {"files": source.files, "rows": len(source), "columns": source.names}
-    with kept_safe(storage.checkpoint, settings, lambda: about) as kept:  # refused at once, not after hours
+    with kept_safe(storage.checkpoint, settings, lambda: source.about) as kept:  # refused at once, not after hours
         _say("Looking through", len(source))
         census = Census.take(_watched(source), _sample_rows(source, memory), 0)
         table = one._read(census.sample, fitting=start is None)

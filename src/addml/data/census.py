@@ -80,7 +80,13 @@ class Held:
     """The rows of some places, each once, for however many columns it is a witness."""
 
     def __init__(self) -> None:
-        self.table, self.places = None, np.empty(0, np.int64)
+        self.places = np.empty(0, np.int64)
+        self._rows: list[pa.Table] = []
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows, in the order of the places."""
+        return self._rows[0]
 
     def keep(self, wanted: np.ndarray, batch: pa.RecordBatch, start: int) -> None:
         """Hold the rows of these places, ascending, of which new ones are in the batch; let go of the others."""
@@ -88,8 +94,8 @@ class Held:
         if not len(new):
             return
         added, still = pa.Table.from_batches([batch.take(pa.array(new))]), np.isin(self.places, wanted)
-        old = [] if self.table is None else [self.table.filter(pa.array(still))]
-        self.table = pa.concat_tables([*old, added]).combine_chunks()
+        old = [rows.filter(pa.array(still)) for rows in self._rows]
+        self._rows = [pa.concat_tables([*old, added]).combine_chunks()]
         self.places = np.concatenate([self.places[still], new + start])
 
 
