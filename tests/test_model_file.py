@@ -674,6 +674,20 @@ def test_a_forged_model_of_a_table_is_refused(tmp_path, edit, message):
         addml.load(tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # on the way there
+@pytest.mark.parametrize("settings", [{}, {"scorer": "center"}, {"scorer": "center", "members": 1}])
+@pytest.mark.parametrize(
+    ("name", "value"), [("features.scale", 5e-324), ("features.reach", 1e-300), ("features.shift", -1e308)]
+)
+def test_numbers_beyond_those_of_any_fit_give_no_scores(tmp_path, settings, name, value):
+    addml.ADDML(**SMALL | settings).fit(X).save(tmp_path)
+    forge(tmp_path, change(name, lambda array: np.full_like(array, value)))
+    forged = addml.load(tmp_path)
+    for method in (forged.anomaly_score, forged.predict, forged.predict_proba, forged.confidence, forged.explain):
+        with pytest.raises(ValueError, match="scores are not finite: the model"):
+            method(X)
+
+
 def test_a_forgery_that_changes_nothing_loads(saved, detector):
     forge(saved, lambda document, arrays: None)
     assert addml.load(saved).threshold_ == detector.threshold_
