@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import errno
 import hashlib
 import json
 import os
@@ -314,6 +315,18 @@ def test_a_crash_in_a_new_folder_leaves_no_model(tmp_path, detector, monkeypatch
     with pytest.raises(ModelFileError, match="is not a saved model"):
         addml.load(tmp_path / "model")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_named(saved, detector, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device; free some space, .*: '.*model'") as caught:
+        other_detector().save(saved)
+    assert caught.value.errno == errno.ENOSPC
+    assert len(list(saved.iterdir())) == 2
+    assert addml.load(saved).threshold_ == detector.threshold_
 
 
 def test_a_home_folder_is_found(tmp_path, detector, monkeypatch):

@@ -15,6 +15,7 @@ from addml.data.datasets import open_source
 from addml.data.files.origin import ReadError
 from addml.data.mapped import DiskRows, Portions
 from addml.data.registry import load_set
+from addml.detector import LostWarning
 from addml.scratch import ScratchError
 
 ROWS = 9000
@@ -153,6 +154,26 @@ def test_scores_are_written_part_by_part(folder, tmp_path, name):
     assert found["row"].to_pylist() == list(range(1, ROWS + 1))
     assert found["is_anomaly"].to_pylist() == (fitted.anomaly_scores_ > fitted.threshold_).tolist()
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("memory", [SMALL, "2GiB"])
+def test_columns_that_some_files_do_not_have_are_said(tmp_path, memory):
+    values = np.random.default_rng(0).normal(size=(4, 6000))
+    parquet.write_table(pa.table(list(values), names=list("abcd")), tmp_path / "0.parquet")
+    parquet.write_table(pa.table(list(values[:3]), names=list("abc")), tmp_path / "1.parquet")
+    with pytest.warns(LostWarning, match="columns that some files do not have, read as gaps there: d"):
+        quick(epochs=1, memory=memory).fit(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["transform", "explain", "nearest_normal"])
+def test_what_looks_at_rows_takes_none_on_disk(table, tmp_path, method):
+    parquet.write_table(table.slice(0, 100), tmp_path / "0.parquet")
+    numbers = np.random.default_rng(0).normal(size=(50, 3))
+    for rows in (table.slice(0, 100), numbers):
+        fitted = quick(epochs=1, examples=5).fit(rows)
+        for source in (tmp_path, str(tmp_path / "0.parquet"), dataset.dataset(tmp_path)):
+            with pytest.raises(TypeError, match="is a table on disk, which fit, the methods that score"):
+                getattr(fitted, method)(source)
 
 
 def test_scores_never_take_the_place_of_the_table(table, tmp_path):

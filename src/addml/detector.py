@@ -249,6 +249,8 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         self._check_parameters()
         if self._is_on_disk(X):
             source = open_source(X)
+            for note in source.partial:
+                fitting.warn(note, LostWarning)
             if source.size > parameters.size("memory", self.memory) and len(source) >= LEAST_STREAMED:
                 return self._fit_streamed(source, labels, start, storage)
             X = source.table()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from addml.data.files.casting import conformed, shaped
-from addml.data.files.columnar import folder_dataset, parquet_files
+from addml.data.files.columnar import PARTIAL, folder_dataset, parquet_files
 from addml.data.files.formats import format_of
 from addml.data.files.origin import Origin, ReadError, find_origin
 
@@ -73,6 +73,11 @@ class Source:
     def size(self) -> int:
         """Bytes of memory that learning from all rows at once would take, about."""
         return len(self) * len(self.names) * CELL_BYTES
+
+    @property
+    def partial(self) -> list[str]:
+        """What is said of columns that some files do not have, where there are such."""
+        return [f"{self.name}: {note}" for note in self.notes if note.startswith(PARTIAL)]
 
     def table(self) -> pa.Table:
         """All rows, in memory."""
