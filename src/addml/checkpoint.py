@@ -38,6 +38,11 @@ class Storage:
     scratch: str | os.PathLike[str] | None = None
     cache: bool = True
 
+    def __post_init__(self) -> None:
+        for name in ("checkpoint", "scratch"):
+            if getattr(self, name) is not None and not os.fspath(getattr(self, name)):
+                raise ValueError(f"{name}={getattr(self, name)!r} names no folder; name one, or leave it out")
+
     @property
     def folder(self) -> Path:
         """Where files without a name are made: as said, else beside the checkpoint, else where temporary files are."""
@@ -163,9 +168,9 @@ def kept_safe(
     path = Path(os.path.expanduser(folder))
     if path.exists() and not path.is_dir():
         raise CheckpointError(f"{path}: is a file; a checkpoint is a folder: give another name")
+    one = Checkpoint(path, settings, data())  # rows that cannot be told from others are refused before a folder is made
     path.mkdir(parents=True, exist_ok=True)
     with _locked(path):
-        one = Checkpoint(path, settings, data())
         one.check()
         try:
             yield one

@@ -234,6 +234,8 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
         self._check_parameters()
         if self._is_on_disk(X):
             source = open_source(X)
+            for note in source.partial:
+                fitting.warn(note, LostWarning)
             if source.size > parameters.size("memory", self.memory) and len(source) >= LEAST_STREAMED:
                 return self._fit_streamed(source, labels, start, storage)
             X = source.table()
@@ -296,7 +298,7 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
         """
         check_is_fitted(self, "threshold_")
         if self._is_on_disk(X):
-            return np.concatenate([scores for _, scores in self._scored(X)])
+            return np.concatenate([scores for _, scores in self._scored(self._source(X))])
         rows = self._read(X, resident=self.model_.prepares_there)
         if is_resident(rows):
             return self.model_.resident_scores(rows)
@@ -309,7 +311,8 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
         The name of the file says its format: .parquet, .csv or .jsonl. It appears when it is whole.
         """
         check_is_fitted(self, "threshold_")
-        if isinstance(X, (str, os.PathLike)) and is_part(path, X):
+        source = self._source(X)
+        if is_part(path, X if isinstance(X, (str, os.PathLike)) else source):
             raise ValueError(f"{path} is the table itself or a part of it, which is not overwritten; write elsewhere")
         import pyarrow as pa
 
@@ -317,17 +320,21 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
 
         schema = pa.schema([("row", pa.int64()), ("score", pa.float64()), ("is_anomaly", pa.bool_())])
         with open_writer(path, schema) as writer:
-            for start, scores in self._scored(X):
+            for start, scores in self._scored(source):
                 rows = np.arange(start + 1, start + len(scores) + 1)
                 writer.write(pa.table([rows, scores, scores > self.threshold_], schema=schema))
 
-    def _scored(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
+    def _source(self, X: Any) -> Source:
+        """The rows of a table on disk, with the columns that count."""
+        columns = self.model_.columns
+        return open_source(X, None if columns is None else columns.used)
+
+    def _scored(self, source: Source) -> Iterator[tuple[int, np.ndarray]]:
         """The scores of rows on disk, part by part, each with the rows before it."""
         import pyarrow as pa
 
         device, threads, start = resolve_device(self.device), most_threads(self.n_jobs), 0
-        columns = self.model_.columns
-        for batch in open_source(X, None if columns is None else columns.used).batches():
+        for batch in source.batches():
             try:
                 scores = self.model_.scores(self._read(pa.Table.from_batches([batch])), device, threads)
             except ValueError as error:

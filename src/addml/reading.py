@@ -48,6 +48,11 @@ class Reads(Recipe):
             X = to_numpy(X)
         if self._takes_images(X) if fitting else self.model_.form is not None:
             return self._images(X, fitting)
+        if is_on_disk(X):
+            raise TypeError(
+                f"{X!r} is a table on disk, which fit, the methods that score and write_scores take; "
+                "read the rows to look at, and give them: pyarrow.parquet.read_table(...)"
+            )
         if has_other_than_numbers(X) if fitting else self.model_.columns is not None:
             return self._table(X, fitting)
         if fitting or not self._is_plain(X):

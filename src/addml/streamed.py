@@ -75,8 +75,7 @@ def fit(
     """Learn from the rows of a source, going through them again and again."""
     folder, memory = storage.folder, parameters.size("memory", one.memory)
     parameters.flag("cache", storage.cache)
-    about = {"files": source.files, "rows": len(source), "columns": source.names}
-    with kept_safe(storage.checkpoint, settings, lambda: about) as kept:  # refused at once, not after hours
+    with kept_safe(storage.checkpoint, settings, lambda: source.about) as kept:  # refused at once, not after hours
         _say("Looking through", len(source))
         census = Census.take(_watched(source), _sample_rows(source, memory), 0)
         table = one._read(census.sample, fitting=start is None)

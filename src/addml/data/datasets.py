@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from addml.data.files.casting import conformed, shaped
-from addml.data.files.columnar import BATCHES_AHEAD, folder_dataset, parquet_files, readable
+from addml.data.files.columnar import BATCHES_AHEAD, PARTIAL, folder_dataset, parquet_files, readable
 from addml.data.files.formats import format_of
 from addml.data.files.origin import Origin, ReadError, find_origin
 
@@ -54,7 +54,7 @@ class Source:
         """`listed` names the files that are there now, where there may be others than those of the dataset."""
         self.name, self.notes, self.columns = name, list(notes), columns
         self._dataset = found
-        self._listed = listed or (lambda: getattr(found, "files", []))
+        self._listed = listed
         self.units = list(self._units())
         self.starts = [0]
         for unit in self.units:
@@ -72,6 +72,11 @@ class Source:
     def size(self) -> int:
         """Bytes of memory that learning from all rows at once would take, about."""
         return len(self) * len(self.names) * CELL_BYTES
+
+    @property
+    def partial(self) -> list[str]:
+        """What is said of columns that some files do not have, where there are such."""
+        return [f"{self.name}: {note}" for note in self.notes if note.startswith(PARTIAL)]
 
     def table(self) -> pa.Table:
         """All rows, in memory."""
@@ -120,7 +125,7 @@ class Source:
         """The row groups of Parquet files, other fragments as they are; a filtered dataset has no fragments."""
         import pyarrow as pa
 
-        if getattr(self._dataset, "_scan_options", None):
+        if self._filter:
             yield Unit(self._dataset, self.name, None, self._dataset.count_rows())
             return
         for fragment in self._dataset.get_fragments():
@@ -138,11 +143,28 @@ class Source:
             raise ReadError(f"{name}: {what} since the run began. Let the files rest, and run it again.")
 
     def _files(self) -> Files:
-        system, names = getattr(self._dataset, "filesystem", None), self._listed()
-        if system is None or not names:
-            return {}
-        found = system.get_file_info(names)
+        found = [info for part in parts_of(self._dataset) for info in self._infos(part)]
         return {info.path: [info.size, info.mtime_ns] for info in found if info.size is not None}
+
+    def _infos(self, part: dataset.Dataset) -> list[Any]:
+        names = self._listed() if self._listed else getattr(part, "files", [])
+        return part.filesystem.get_file_info(names) if names else []
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What tells these rows from others, after a kill too."""
+        if self._listed is None and not all(getattr(part, "files", None) for part in parts_of(self._dataset)):
+            raise ValueError(
+                f"{self.name} with a checkpoint: its rows are in no files, and after a kill nobody can tell whether "
+                "they are the same; write them as Parquet, or give the table itself and more memory"
+            )
+        kept = {"filter": str(self._filter)} if self._filter else {}
+        return {"files": self.files, "rows": len(self), "columns": self.names, **kept}
+
+    @property
+    def _filter(self) -> Any:
+        """Which rows of the files are meant, where not all are."""
+        return getattr(self._dataset, "_scan_options", None)
 
 
 def changes(before: Files, after: Files) -> Iterator[tuple[str, str]]:
@@ -161,6 +183,12 @@ def _row_groups(fragment: Any, name: str) -> Iterator[Unit]:
         yield Unit(part, name, group.id, group.num_rows)
 
 
+def parts_of(found: dataset.Dataset) -> list[dataset.Dataset]:
+    """The datasets that one is a union of, and theirs; else itself."""
+    children = getattr(found, "children", None)
+    return [found] if children is None else [part for child in children for part in parts_of(child)]
+
+
 def is_on_disk(X: Any) -> bool:
     """Whether X is a path, a source or a dataset of pyarrow, which hold no rows in memory."""
     if isinstance(X, str | os.PathLike | Source):
@@ -168,8 +196,10 @@ def is_on_disk(X: Any) -> bool:
     return type(X).__module__.startswith("pyarrow._dataset")
 
 
-def is_part(path: str | os.PathLike[str], table: str | os.PathLike[str]) -> bool:
+def is_part(path: str | os.PathLike[str], table: str | os.PathLike[str] | Source) -> bool:
     """Whether a file of this path is the table on disk itself, or would be read as a part of it."""
+    if isinstance(table, Source):
+        return Path(os.path.expanduser(path)).resolve() in {Path(name).resolve() for name in table.files}
     given, whole = (Path(os.path.expanduser(one)).resolve() for one in (path, table))
     inside = whole.is_dir() and given.is_relative_to(whole) and given.suffix.lower() in (".parquet", ".pq")
     return given == whole or inside
@@ -180,7 +210,7 @@ def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
     if isinstance(X, Source):
         return X
     if not isinstance(X, str | os.PathLike):
-        if not is_on_disk(X):
+        if not hasattr(X, "get_fragments"):  # a scanner, which gives its rows once, or no table on disk at all
             raise TypeError(
                 f"{type(X).__name__} is no table on disk: give the path of a Parquet file or folder, "
                 "or a dataset of pyarrow"

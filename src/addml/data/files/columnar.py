@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyarrow import dataset
 
 BATCHES_AHEAD = 2
+PARTIAL = "columns that some files do not have, read as gaps there"
 
 
 def read_parquet(origin: Origin, columns: Sequence[str] | None) -> pa.Table:
@@ -96,7 +97,7 @@ def folder_dataset(origin: Origin) -> tuple[dataset.Dataset, list[str]]:
     partial = [name for name in schema.names if 0 < sum(name in one.names for one in schemas) < len(schemas)]
     notes = [f"folder: {len(files):,} Parquet files"]
     if partial:
-        notes.append(f"columns that some files do not have, read as gaps there: {', '.join(partial[:8])}")
+        notes.append(f"{PARTIAL}: {', '.join(partial[:8])}")
     return _folder(files, origin, schema), notes
 
 
