@@ -190,7 +190,9 @@ def test_no_header_of_a_table_ends_a_printed_page(browser, page, tmp_path):
         moved.write_text(text, encoding="utf-8")
         browser.open(moved)
         done = subprocess.run(["pdftotext", "-layout", "-", "-"], input=browser.pdf(), capture_output=True, check=True)
-        lasts += [printed.split("\n")[-1].strip() for one in done.stdout.decode().split("\f") if (printed := one.rstrip())]
+        lasts += [
+            printed.split("\n")[-1].strip() for one in done.stdout.decode().split("\f") if (printed := one.rstrip())
+        ]
     assert len(lasts) > 50
     assert [last for last in lasts if heads.match(last)] == []
 

@@ -16,7 +16,7 @@ from addml.detection.inputs import Input, open_input, shown
 from addml.detection.progress import Progress, epochs_to
 from addml.detection.record import versions
 from addml.detection.selection import Chosen, choose, find, unseen
-from addml.detection.settings import CONTAMINATION, Settings
+from addml.detection.settings import CONTAMINATION, Naming, Settings
 from addml.detection.training import one_sided
 from addml.findings import Finding, Findings, Reason, Track
 
@@ -78,6 +78,7 @@ def score(settings: Settings, progress: Progress) -> SeriesOutcome:
     from addml.detector import load
 
     detector = load(str(settings.using.model), device=settings.computing.device)
+    detector.set_params(n_jobs=settings.computing.jobs)
     if detector.model_.form is None or not detector.model_.form.is_series:
         raise UserError(f"{settings.using.model}: was trained on rows, not on a series; leave --time out.")
     deciding = settings.deciding
@@ -87,7 +88,7 @@ def score(settings: Settings, progress: Progress) -> SeriesOutcome:
         detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
     channels = [str(name) for name in detector._names()]
     unseen(settings.labelling.label, channels, settings.using.model)
-    read = _read(settings, progress, channels)
+    read = _read(settings, progress, channels, detector._ids)
     with progress.stage("Scoring", None):
         scores = detector.anomaly_score(read.series)
     return _outcome(detector, read, scores, settings)
@@ -96,7 +97,8 @@ def score(settings: Settings, progress: Progress) -> SeriesOutcome:
 # Reading ----------------------------------------------------------------------------------------------------
 
 
-def _read(settings: Settings, progress: Progress, channels: list[str] | None = None) -> _Read:
+def _read(settings: Settings, progress: Progress, channels: list[str] | None = None, ids: Sequence[str] = ()) -> _Read:
+    """The series of a file: of a model the channels, and the ids that it remembers where none are given."""
     with progress.stage(f"Reading {shown(settings.file)}", None):
         data = open_input(settings.file, settings.reading)
     if data.table is None:
@@ -106,7 +108,8 @@ def _read(settings: Settings, progress: Progress, channels: list[str] | None = N
     time = find(settings.timing.time, data.names, "--time", data.source)
     names = [name for name in data.names if name != time]
     label = settings.labelling.label
-    chosen = choose(names, settings.selection, settings.naming, label, data.source)
+    naming = settings.naming if settings.naming.id else Naming(tuple(name for name in ids if name in names))
+    chosen = choose(names, settings.selection, naming, label, data.source)
     if channels is None:
         wanted, strange = _numbers(data.table, chosen.features)
     else:
@@ -207,6 +210,7 @@ def _trained(read: _Read, settings: Settings, progress: Progress) -> ADDML:
     )
     with progress.stage("Training", training.epochs) as advance, epochs_to(advance):
         detector.fit(read.series, checkpoint=settings.streaming.checkpoint)
+    detector._ids = read.chosen.ids
     if deciding.threshold is not None:
         return detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
     return detector if deciding.tau is None else detector.set_threshold(tau=deciding.tau)
