@@ -252,6 +252,14 @@ def test_score_decides_anew(addml, small_csv, model):
     assert found["anomalies"] == 0
 
 
+def test_a_frame_that_polars_wrote_is_fitted_and_scored(addml, small_csv, tmp_path):
+    polars = pytest.importorskip("polars")
+    frame = polars.read_csv(small_csv).with_columns(polars.col("colour").cast(polars.Categorical))
+    frame.write_ipc(tmp_path / "small.arrow")
+    addml("fit", "small.arrow", *QUICK, "--model", "m").succeeded()
+    addml("score", "small.arrow", "--model", "m").succeeded("person-00042")
+
+
 def test_a_model_remembers_which_columns_name_a_row(addml, small_csv, tmp_path):
     addml("fit", "small.csv", *QUICK, "--id", "colour", "--model", "m").succeeded()
     addml("score", "small.csv", "--model", "m").succeeded()
