@@ -39,6 +39,19 @@ def saved(detector, tmp_path):
     return tmp_path / "model"
 
 
+def test_the_columns_that_name_a_row_go_with_the_model(detector, saved):
+    assert addml.load(saved)._ids == ()
+    rewrite(saved, ids=["order", "line"])
+    again = addml.load(saved)
+    assert again._ids == ("order", "line")
+    again.save(saved)
+    assert addml.load(saved)._ids == ("order", "line")
+    for wrong in ("order", [1], None):
+        rewrite(saved, ids=wrong)
+        with pytest.raises(ModelFileError, match="ids"):
+            addml.load(saved)
+
+
 def other_detector():
     return addml.ADDML(**SMALL | {"random_state": 7, "metric_dim": 3}).fit(X)
 

@@ -30,6 +30,7 @@ class Saves(Decides, Recipe, BaseEstimator):
     _examples: Examples
     _held_out: np.ndarray
     _kept_bits: np.ndarray
+    _ids: tuple[str, ...] = ()  # columns that name a row, as `addml fit` was told: for `addml score` to know
 
     def _take(self, model: MetricModel, history: list[dict[str, Any]], kept_bits: np.ndarray) -> None:
         self.model_, self.encoder_, self.history_, self._kept_bits = model, model.encoder, history, kept_bits
@@ -57,6 +58,7 @@ class Saves(Decides, Recipe, BaseEstimator):
             "parameters": settings,
             "columns_in": self.n_features_in_,
             "names": list(map(str, getattr(self, "feature_names_in_", []))) or None,
+            "ids": list(self._ids),
             "threshold": self.threshold_,
             "decision": {"method": self.decision_.method, "share": self.decision_.share},
             "labelled": self.training_.labelled,
@@ -87,6 +89,8 @@ class Saves(Decides, Recipe, BaseEstimator):
         self.n_features_in_ = _checked_width(model, document["columns_in"], document["names"])
         if document["names"] is not None:
             self.feature_names_in_ = plain.names_from_plain(document["names"], self.n_features_in_)
+        if ids := plain.ids_from_plain(document):
+            self._ids = ids
         self._set(Decision.from_plain(document))
         self._held_out = np.unpackbits(own["held_out"], axis=1, count=len(self.anomaly_scores_)).astype(bool)
 

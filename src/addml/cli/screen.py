@@ -240,6 +240,8 @@ def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
         names = [name for name, own in about["columns"].items() if own == kind]
         screen.say(f"  {kind} columns ({len(names):,}): {', '.join(names)}")
     show_left_out(screen, [(one["column"], one["why"]) for one in about["left_out"]])
+    if about["ids"]:
+        screen.say(f"  rows are named by: {listed(about['ids'], MOST_NAMED)}")
     screen.say("  settings: " + ", ".join(f"{name} {value}" for name, value in about["settings"].items()))
 
 

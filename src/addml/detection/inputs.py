@@ -115,7 +115,7 @@ def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batch
     fitted.check_columns(names, source)
     find(label, names, "--label", source)
     unseen(label, fitted.used, settings.using.model)
-    ids = resolve(settings.naming.id, names, "--id", source) or [one for one in fitted.identifiers if one in names]
+    ids = resolve(settings.naming.id, names, "--id", source) or fitted.identifiers(names)
     if opened is not None and kind not in STREAMED:
         return opened, ids
     columns = list(dict.fromkeys([*fitted.used, *ids, *([label] if label else [])]))

@@ -64,6 +64,7 @@ def score(settings: Settings, progress: Progress) -> SeriesOutcome:
     from addml.detector import load
 
     detector = load(str(settings.using.model), device=settings.computing.device)
+    detector.set_params(n_jobs=settings.computing.jobs)
     if detector.model_.form is None or not detector.model_.form.is_series:
         raise UserError(f"{settings.using.model}: was trained on rows, not on a series; leave --time out.")
     deciding = settings.deciding
@@ -73,7 +74,7 @@ def score(settings: Settings, progress: Progress) -> SeriesOutcome:
         detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
     channels = [str(name) for name in detector._names()]
     unseen(settings.labelling.label, channels, settings.using.model)
-    read = read_series_table(settings, progress, channels)
+    read = read_series_table(settings, progress, channels, detector._ids)
     with progress.stage("Scoring", None):
         scores = detector.anomaly_score(read.series)
     return _outcome(detector, read, scores, settings)
@@ -93,6 +94,7 @@ def _trained(read: SeriesTable, settings: Settings, progress: Progress) -> ADDML
     )
     with progress.stage("Training", training.epochs) as advance, epochs_to(advance):
         detector.fit(read.series, checkpoint=settings.streaming.checkpoint)
+    detector._ids = read.chosen.ids
     return decided(detector, settings.deciding)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from addml.detection.errors import UserError
 from addml.detection.inputs import Input, open_input, shown
 from addml.detection.progress import Progress
 from addml.detection.selection import Chosen, choose, find
-from addml.detection.settings import Settings
+from addml.detection.settings import Naming, Settings
 from addml.wording import listed
 
 if TYPE_CHECKING:
@@ -33,8 +34,13 @@ class SeriesTable:
     marks: np.ndarray | None
 
 
-def read_series_table(settings: Settings, progress: Progress, channels: list[str] | None = None) -> SeriesTable:
-    """The series of a file; its channels are those of a model, or all columns of numbers that are not left out."""
+def read_series_table(
+    settings: Settings, progress: Progress, channels: list[str] | None = None, ids: Sequence[str] = ()
+) -> SeriesTable:
+    """The series of a file; its channels are those of a model, or all columns of numbers that are not left out.
+
+    Where no ids are given, those that the model remembers are taken.
+    """
     with progress.stage(f"Reading {shown(settings.file)}", None):
         data = open_input(settings.file, settings.reading)
     if data.table is None:
@@ -45,7 +51,8 @@ def read_series_table(settings: Settings, progress: Progress, channels: list[str
     names = [name for name in data.names if name != time]
     label = settings.labelling.label
     _check_time(str(time), settings)
-    chosen = choose(names, settings.selection, settings.naming, label, data.source)
+    naming = settings.naming if settings.naming.id else Naming(tuple(name for name in ids if name in names))
+    chosen = choose(names, settings.selection, naming, label, data.source)
     if channels is None:
         wanted, strange = _numbers(data.table, chosen.features, data.source)
     else:
