@@ -241,7 +241,7 @@ def naming(target: Path) -> Iterator[None]:
             raise
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         remedy = "Free some space" if full else "Check the folder's permissions"
-        reason = error.strerror or str(error)
+        reason = os.strerror(error.errno) if error.errno else str(error)
         raise WriteError(f"{target}: cannot be written: {reason}. {remedy}, or write elsewhere.") from error
 
 
