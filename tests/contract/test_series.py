@@ -135,11 +135,11 @@ def test_labels_members_early_stopping_and_refit_work_as_for_tables():
 
 def test_too_little_to_learn_from():
     model, X = detector().fit(waves()), waves()
-    with pytest.raises(ValueError, match="0 end.s. at a step that is normal or unknown, and at least 2"):
+    with pytest.raises(ValueError, match=r"0 end\(s\) at a step that is normal or unknown, and at least 2"):
         model.refit(X[:3])
     labels = np.ones(STEPS, int)
     labels[:2] = 0  # steps without a whole window
-    with pytest.raises(ValueError, match="normal or unknown, .* needed; give a longer series"):
+    with pytest.raises(ValueError, match=r"normal or unknown, .* needed; give a longer series"):
         detector().fit(X, labels=labels)
     with pytest.raises(ValueError, match=f"refit prepares rows as before, not by window={model.window + 1}:"):
         model.set_params(window=model.window + 1).refit(X)
