@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import importlib
-import platform
 import pstats
-import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-
-import numpy as np
 
 import addml
 from benchmarks import fitting, scoring
+from benchmarks.documents import DOCS, asked, machine, write_part
 from benchmarks.tables import table
 from benchmarks.timing import markdown
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "performance.md"
-
-
-def replaced(text: str, name: str, content: str) -> str:
-    """The document with the part between two marks replaced by what was measured."""
-    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    pattern = re.compile(re.escape(start) + ".*?" + re.escape(end), re.DOTALL)
-    if not pattern.search(text):
-        raise SystemExit(f"{DOCUMENT} has no part named {name}")
-    return pattern.sub(lambda _: f"{start}\n{content.strip()}\n{end}", text)
-
-
-def asked(program: str, about: str | None, known: Iterable[str], arguments: list[str]) -> list[str]:
-    """The parts named on the command line; an unknown one ends the program before anything is measured."""
-    names = list(known)
-    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=about)
-    parser.add_argument("parts", nargs="*", metavar="part", help=f"one of {', '.join(names)}")
-    given: list[str] = parser.parse_args(arguments).parts
-    for name in given:
-        if name not in names:
-            parser.error(f"{name!r} is no part; one of {', '.join(names)}")
-    return given
-
-
-def machine() -> str:
-    """The processor and the versions that matter for speed."""
-    names = [line.split(":")[1].strip() for line in _cpu_lines() if line.startswith("model name")]
-    cpu = names[0] if names else platform.processor()
-    import sklearn
-    import torch
-
-    versions = f"Python {platform.python_version()}, numpy {np.__version__}, torch {torch.__version__}"
-    return f"Measured on {len(names) or '?'} cores ({cpu}); {versions}, scikit-learn {sklearn.__version__}."
-
-
-def _cpu_lines() -> list[str]:
-    file = Path("/proc/cpuinfo")
-    return file.read_text().splitlines() if file.exists() else []
+DOCUMENT = DOCS / "performance.md"
 
 
 def scores() -> str:
@@ -116,14 +75,10 @@ def main() -> None:
         return
     about = f"{__doc__} Without any part: all but {' and '.join(ON_REQUEST)}. decisions --help tells of its own."
     chosen = asked("benchmarks", about, PARTS | ON_REQUEST, sys.argv[1:]) or list(PARTS)
-    text = DOCUMENT.read_text()
     if set(chosen) - set(ON_REQUEST):
-        text = replaced(text, "machine", machine())
+        write_part(DOCUMENT, "machine", machine())
     for name in chosen:
-        content = (PARTS | ON_REQUEST)[name]()
-        print(content, flush=True)
-        text = replaced(text, name, content)
-    DOCUMENT.write_text(text)
+        write_part(DOCUMENT, name, (PARTS | ON_REQUEST)[name]())
     print(f"written to {DOCUMENT.name}")
 
 

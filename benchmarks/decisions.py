@@ -21,9 +21,10 @@ from addml.scoring.probability import Probability
 from addml.scoring.thresholds import METHODS
 from benchmarks import planted
 from benchmarks.attributions import gradient_times_input, integrated_gradients
+from benchmarks.documents import DOCS, asked, write_part
 from benchmarks.timing import markdown
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "decisions.md"
+DOCUMENT = DOCS / "decisions.md"
 KEPT = Path(__file__).parent.parent / "build" / "decisions"
 RELIABILITY = Path("images") / "reliability.svg"
 PAPER = ("glass", "ionosphere", "letter", "madelon", "magic-telescope", "mnist", "musk", "pendigits", "satellite")
@@ -366,13 +367,9 @@ PARTS: dict[str, Callable[[], str]] = {
 
 def main(arguments: list[str]) -> None:
     """Measure every part, or those named, and write it into docs/decisions.md."""
-    from benchmarks.__main__ import asked, replaced
-
     chosen = asked("benchmarks decisions", __doc__, PARTS, arguments) or list(PARTS)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     for name in chosen:
-        content = PARTS[name]()
-        print(content, flush=True)
-        DOCUMENT.write_text(replaced(DOCUMENT.read_text(), name, content))
+        write_part(DOCUMENT, name, PARTS[name]())
     print(f"written to {DOCUMENT.name}")

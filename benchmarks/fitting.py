@@ -21,7 +21,7 @@ from benchmarks.timing import markdown, seconds
 EPOCHS = 50
 
 
-def fit_ways(X: np.ndarray, threads: int = 1) -> dict[str, Callable[[], Any]]:
+def fit_ways(X: np.ndarray) -> dict[str, Callable[[], Any]]:
     """Each detector's fit of X for the full fifty epochs."""
     from pyod.models.auto_encoder import AutoEncoder
     from pyod.models.deep_svdd import DeepSVDD

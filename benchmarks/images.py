@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown
 
-DOCS = Path(__file__).parent.parent / "docs"
 RESULTS, DOCUMENT = DOCS / "results", DOCS / "images.md"
 STORES = {"measure": RESULTS / "images.csv", "choose": RESULTS / "images-choice.csv"}
 FILE = Path(os.environ.get("ADDML_DATA", "data")) / "images" / "fashion_mnist_25k.npz"
@@ -277,8 +277,6 @@ def table(how: str, setting: str) -> str:
 
 def main() -> None:
     """Measure, print the tables and write them into the guide."""
-    from benchmarks.__main__ import replaced
-
     global DEVICE
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("how", nargs="?", choices=[*STORES, "show", "speed"], default="measure")
@@ -297,13 +295,9 @@ def main() -> None:
         settings = given.setting or (("one-class", "polluted") if given.how == "measure" else ("one-class",))
         normals = range(10) if given.how == "measure" else CHOSEN_ON
         measure(given.how, settings, methods, normals, given.seeds)
-    document = DOCUMENT.read_text()
     for how in STORES if given.how == "show" else [given.how]:
         settings = dict.fromkeys(row["setting"] for row in stored(how))
-        content = "\n".join(table(how, setting) for setting in settings)
-        print(content)
-        document = replaced(document, how, content)
-    DOCUMENT.write_text(document)
+        write_part(DOCUMENT, how, "\n".join(table(how, setting) for setting in settings))
 
 
 if __name__ == "__main__":

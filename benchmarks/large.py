@@ -19,9 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.documents import DOCS, machine, write_part
 from benchmarks.timing import markdown
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "scale.md"
+DOCUMENT = DOCS / "scale.md"
 RESULTS = DOCUMENT.parent / "results" / "large.json"
 COLUMNS = 32
 FILE_ROWS, GROUP_ROWS = 2_500_000, 131_072
@@ -144,8 +145,6 @@ def main() -> None:
 
 def write(kept: dict[str, dict[str, float]]) -> None:
     """Put what is known of all tables into docs/scale.md."""
-    from benchmarks.__main__ import machine, replaced
-
     header = [
         "rows",
         "preset",
@@ -159,8 +158,8 @@ def write(kept: dict[str, dict[str, float]]) -> None:
     ]
     names = sorted(kept, key=lambda name: (name.split(" ", 1)[1], float(name.split()[0])))
     table = markdown(header, [cells(name, kept[name]) for name in names])
-    text = replaced(DOCUMENT.read_text(), "large", f"{machine()}\n\n{table}")
-    DOCUMENT.write_text(replaced(text, "line", lines(kept)))
+    write_part(DOCUMENT, "large", f"{machine()}\n\n{table}")
+    write_part(DOCUMENT, "line", lines(kept))
 
 
 def cells(name: str, found: dict[str, float]) -> list[str]:

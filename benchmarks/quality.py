@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,10 @@ from addml.experiments import plans, reproducing, sets
 from addml.experiments.protocol import fits
 from addml.experiments.statistics import rank_correlation, ranks
 from benchmarks import robustness
-from benchmarks.__main__ import replaced
+from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown
 
-DOCUMENT = robustness.RESULTS.parent / "quality.md"
+DOCUMENT = DOCS / "quality.md"
 STABILITY = robustness.RESULTS / "stability.csv"
 WIDE, MANY = 100, 0.1  # columns, share of anomalies
 SETTINGS = {"polluted": "unseen", "clean": "one-class"}
@@ -156,13 +155,9 @@ PARTS = {
 def main() -> None:
     """Write every table into the document."""
     warnings.simplefilter("ignore")
-    text = DOCUMENT.read_text()
     for name, part in PARTS.items():
-        content = part()
-        print(content, flush=True)
-        text = replaced(text, name, content)
-    DOCUMENT.write_text(text)
-    print(f"written to {Path(DOCUMENT).name}")
+        write_part(DOCUMENT, name, part())
+    print(f"written to {DOCUMENT.name}")
 
 
 if __name__ == "__main__":

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.documents import DOCS, asked, machine, write_part
 from benchmarks.timing import markdown
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "scale.md"
+DOCUMENT = DOCS / "scale.md"
 BASE: dict[str, int] = {"rows": 200_000, "columns": 32, "members": 1, "batch": 256}
 STEPS = {
     "rows": (100_000, 200_000, 400_000, 800_000),
@@ -122,12 +123,9 @@ def agreement() -> str:
 
 def main() -> None:
     """Measure what the command line names, or all, and write what was measured."""
-    from benchmarks.__main__ import asked, machine, replaced
-
     parts = {"agreement": agreement, "growth": lambda: f"{machine()} {growth()}"}
     for name in asked("benchmarks.scale", __doc__, parts, sys.argv[1:]) or parts:
-        found = parts[name]()
-        DOCUMENT.write_text(replaced(DOCUMENT.read_text(), name, found))
+        write_part(DOCUMENT, name, parts[name]())
 
 
 if __name__ == "__main__":

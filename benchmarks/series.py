@@ -24,8 +24,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from addml import ADDML
 from addml.data.windows import Windows, over_windows
 from addml.detection.ranges import volumes
+from benchmarks.documents import DOCS, asked, write_part
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "series.md"
+DOCUMENT = DOCS / "series.md"
 RESULTS = DOCUMENT.parent / "results"
 STORE, TABLE = RESULTS / "series.csv", RESULTS / "series.md"
 FIELDS = ("group", "series", "method", "roc_auc", "average_precision", "vus_roc", "vus_pr", "seconds")
@@ -257,8 +258,6 @@ def table() -> str:
 
 def main() -> None:
     """Measure what is missing, and write the table."""
-    from benchmarks.__main__ import asked, replaced
-
     named = asked("benchmarks.series", __doc__, [*WINDOW, *METHODS], sys.argv[1:])
     folder = os.environ.get("ADDML_DATA")
     if folder is None:
@@ -279,8 +278,7 @@ def main() -> None:
                 writer.writerow(row)
             print(case.name, method, row["vus_pr"], row["seconds"], flush=True)
     TABLE.write_text(table())
-    DOCUMENT.write_text(replaced(DOCUMENT.read_text(), "series", table()))
-    print(table())
+    write_part(DOCUMENT, "series", table())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import dataset, parquet
 
 from addml import ADDML
 from addml.checkpoint import Checkpoint, CheckpointError, kept_safe
@@ -165,6 +165,33 @@ def test_files_that_changed_are_named(tmp_path, stop):
     os.utime(table / "one.parquet", ns=(5, 5))
     with pytest.raises(CheckpointError, match=r"made of other rows \(.*one.parquet has changed\)"):
         detector(memory="1MiB").fit(table, checkpoint=tmp_path / "kept")
+
+
+def test_another_filter_of_the_same_files_is_refused(tmp_path, stop):
+    rows = np.random.default_rng(0).normal(size=(12000, 5))
+    rows[:, 4] = np.arange(12000) % 2
+    parquet.write_table(pa.table(list(rows.T), names=list("abcdh")), tmp_path / "one.parquet")
+    whole = dataset.dataset(tmp_path / "one.parquet")
+    even, odd = (whole.filter(dataset.field("h") == half) for half in (0, 1))  # as many rows
+    go_on = stop(1)
+    with pytest.warns(UserWarning, match="constant"), pytest.raises(KeyboardInterrupt):
+        detector(memory="1MiB").fit(even, checkpoint=tmp_path / "kept")
+    go_on()
+    with pytest.raises(CheckpointError, match=r"made of other rows \(filter .*h == 0.*, now .*h == 1"):
+        detector(memory="1MiB").fit(odd, checkpoint=tmp_path / "kept")
+
+
+def test_rows_that_are_in_no_files_are_not_kept_a_checkpoint_of(tmp_path):
+    table = pa.table(list(np.random.default_rng(0).normal(size=(4, 9000))), names=list("abcd"))
+    with pytest.raises(ValueError, match="InMemoryDataset with a checkpoint: its rows are in no files"):
+        detector(memory="1MiB").fit(dataset.dataset(table), checkpoint=tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "scratch"])
+def test_an_empty_path_is_no_folder(X, name):
+    with pytest.raises(ValueError, match=f"{name}='' names no folder"):
+        detector().fit(X, **{name: ""})
 
 
 def test_a_large_table_is_refused_before_it_is_looked_through(tmp_path, stop, monkeypatch):

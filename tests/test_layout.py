@@ -15,13 +15,13 @@ LEVELS = {
     name: level
     for level, names in enumerate(
         [
-            "arrays compute listening processes scratch",
+            "arrays compute listening processes scratch wording",
             "geometry",
             "data encoders learning scoring model_file parameters",
             "model",
-            "fitting recipe explain plain stream",
+            "deciding fitting recipe explain plain stream",
             "reading checkpoint saving",
-            "streamed",
+            "explaining streamed",
             "detector",
             "findings",
             "detection baselines pyod streaming export",
@@ -130,6 +130,13 @@ def test_a_module_that_tells_its_level_tells_the_right_one():
     wrong = {name: found[1] for name, found in told.items() if found and int(found[1]) != LEVELS[name.split(".")[1]]}
     assert any(told.values())
     assert not wrong
+
+
+def test_the_architecture_names_every_module():
+    document = (SOURCES.parents[1] / "docs" / "architecture.md").read_text()
+    named = {word for quoted in re.findall(r"`([^`]+)`", document) for word in re.split(r"\W", quoted)}
+    modules = [path for path in SOURCES.rglob("*.py") if not path.stem.startswith("__")]
+    assert [module_name(path) for path in modules if path.stem not in named] == []
 
 
 def test_importing_the_package_loads_nothing_heavy():

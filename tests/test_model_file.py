@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import errno
 import hashlib
 import json
 import os
@@ -36,6 +37,19 @@ def detector():
 def saved(detector, tmp_path):
     detector.save(tmp_path / "model")
     return tmp_path / "model"
+
+
+def test_the_columns_that_name_a_row_go_with_the_model(detector, saved):
+    assert addml.load(saved)._ids == ()
+    rewrite(saved, ids=["order", "line"])
+    again = addml.load(saved)
+    assert again._ids == ("order", "line")
+    again.save(saved)
+    assert addml.load(saved)._ids == ("order", "line")
+    for wrong in ("order", [1], None):
+        rewrite(saved, ids=wrong)
+        with pytest.raises(ModelFileError, match="ids"):
+            addml.load(saved)
 
 
 def other_detector():
@@ -314,6 +328,18 @@ def test_a_crash_in_a_new_folder_leaves_no_model(tmp_path, detector, monkeypatch
     with pytest.raises(ModelFileError, match="is not a saved model"):
         addml.load(tmp_path / "model")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_named(saved, detector, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device; free some space, .*: '.*model'") as caught:
+        other_detector().save(saved)
+    assert caught.value.errno == errno.ENOSPC
+    assert len(list(saved.iterdir())) == 2
+    assert addml.load(saved).threshold_ == detector.threshold_
 
 
 def test_a_home_folder_is_found(tmp_path, detector, monkeypatch):
@@ -672,6 +698,20 @@ def test_a_forged_model_of_a_table_is_refused(tmp_path, edit, message):
     forge(tmp_path, edit)
     with pytest.raises(ModelFileError, match=message):
         addml.load(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # on the way there
+@pytest.mark.parametrize("settings", [{}, {"scorer": "center"}, {"scorer": "center", "members": 1}])
+@pytest.mark.parametrize(
+    ("name", "value"), [("features.scale", 5e-324), ("features.reach", 1e-300), ("features.shift", -1e308)]
+)
+def test_numbers_beyond_those_of_any_fit_give_no_scores(tmp_path, settings, name, value):
+    addml.ADDML(**SMALL | settings).fit(X).save(tmp_path)
+    forge(tmp_path, change(name, lambda array: np.full_like(array, value)))
+    forged = addml.load(tmp_path)
+    for method in (forged.anomaly_score, forged.predict, forged.predict_proba, forged.confidence, forged.explain):
+        with pytest.raises(ValueError, match="scores are not finite: the model"):
+            method(X)
 
 
 def test_a_forgery_that_changes_nothing_loads(saved, detector):

@@ -11,9 +11,11 @@ from sklearn.metrics import roc_auc_score
 
 import addml
 from addml import ADDML, streamed
+from addml.data.datasets import open_source
 from addml.data.files.origin import ReadError
 from addml.data.mapped import DiskRows, Portions
 from addml.data.registry import load_set
+from addml.detector import LostWarning
 from addml.scratch import ScratchError
 
 ROWS = 9000
@@ -154,12 +156,33 @@ def test_scores_are_written_part_by_part(folder, tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize("memory", [SMALL, "2GiB"])
+def test_columns_that_some_files_do_not_have_are_said(tmp_path, memory):
+    values = np.random.default_rng(0).normal(size=(4, 6000))
+    parquet.write_table(pa.table(list(values), names=list("abcd")), tmp_path / "0.parquet")
+    parquet.write_table(pa.table(list(values[:3]), names=list("abc")), tmp_path / "1.parquet")
+    with pytest.warns(LostWarning, match="columns that some files do not have, read as gaps there: d"):
+        quick(epochs=1, memory=memory).fit(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["transform", "explain", "nearest_normal"])
+def test_what_looks_at_rows_takes_none_on_disk(table, tmp_path, method):
+    parquet.write_table(table.slice(0, 100), tmp_path / "0.parquet")
+    numbers = np.random.default_rng(0).normal(size=(50, 3))
+    for rows in (table.slice(0, 100), numbers):
+        fitted = quick(epochs=1, examples=5).fit(rows)
+        for source in (tmp_path, str(tmp_path / "0.parquet"), dataset.dataset(tmp_path)):
+            with pytest.raises(TypeError, match="is a table on disk, which fit, the methods that score"):
+                getattr(fitted, method)(source)
+
+
 def test_scores_never_take_the_place_of_the_table(table, tmp_path):
     file = tmp_path / "rows" / "0.parquet"
     file.parent.mkdir()
     parquet.write_table(table.slice(0, 100), file)
     before, fitted = file.read_bytes(), quick(epochs=1).fit(table.slice(0, 100))
-    for source, path in [(file, tmp_path / "." / "rows" / "0.parquet"), (file.parent, file), (file.parent, "new.pq")]:
+    ways = [(file, tmp_path / "." / "rows" / "0.parquet"), (file.parent, file), (file.parent, "new.pq")]
+    for source, path in [*ways, (dataset.dataset(file), file), (open_source(file), file)]:
         with pytest.raises(ValueError, match="is the table itself or a part of it"):
             fitted.write_scores(source, str(file.parent / path))
     with pytest.raises(TypeError, match="Table is no table on disk: give the path of a Parquet file"):
@@ -229,6 +252,7 @@ import sys, threading, time
 from pathlib import Path
 import numpy as np
 from addml import ADDML
+from addml.data.datasets import open_source
 import addml.streamed
 
 addml.streamed.REMEMBERED = 50_000  # of a million

@@ -20,6 +20,7 @@ import numpy as np
 from addml import __version__, model_file, plain
 from addml.arrays import Array, to_numpy
 from addml.compute import on_device
+from addml.data.datasets import changes
 from addml.learning.state import Member, TrainingState
 from addml.model_file import ModelFileError
 
@@ -37,11 +38,19 @@ class Storage:
     scratch: str | os.PathLike[str] | None = None
     cache: bool = True
 
+    def __post_init__(self) -> None:
+        for name in ("checkpoint", "scratch"):
+            if getattr(self, name) is not None and not os.fspath(getattr(self, name)):
+                raise ValueError(f"{name}={getattr(self, name)!r} names no folder; name one, or leave it out")
+
     @property
     def folder(self) -> Path:
         """Where files without a name are made: as said, else beside the checkpoint, else where temporary files are."""
         beside = None if self.checkpoint is None else Path(os.path.expanduser(self.checkpoint)).absolute().parent
-        return Path(os.path.expanduser(self.scratch or beside or tempfile.gettempdir()))
+        folder = Path(os.path.expanduser(self.scratch or beside or tempfile.gettempdir()))
+        if not folder.is_dir():
+            raise ValueError(f"scratch={str(folder)!r} is no folder; make it, or name another")
+        return folder
 
 
 class CheckpointError(ValueError):
@@ -159,9 +168,9 @@ def kept_safe(
     path = Path(os.path.expanduser(folder))
     if path.exists() and not path.is_dir():
         raise CheckpointError(f"{path}: is a file; a checkpoint is a folder: give another name")
+    one = Checkpoint(path, settings, data())  # rows that cannot be told from others are refused before a folder is made
     path.mkdir(parents=True, exist_ok=True)
     with _locked(path):
-        one = Checkpoint(path, settings, data())
         one.check()
         try:
             yield one
@@ -221,10 +230,7 @@ def _from_bytes(content: np.ndarray, dtype: str, shape: list[int]) -> np.ndarray
 
 def _difference(before: dict[str, Any], after: dict[str, Any]) -> str:
     """What differs between two descriptions of a table, in words."""
-    old, new = before.get("files") or {}, after.get("files") or {}
-    for name in sorted({*old, *new}):
-        if old.get(name) != new.get(name):
-            what = "is gone" if name not in new else "is new" if name not in old else "has changed"
-            return f"{name} {what}"
+    for name, what in changes(before.get("files") or {}, after.get("files") or {}):
+        return f"{name} {what}"
     names = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     return ", ".join(f"{name} {before.get(name)}, now {after.get(name)}" for name in names)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin
@@ -18,31 +16,21 @@ from addml.arrays import as_like, is_resident, to_numpy
 from addml.checkpoint import Storage, described, kept_safe
 from addml.compute import blas_threads, most_threads, resolve_device
 from addml.data.datasets import LEAST_STREAMED, Source, is_part, open_source
-from addml.data.features import Features
-from addml.data.forms import Form
 from addml.data.windows import Windows
-from addml.explain.attribution import attributions
-from addml.explain.examples import Examples, Nearest, baseline_of, evenly, kept_by_most
-from addml.explain.heat import heat_map
+from addml.explain.examples import Examples
+from addml.explaining import Explains
 from addml.fitting import LostWarning as LostWarning
 from addml.learning.metric import MetricLearner
 from addml.learning.state import TrainingState
 from addml.learning.training import train
-from addml.listening import listening
+from addml.listening import on_standard_error
 from addml.model import MetricModel
 from addml.model_file import ModelFileError
-from addml.reading import Reads
-from addml.saving import Saves
-from addml.scoring.decision import BY_HAND, Decision, TrainingScores, stability
+from addml.scoring.decision import Decision, TrainingScores
 from addml.scoring.guided import Guided
-from addml.scoring.ladder import Ladder
-from addml.scoring.scorers import MetricSpace, Scorer
+from addml.scoring.scorers import Scorer
 from addml.scoring.thresholds import METHODS, WITH_SHARE
 from addml.stream import Stream
-
-if TYPE_CHECKING:
-    from addml.data.columns import Columns
-
 
 PAPER: dict[str, Any] = {
     "metric_dim": 64,
@@ -53,10 +41,9 @@ PAPER: dict[str, Any] = {
     "learning_rate": 1e-3,
 }
 FAST: dict[str, Any] = {**PAPER, "epochs": 5, "learning_rate": 3e-3}
-KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from
 
 
-class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator):
+class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator):
     """Anomaly detection by deep metric learning, without labels.
 
     Learns metric spaces in which normal rows lie close together and scores every row by its distance from them:
@@ -116,8 +103,6 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
     sampling_ : of the series read last, what was done to make its steps even.
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
-
-    _examples: Examples
 
     def __init__(
         self,
@@ -239,7 +224,7 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
     def _whole_or_not(self, work: Callable[[], ADDML]) -> ADDML:
         before = dict(vars(self))
         try:
-            with _logging(self.verbose):
+            with on_standard_error(self.verbose):
                 return work()
         except BaseException:  # an interrupt too: the estimator stays as it was, and a second one cannot part this line
             self.__dict__ = before
@@ -249,6 +234,8 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         self._check_parameters()
         if self._is_on_disk(X):
             source = open_source(X)
+            for note in source.partial:
+                fitting.warn(note, LostWarning)
             if source.size > parameters.size("memory", self.memory) and len(source) >= LEAST_STREAMED:
                 return self._fit_streamed(source, labels, start, storage)
             X = source.table()
@@ -281,7 +268,7 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         self._held_out = fitting.held_out(members, len(numbers))
         self.training_, self.anomaly_scores_ = TrainingScores(scores, marks), scores
         with blas_threads(1):
-            self._remember(space)
+            self._remember(space, scores)
         return self._decide(self.contamination)
 
     def _fit_streamed(self, source: Source, labels: Any, start: MetricModel | None, storage: Storage) -> ADDML:
@@ -293,95 +280,14 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         found = streamed.fit(self, source, start, resolve_device(self.device), storage, self._plain_settings())
         self._take(found.model, found.state.history, np.array(found.state.kept, np.uint8))
         self.center_, self._held_out = found.space.center, found.held_out
-        self.anomaly_scores_ = found.sample_scores
         with blas_threads(1):
-            self._remember(found.space)
+            self._remember(found.space, found.sample_scores)
         self._examples = Examples(found.places[self._examples.rows], self._examples.features)
         self.training_, self.anomaly_scores_ = TrainingScores(found.scores), found.scores
         method, share = parameters.threshold_method(None, self.contamination, METHODS, WITH_SHARE)
         if method != "quantile" or share is None:
             return self._decide(self.contamination)
         return self._set(Decision(streamed.exact_quantile(found.ordered, 1 - share), method, share))
-
-    def _plain_settings(self) -> dict[str, Any]:
-        """The settings that a training depends on, as JSON values."""
-        given = self.get_params(deep=False)
-        settings, objects = plain.plain_settings(given)
-        kinds = {name: getattr(given[name], "__qualname__", type(given[name]).__qualname__) for name in objects}
-        return {name: settings[name] for name in settings if name != "verbose"} | kinds
-
-    def _prepared(self, X: Any, start: MetricModel | None) -> tuple[Columns | None, Features, np.ndarray]:
-        """How columns become features, learned from X or as before, and the numbers of X."""
-        if start is not None:
-            return start.columns, start.features, X if start.columns is None else start.columns.transform(X)
-        form, robust = fitting.form_of(X), self._robust
-        if form is not None:
-            return None, fitting.channel_features(X, form, self._sides(form, None), robust=robust), X
-        columns, numbers = (None, X) if isinstance(X, np.ndarray) else fitting.fitted_columns(X)
-        features = Features.fit(numbers, self._sides(None, columns), robust=robust)
-        if columns is not None:
-            features = columns.rescaled(features)
-        names = self._names() if columns is None else columns.names
-        fitting.warn_of_columns("columns without a single value tell nothing", features.empty, names)
-        return columns, features, numbers
-
-    def _sides(self, form: Form | None, columns: Columns | None) -> np.ndarray:
-        """Which side of each column or channel matters."""
-        if form is not None and not form.is_series:
-            return parameters.sides(self.one_sided, list(map(str, range(form.channels))))
-        return parameters.sides(self.one_sided, self._names() if columns is None else columns.own_names)
-
-    def _check_preparation(self, start: MetricModel) -> None:
-        """What `refit` prepares as before must not be asked for in another way."""
-        form, sides = start.form, self._sides(start.form, start.columns)
-        same = {
-            "scaling": self._robust == bool(start.features.knee[0]),
-            "one_sided": np.array_equal(sides if form is None else sides[form.channel_of()], start.features.sides),
-            "window": self.window == (form.shape[0] if form is not None and form.is_series else None),
-        }
-        changed = [f"{name}={getattr(self, name)!r}" for name, is_same in same.items() if not is_same]
-        if changed:
-            raise ValueError(f"refit prepares rows as before, not by {', '.join(changed)}: set it back, or use fit")
-
-    def _remember(self, space: MetricSpace) -> None:
-        """The usual row, and examples of normal rows where they are asked for."""
-        scores = self.anomaly_scores_
-        kept = kept_by_most(space.kept, space.train, len(scores))
-        low = kept[scores[kept] <= np.quantile(scores, float(self.normal_ratio))]  # the scorer sees more
-        kept = low if len(low) else kept
-        some = evenly(kept, KEPT_FOR_MEDIANS)
-        self.baseline_ = baseline_of(self.model_, space.prepared(some), scores[some], float(np.median(scores)))
-        examples = evenly(kept, self.examples) if self.examples else kept[:0]
-        self._examples = Examples(examples, space.prepared(examples))
-
-    # Decide -------------------------------------------------------------------------------------------------
-
-    def set_threshold(self, *, method: Any = None, contamination: Any = None, tau: float | None = None) -> ADDML:
-        """Decide anew, without refitting.
-
-        Parameters
-        ----------
-        method : "quantile", the given share of the training rows; "mad", three deviations above the median score;
-            "iqr", the whisker of a box plot; "tail", the score that a share `contamination` of ordinary rows would
-            pass (0.01 if not given), by the law of their tail; "mixture", where the upper of two laws becomes the
-            likelier one; "auto", see docs/decisions.md; or a thresholder of PyThresh.
-        contamination : the share, or "auto" or a thresholder of PyThresh as for the constructor.
-        tau : the score itself.
-        """
-        check_is_fitted(self, "anomaly_scores_")
-        if tau is not None:
-            if method is not None or contamination is not None:
-                raise ValueError(f"tau={tau!r} is the threshold itself; give no method and no contamination with it")
-            parameters.number("tau", tau, -np.inf, with_low=False)
-            return self._set(Decision(float(tau), BY_HAND))
-        if method is None and contamination is None:
-            raise ValueError("give a method, contamination or tau: set_threshold(method='auto'), for example")
-        return self._decide(contamination, method)
-
-    def _decide(self, contamination: Any, method: Any = None) -> ADDML:
-        return self._set(
-            self.training_.decide(*parameters.threshold_method(method, contamination, METHODS, WITH_SHARE))
-        )
 
     # Score --------------------------------------------------------------------------------------------------
 
@@ -392,7 +298,7 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         """
         check_is_fitted(self, "threshold_")
         if self._is_on_disk(X):
-            return np.concatenate([scores for _, scores in self._scored(X)])
+            return np.concatenate([scores for _, scores in self._scored(self._source(X))])
         rows = self._read(X, resident=self.model_.prepares_there)
         if is_resident(rows):
             return self.model_.resident_scores(rows)
@@ -405,7 +311,8 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         The name of the file says its format: .parquet, .csv or .jsonl. It appears when it is whole.
         """
         check_is_fitted(self, "threshold_")
-        if isinstance(X, (str, os.PathLike)) and is_part(path, X):
+        source = self._source(X)
+        if is_part(path, X if isinstance(X, (str, os.PathLike)) else source):
             raise ValueError(f"{path} is the table itself or a part of it, which is not overwritten; write elsewhere")
         import pyarrow as pa
 
@@ -413,17 +320,21 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
 
         schema = pa.schema([("row", pa.int64()), ("score", pa.float64()), ("is_anomaly", pa.bool_())])
         with open_writer(path, schema) as writer:
-            for start, scores in self._scored(X):
+            for start, scores in self._scored(source):
                 rows = np.arange(start + 1, start + len(scores) + 1)
                 writer.write(pa.table([rows, scores, scores > self.threshold_], schema=schema))
 
-    def _scored(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
+    def _source(self, X: Any) -> Source:
+        """The rows of a table on disk, with the columns that count."""
+        columns = self.model_.columns
+        return open_source(X, None if columns is None else columns.used)
+
+    def _scored(self, source: Source) -> Iterator[tuple[int, np.ndarray]]:
         """The scores of rows on disk, part by part, each with the rows before it."""
         import pyarrow as pa
 
         device, threads, start = resolve_device(self.device), most_threads(self.n_jobs), 0
-        columns = self.model_.columns
-        for batch in open_source(X, None if columns is None else columns.used).batches():
+        for batch in source.batches():
             try:
                 scores = self.model_.scores(self._read(pa.Table.from_batches([batch])), device, threads)
             except ValueError as error:
@@ -437,62 +348,6 @@ class ADDML(Reads, Saves, Ladder, ClassNamePrefixFeaturesOutMixin, OutlierMixin,
         """A series scored step by step as it arrives, in constant time: exactly the scores of `causal=True`."""
         check_is_fitted(self, "threshold_")
         return Stream.of(self.model_, self.threshold_)
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """The probabilities of normal and of anomaly, (n, 2); the second one rises with the score.
-
-        Two columns as in scikit-learn and PyOD. Without labels they rest on how the training scores lie, see
-        docs/decisions.md; labels given to `fit` bend them. The threshold has no part in them.
-        """
-        scores = to_numpy(self.anomaly_score(X))
-        anomalous = self.training_.probability(scores)
-        return np.column_stack([1 - anomalous, anomalous])
-
-    def confidence(self, X: Any) -> np.ndarray:
-        """How often each row's decision would be the same with other training rows of the same kind, 0 to 1."""
-        return self._stability(to_numpy(self.anomaly_score(X)))
-
-    def _stability(self, scores: np.ndarray) -> np.ndarray:
-        return stability(scores, self.training_.ordered, self.threshold_)
-
-    def explain(self, X: Any, rows: Any = None) -> np.ndarray:
-        """How much each column adds to each row's score, (n, n_features_in_): above 0 makes it stranger.
-
-        Of images it is a map (n, height, width): how much each place adds.
-
-        A row of it adds up to the row's score less that of the usual row, `baseline_`. Columns that the detector
-        does not use add nothing. In a series a column is a channel, and what is explained is the window that ends at a
-        step. `rows` are the places of the rows to explain, where not all are wanted.
-        """
-        check_is_fitted(self, "threshold_")
-        features = self._features(X, rows)
-        used = attributions(
-            self.model_, features, self.baseline_, resolve_device(self.device), most_threads(self.n_jobs)
-        )
-        if self.model_.form is not None and self.model_.form.kind == "images":
-            return heat_map(used, self.model_.form)
-        if self.model_.columns is None:
-            return used
-        places = {name: place for place, name in enumerate(self.feature_names_in_)}
-        result = np.zeros((len(used), self.n_features_in_))
-        result[:, [places[name] for name in self.model_.columns.used]] = used
-        return result
-
-    def nearest_normal(self, X: Any, k: int = 5) -> Nearest:
-        """The kept training rows most like each row of X, among `examples` of them: their places and distances."""
-        check_is_fitted(self, "threshold_")
-        parameters.whole("k", k)
-        if not len(self._examples.rows):
-            raise ValueError("no training rows were remembered; fit with examples=1000, for example")
-        return self._examples.nearest(self.model_, self._features(X), k)
-
-    def _features(self, X: Any, rows: Any = None) -> np.ndarray:
-        X = self._read(X)
-        places = parameters.places("rows", rows, len(X))
-        if isinstance(X, Windows):
-            return fitting.window_rows(X, self.model_.features).take(places)
-        features = self.model_.prepare(X)
-        return features if rows is None else features[places]
 
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""
@@ -535,12 +390,3 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = N
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ModelFileError(f"{path}: model.json does not describe a detector ({error!r}); save it again") from None
     return detector
-
-
-def _logging(verbose: int) -> AbstractContextManager[None]:
-    """Show the log of training on standard error while it runs, where verbose asks for it."""
-    if not verbose:
-        return nullcontext()
-    handler = logging.StreamHandler()
-    handler.setLevel(logging.INFO)
-    return listening(handler)

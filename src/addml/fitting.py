@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from addml.learning.state import Member, TrainingState
 from addml.model import MetricModel
 from addml.scoring.guided import Guided, believed, calibrated, pushed
 from addml.scoring.scorers import MetricSpace
+from addml.wording import listed
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
@@ -51,9 +53,8 @@ def fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:
 def say_what_is_lost(columns: Columns) -> None:
     """Warn of the columns that are not learned from, and of values that became gaps."""
     if columns.left_out:
-        listed = "; ".join(f"{name!r} ({reason})" for name, reason in columns.left_out[:5])
-        more = f"; and {len(columns.left_out) - 5} more" if len(columns.left_out) > 5 else ""
-        warn(f"columns left out: {listed}{more}", LostWarning)
+        reasons = [f"{name!r} ({reason})" for name, reason in columns.left_out]
+        warn(f"columns left out: {listed(reasons, between='; ')}", LostWarning)
     for note in columns.unread:
         warn(note, LostWarning)
 
@@ -80,16 +81,13 @@ def training_rows(numbers: Any, features: Features, device: str) -> Rows:
     """Prepared rows where the training is; on the CPU images and windows stay as they are until they are asked for."""
     if numbers.ndim == 2:
         return MemoryRows(on_device(features.transform(numbers), device))
-    rows = window_rows(numbers, features) if isinstance(numbers, Windows) else LazyRows(numbers, features)
+    rows: LazyRows | WindowRows = LazyRows(numbers, features)
+    if isinstance(numbers, Windows):  # every step is prepared once
+        rows = WindowRows(numbers.prepared(features.first(numbers.shape[2]).transform))
     if device == "cpu":
         return rows
     parts = [np.arange(start, min(start + ROWS_AT_ONCE, len(rows))) for start in range(0, len(rows), ROWS_AT_ONCE)]
     return MemoryRows(on_device(np.concatenate([rows.take(part) for part in parts]), device))
-
-
-def window_rows(windows: Windows, features: Features) -> WindowRows:
-    """The windows of prepared steps, every step prepared once."""
-    return WindowRows(windows.prepared(features.first(windows.shape[2]).transform))
 
 
 def held_out(members: list[Member], rows: int) -> np.ndarray:
@@ -128,16 +126,11 @@ def metric_space(
     center, scores = learner.row_scores(rows, ids, [len(member.train) for member in members], center)
     kept = [member.train[keep] for member, keep in zip(members, distill(scores, members)[1], strict=True)]
     reach = features.reach.astype(np.float32) * (1 if form is None else form.counts())
-    usual = np.arange(len(rows)) if marks is None else np.flatnonzero(marks != 1)
+    labels = np.full(len(rows), -1) if marks is None else marks
+    usual = np.flatnonzero(labels != 1)
 
     def prepared(chosen: np.ndarray) -> np.ndarray:
         return to_numpy(rows.take(index_like(chosen, weights)))
-
-    size = max(256, min(ROWS_AT_ONCE, VALUES // features.width))
-    parts = [usual[start : start + size] for start in range(0, len(usual), size)]
-
-    def embed(chosen: list[np.ndarray]) -> np.ndarray:
-        return learner.embed(rows, padded(chosen, weights))
 
     return MetricSpace(
         center=to_numpy(center),
@@ -146,14 +139,20 @@ def metric_space(
         kept=kept,
         usual=usual,
         reach=reach,
-        norms=np.concatenate([abs(prepared(part)) @ reach for part in parts]),
+        norms=_norms(prepared, usual, reach),
         prepared=prepared,
-        embed=embed,
+        embed=lambda chosen: learner.embed(rows, padded(chosen, weights)),
         distance=learner.objective.distance,
         random=random,
-        anomalies=np.empty(0, np.int64) if marks is None else np.flatnonzero(marks == 1),
-        normals=np.empty(0, np.int64) if marks is None else np.flatnonzero(marks == 0),
+        anomalies=np.flatnonzero(labels == 1),
+        normals=np.flatnonzero(labels == 0),
     )
+
+
+def _norms(prepared: Callable[[np.ndarray], np.ndarray], ids: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """How far rows lie from the middle along their columns, prepared some at a time."""
+    size = max(256, min(ROWS_AT_ONCE, VALUES // len(reach)))
+    return np.concatenate([abs(prepared(ids[start : start + size])) @ reach for start in range(0, len(ids), size)])
 
 
 def fitted_model(
@@ -179,7 +178,7 @@ def fitted_model(
 
 
 def evenly_spaced(ids: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of the ids, at even steps."""
+    """At most so many of the ids, at even steps from the first to the last."""
     places = np.linspace(0, len(ids) - 1, min(len(ids), most)).round().astype(np.int64)
     return np.asarray(ids[places])
 
@@ -196,9 +195,7 @@ def warn_of_collapse(state: TrainingState) -> None:
 def warn_of_columns(message: str, columns: np.ndarray, names: list[str]) -> None:
     """Say something of some columns, if of any."""
     if len(columns):
-        listed = ", ".join(repr(names[column]) for column in columns[:5])
-        more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
-        warn(f"{message}: {listed}{more}")
+        warn(f"{message}: {listed([repr(names[column]) for column in columns])}")
 
 
 def warn(message: str, kind: type[UserWarning] = UserWarning) -> None:

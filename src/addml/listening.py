@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 logger = logging.getLogger("addml")
 
@@ -20,3 +20,12 @@ def listening(handler: logging.Handler) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
+
+
+def on_standard_error(verbose: int) -> AbstractContextManager[None]:
+    """Show the log of training on standard error while it runs, where verbose asks for it."""
+    if not verbose:
+        return nullcontext()
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.INFO)
+    return listening(handler)

@@ -20,7 +20,7 @@ from addml.model_file import ModelFileError, expect
 from addml.scoring.blocks import BLOCK, in_blocks, in_resident_blocks
 from addml.scoring.guided import scorer_from_plain
 from addml.scoring.members import MemberScale
-from addml.scoring.scorers import OfEmbeddings, Scorer, score_rows
+from addml.scoring.scorers import OfEmbeddings, Scorer, Shapes, score_rows
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
@@ -218,9 +218,17 @@ def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _check_arrays(model: MetricModel, arrays: dict[str, np.ndarray]) -> None:
     """Every array against the layers: a file may be whole, hashed and still not a model."""
-    members, inputs, w = len(model.encoder.weights), model.encoder.inputs, model.encoder.outputs
-    features, scale, columns = model.features, model.scale, len(model.features.median)
-    assert scale is not None
+    _check_features(model)
+    _check_scale(model)
+    shapes = _check_scorer(model)
+    unknown = set(arrays) - set(model.to_plain()[1]) | set(model.scorer_arrays) - set(shapes)
+    if unknown:
+        raise ModelFileError(f"the arrays {sorted(unknown)} belong to no part of the model; fit and save it again")
+    _check_values(model)
+
+
+def _check_features(model: MetricModel) -> None:
+    features, inputs, columns = model.features, model.encoder.inputs, len(model.features.median)
     expect("features.median", features.median, np.float64, (None,))
     expect("features.sides", features.sides, np.int64, (columns,))
     expect("features.knee", features.knee, np.float64, (1,))
@@ -230,37 +238,44 @@ def _check_arrays(model: MetricModel, arrays: dict[str, np.ndarray]) -> None:
         )
     if model.form is not None and (model.form.size != inputs or columns != inputs or model.columns is not None):
         raise ModelFileError(f"rows of shape {model.form.shape} for {inputs} inputs; fit and save the model again")
-    expect("features.mean", features.mean, np.float64, (inputs,))
-    for name in ("scale", "shift", "reach"):
+    for name in ("mean", "scale", "shift", "reach"):
         expect(f"features.{name}", getattr(features, name), np.float64, (inputs,))
     expect("features.gaps", features.gaps, np.int64, (inputs - columns,))
-    view = model.scorer.views(members)
-    for field, length in {
-        "floor": len(view),
-        "mean": len(view),
-        "deviation": len(view),
-        "middle": view.max() + 1,
-        "reach": view.max() + 1,
-    }.items():
-        expect(f"scale.{field}", getattr(scale, field), np.float64, (length, 1))
+
+
+def _check_scale(model: MetricModel) -> None:
+    scale, view = model.scale, model.scorer.views(len(model.encoder.weights))
+    assert scale is not None
+    for name in ("floor", "mean", "deviation"):
+        expect(f"scale.{name}", getattr(scale, name), np.float64, (len(view), 1))
+    for name in ("middle", "reach"):
+        expect(f"scale.{name}", getattr(scale, name), np.float64, (view.max() + 1, 1))
     expect("scale.view", scale.view, np.int64, view.shape)
     if not np.array_equal(scale.view, view):
         raise ModelFileError("the views are not those of the scorer; fit and save the model again")
+
+
+def _check_scorer(model: MetricModel) -> Shapes:
+    """The shapes of the scorer's arrays, which those of the model must have; a name is one length in all of them."""
     if model.distance not in DISTANCES:
         raise ModelFileError(f"the distance {model.distance!r} is not known; update addml, or fit and save it again")
-    shapes, lengths = model.scorer.shapes(model.distance, members, w), {"inputs": inputs}
+    encoder, lengths = model.encoder, {"inputs": model.encoder.inputs}
+    shapes = model.scorer.shapes(model.distance, len(encoder.weights), encoder.outputs)
     for name, shape in shapes.items():
         array = model.scorer_arrays[name]
         expect(f"scorer.{name}", array, np.float32, tuple(lengths.get(n) if isinstance(n, str) else n for n in shape))
         lengths |= {n: have for n, have in zip(shape, array.shape, strict=True) if isinstance(n, str)}
-    unknown = set(arrays) - set(model.to_plain()[1]) | set(model.scorer_arrays) - set(shapes)
-    if unknown:
-        raise ModelFileError(f"the arrays {sorted(unknown)} belong to no part of the model; fit and save it again")
+    return shapes
+
+
+def _check_values(model: MetricModel) -> None:
+    features, scale, columns = model.features, model.scale, len(model.features.median)
+    assert scale is not None
     if features.knee[0] < 0:
         raise ModelFileError(f"the knee {features.knee[0]} is below 0; fit and save the model again")
     inside = (features.gaps >= 0) & (features.gaps < columns) & (np.diff(features.gaps, prepend=-1) > 0)
     positive = [features.scale, features.reach, scale.deviation, scale.floor, scale.reach]
-    reach = [array for name, array in model.scorer_arrays.items() if name == "reach"]
-    positive += [array[array != 0] for array in reach if array.any()]  # 0 for numbers that do not count
+    reach = model.scorer_arrays.get("reach", np.empty(0))
+    positive += [reach[reach != 0]] if reach.any() else []  # 0 for numbers that do not count
     if not inside.all() or min(array.min() for array in positive) <= 0:
         raise ModelFileError("a column of gaps or a deviation is out of range; fit and save the model again")

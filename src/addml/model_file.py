@@ -178,6 +178,9 @@ def _replace(file: Path, content: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, file)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk names no file
+            reason = f"{error.strerror}; free some space, or name another folder"
+            raise OSError(error.errno, reason, str(file.parent)) from None
         raise

@@ -26,8 +26,12 @@ def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
 
 def whole(name: str, value: Any, least: int = 1) -> None:
     """A whole number of at least `least`."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+    if not _is_whole(value, least):
         raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def number(
@@ -82,7 +86,7 @@ def size(name: str, value: Any) -> int:
     if found:
         power = "KMGT".index(found[2][0]) + 1
         value = int(float(found[1]) * (1024 if "i" in found[2] else 1000) ** power)
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < LEAST_MEMORY:
+    if not _is_whole(value, LEAST_MEMORY):
         raise ValueError(f"{name}={value!r} must be a size of memory of at least 1 MiB, such as '2GiB' or '500MB'")
     return int(value)
 
@@ -102,7 +106,7 @@ def jobs(name: str, value: Any) -> None:
 def widths(name: str, value: Any) -> tuple[int, ...]:
     """The widths of the hidden layers, none for no hidden layer."""
     listed = isinstance(value, (tuple, list, np.ndarray))
-    if not listed or any(not isinstance(width, Integral) or isinstance(width, bool) or width < 1 for width in value):
+    if not listed or not all(_is_whole(width, 1) for width in value):
         raise ValueError(f"{name}={value!r} must be a tuple of layer widths of at least 1, such as (64,) or ()")
     return tuple(int(width) for width in value)
 
@@ -193,8 +197,8 @@ def finite(X: np.ndarray, names: list[str]) -> None:
     """No infinity, and no integer that float64 cannot tell from its neighbour; NaN is a gap and allowed."""
     if X.dtype.kind in "iu":
         if X.size and (X.dtype.itemsize == 8) and max(int(X.max()), -int(X.min())) > LARGEST_EXACT:
-            column = np.flatnonzero(np.maximum(X.max(axis=0).astype(float), -X.min(axis=0).astype(float)) >= 2**53)[0]
-            raise _inexact(names[column])
+            largest = np.maximum(X.max(axis=0).astype(float), -X.min(axis=0).astype(float))
+            raise _inexact(names[np.flatnonzero(largest >= LARGEST_EXACT)[0]])
         return
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(X.sum())  # one quick pass; the slow look follows only where it is not finite

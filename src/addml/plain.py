@@ -16,6 +16,14 @@ def names_from_plain(names: list[Any], columns: int) -> np.ndarray:
     return np.array(names, dtype=object)
 
 
+def ids_from_plain(document: dict[str, Any]) -> tuple[str, ...]:
+    """The columns that name a row, where a saved model says so."""
+    ids = document.get("ids", [])
+    if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
+        raise ValueError(f"the ids {ids!r}")
+    return tuple(ids)
+
+
 def plain_record(record: dict[str, Any]) -> dict[str, Any]:
     """An epoch of the history as JSON, which has no infinity: null stands for what is not finite."""
     plain = {name: value if np.isfinite(value) else None for name, value in record.items() if name != "members"}

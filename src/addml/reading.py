@@ -1,10 +1,10 @@
-"""What a user passes as X, checked once: numbers with NaN for gaps, a table with names, images. Level 5."""
+"""What a user passes as X, checked once, and how it becomes features: numbers, a table with names, images. Level 5."""
 
 from __future__ import annotations
 
 import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import validate_data
@@ -12,20 +12,24 @@ from sklearn.utils.validation import validate_data
 from addml import parameters
 from addml.arrays import is_resident, to_numpy
 from addml.data.datasets import is_on_disk
+from addml.data.features import Features
+from addml.data.forms import Form
 from addml.data.frames import has_other_than_numbers, is_frame, settled
 from addml.data.images import is_image_folder
 from addml.data.pixels import as_images, varied
 from addml.data.series import Sampling, Series, read_series, windows_of
 from addml.data.windows import Windows
-from addml.fitting import warn, warn_of_columns
+from addml.fitting import channel_features, fitted_columns, form_of, warn, warn_of_columns
 from addml.model import MetricModel
+from addml.recipe import Recipe
+
+if TYPE_CHECKING:
+    from addml.data.columns import Columns
 
 
-class Reads:
+class Reads(Recipe):
     """An estimator that takes arrays, frames and images; `model_` knows which once it is fitted."""
 
-    encoder: Any
-    window: int | None
     model_: MetricModel
     sampling_: Sampling
     n_features_in_: int
@@ -44,6 +48,11 @@ class Reads:
             X = to_numpy(X)
         if self._takes_images(X) if fitting else self.model_.form is not None:
             return self._images(X, fitting)
+        if is_on_disk(X):
+            raise TypeError(
+                f"{X!r} is a table on disk, which fit, the methods that score and write_scores take; "
+                "read the rows to look at, and give them: pyarrow.parquet.read_table(...)"
+            )
         if has_other_than_numbers(X) if fitting else self.model_.columns is not None:
             return self._table(X, fitting)
         if fitting or not self._is_plain(X):
@@ -117,7 +126,7 @@ class Reads:
 
     def _takes_images(self, X: Any) -> bool:
         folder = isinstance(X, (str, os.PathLike))
-        return folder or getattr(X, "ndim", 2) == 4 or (isinstance(self.encoder, str) and self.encoder == "conv")
+        return folder or getattr(X, "ndim", 2) == 4 or self.encoder == "conv"
 
     def _images(self, X: Any, fitting: bool) -> np.ndarray:
         if isinstance(X, (str, os.PathLike)):
@@ -189,6 +198,41 @@ class Reads:
 
     def _names(self) -> list[str]:
         return list(getattr(self, "feature_names_in_", map(str, range(self.n_features_in_))))
+
+    # How it is prepared --------------------------------------------------------------------------------------
+
+    def _prepared(self, X: Any, start: MetricModel | None) -> tuple[Columns | None, Features, np.ndarray]:
+        """How columns become features, learned from X or as before, and the numbers of X."""
+        if start is not None:
+            return start.columns, start.features, X if start.columns is None else start.columns.transform(X)
+        form, robust = form_of(X), self._robust
+        if form is not None:
+            return None, channel_features(X, form, self._sides(form, None), robust=robust), X
+        columns, numbers = (None, X) if isinstance(X, np.ndarray) else fitted_columns(X)
+        features = Features.fit(numbers, self._sides(None, columns), robust=robust)
+        if columns is not None:
+            features = columns.rescaled(features)
+        names = self._names() if columns is None else columns.names
+        warn_of_columns("columns without a single value tell nothing", features.empty, names)
+        return columns, features, numbers
+
+    def _sides(self, form: Form | None, columns: Columns | None) -> np.ndarray:
+        """Which side of each column or channel matters."""
+        if form is not None and not form.is_series:
+            return parameters.sides(self.one_sided, list(map(str, range(form.channels))))
+        return parameters.sides(self.one_sided, self._names() if columns is None else columns.own_names)
+
+    def _check_preparation(self, start: MetricModel) -> None:
+        """What `refit` prepares as before must not be asked for in another way."""
+        form, sides = start.form, self._sides(start.form, start.columns)
+        same = {
+            "scaling": self._robust == bool(start.features.knee[0]),
+            "one_sided": np.array_equal(sides if form is None else sides[form.channel_of()], start.features.sides),
+            "window": self.window == (form.shape[0] if form is not None and form.is_series else None),
+        }
+        changed = [f"{name}={getattr(self, name)!r}" for name, is_same in same.items() if not is_same]
+        if changed:
+            raise ValueError(f"refit prepares rows as before, not by {', '.join(changed)}: set it back, or use fit")
 
 
 def _usual(series: list[Series], names: list[str]) -> np.ndarray:

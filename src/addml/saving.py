@@ -3,43 +3,45 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__, fitting, model_file, plain
+from addml.deciding import Decides
 from addml.explain.examples import Examples
 from addml.model import MetricModel
 from addml.recipe import Recipe
 from addml.scoring.decision import OWN_ARRAYS, Decision, TrainingScores
 
 
-class Saves(Recipe, BaseEstimator):
+class Saves(Decides, Recipe, BaseEstimator):
     """What an estimator has learned, and how it is written down."""
 
     model_: MetricModel
     center_: np.ndarray
     anomaly_scores_: np.ndarray
     baseline_: np.ndarray
-    training_: TrainingScores
-    decision_: Decision
-    threshold_: float
     history_: list[dict[str, Any]]
     n_features_in_: int
     feature_names_in_: np.ndarray
     _examples: Examples
     _held_out: np.ndarray
     _kept_bits: np.ndarray
+    _ids: tuple[str, ...] = ()  # columns that name a row, as `addml fit` was told: for `addml score` to know
 
     def _take(self, model: MetricModel, history: list[dict[str, Any]], kept_bits: np.ndarray) -> None:
         self.model_, self.encoder_, self.history_, self._kept_bits = model, model.encoder, history, kept_bits
         self._n_features_out = len(model.encoder.weights) * model.encoder.outputs
 
-    def _set(self, decision: Decision) -> Self:
-        self.decision_, self.threshold_, self.offset_ = decision, decision.tau, -decision.tau
-        return self
+    def _plain_settings(self) -> dict[str, Any]:
+        """The settings that a training depends on, as JSON values."""
+        given = self.get_params(deep=False)
+        settings, objects = plain.plain_settings(given)
+        kinds = {name: getattr(given[name], "__qualname__", type(given[name]).__qualname__) for name in objects}
+        return {name: settings[name] for name in settings if name != "verbose"} | kinds
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector as a folder of JSON and safetensors for `addml.load`; nothing is pickled."""
@@ -56,6 +58,7 @@ class Saves(Recipe, BaseEstimator):
             "parameters": settings,
             "columns_in": self.n_features_in_,
             "names": list(map(str, getattr(self, "feature_names_in_", []))) or None,
+            "ids": list(self._ids),
             "threshold": self.threshold_,
             "decision": {"method": self.decision_.method, "share": self.decision_.share},
             "labelled": self.training_.labelled,
@@ -86,6 +89,8 @@ class Saves(Recipe, BaseEstimator):
         self.n_features_in_ = _checked_width(model, document["columns_in"], document["names"])
         if document["names"] is not None:
             self.feature_names_in_ = plain.names_from_plain(document["names"], self.n_features_in_)
+        if ids := plain.ids_from_plain(document):
+            self._ids = ids
         self._set(Decision.from_plain(document))
         self._held_out = np.unpackbits(own["held_out"], axis=1, count=len(self.anomaly_scores_)).astype(bool)
 

@@ -51,7 +51,8 @@ class Stream:
 
     def score(self, step: Any) -> float:
         """How anomalous the next step (channels,) is; NaN for a missing value, which takes the one before."""
-        prepared = self._prepared(step)
+        with np.errstate(over="ignore"):  # what is beyond all numbers is as far as anything
+            prepared = self._prepared(step)
         if self._is_small:
             return self._next(prepared)
         with blas_threads(1):

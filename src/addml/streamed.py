@@ -36,6 +36,7 @@ from addml.learning.training import train
 from addml.model import MetricModel
 from addml.reading import Reads
 from addml.recipe import Recipe
+from addml.scoring.even import even_steps
 from addml.scoring.scorers import MetricSpace
 from addml.scratch import mapped
 
@@ -47,10 +48,6 @@ LEAST_SAMPLE_BYTES = 32 << 20  # however little the memory: a few rows tell no q
 DRAWN_TOGETHER = 2**18  # rows of which each member holds out its share
 SCORED_AT_ONCE = 2**16  # rows
 REMEMBERED = 1_000_000  # training scores, at the most; of more those at even steps through all in order
-
-
-class StreamedFit(Recipe, Reads):
-    """What a fit to rows on disk needs to know of a detector."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class Streamed:
 
 
 def fit(
-    one: StreamedFit,
+    one: Reads,
     source: Source,
     start: MetricModel | None,
     device: str,
@@ -78,10 +75,7 @@ def fit(
     """Learn from the rows of a source, going through them again and again."""
     folder, memory = storage.folder, parameters.size("memory", one.memory)
     parameters.flag("cache", storage.cache)
-    if not folder.is_dir():
-        raise ValueError(f"scratch={str(folder)!r} is no folder; make it, or name another")
-    about = {"files": source.files, "rows": len(source), "columns": source.names}
-    with kept_safe(storage.checkpoint, settings, lambda: about) as kept:  # refused at once, not after hours
+    with kept_safe(storage.checkpoint, settings, lambda: source.about) as kept:  # refused at once, not after hours
         _say("Looking through", len(source))
         census = Census.take(_watched(source), _sample_rows(source, memory), 0)
         table = one._read(census.sample, fitting=start is None)
@@ -108,7 +102,7 @@ def fit(
     few = len(scores) <= REMEMBERED
     ordered = _ordered(scores, folder)
     state.kept = state.kept if few else []
-    remembered = np.array(scores) if few else ordered[_even_steps(len(scores), REMEMBERED)]
+    remembered = np.array(scores) if few else ordered[even_steps(len(scores), REMEMBERED)]
     held_out = fitting.held_out(members, len(scores)) if few else np.zeros((len(members), REMEMBERED), bool)
     return Streamed(model, state, space, census.places, sample_scores, remembered, ordered, held_out)
 
@@ -129,7 +123,7 @@ def exact_quantile(ordered: np.ndarray, share: float) -> float:
     return b - (b - a) * (1 - t) if t >= 0.5 else a + (b - a) * t
 
 
-def _prepared(one: StreamedFit, source: Source, census: Census, start: MetricModel | None) -> tuple[Columns, Features]:
+def _prepared(one: Reads, source: Source, census: Census, start: MetricModel | None) -> tuple[Columns, Features]:
     """How columns become features: by the sample, and where that is not the table, by all rows."""
     if start is not None:
         if start.columns is None:
@@ -220,10 +214,6 @@ def _portion_rows(memory: int, width: int, members: int) -> int:
 def _seed(random: np.random.Generator) -> int:
     """A number that belongs to a generator, without a draw from it."""
     return int(random.bit_generator.seed_seq.generate_state(1)[0])
-
-
-def _even_steps(rows: int, count: int) -> np.ndarray:
-    return np.floor((np.arange(count) + 0.5) * rows / count).astype(np.int64)
 
 
 def _watched(source: Source) -> Iterator[Any]:

@@ -206,6 +206,28 @@ def test_wrong_usage_has_its_own_exit_code(addml, small_csv):
     addml("unknown").failed(code=2)
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("detect", ""), "file"),
+        (("detect", "small.csv", "--report", ""), "report"),
+        (("detect", "small.csv", "--figures", ""), "figures"),
+        (("detect", "small.csv", "--ignore", "height", "--ignore", ""), "ignore"),
+        (("fit", "small.csv", "--model", ""), "model"),
+        (("compare", "small.csv", "--label", "colour", "--output", ""), "output"),
+    ],
+)
+def test_an_empty_name_is_refused(addml, small_csv, tmp_path, words, named):
+    addml(*words).failed(f"{named} is empty", code=2)
+    assert left_in(tmp_path) == {"small.csv"}
+
+
+def test_a_setting_of_another_kind_in_a_file_is_refused(addml, small_csv, tmp_path):
+    (tmp_path / "c.toml").write_text("report = false")
+    addml("detect", "small.csv", "--config", "c.toml").failed("report = false", code=2)
+    assert left_in(tmp_path) == {"small.csv", "c.toml"}
+
+
 @pytest.mark.parametrize("option", ["", "--output", "--report", "--model", "--config"])
 def test_the_home_of_nobody(addml, small_csv, option):
     """What begins like a home folder and is none is a name like any other."""

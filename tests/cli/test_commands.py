@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import hashlib
 import json
 import os
 import pty
@@ -249,6 +250,44 @@ def test_score_decides_anew(addml, small_csv, model):
     assert found["anomalies"] == 3
     found = json.loads(addml("score", "small.csv", "--model", model, "--tau", 1e9, "--json").out)
     assert found["anomalies"] == 0
+
+
+def test_a_frame_that_polars_wrote_is_fitted_and_scored(addml, small_csv, tmp_path):
+    polars = pytest.importorskip("polars")
+    frame = polars.read_csv(small_csv).with_columns(polars.col("colour").cast(polars.Categorical))
+    frame.write_ipc(tmp_path / "small.arrow")
+    addml("fit", "small.arrow", *QUICK, "--model", "m").succeeded()
+    addml("score", "small.arrow", "--model", "m").succeeded("person-00042")
+
+
+def test_a_model_remembers_which_columns_name_a_row(addml, small_csv, tmp_path):
+    addml("fit", "small.csv", *QUICK, "--id", "colour", "--model", "m").succeeded()
+    addml("score", "small.csv", "--model", "m").succeeded()
+    assert {row["colour"] for row in scored(tmp_path / "small.scored.csv")} == {"red", "green", "blue"}
+    assert "name" not in scored(tmp_path / "small.scored.csv")[0]
+    addml("score", "small.csv", "--model", "m", "--id", "name").succeeded()  # what is said counts more
+    assert list(scored(tmp_path / "small.scored.csv")[0])[:2] == ["name", "row"]
+    moved = json.loads(addml("diff", "m", "m", "small.csv", "--json", "--output", "d.csv").succeeded().out)
+    assert moved["rows"] == 300
+    assert scored(tmp_path / "d.csv")[0]["colour"] == "red"
+    assert json.loads(addml("info", "m", "--json").succeeded().out)["ids"] == ["colour"]
+    addml("info", "m").succeeded("rows are named by: colour")
+
+    text = small_csv.read_text().splitlines()  # without the column the rows go by what was found to name them
+    (tmp_path / "less.csv").write_text("\n".join(",".join((*line.split(",")[:3], line.split(",")[4])) for line in text))
+    addml("score", "less.csv", "--model", "m").succeeded()
+    assert list(scored(tmp_path / "less.scored.csv")[0])[:2] == ["name", "row"]
+
+
+def test_a_model_of_before_that_remembers_no_names_still_scores(addml, small_csv, tmp_path):
+    addml("fit", "small.csv", *QUICK, "--id", "colour", "--model", "m").succeeded()
+    document = json.loads((tmp_path / "m" / "model.json").read_text())
+    del document["ids"], document["checksum"]
+    checksum = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    (tmp_path / "m" / "model.json").write_text(json.dumps(document | {"checksum": checksum}))
+    addml("score", "small.csv", "--model", "m").succeeded()
+    assert list(scored(tmp_path / "small.scored.csv")[0])[:2] == ["name", "row"]
+    assert json.loads(addml("info", "m", "--json").succeeded().out)["ids"] == []
 
 
 def test_info_tells_what_a_model_is(addml, model):

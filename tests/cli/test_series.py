@@ -144,6 +144,12 @@ def test_fit_and_score_with_a_saved_model(machine, tmp_path):
     assert first["start"][:16] < "2026-03-01 01:50" < first["end"][:16]  # the broken minutes are 01:40 to 01:55
 
 
+def test_a_model_of_a_series_remembers_what_names_a_step(machine, tmp_path):
+    assert run("fit", machine, *OPTIONS, "--id", "state").code == 0
+    run("score", machine, "--model", "machine.model", "--time", "when").succeeded()
+    assert (tmp_path / "machine.scored.csv").read_text().startswith('"when","state","score"')
+
+
 @pytest.fixture
 def labelled(tmp_path, monkeypatch):
     """A series whose broken steps, and three sound ones after them, are marked; the last ten have no label."""

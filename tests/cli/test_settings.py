@@ -4,6 +4,7 @@ import math
 import tomllib
 
 import pytest
+import typer
 
 from addml.cli.config import settings_of
 from addml.detection import record, settings
@@ -28,9 +29,31 @@ def test_every_text_survives_the_record(text, tmp_path):
     run = Run.begin("detect", ["detect", text], {"file": text, "columns": (text, "b"), "tau": 1.5, "sample": 3})
     path = tmp_path / "x.run.toml"
     path.write_text(record.record(run, {"rows": 1}), "utf-8")
-    known = {"file": False, "columns": True, "tau": False, "sample": False}
+    known = {"file": str, "columns": list, "tau": str, "sample": str}
     assert settings_of(str(path), known, "detect") == {"file": text, "columns": [text, "b"], "tau": 1.5, "sample": 3}
     assert tomllib.loads(path.read_text("utf-8"))["run"]["versions"]["numpy"]
+
+
+@pytest.mark.parametrize(
+    ("line", "takes"),
+    [
+        ("report = false", "report = false: 'report' takes one text or number"),
+        ('report = ["a.html", "b.html"]', 'report = ["a.html", "b.html"]: '),
+        ("seed = true", "seed = true: "),
+        ("seed = 2026-01-02", 'seed = "2026-01-02": '),
+        ("[seed]\nx = 1", 'seed = {"x": 1}: '),
+        ('clean = "yes"', "clean = \"yes\": 'clean' takes true or false"),
+        ("clean = 1", "clean = 1: "),
+        ("ignore = true", "ignore = true: 'ignore' takes a text, or a list of texts"),
+        ('ignore = ["a", ["b"]]', 'ignore = ["a", ["b"]]: '),
+    ],
+)
+def test_a_setting_of_another_kind_is_refused(line, takes, tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text(line)
+    with pytest.raises(typer.BadParameter) as refused:
+        settings_of(str(path), {"report": str, "seed": str, "clean": bool, "ignore": list}, "detect")
+    assert f"{path}: {takes}" in str(refused.value)
 
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, 1e300, -0.5])

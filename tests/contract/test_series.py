@@ -187,6 +187,16 @@ def test_what_cannot_be_is_said(settings, X, message):
         detector(**settings).fit(X)
 
 
+@pytest.mark.parametrize("scaling", ["standard", "robust"])
+def test_the_largest_numbers_are_scored_as_they_come_without_a_warning(scaling, recwarn):
+    model = detector(causal=True, epochs=1, scaling=scaling).fit(waves() * 1e-3)
+    steps = np.full((3, waves().shape[1]), 1e308) * [[1], [-1], [1]]
+    stream = model.stream()
+    scores = [stream.score(step) for step in steps]
+    np.testing.assert_array_equal(scores, model.anomaly_score(steps))
+    assert not recwarn.list
+
+
 def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
     with pytest.raises(ValueError, match=r"X has 2 channel\(s\), the detector was fitted to 3"):
         fitted.anomaly_score(waves()[:, :2])

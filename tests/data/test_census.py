@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.data.census import Census, Levels
+from addml.data.census import Census, Held, Levels
 from addml.data.columns import Columns
 from addml.data.features import Features
 from addml.data.moments import Moments
@@ -91,3 +91,23 @@ def test_means_deviations_and_gaps_are_those_of_all_rows(table, robust):
     np.testing.assert_allclose(values.std(axis=0), 1, atol=1e-5)
     np.testing.assert_array_equal(features.gaps, np.flatnonzero(np.isnan(numbers).any(axis=0)))
     np.testing.assert_allclose(features.mean[len(before.median) :], np.isnan(numbers).mean(axis=0)[features.gaps])
+
+
+def test_a_row_that_many_columns_point_at_is_held_once():
+    random = np.random.default_rng(0)
+    values = random.normal(size=(50, 300))
+    values[7], values[40] = 9.0, -9.0
+    held = Held()
+    for start in (0, 25):
+        batch = pa.record_batch([*values[start : start + 25].T], names=[f"c{place}" for place in range(300)])
+        held.keep(np.array([7]) if start == 0 else np.array([7, 40]), batch, start)
+    assert held.places.tolist() == [7, 40]
+    assert held.table.num_rows == 2
+    assert held.table["c123"].to_pylist() == [9.0, -9.0]
+
+
+def test_rows_that_are_no_longer_the_ends_are_let_go():
+    held = Held()
+    for start, wanted in ((0, [1, 3]), (4, [1, 6]), (8, [1, 6])):
+        held.keep(np.array(wanted), pa.record_batch([pa.array(range(start, start + 4))], names=["place"]), start)
+    assert held.places.tolist() == held.table["place"].to_pylist() == [1, 6]

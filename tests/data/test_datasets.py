@@ -65,6 +65,11 @@ def test_a_dataset_in_memory_is_one():
     assert read(source)["x"].to_pylist() == [1, 2, 3]
 
 
+def test_a_scanner_is_refused(folder):
+    with pytest.raises(TypeError, match="Scanner is no table on disk: give the path"):
+        open_source(dataset.dataset(folder, format="parquet").scanner())
+
+
 def test_a_single_file_is_one(folder):
     assert len(open_source(str(folder / "part-2.parquet"))) == 64
 
@@ -154,6 +159,15 @@ def test_a_folder_that_changes_is_noticed(folder, what):
     else:
         write(folder, 9, x=np.arange(3), y=np.zeros(3))
     with pytest.raises(ReadError, match=f"{what} since the run began"):
+        source.check_unchanged()
+
+
+def test_a_change_in_one_of_several_datasets_is_noticed(folder, tmp_path):
+    parquet.write_table(pa.table({"x": [1], "y": [0.5]}), tmp_path / "other.parquet")
+    source = open_source(dataset.dataset([dataset.dataset(folder), dataset.dataset(tmp_path / "other.parquet")]))
+    source.check_unchanged()
+    os.utime(tmp_path / "other.parquet", ns=(1, 1))
+    with pytest.raises(ReadError, match=r"other.parquet: has changed since the run began"):
         source.check_unchanged()
 
 

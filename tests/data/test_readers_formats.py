@@ -56,6 +56,25 @@ def test_nested_and_repeated_columns(tmp_path: Path) -> None:
     assert read_table(tmp_path / "t.parquet", columns=["q_2"]).table.to_pydict() == {"q_2": [4]}
 
 
+def test_views_and_run_lengths_are_read_as_what_they_hold(tmp_path: Path) -> None:
+    """Polars writes text as views, and categories as dictionaries of them; Arrow picks no rows out of either."""
+    text = pa.array(["x", None, "z"], pa.string_view())
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([0.5, 4.0]))
+    categories = pa.DictionaryArray.from_arrays([0, 1, 0], pa.array(["u", "v"], pa.string_view()))
+    bytes_ = pa.array([b"x", None, b"z"], pa.binary_view())
+    table = pa.table({"text": text, "runs": runs, "categories": categories, "bytes": bytes_})
+    with ipc.new_file(str(tmp_path / "t.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    read = read_table(tmp_path / "t.arrow").table
+    assert read.take([2, 0]).to_pydict() == {
+        "text": ["z", "x"],
+        "runs": [4.0, 0.5],
+        "categories": ["u", "u"],
+        "bytes": [b"z", b"x"],
+    }
+    assert read.filter([False, True, False])["text"].to_pylist() == [None]
+
+
 def test_arrow_file_stream_and_feather(tmp_path: Path) -> None:
     feather.write_feather(TABLE, tmp_path / "t.feather")
     with ipc.new_stream(str(tmp_path / "t.arrows"), TABLE.schema) as writer:

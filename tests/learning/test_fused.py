@@ -50,10 +50,13 @@ def test_ties_at_the_cutoff_are_all_kept(cuda):
     assert fused.hard_closeness(z, 512 * 512 + 1)[2].item() == 0
 
 
-def test_the_cutoff_is_exactly_the_kth_largest(cuda):
+@pytest.mark.parametrize("kind", ["usual", "tiny", "huge", "of all sizes", "few values"])
+def test_the_cutoff_is_exactly_the_kth_largest(cuda, kind):
     import torch
 
     z = torch.randn(2, 1100, 24, device=cuda, generator=torch.Generator(cuda).manual_seed(0))
+    size = torch.arange(1100, device=cuda)[:, None]
+    z = {"tiny": z * 1e-18, "huge": z * 1e17, "of all sizes": z * 0.9**size, "few values": (z > 0) * 1.0}.get(kind, z)
     pairs = 1100 * 1099 // 2
     for k in (1, 17, count_of(1 / 3, pairs), pairs):
         cutoff, tiles = fused.hard_closeness(z, k)[2], _pairs(z)
@@ -69,6 +72,7 @@ def _pairs(z):
     below = tiles * (tiles + 1) // 2
     pairs = torch.empty(len(z), below, fused.TILE, fused.TILE, device=z.device)
     shape = {"rows": z.shape[1], "width": z.shape[2], "TILE": fused.TILE, "WIDTH": 32}
-    kernels.distances[below, len(z)](z, pairs, below, **shape)
+    counts = torch.zeros(len(z), fused.DIGITS, dtype=torch.int32, device=z.device)
+    kernels.distances[below, len(z)](z, pairs, counts, below, **shape, ROOM=fused.DIGITS)
     flat = pairs.reshape(len(z), -1)
     return flat[flat >= 0].reshape(len(z), -1)

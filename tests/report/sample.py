@@ -203,7 +203,10 @@ def million(rows: int = 1_000_000, columns: int = 30, share: float = 0.1) -> Fin
         ),
         dropped=random.random((50, len(ranked))),
         space=SpaceMap(*random.normal(size=(2, len(sample))), sample + 1, scores[sample], (0.0, 0.0)),
-        evaluation={"roc_auc": 0.9, "roc": (np.linspace(0, 1, rows), np.linspace(0, 1, rows) ** 0.2)},
+        evaluation={
+            "roc_auc": 0.9,
+            "curves": {"roc": {"fpr": np.linspace(0, 1, rows), "tpr": np.linspace(0, 1, rows) ** 0.2}},
+        },
         settings={"members": 20},
         versions={"addml": __version__},
         trained_rows=100_000,

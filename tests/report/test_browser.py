@@ -1,6 +1,8 @@
 """The page in a real browser: nothing is complained about, nothing is asked for, charts answer."""
 
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -177,6 +179,22 @@ def test_it_prints_and_is_itself_again(browser, page):
     assert browser.value("document.documentElement.dataset.theme ?? null") is None
     assert abs(browser.value("document.documentElement.outerHTML.length") - before) < 500
     assert browser.complaints() == []
+
+
+@pytest.mark.skipif(not shutil.which("pdftotext"), reason="pdftotext reads what was printed")
+def test_no_header_of_a_table_ends_a_printed_page(browser, page, tmp_path):
+    heads = re.compile(r"(Rank +Row|Column +(Value|Why|Kind)|Setting +Value|Row \d+ beside)")
+    moved, lasts = tmp_path / "moved.html", []
+    for lines in range(0, 26, 3):  # tables begin anywhere on a page
+        text = re.sub(r"(?=<section|<table class=\"ranked\")", "<br>" * lines, page.read_text(encoding="utf-8"))
+        moved.write_text(text, encoding="utf-8")
+        browser.open(moved)
+        done = subprocess.run(["pdftotext", "-layout", "-", "-"], input=browser.pdf(), capture_output=True, check=True)
+        lasts += [
+            printed.split("\n")[-1].strip() for one in done.stdout.decode().split("\f") if (printed := one.rstrip())
+        ]
+    assert len(lasts) > 50
+    assert [last for last in lasts if heads.match(last)] == []
 
 
 def test_without_scripts_everything_but_the_charts_is_there(browser, page):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
-from addml.report.markdown import markdown, plain
+from addml.report.markdown import escaped, markdown
 from tests.report.sample import shop
 from tests.report.test_page import NASTY, bare, nasty
 
@@ -51,7 +51,7 @@ def test_values_stay_text(text):
 
 
 def test_escapes_only_what_needs_it():
-    assert plain("batch_size (5 %), −1.5 of 3") == "batch_size (5 %), −1.5 of 3"
+    assert escaped("batch_size (5 %), −1.5 of 3") == "batch_size (5 %), −1.5 of 3"
 
 
 @pytest.mark.parametrize("findings", [bare([]), bare([0.5]), bare([np.nan, 2.0]), shop(ranked=(), groups=(), usual=())])

@@ -219,7 +219,7 @@ def test_no_number_is_not_a_number():
         history=({"epoch": 1, "train_loss": np.nan, "validation_loss": np.inf, "members": [{"train_loss": np.nan}]},),
         space=SpaceMap(np.array([np.nan, 1, 2]), np.ones(3), np.arange(3), np.full(3, np.nan), (np.nan, np.inf)),
         dropped=np.array([[np.nan]]),
-        evaluation={"roc_auc": np.nan, "roc": ([0, np.nan, 1], [0, 1, 1])},
+        evaluation={"roc_auc": np.nan, "curves": {"roc": {"fpr": [0, np.nan, 1], "tpr": [0, 1, 1]}}},
         drift=({"column": "x", "shift": np.nan},),
     )
     numbers_of(html_page(replace(odd, ranked=(finding,))))

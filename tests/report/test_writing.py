@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from addml.data.writers import WriteError
-from addml.report import write_report, writing
+from addml.report import write_report
 from tests.report.sample import shop
 
 
@@ -43,7 +43,7 @@ def test_nothing_partial_stays(tmp_path, monkeypatch, error, before):
     def fail(descriptor):
         raise error
 
-    monkeypatch.setattr(writing.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises((KeyboardInterrupt, WriteError, MemoryError)) as caught:
         write_report(shop(), path)
     if isinstance(error, OSError):

@@ -217,3 +217,15 @@ def test_a_row_alone_has_the_bits_it_has_among_others_from_every_view(members):
     whole = scale.combine(scores)
     for row in range(200):
         assert scale.combine(scores[:, row : row + 1])[0] == whole[row]
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("strange", [np.nan, np.inf])
+def test_scores_that_are_not_finite_are_refused(members, strange):
+    scores = np.arange(1.0, 4.0) * np.ones((members, 1))
+    scale = MemberScale.fit(scores)
+    scores[-1, 1] = strange
+    with pytest.raises(ValueError, match="scores are not finite"):
+        scale.combine(scores)
+    with pytest.raises(ValueError, match="scores are not finite"):
+        scale.combine_one(scores[:, 1])

@@ -27,11 +27,6 @@ class Baseline:
     extra: str | None = None  # of this package, to be installed
 
     @property
-    def in_paper(self) -> bool:
-        """Whether the paper compares with it."""
-        return self.column is not None
-
-    @property
     def available(self) -> bool:
         """Whether what it needs is installed."""
         return self.extra is None or all(find_spec(module) for module in NEEDS[self.extra])

@@ -48,9 +48,9 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from addml import __version__
 
-        print(f"addml {version('addml')}")
+        print(f"addml {__version__}")
         raise typer.Exit
 
 

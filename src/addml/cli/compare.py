@@ -13,7 +13,7 @@ import typer
 
 from addml.cli.bars import bars
 from addml.cli.grids import following, show_grid, usage
-from addml.cli.options import with_settings
+from addml.cli.options import Device, Jobs, with_settings
 from addml.cli.screen import Screen, show_left_out
 from addml.detection.errors import UserError
 from addml.detection.settings import Settings
@@ -43,12 +43,6 @@ Output = Annotated[
 ]
 Sample = Annotated[
     int, typer.Option("--sample", help="Compare on at most so many rows, drawn at random.", min=6, metavar="N")
-]
-Jobs = Annotated[
-    int, typer.Option("--jobs", help="Processes that work at once, on one thread each.", min=1, metavar="N")
-]
-Device = Annotated[
-    str, typer.Option("--device", help="Where ADDML trains: auto, cpu, cuda, cuda:1 or mps.", metavar="NAME")
 ]
 
 
@@ -146,7 +140,7 @@ def _document(labelled: Labelled, found: list[Result], by: str, failures: list[s
 def _write(target: Path, found: list[Result]) -> None:
     rows = [asdict(one) for one in found]
     if target.suffix.lower() == ".json":
-        from addml.report.writing import write_whole
+        from addml.data.writers import write_whole
 
         write_whole(target, (json.dumps(rows, indent=1) + "\n").encode())
         return

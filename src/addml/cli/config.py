@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Iterable
@@ -11,18 +12,26 @@ from typing import Any
 import typer
 
 RUN = "run"  # the table in which a run's record tells of itself; no settings
+WORDS = {bool: "true or false", list: "a text, or a list of texts", str: "one text or number"}
 
 
 def apply(context: typer.Context, value: str | None) -> str | None:
     """Let the settings of the file be the defaults of the command, as the option is read."""
     if value is not None and not context.resilient_parsing:
-        known = {parameter.name or "": getattr(parameter, "multiple", False) for parameter in context.command.params}
+        known = {parameter.name or "": _kind(parameter) for parameter in context.command.params}
         context.default_map = settings_of(value, known, context.info_name or "")
     return value
 
 
-def settings_of(path: str, known: dict[str, bool], command: str) -> dict[str, Any]:
-    """The settings of a TOML file by the names that the command knows, which tell whether they take a list."""
+def _kind(parameter: Any) -> type:
+    """What a setting takes: bool for a switch, list for several names, str for one text or number."""
+    if getattr(parameter, "is_flag", False):
+        return bool
+    return list if getattr(parameter, "multiple", False) else str
+
+
+def settings_of(path: str, known: dict[str, type], command: str) -> dict[str, Any]:
+    """The settings of a TOML file by the names that the command knows, with what each of them takes."""
     try:
         document = tomllib.loads(Path(os.path.expanduser(path)).read_text("utf-8-sig", "surrogateescape"))
     except OSError as error:
@@ -31,11 +40,24 @@ def settings_of(path: str, known: dict[str, bool], command: str) -> dict[str, An
         raise typer.BadParameter(f"{path}: is not a TOML file: {error}.") from error
     document.pop(RUN, None)
     found = {name.replace("-", "_"): value for name, value in document.items()}
-    known = {name: several for name, several in known.items() if name != "config"}
-    for name in found:
+    known = {name: kind for name, kind in known.items() if name != "config"}
+    for name, value in found.items():
         if name not in known:
             raise typer.BadParameter(f"{path}: {name!r} is no setting of addml {command}.{_hint(name, known)}")
-    return {name: [value] if known[name] and isinstance(value, str) else value for name, value in found.items()}
+        if not _fits(value, known[name]):
+            said = json.dumps(value, ensure_ascii=False, default=str)
+            raise typer.BadParameter(f"{path}: {name} = {said}: {name!r} takes {WORDS[known[name]]}.")
+    return {
+        name: [value] if known[name] is list and not isinstance(value, list) else value for name, value in found.items()
+    }
+
+
+def _fits(value: Any, kind: type) -> bool:
+    if kind is bool or isinstance(value, bool):
+        return kind is bool and isinstance(value, bool)
+    if kind is list and isinstance(value, list):
+        return all(_fits(one, str) for one in value)
+    return isinstance(value, str | int | float)
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -29,6 +29,12 @@ CONFIG = Annotated[
         rich_help_panel="Settings",
     ),
 ]
+Jobs = Annotated[
+    int, typer.Option("--jobs", help="Processes that work at once, on one thread each.", min=1, metavar="N")
+]
+Device = Annotated[
+    str, typer.Option("--device", help="Where ADDML trains: auto, cpu, cuda, cuda:1 or mps.", metavar="NAME")
+]
 
 
 def with_settings(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -37,6 +43,7 @@ def with_settings(*groups: str) -> Callable[[Callable[..., None]], Callable[...,
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def spread(config: str | None = None, **values: Any) -> None:
+            _refuse_empty(values)
             filled = {name: _filled(GROUPS[name], values) for name in groups}
             try:
                 command(**values, settings=Settings(file=values.get("file", ""), groups=groups, **filled))
@@ -49,6 +56,13 @@ def with_settings(*groups: str) -> Callable[[Callable[..., None]], Callable[...,
         return spread
 
     return decorate
+
+
+def _refuse_empty(values: dict[str, Any]) -> None:
+    """An empty text names nothing; it is what an unset variable of a script leaves."""
+    for name, value in values.items():
+        if value == "" or (isinstance(value, list) and "" in value):
+            raise typer.BadParameter(f"{name.replace('_', '-')} is empty; give a value, or leave it out.")
 
 
 def _parameters(command: Callable[..., None], groups: tuple[str, ...]) -> Iterator[inspect.Parameter]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from addml.data.files.origin import is_special
 from addml.detection.errors import UserError
 from addml.detection.record import Run, record
 from addml.detection.settings import Reporting, Settings
@@ -121,11 +122,6 @@ def _check_writable(path: Path) -> None:
         raise UserError(f"{path}: cannot be written: {error.strerror}. Write elsewhere.") from error
 
 
-def is_special(path: Path) -> bool:
-    """A device or a pipe, which is written to and never replaced."""
-    return path.exists() and not path.is_file() and not path.is_dir()
-
-
 def save_model(files: Files, save: Callable[[Path], None]) -> None:
     """The model, where it is asked for."""
     from addml.data.writers import naming
@@ -158,6 +154,6 @@ def write_reports(files: Files, findings: Findings, reporting: Reporting) -> Non
 def write_record(files: Files, run: Run, outcome: dict[str, Any]) -> None:
     """The settings and versions of the run, where anything else is written."""
     if files.record is not None:
-        from addml.report.writing import write_whole
+        from addml.data.writers import write_whole
 
         write_whole(files.record, record(run, outcome).encode("utf-8", "surrogateescape"))

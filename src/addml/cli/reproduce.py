@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from addml.cli.grids import following, plain, show_grid, usage
-from addml.cli.options import with_settings
+from addml.cli.options import Device, Jobs, with_settings
 from addml.cli.screen import Screen
 from addml.detection.errors import UserError
 from addml.detection.settings import Settings
@@ -40,12 +40,6 @@ Sets = Annotated[
     typer.Option("--sets", help="Run these data sets only; addml data list names them.", metavar="NAMES"),
 ]
 Methods = Annotated[list[str] | None, typer.Option("--methods", help="Run these methods only.", metavar="NAMES")]
-Jobs = Annotated[
-    int, typer.Option("--jobs", help="Processes that work at once, on one thread each.", min=1, metavar="N")
-]
-Device = Annotated[
-    str, typer.Option("--device", help="Where ADDML trains: auto, cpu, cuda, cuda:1 or mps.", metavar="NAME")
-]
 Again = Annotated[bool, typer.Option("--again", help="Run what is stored already too.", metavar="")]
 
 
@@ -131,7 +125,7 @@ def _made(output: str) -> Path:
 
 def _write(folder: Path, files: dict[str, bytes], old: list[Path]) -> None:
     """The tables and figures, in place of those that there were of this experiment."""
-    from addml.report.writing import write_whole
+    from addml.data.writers import write_whole
 
     for file, content in files.items():
         write_whole(folder / file, content)
@@ -155,8 +149,8 @@ def _page_of(folder: Path) -> Path:
 
 
 def _write_page(folder: Path, screen: Screen) -> None:
+    from addml.data.writers import write_whole
     from addml.experiments.page import page
-    from addml.report.writing import write_whole
 
     write_whole(_page_of(folder), page(folder).encode())
     screen.say(f"page: {_page_of(folder)}")

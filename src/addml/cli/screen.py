@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from addml.detection.settings import Showing
+from addml.wording import listed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,7 +114,7 @@ def show_reading(screen: Screen, findings: Findings) -> None:
 def show_left_out(screen: Screen, left_out: Sequence[tuple[str, str]]) -> None:
     """The columns that were not learned from, by the reason."""
     for why, names in _by_reason(left_out).items():
-        screen.say(f"  left out, {why}: {_listed(names)}")
+        screen.say(f"  left out, {why}: {listed(names, MOST_NAMED)}")
 
 
 def _by_reason(left_out: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
@@ -121,11 +122,6 @@ def _by_reason(left_out: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
     for name, why in left_out:
         reasons.setdefault(why, []).append(name)
     return reasons
-
-
-def _listed(names: Sequence[str], most: int = MOST_NAMED) -> str:
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
@@ -159,7 +155,8 @@ def show_groups(screen: Screen, findings: Findings, most: int = 5) -> None:
     """Anomalies that stand out for the same columns."""
     groups = [group for group in findings.groups if len(group.ranks) > 1][:most]
     for group in groups:
-        screen.say(f"  {len(group.ranks):,} alike: {group.words} (ranks {_listed(list(map(str, group.ranks)))})")
+        ranks = listed(list(map(str, group.ranks)), MOST_NAMED)
+        screen.say(f"  {len(group.ranks):,} alike: {group.words} (ranks {ranks})")
 
 
 def show_evaluation(screen: Screen, findings: Findings) -> None:
@@ -241,8 +238,10 @@ def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
     screen.say(f"  layers {' - '.join(map(str, about['layers']))}, {about['weights']:,} weights in all members")
     for kind in dict.fromkeys(about["columns"].values()):
         names = [name for name, own in about["columns"].items() if own == kind]
-        screen.say(f"  {kind} columns ({len(names):,}): {_listed(names, len(names))}")
+        screen.say(f"  {kind} columns ({len(names):,}): {', '.join(names)}")
     show_left_out(screen, [(one["column"], one["why"]) for one in about["left_out"]])
+    if about["ids"]:
+        screen.say(f"  rows are named by: {listed(about['ids'], MOST_NAMED)}")
     screen.say("  settings: " + ", ".join(f"{name} {value}" for name, value in about["settings"].items()))
 
 

@@ -52,15 +52,15 @@ class Levels:
 
 @dataclass
 class Witnesses:
-    """Of one column, the rows that hold its lowest value, its highest and a gap: place and row each."""
+    """Of one column, the places of rows that hold its lowest value, its highest and a gap."""
 
-    rows: dict[str, tuple[int, pa.RecordBatch]] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
     ends: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, column: pa.Array, batch: pa.RecordBatch, start: int) -> None:
-        """Look at the next rows, of which `column` is one column."""
-        if "gap" not in self.rows:
-            self._keep("gap", pc.index(pc.is_null(column, nan_is_null=True), True).as_py(), batch, start)
+    def add(self, column: pa.Array, start: int) -> None:
+        """Look at the next rows of the column."""
+        if "gap" not in self.places:
+            self._keep("gap", start, pc.index(pc.is_null(column, nan_is_null=True), True).as_py())
         try:
             found = pc.min_max(column)
         except pa.ArrowNotImplementedError:  # a type that has no order
@@ -69,11 +69,34 @@ class Witnesses:
             value = found[end].as_py()
             if value is not None and value == value and (end not in self.ends or beyond(value, self.ends[end])):
                 self.ends[end] = value
-                self._keep(end, pc.index(column, found[end]).as_py(), batch, start)
+                self._keep(end, start, pc.index(column, found[end]).as_py())
 
-    def _keep(self, what: str, at: int, batch: pa.RecordBatch, start: int) -> None:
+    def _keep(self, what: str, start: int, at: int) -> None:
         if at >= 0:
-            self.rows[what] = start + at, batch.take([at])
+            self.places[what] = start + at
+
+
+class Held:
+    """The rows of some places, each once, for however many columns it is a witness."""
+
+    def __init__(self) -> None:
+        self.places = np.empty(0, np.int64)
+        self._rows: list[pa.Table] = []
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows, in the order of the places."""
+        return self._rows[0]
+
+    def keep(self, wanted: np.ndarray, batch: pa.RecordBatch, start: int) -> None:
+        """Hold the rows of these places, ascending, of which new ones are in the batch; let go of the others."""
+        new = wanted[wanted >= start] - start
+        if not len(new):
+            return
+        added, still = pa.Table.from_batches([batch.take(pa.array(new))]), np.isin(self.places, wanted)
+        old = [rows.filter(pa.array(still)) for rows in self._rows]
+        self._rows = [pa.concat_tables([*old, added]).combine_chunks()]
+        self.places = np.concatenate([self.places[still], new + start])
 
 
 @dataclass(frozen=True)
@@ -93,18 +116,18 @@ class Census:
     @classmethod
     def take(cls, batches: Iterable[pa.RecordBatch], most: int, seed: int) -> Census:
         """Go through all rows and keep about `most` of them."""
-        reservoir, witnesses, levels, start = Reservoir(most, seed), dict[str, Witnesses](), dict[str, Levels](), 0
+        reservoir, held, levels, start = Reservoir(most, seed), Held(), dict[str, Levels](), 0
+        witnesses = dict[str, Witnesses]()
         for batch in batches:
             reservoir.add(batch)
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 values = _undecoded(column)
-                witnesses.setdefault(name, Witnesses()).add(values, batch, start)
+                witnesses.setdefault(name, Witnesses()).add(values, start)
                 if is_text(values.type) or pa.types.is_boolean(values.type):
                     levels.setdefault(name, Levels()).add(values)
+            held.keep(np.unique([place for one in witnesses.values() for place in one.places.values()]), batch, start)
             start += batch.num_rows
-        table, places = reservoir.drawn()
-        more = {place: row for one in witnesses.values() for place, row in one.rows.values()}
-        table, places = _joined(table, places, {place: more[place] for place in more.keys() - set(places.tolist())})
+        table, places = _joined(*reservoir.drawn(), held)
         return cls(start, table, places, levels)
 
     def columns(self) -> Columns:
@@ -132,11 +155,12 @@ def _undecoded(column: pa.Array) -> pa.Array:
     return plain(values.dictionary_decode()) if pa.types.is_dictionary(values.type) else values
 
 
-def _joined(table: pa.Table, places: np.ndarray, more: dict[int, pa.RecordBatch]) -> tuple[pa.Table, np.ndarray]:
-    """The table with further rows, all in the order of their places."""
-    if not more:
+def _joined(table: pa.Table, places: np.ndarray, held: Held) -> tuple[pa.Table, np.ndarray]:
+    """The table with the rows that are held beside it, all in the order of their places."""
+    further = np.flatnonzero(~np.isin(held.places, places))
+    if not len(further):
         return table, places
-    both = pa.concat_tables([table, *(pa.Table.from_batches([row]) for row in more.values())]).combine_chunks()
-    every = np.concatenate([places, np.array(list(more), np.int64)])
+    both = pa.concat_tables([table, held.table.take(pa.array(further))]).combine_chunks()
+    every = np.concatenate([places, held.places[further]])
     order = np.argsort(every)
     return both.take(order), every[order]

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from addml.data.drift import DriftCounter
 from addml.data.features import Features
-from addml.data.files.origin import did_you_mean
 from addml.data.frames import is_frame
 from addml.data.preparation import plain_values
 from addml.data.preparation.categories import CategoryColumn
@@ -23,8 +22,9 @@ from addml.data.preparation.kinds import UNREAD, Kept, LeftOut, prepare_column
 from addml.data.preparation.numbers import BooleanColumn, NumberColumn
 from addml.data.preparation.prepared import HALF, CellError, Prepared, rarity
 from addml.data.tables import as_table, check_names
+from addml.wording import did_you_mean, listed
 
-__all__ = ["CellError", "Columns", "DriftCounter", "as_table", "describe", "is_frame"]
+__all__ = ["CellError", "Columns", "DriftCounter", "as_table", "is_frame"]
 
 READ_AT_ONCE = 131_072  # rows
 WRITTEN_AT_ONCE = 2048  # rows: what is written column by column must stay in the cache until all columns are
@@ -63,7 +63,8 @@ class Columns:
         left_out = [(name, reasons[name]) for name in table.column_names if name in reasons]
         used = [one for name, one in kept.items() if name not in copies]
         if not used:
-            raise ValueError(f"no column is left to learn from: {_reasons(left_out)}")
+            why = listed([f"{name!r} ({reason})" for name, reason in left_out], between="; ")
+            raise ValueError(f"no column is left to learn from: {why}")
         notes = [note for one in used for note in one.notes]
         return cls(tuple(one.prepared for one in used), left_out, notes, table.num_rows)
 
@@ -177,16 +178,8 @@ class Columns:
         present = set(names)
         missing = [name for name in self.used if name not in present]
         if missing:
-            listed = ", ".join(repr(name) for name in missing[:5])
-            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
             hint = did_you_mean(missing[0], names) if len(missing) == 1 else ""
-            raise ValueError(f"columns of training that are missing here: {listed}{more}.{hint}")
-
-    def far_outside(self, batch: pa.Table | pa.RecordBatch) -> dict[str, int]:
-        """Columns with values far outside the training range, or unseen in training, and how many."""
-        counter = DriftCounter(self)
-        counter.add(batch)
-        return counter.outside
+            raise ValueError(f"columns of training that are missing here: {listed(list(map(repr, missing)))}.{hint}")
 
     # Plain values -------------------------------------------------------------------------------------------
 
@@ -211,18 +204,6 @@ class Columns:
         check_names([column.name for column in prepared])
         notes, rows = plain_values.texts(document, "notes"), plain_values.count(document, "rows")
         return cls(prepared, [(name, reason) for name, reason in left_out], list(notes), rows)
-
-
-def describe(table: pa.Table, columns: Columns) -> list[dict[str, Any]]:
-    """What is usual in each used column of the table: the middle nine tenths, or the commonest values."""
-    blocks = list(columns.read(table))
-    empty: dict[str, Any] = {"low": None, "middle": None, "high": None, "common": []}
-    found = []
-    for position, column in enumerate(columns.prepared):
-        values = np.concatenate([block[position] for block in blocks]) if blocks else np.empty(0)
-        stated = column.describe(values) if len(values) else {}
-        found.append({"column": column.name, "kind": column.kind, **empty, **stated})
-    return found
 
 
 def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
@@ -258,8 +239,3 @@ def _from_plain(document: Any) -> Prepared:
 
 def _is_pair(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(part, str) for part in value)
-
-
-def _reasons(left_out: Sequence[tuple[str, str]], most: int = 5) -> str:
-    more = f" and {len(left_out) - most} more" if len(left_out) > most else ""
-    return "; ".join(f"{name!r} ({reason})" for name, reason in left_out[:most]) + more

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from addml.data.files.casting import conformed, shaped
-from addml.data.files.columnar import folder_dataset, parquet_files
+from addml.data.files.columnar import BATCHES_AHEAD, PARTIAL, folder_dataset, parquet_files, readable
 from addml.data.files.formats import format_of
 from addml.data.files.origin import Origin, ReadError, find_origin
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pyarrow import dataset
 
 BATCH_ROWS = 65_536
-BATCHES_AHEAD = 2
 LEAST_STREAMED = 1000  # rows; fewer are held in memory, however wide
 CELL_BYTES = 40  # of one cell of a table that is learned from in memory: the column, its number, the feature, copies
 
@@ -55,7 +54,7 @@ class Source:
         """`listed` names the files that are there now, where there may be others than those of the dataset."""
         self.name, self.notes, self.columns = name, list(notes), columns
         self._dataset = found
-        self._listed = listed or (lambda: getattr(found, "files", []))
+        self._listed = listed
         self.units = list(self._units())
         self.starts = [0]
         for unit in self.units:
@@ -73,6 +72,11 @@ class Source:
     def size(self) -> int:
         """Bytes of memory that learning from all rows at once would take, about."""
         return len(self) * len(self.names) * CELL_BYTES
+
+    @property
+    def partial(self) -> list[str]:
+        """What is said of columns that some files do not have, where there are such."""
+        return [f"{self.name}: {note}" for note in self.notes if note.startswith(PARTIAL)]
 
     def table(self) -> pa.Table:
         """All rows, in memory."""
@@ -101,11 +105,11 @@ class Source:
     def _read(self, unit: Unit, rows: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        seen = 0
+        seen, wanted = 0, readable(self.columns, self._dataset.schema.names)
         schema = {} if unit.fragment is self._dataset else {"schema": self._dataset.schema}
         ahead = {"batch_readahead": BATCHES_AHEAD, "fragment_readahead": 1}
         try:
-            for batch in unit.fragment.to_batches(columns=self._wanted(), batch_size=rows, **schema, **ahead):
+            for batch in unit.fragment.to_batches(columns=wanted, batch_size=rows, **schema, **ahead):
                 seen += batch.num_rows
                 yield batch
         except (pa.ArrowException, OSError) as error:
@@ -117,18 +121,11 @@ class Source:
                 f"{unit.place}: {seen:,} rows could be read of {unit.rows:,}. Copy or write the file again."
             )
 
-    def _wanted(self) -> list[str] | None:
-        """The columns for Arrow to read; all where names repeat or columns are parts of nested ones."""
-        names = self._dataset.schema.names
-        if self.columns is None or len(set(names)) < len(names) or not set(self.columns) <= set(names):
-            return None
-        return list(self.columns)
-
     def _units(self) -> Iterator[Unit]:
         """The row groups of Parquet files, other fragments as they are; a filtered dataset has no fragments."""
         import pyarrow as pa
 
-        if getattr(self._dataset, "_scan_options", None):
+        if self._filter:
             yield Unit(self._dataset, self.name, None, self._dataset.count_rows())
             return
         for fragment in self._dataset.get_fragments():
@@ -142,18 +139,39 @@ class Source:
 
     def check_unchanged(self) -> None:
         """Every file must still be as it was."""
-        now = self._files()
-        for name in sorted({*self.files, *now}):
-            if self.files.get(name) != now.get(name):
-                what = "is gone" if name not in now else "is new" if name not in self.files else "has changed"
-                raise ReadError(f"{name}: {what} since the run began. Let the files rest, and run it again.")
+        for name, what in changes(self.files, self._files()):
+            raise ReadError(f"{name}: {what} since the run began. Let the files rest, and run it again.")
 
     def _files(self) -> Files:
-        system, names = getattr(self._dataset, "filesystem", None), self._listed()
-        if system is None or not names:
-            return {}
-        found = system.get_file_info(names)
+        found = [info for part in parts_of(self._dataset) for info in self._infos(part)]
         return {info.path: [info.size, info.mtime_ns] for info in found if info.size is not None}
+
+    def _infos(self, part: dataset.Dataset) -> list[Any]:
+        names = self._listed() if self._listed else getattr(part, "files", [])
+        return part.filesystem.get_file_info(names) if names else []
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What tells these rows from others, after a kill too."""
+        if self._listed is None and not all(getattr(part, "files", None) for part in parts_of(self._dataset)):
+            raise ValueError(
+                f"{self.name} with a checkpoint: its rows are in no files, and after a kill nobody can tell whether "
+                "they are the same; write them as Parquet, or give the table itself and more memory"
+            )
+        kept = {"filter": str(self._filter)} if self._filter else {}
+        return {"files": self.files, "rows": len(self), "columns": self.names, **kept}
+
+    @property
+    def _filter(self) -> Any:
+        """Which rows of the files are meant, where not all are."""
+        return getattr(self._dataset, "_scan_options", None)
+
+
+def changes(before: Files, after: Files) -> Iterator[tuple[str, str]]:
+    """The files that are not as they were, each with what became of it in words."""
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            yield name, "is gone" if name not in after else "is new" if name not in before else "has changed"
 
 
 def _row_groups(fragment: Any, name: str) -> Iterator[Unit]:
@@ -165,6 +183,12 @@ def _row_groups(fragment: Any, name: str) -> Iterator[Unit]:
         yield Unit(part, name, group.id, group.num_rows)
 
 
+def parts_of(found: dataset.Dataset) -> list[dataset.Dataset]:
+    """The datasets that one is a union of, and theirs; else itself."""
+    children = getattr(found, "children", None)
+    return [found] if children is None else [part for child in children for part in parts_of(child)]
+
+
 def is_on_disk(X: Any) -> bool:
     """Whether X is a path, a source or a dataset of pyarrow, which hold no rows in memory."""
     if isinstance(X, str | os.PathLike | Source):
@@ -172,8 +196,10 @@ def is_on_disk(X: Any) -> bool:
     return type(X).__module__.startswith("pyarrow._dataset")
 
 
-def is_part(path: str | os.PathLike[str], table: str | os.PathLike[str]) -> bool:
+def is_part(path: str | os.PathLike[str], table: str | os.PathLike[str] | Source) -> bool:
     """Whether a file of this path is the table on disk itself, or would be read as a part of it."""
+    if isinstance(table, Source):
+        return Path(os.path.expanduser(path)).resolve() in {Path(name).resolve() for name in table.files}
     given, whole = (Path(os.path.expanduser(one)).resolve() for one in (path, table))
     inside = whole.is_dir() and given.is_relative_to(whole) and given.suffix.lower() in (".parquet", ".pq")
     return given == whole or inside
@@ -184,7 +210,7 @@ def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
     if isinstance(X, Source):
         return X
     if not isinstance(X, str | os.PathLike):
-        if not is_on_disk(X):
+        if not hasattr(X, "get_fragments"):  # a scanner, which gives its rows once, or no table on disk at all
             raise TypeError(
                 f"{type(X).__name__} is no table on disk: give the path of a Parquet file or folder, "
                 "or a dataset of pyarrow"

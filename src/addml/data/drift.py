@@ -9,8 +9,6 @@ import numpy as np
 from addml.data.preparation.prepared import Prepared
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from addml.data.columns import Columns
 
 SOMEWHAT, CLEARLY = 0.1, 0.25  # the usual bounds of the population stability index
@@ -26,11 +24,6 @@ class DriftCounter:
         self.rows = 0
         self._counts = [np.zeros(len(column.shares)) for column in columns.prepared]
         self._strange = [0] * len(columns.prepared)
-
-    def add(self, batch: pa.Table | pa.RecordBatch) -> None:
-        """Count one more part of the table; `Columns.transform(..., drift=counter)` does so in passing."""
-        for values in self.columns.read(batch):
-            self.count(values)
 
     def count(self, values: list[np.ndarray]) -> None:
         """Count the values of all columns of some rows, as `Prepared.read` gives them."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from addml.wording import listed
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -22,7 +24,6 @@ LARGEST = 64  # pixels of a side; images that have one size up to this keep it
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")  # Pillow's modes of more than 8 bits
 GREY = ("1", "L", "LA", "La", *DEEP)
 WHITE_16, BITS_16 = 65535, 257.0  # of 16 bits, and how many of its steps are one of 8
-MOST_LISTED = 5
 ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)  # in what a camera writes, and where height and width change places
 
 Item = TypeVar("Item")
@@ -117,7 +118,7 @@ def _passed_over(folder: str | os.PathLike[str]) -> list[str]:
     paths = [os.path.join(place, name) for place, folders, _ in places for name in folders]
     links = sorted(_legible(os.path.relpath(path, folder)) for path in paths if os.path.islink(path))
     notes = [f"passed over, being no image files: {kinds_of(others)}"] if others else []
-    return notes + ([f"links to folders, not followed: {_first(links)}"] if links else [])
+    return notes + ([f"links to folders, not followed: {listed(links)}"] if links else [])
 
 
 def _legible(name: str) -> str:
@@ -256,12 +257,7 @@ def _refusal(folder: Any, broken: Sequence[tuple[str, str]], files: int) -> str:
 
 
 def _listed(broken: Sequence[tuple[str, str]]) -> str:
-    return _first([f"{name} ({_short(why)})" for name, why in broken])
-
-
-def _first(words: Sequence[str]) -> str:
-    more = f" and {len(words) - MOST_LISTED:,} more" if len(words) > MOST_LISTED else ""
-    return ", ".join(words[:MOST_LISTED]) + more
+    return listed([f"{name} ({_short(why)})" for name, why in broken])
 
 
 def _short(why: str) -> str:

@@ -33,10 +33,6 @@ class MemoryRows(InMemory):
         """The rows with these ids, copied, of shape (*ids.shape, d)."""
         return take(self.values, ids)
 
-    def blocks(self, size: int) -> Iterator[Array]:
-        """All rows in their order, so many at a time."""
-        return (self.values[start : start + size] for start in range(0, len(self), size))
-
 
 class LazyRows(InMemory):
     """Rows of any form in main memory that are prepared when they are asked for: pixels stay bytes until then."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,9 +56,7 @@ class Reservoir:
         self._limit = float(keys[kept].max())
 
 
-def draw(
-    batches: Iterable[pa.RecordBatch] | Iterator[pa.RecordBatch], most: int | None, seed: int
-) -> tuple[pa.Table, np.ndarray, int]:
+def draw(batches: Iterable[pa.RecordBatch], most: int | None, seed: int) -> tuple[pa.Table, np.ndarray, int]:
     """At most `most` rows drawn at random, in their order; their places, and the number of rows gone through."""
     reservoir = Reservoir(most, seed)
     for batch in batches:

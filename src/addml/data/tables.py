@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from addml.wording import listed
+
 
 def as_table(X: Any) -> pa.Table:
     """The frame as an Arrow table; a pandas index is no column."""
@@ -32,9 +34,8 @@ def check_names(names: Sequence[str]) -> None:
     """Columns go by their names, so that no two may share one."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        listed = ", ".join(repr(name) for name in repeated[:5])
-        more = f" and {len(repeated) - 5} more" if len(repeated) > 5 else ""
-        raise ValueError(f"columns go by their names, but several are called {listed}{more}; rename them")
+        names = listed(list(map(repr, repeated)))
+        raise ValueError(f"columns go by their names, but several are called {names}; rename them")
 
 
 def _arrow(series: Any, name: str) -> pa.Array | pa.ChunkedArray:

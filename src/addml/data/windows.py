@@ -7,7 +7,6 @@ alone, and no window reaches from one series into the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -39,11 +38,6 @@ class Windows:
     def shape(self) -> tuple[int, int, int]:
         """Steps, the window, channels."""
         return len(self), self.window, self.values.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the values."""
-        return self.values.dtype
 
     def __len__(self) -> int:
         return len(self.first)

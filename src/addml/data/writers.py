@@ -1,4 +1,4 @@
-"""Tables to CSV, Parquet or JSON lines by the name given: whole, or no file at all."""
+"""Tables to CSV, Parquet or JSON lines by the name given, and files of any content: whole, or no file at all."""
 
 from __future__ import annotations
 
@@ -14,12 +14,21 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from addml.data.files.csv_writing import CsvSink
 from addml.data.files.json_lines import as_json
-from addml.data.files.origin import COMPRESSION_NAMES
+from addml.data.files.origin import COMPRESSION_NAMES, is_special
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableWriter", "WriteError", "naming", "open_writer", "table_format", "write_pieces", "write_table"]
+__all__ = [
+    "TableWriter",
+    "WriteError",
+    "naming",
+    "open_writer",
+    "table_format",
+    "write_pieces",
+    "write_table",
+    "write_whole",
+]
 
 FORMATS = {
     ".csv": "csv",
@@ -88,11 +97,17 @@ def write_pieces(pieces: Iterable[pa.Table], path: str | os.PathLike[str]) -> li
     return writer.notes
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file of any content: whole, or not at all."""
+    target = _real(path)
+    with _replacing(target) as file, naming(target), file:
+        file.write(content)
+
+
 @contextmanager
 def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[TableWriter]:
     """A writer for pieces of this schema; the file appears when the block ends well, and not otherwise."""
-    given = Path(os.path.expanduser(path))
-    target = given if _is_special(given) else Path(os.path.realpath(given))  # what /dev/stdout leads to has no name
+    target = _real(Path(os.path.expanduser(path)))
     kind, compression = table_format(target)
     with _replacing(target) as file:
         opened: list[Any] = [_stream(file, compression)]
@@ -171,11 +186,16 @@ def table_format(target: Path) -> tuple[str, str | None]:
     suffix, compression = target.suffix.lower(), COMPRESSION_NAMES.get(target.suffix.lower())
     if compression:
         suffix = Path(target.stem).suffix.lower()
-    if suffix not in FORMATS and not _is_special(target):
+    if suffix not in FORMATS and not is_special(target):
         raise WriteError(f"{target}: the name must end in {', '.join(FORMATS)} (or .csv.gz, .csv.zst).")
     if FORMATS.get(suffix) == "parquet" and compression:
         raise WriteError(f"{target}: Parquet is compressed within. Leave out {target.suffix}.")
     return FORMATS.get(suffix, "csv"), compression
+
+
+def _real(path: Path) -> Path:
+    """Where a link leads to, which stays a link; what /dev/stdout leads to has no name."""
+    return path if is_special(path) else Path(os.path.realpath(path))
 
 
 @contextmanager
@@ -185,7 +205,7 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
         raise WriteError(f"{target}: is a folder. Give the name of a file in it.")
     if not target.parent.is_dir():
         raise WriteError(f"{target}: the folder {target.parent} does not exist. Create it, or write elsewhere.")
-    special = _is_special(target)  # a device or a pipe is written to, never replaced
+    special = is_special(target)  # a device or a pipe is written to, never replaced
     part = target if special else target.with_name(f".addml-{os.getpid()}-{secrets.token_hex(4)}.part")
     with naming(target):
         file = part.open("wb" if special else "xb", buffering=BUFFER_BYTES)
@@ -223,10 +243,6 @@ def naming(target: Path) -> Iterator[None]:
         remedy = "Free some space" if full else "Check the folder's permissions"
         reason = error.strerror or str(error)
         raise WriteError(f"{target}: cannot be written: {reason}. {remedy}, or write elsewhere.") from error
-
-
-def _is_special(target: Path) -> bool:
-    return target.exists() and not target.is_file() and not target.is_dir()
 
 
 def _stream(file: IO[bytes], compression: str | None) -> pa.NativeFile:

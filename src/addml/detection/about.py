@@ -10,6 +10,7 @@ from typing import Any
 def about_model(folder: str) -> dict[str, Any]:
     """Columns, settings, training, threshold, versions and size of a saved model."""
     from addml import model_file
+    from addml.plain import ids_from_plain
     from addml.scoring.decision import Decision
 
     document, arrays = model_file.load(folder)
@@ -20,6 +21,7 @@ def about_model(folder: str) -> dict[str, Any]:
         "model": folder,
         "columns": kinds or dict.fromkeys(document.get("names") or [], "number"),
         "left_out": [{"column": name, "why": why} for name, why in columns.get("left_out", [])],
+        "ids": list(ids_from_plain(document)),
         "layers": _layers(document["encoder"]),
         "weights": int(arrays["encoder.weights"].size),
         "trained_rows": len(scores),

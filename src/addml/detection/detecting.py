@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from addml.data.datasets import Source, open_source
 from addml.data.images import is_image_folder
+from addml.data.sampling import draw
 from addml.detection import assembling, evaluation, pictures
 from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
 from addml.detection.inputs import (
     Input,
-    draw,
     expected_rows,
-    name_of,
     on_disk,
     on_disk_source,
     open_for_model,
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
     from addml.detection.pictures import TrainedPictures
     from addml.findings import Findings
-
-__all__ = ["Outcome", "Trained", "detect", "fit", "name_of", "score"]
 
 
 @dataclass(frozen=True)
@@ -114,6 +111,7 @@ def _fit(settings: Settings, progress: Progress) -> Trained:
         table, notes = table.drop_columns([taught]), [*notes, _taught(marks, taught)]
     checkpoint = settings.streaming.checkpoint
     detector = train(table, training, settings.deciding, settings.computing, progress, marks, checkpoint)
+    detector._ids = chosen.ids
     fitted = Fitted.of(detector, table)
     return Trained(fitted, data, chosen, places, rows, (*notes, *fitted.columns.notes))
 
@@ -132,6 +130,7 @@ def _fit_streamed(settings: Settings, source: Source, progress: Progress) -> Tra
     detector = train_streamed(
         own, settings.training, settings.deciding, settings.computing, settings.streaming, progress
     )
+    detector._ids = chosen.ids
     fitted = Fitted.of(detector, None)
     return Trained(fitted, data, chosen, None, len(own), (*source.notes, *fitted.columns.notes))
 
@@ -159,7 +158,7 @@ def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outco
         return pictures.detect(settings, progress, mapped)
     trained = _fit(settings, progress)
     fitted, label = trained.fitted, trained.chosen.label
-    ids = trained.chosen.ids or fitted.identifiers
+    ids = fitted.identifiers(trained.data.names)
     carried = [*ids, *([label] if label else [])]
     batches = trained.data.batches(list(dict.fromkeys([*fitted.used, *carried])), BATCH_ROWS)
     with progress.stage("Scoring", trained.rows) as advance:

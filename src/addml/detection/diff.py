@@ -12,6 +12,7 @@ from addml.detection.detecting import use_threads
 from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
 from addml.detection.inputs import expected_rows, on_disk, open_for_model, shown
+from addml.detection.pieces import ranks
 from addml.detection.progress import Progress
 from addml.detection.scoring import BATCH_ROWS
 from addml.detection.settings import Deciding, Settings
@@ -131,9 +132,9 @@ def compare_models(before: str, after: str, settings: Settings, progress: Progre
     assert ids is not None
     if len(scores[0]) != len(scores[1]):
         raise UserError(f"{shown(settings.file)}: has changed between the two models; run it again.")
-    ranks = (_ranks(scores[0]), _ranks(scores[1]))
+    both = (ranks(scores[0]), ranks(scores[1]))
     flagged = (scores[0] > models[0].threshold, scores[1] > models[1].threshold)
-    return Moved(shown(settings.file), (before, after), scores[0], scores[1], ranks, flagged, ids)
+    return Moved(shown(settings.file), (before, after), scores[0], scores[1], both, flagged, ids)
 
 
 def _scored(data: Any, fitted: Fitted, ids: list[str], advance: Any) -> tuple[np.ndarray, pa.Table]:
@@ -146,9 +147,3 @@ def _scored(data: Any, fitted: Fitted, ids: list[str], advance: Any) -> tuple[np
         start += batch.num_rows
         advance(batch.num_rows)
     return np.concatenate(scores), pa.Table.from_batches(carried) if ids else pa.table({})
-
-
-def _ranks(scores: np.ndarray) -> np.ndarray:
-    ranks = np.empty(len(scores), np.int64)
-    ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
-    return ranks

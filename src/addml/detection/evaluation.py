@@ -8,6 +8,7 @@ import numpy as np
 
 from addml.detection.errors import UserError
 from addml.detection.ranges import volumes
+from addml.wording import listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,8 +50,7 @@ def _meanings(values: list[str], anomalous: str | None, name: str) -> list[int]:
 
 
 def _shown(values: list[str]) -> str:
-    more = f" and {len(values) - 5:,} more" if len(values) > 5 else ""
-    return f"it holds {', '.join(map(repr, values[:5]))}{more}."
+    return f"it holds {listed(list(map(repr, values)))}."
 
 
 def evaluate(

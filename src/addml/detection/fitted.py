@@ -13,7 +13,6 @@ import numpy as np
 from addml import model_file, parameters
 from addml.compute import most_threads, resolve_device
 from addml.data.columns import CellError, Columns, DriftCounter
-from addml.data.files.origin import did_you_mean
 from addml.data.preparation.arrow_values import as_text
 from addml.data.preparation.standardised import Standardised
 from addml.detection import usual
@@ -23,8 +22,10 @@ from addml.explain import Reasons, UsualColumn, attributions, behind_features, c
 from addml.explain.heat import heat_map
 from addml.findings import Usual
 from addml.model import MetricModel
+from addml.plain import ids_from_plain
 from addml.scoring.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores, stability
 from addml.scoring.thresholds import METHODS, WITH_SHARE
+from addml.wording import did_you_mean, listed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +53,7 @@ class Fitted:
     usual_columns: Sequence[UsualColumn] = ()
     detector: ADDML | None = None  # where it was just trained
     baseline: np.ndarray | None = None  # the usual row as the encoder takes it
+    ids: tuple[str, ...] = ()  # the columns that name a row, where the user said which
 
     @classmethod
     def of(cls, detector: ADDML, table: pa.Table | None = None) -> Fitted:
@@ -59,7 +61,7 @@ class Fitted:
         training, device = detector.training_, resolve_device(detector.device)
         history, threads = tuple(detector.history_), _threads(device, detector.n_jobs)
         fitted = cls(detector.model_, detector.center_, training, history, detector.decision_, device, threads)
-        fitted = replace(fitted, detector=detector, baseline=detector.baseline_)
+        fitted = replace(fitted, detector=detector, baseline=detector.baseline_, ids=detector._ids)
         if fitted.model.columns is None:
             return fitted
         normal = None if table is None else table.filter(training.values <= fitted.threshold)
@@ -74,6 +76,7 @@ class Fitted:
             model = MetricModel.from_plain(document, arrays)
             history, training = tuple(document["history"]), TrainingScores.from_plain(document, own)
             decision = _decided(Decision.from_plain(document), training, deciding)
+            ids = ids_from_plain(document)
         except model_file.ModelFileError as error:
             raise model_file.ModelFileError(f"{folder}: {error}") from None
         except (KeyError, TypeError, ValueError) as error:
@@ -84,7 +87,7 @@ class Fitted:
             raise UserError(f"{folder}: was fitted to an array without named columns; fit it to a table: addml fit.")
         device = resolve_device(computing.device)
         known = () if model.columns is None else usual.load(folder, document["weights"], model.columns)
-        rest = (_threads(device, computing.jobs), known, None, own["baseline"])
+        rest = (_threads(device, computing.jobs), known, None, own["baseline"], ids)
         return cls(model, own["center"], training, history, decision, device, *rest)
 
     def save(self, folder: Path) -> None:
@@ -128,10 +131,10 @@ class Fitted:
         """The columns that were given and not trained on, with the reasons."""
         return () if self.model.columns is None else tuple(self.columns.left_out)
 
-    @property
-    def identifiers(self) -> list[str]:
-        """The columns among them that name a row."""
-        return [name for name, why in self.left_out if why.startswith(IDENTIFIER)]
+    def identifiers(self, names: Sequence[str]) -> list[str]:
+        """The columns among these that name a row: those that the user named, or those that were found."""
+        found = [name for name, why in self.left_out if why.startswith(IDENTIFIER)]
+        return [name for name in self.ids if name in names] or [name for name in found if name in names]
 
     @property
     def usual(self) -> tuple[Usual, ...]:
@@ -152,11 +155,8 @@ class Fitted:
         """Every column of training must be there."""
         missing = [name for name in self.used if name not in set(names)]
         if missing:
-            more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
-            listed = ", ".join(map(repr, missing[:5])) + more
-            raise UserError(
-                f"{source}: has no column {listed}, which the model needs.{did_you_mean(missing[0], names)}"
-            )
+            hint = did_you_mean(missing[0], names)
+            raise UserError(f"{source}: has no column {listed(list(map(repr, missing)))}, which the model needs.{hint}")
 
     def drift(self) -> DriftCounter:
         """A count of what is scored, against training; several threads may add to it."""

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 from addml import parameters
 from addml.data.datasets import LEAST_STREAMED, Source, open_source
 from addml.data.files.formats import format_of
-from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, find_origin
+from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, find_origin, is_special
 from addml.data.files.sql import is_address
 from addml.data.images import is_image_folder
 from addml.data.readers import STREAMED, Batches, csv_columns, open_batches, read_table
-from addml.data.sampling import draw as draw
 from addml.detection.errors import UserError
 from addml.detection.selection import find, resolve, unseen
 from addml.detection.settings import Reading, Settings, Streaming
@@ -95,7 +94,7 @@ def _not_streamed(settings: Settings) -> None:
 def on_disk(file: str) -> Iterator[str]:
     """A name under which a source can be opened again and again: what comes only once is copied to a file."""
     path = Path(os.path.expanduser(file))
-    is_pipe = path.exists() and not path.is_file() and not path.is_dir()
+    is_pipe = is_special(path)
     if file != STANDARD_INPUT and not is_pipe:
         yield file
         return
@@ -116,7 +115,7 @@ def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batch
     fitted.check_columns(names, source)
     find(label, names, "--label", source)
     unseen(label, fitted.used, settings.using.model)
-    ids = resolve(settings.naming.id, names, "--id", source) or [one for one in fitted.identifiers if one in names]
+    ids = resolve(settings.naming.id, names, "--id", source) or fitted.identifiers(names)
     if opened is not None and kind not in STREAMED:
         return opened, ids
     columns = list(dict.fromkeys([*fitted.used, *ids, *([label] if label else [])]))

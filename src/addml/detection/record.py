@@ -13,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from addml import __version__
+
 PACKAGES = ("addml", "numpy", "pyarrow", "scikit-learn", "scipy", "torch")
 
 
@@ -45,7 +47,7 @@ def versions(*more: str) -> dict[str, str]:
 def record(run: Run, outcome: Mapping[str, Any]) -> str:
     """The run as TOML: its settings first, then what it was and what came out, which `--config` passes over."""
     name = f"addml {run.command} --config THIS_FILE"
-    lines = [f"# Settings of a run of addml {version('addml')}. Repeat it with: {name}", *_lines(run.settings)]
+    lines = [f"# Settings of a run of addml {__version__}. Repeat it with: {name}", *_lines(run.settings)]
     about = {
         "command": _shell(["addml", *run.arguments]),
         "folder": os.getcwd(),

@@ -233,12 +233,6 @@ class ScoredRows:
             yield self._table(piece, start, places[start : start + piece.num_rows])
             start += piece.num_rows
 
-    def table(self) -> pa.Table:
-        """All of it, in memory."""
-        import pyarrow as pa
-
-        return pa.concat_tables(self)
-
     def _table(self, piece: pa.RecordBatch, start: int, places: np.ndarray) -> pa.Table:
         import pyarrow as pa
         import pyarrow.compute as pc

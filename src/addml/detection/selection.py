@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from addml.data.files.origin import did_you_mean
 from addml.detection.errors import UserError
 from addml.detection.settings import Naming, Selection
+from addml.wording import did_you_mean, listed
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,6 @@ def unseen(label: str | None, trained_on: Sequence[str], model: str | None) -> N
 
 def _known(name: str, names: Sequence[str], known: set[str], option: str, source: str) -> str:
     if name not in known:
-        more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
-        has = f" Its columns: {', '.join(names[:20])}{more}."
+        has = f" Its columns: {listed(names, 20)}."
         raise UserError(f"{source}: has no column {name!r} ({option}).{did_you_mean(name, names)}{has}")
     return name

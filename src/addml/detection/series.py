@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from addml.data.columns import CellError
-from addml.data.series import Series, check_times, utc_times
 from addml.detection import evaluation
 from addml.detection.errors import UserError
-from addml.detection.inputs import Input, open_input, shown
 from addml.detection.progress import Progress, epochs_to
 from addml.detection.record import versions
-from addml.detection.selection import Chosen, choose, find, unseen
-from addml.detection.settings import CONTAMINATION, Settings
-from addml.detection.training import one_sided
+from addml.detection.selection import unseen
+from addml.detection.series_table import SeriesTable, read_series_table
+from addml.detection.settings import Settings
+from addml.detection.training import decided, new_detector, one_sided
 from addml.findings import Finding, Findings, Reason, Track
 
 if TYPE_CHECKING:
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from addml.detector import ADDML
 
 STEPS_EXPLAINED = 5  # of each event, those that score highest
-MOST_NAMED = 5  # columns, in an error
 DRAWN = 4  # channels, those that events name most
 
 
@@ -48,28 +45,16 @@ class SeriesOutcome:
     detector: ADDML
 
 
-@dataclass(frozen=True)
-class _Read:
-    """A file as a series: its channels, times as they were written, labels if any, and what was left out."""
-
-    series: Series
-    table: pa.Table
-    data: Input
-    chosen: Chosen
-    left_out: tuple[tuple[str, str], ...]
-    marks: np.ndarray | None
-
-
 def fit(settings: Settings, progress: Progress) -> tuple[ADDML, Findings]:
     """Train on the series of a file."""
-    read = _read(settings, progress)
+    read = read_series_table(settings, progress)
     detector = _trained(read, settings, progress)
     return detector, _findings(detector, read, detector.anomaly_scores_, settings, (), ())
 
 
 def detect(settings: Settings, progress: Progress) -> SeriesOutcome:
     """Train on the series of a file, and rank its own periods."""
-    read = _read(settings, progress)
+    read = read_series_table(settings, progress)
     detector = _trained(read, settings, progress)
     return _outcome(detector, read, detector.anomaly_scores_, settings)
 
@@ -79,6 +64,7 @@ def score(settings: Settings, progress: Progress) -> SeriesOutcome:
     from addml.detector import load
 
     detector = load(str(settings.using.model), device=settings.computing.device)
+    detector.set_params(n_jobs=settings.computing.jobs)
     if detector.model_.form is None or not detector.model_.form.is_series:
         raise UserError(f"{settings.using.model}: was trained on rows, not on a series; leave --time out.")
     deciding = settings.deciding
@@ -88,141 +74,28 @@ def score(settings: Settings, progress: Progress) -> SeriesOutcome:
         detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
     channels = [str(name) for name in detector._names()]
     unseen(settings.labelling.label, channels, settings.using.model)
-    read = _read(settings, progress, channels)
+    read = read_series_table(settings, progress, channels, detector._ids)
     with progress.stage("Scoring", None):
         scores = detector.anomaly_score(read.series)
     return _outcome(detector, read, scores, settings)
 
 
-# Reading ----------------------------------------------------------------------------------------------------
-
-
-def _read(settings: Settings, progress: Progress, channels: list[str] | None = None) -> _Read:
-    with progress.stage(f"Reading {shown(settings.file)}", None):
-        data = open_input(settings.file, settings.reading)
-    if data.table is None:
-        raise UserError(
-            f"{data.source}: is too large to be held in memory, which a series has to be; give a part of it."
-        )
-    time = find(settings.timing.time, data.names, "--time", data.source)
-    names = [name for name in data.names if name != time]
-    label = settings.labelling.label
-    _check_time(str(time), settings)
-    chosen = choose(names, settings.selection, settings.naming, label, data.source)
-    if channels is None:
-        wanted, strange = _numbers(data.table, chosen.features, data.source)
-    else:
-        wanted, strange = _there(channels, data.table, data.source), []
-    marks = None if label is None else evaluation.read_label(data.table[label], settings.labelling.anomalous, label)
-    times = _times(data.table[time], f"{data.source}: the column {time!r} (--time)")
-    values = np.column_stack([_channel(data.table[name], name) for name in wanted])
-    left_out = [*chosen.left_out, *((name, _no_numbers(data.table[name])) for name in strange)]
-    if channels is not None:
-        why = dict(chosen.left_out)
-        left_out = [(name, why.get(name, "not a channel of the model")) for name in names if name not in channels]
-    series = Series(values, wanted, times)
-    return _Read(series, data.table, data, chosen, tuple(left_out), marks)
-
-
-def _check_time(time: str, settings: Settings) -> None:
-    """The column of times is that alone."""
-    selection, label = settings.selection, settings.labelling.label
-    told = {"--columns": selection.columns, "--ignore": selection.ignore, "--id": settings.naming.id}
-    for option, given in {**told, "--label": () if label is None else (label,)}.items():
-        if any(time in (text, *map(str.strip, text.split(","))) for text in given):
-            raise UserError(f"{time!r} holds the times of the steps (--time); leave it out of {option}.")
-
-
-def _there(channels: list[str], table: pa.Table, source: str) -> list[str]:
-    """The channels of a model, which must be in a file that it scores; one that is silent all the time may be."""
-    import pyarrow.types as kinds
-
-    for name in channels:
-        if name not in table.column_names:
-            raise UserError(f"{source}: has no column {name!r}, a channel that the model was trained on.")
-        kind = table[name].type
-        if not _is_number(kind) and not kinds.is_null(kind):
-            raise UserError(
-                f"{source}: the column {name!r}, a channel that the model was trained on, holds {kind} and "
-                f"{_no_numbers(table[name], 1)}; leave a cell empty where there is none."
-            )
-    return channels
-
-
-def _no_numbers(column: pa.ChunkedArray, first: int = 2) -> str:
-    """That a column is none of numbers, and in which row, from the first one that is worth it, it stops being one."""
-    for row, value in enumerate(column.to_pylist(), start=1):
-        try:
-            float(value or 0)
-        except (TypeError, ValueError):
-            return f"no numbers ({value!r} in row {row:,})" if row >= first else "no numbers"
-    return "no numbers"
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    import pyarrow.types as kinds
-
-    return any(test(kind) for test in (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal))
-
-
-def _channel(column: pa.ChunkedArray, name: str) -> np.ndarray:
-    """The numbers of a column, NaN for gaps."""
-    values = np.asarray(column.cast("float64").to_numpy(), np.float64)
-    infinite = np.isinf(values)
-    if infinite.any():
-        row = int(infinite.argmax())
-        raise CellError(name, row + 1, f"is {values[row]}; make it a gap or a finite number")
-    return values
-
-
-def _numbers(table: pa.Table, names: tuple[str, ...], source: str) -> tuple[list[str], list[str]]:
-    """The columns that hold numbers, and those that do not."""
-    good = [name for name in names if _is_number(table[name].type)]
-    if not good:
-        said = (f"{name} has {_no_numbers(table[name], 1)}" for name in names[:MOST_NAMED])
-        more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-        raise UserError(f"{source}: no column beside the time holds numbers: {', '.join(said)}{more}.")
-    return good, [name for name in names if name not in good]
-
-
-def _times(column: pa.ChunkedArray, what: str) -> np.ndarray:
-    import pyarrow.types as kinds
-
-    known = kinds.is_timestamp(column.type) or kinds.is_integer(column.type) or kinds.is_floating(column.type)
-    times = utc_times(column.to_numpy() if known else np.array(column.to_pylist(), object), what, first=1)
-    check_times(times, what, first=1)
-    return times
-
-
-# Training and events ----------------------------------------------------------------------------------------
-
-
-def _trained(read: _Read, settings: Settings, progress: Progress) -> ADDML:
-    from addml.detector import ADDML
-
-    training, deciding, timing = settings.training, settings.deciding, settings.windowing
-    more: dict[str, Any] = {"normal_ratio": 1.0} if training.clean else {}
-    if training.one_sided:
-        more["one_sided"] = one_sided(training.one_sided, read.series.names or [])
-    detector = ADDML(
+def _trained(read: SeriesTable, settings: Settings, progress: Progress) -> ADDML:
+    training, windowing = settings.training, settings.windowing
+    detector = new_detector(
+        training,
+        settings.deciding,
+        settings.computing,
         encoder="recurrent",
-        window=timing.window,
-        causal=timing.causal,
-        cell=timing.cell,
-        members=training.members,
-        contamination=CONTAMINATION if deciding.contamination is None else deciding.contamination,
-        epochs=training.epochs,
-        scorer=training.scorer,
-        random_state=training.seed,
-        device=settings.computing.device,
-        n_jobs=settings.computing.jobs,
-        **more,
+        window=windowing.window,
+        causal=windowing.causal,
+        cell=windowing.cell,
+        one_sided=one_sided(training.one_sided, read.series.names or []),
     )
     with progress.stage("Training", training.epochs) as advance, epochs_to(advance):
         detector.fit(read.series, checkpoint=settings.streaming.checkpoint)
-    if deciding.threshold is not None:
-        return detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
-    return detector if deciding.tau is None else detector.set_threshold(tau=deciding.tau)
+    detector._ids = read.chosen.ids
+    return decided(detector, settings.deciding)
 
 
 def events(scores: np.ndarray, threshold: float, begins: Sequence[int] = ()) -> list[Event]:
@@ -236,7 +109,7 @@ def events(scores: np.ndarray, threshold: float, begins: Sequence[int] = ()) -> 
     return sorted(found, key=lambda event: -scores[event.peak])
 
 
-def _outcome(detector: ADDML, read: _Read, scores: np.ndarray, settings: Settings) -> SeriesOutcome:
+def _outcome(detector: ADDML, read: SeriesTable, scores: np.ndarray, settings: Settings) -> SeriesOutcome:
     found = events(scores, detector.threshold_, detector.sampling_.begins)
     ranked = _ranked(detector, read, scores, found, settings)
     findings = _findings(detector, read, scores, settings, ranked, found)
@@ -249,7 +122,7 @@ def _outcome(detector: ADDML, read: _Read, scores: np.ndarray, settings: Setting
 
 def _findings(
     detector: ADDML,
-    read: _Read,
+    read: SeriesTable,
     scores: np.ndarray,
     settings: Settings,
     ranked: tuple[Finding, ...],
@@ -275,7 +148,7 @@ def _findings(
 
 
 def _ranked(
-    detector: ADDML, read: _Read, scores: np.ndarray, found: list[Event], settings: Settings
+    detector: ADDML, read: SeriesTable, scores: np.ndarray, found: list[Event], settings: Settings
 ) -> tuple[Finding, ...]:
     """One finding an event, the strangest first: where it begins, ends and peaks, and the channels responsible."""
     peaks = scores[[event.peak for event in found]]
@@ -303,7 +176,7 @@ def _ranked(
 
 
 def _responsible(
-    detector: ADDML, read: _Read, scores: np.ndarray, found: list[Event], most: int
+    detector: ADDML, read: SeriesTable, scores: np.ndarray, found: list[Event], most: int
 ) -> list[list[tuple[int, float]]]:
     """The channels of each event with their shares of what raises its highest scores, the largest first."""
     if not found or not most:
@@ -321,7 +194,7 @@ def _responsible(
     return result
 
 
-def _reasons(detector: ADDML, read: _Read, event: Event, shares: list[tuple[int, float]]) -> tuple[Reason, ...]:
+def _reasons(detector: ADDML, read: SeriesTable, event: Event, shares: list[tuple[int, float]]) -> tuple[Reason, ...]:
     steps, names = detector.model_.step_features, read.series.names or []
     values = read.series.values[event.start : event.stop]
 
@@ -333,7 +206,7 @@ def _reasons(detector: ADDML, read: _Read, event: Event, shares: list[tuple[int,
     return tuple(Reason(names[channel], share, words(channel)) for channel, share in shares)
 
 
-def _when(read: _Read, step: int) -> str:
+def _when(read: SeriesTable, step: int) -> str:
     """The time of a step as people read it, in UTC."""
     assert read.series.times is not None
     time = read.series.times[step]
@@ -342,7 +215,9 @@ def _when(read: _Read, step: int) -> str:
     return str(time) if isinstance(time, np.integer) else np.format_float_positional(time, trim="-")
 
 
-def _scored(read: _Read, settings: Settings, scores: np.ndarray, found: list[Event], threshold: float) -> pa.Table:
+def _scored(
+    read: SeriesTable, settings: Settings, scores: np.ndarray, found: list[Event], threshold: float
+) -> pa.Table:
     """The steps with their scores and the event, counted by rank, that each belongs to."""
     import pyarrow as pa
 
@@ -354,7 +229,7 @@ def _scored(read: _Read, settings: Settings, scores: np.ndarray, found: list[Eve
     return pa.table({f"id_{name}" if name in own else name: read.table[name] for name in names} | own)
 
 
-def _track(read: _Read, scores: np.ndarray, ranked: tuple[Finding, ...], found: Sequence[Event]) -> Track:
+def _track(read: SeriesTable, scores: np.ndarray, ranked: tuple[Finding, ...], found: Sequence[Event]) -> Track:
     """What is drawn: the scores, and the channels that events name most (the first ones where none does)."""
     names = list(read.series.names or [])
     named = [reason.column for finding in ranked for reason in finding.reasons[:1]]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from addml.data.datasets import CELL_BYTES
-from addml.data.files.origin import did_you_mean
 from addml.detection.errors import UserError
 from addml.detection.progress import Progress, epochs_to, stages_to
 from addml.detection.settings import CONTAMINATION, Computing, Deciding, Streaming, Training
+from addml.wording import did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np

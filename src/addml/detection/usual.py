@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from addml.data.writers import write_whole
 from addml.explain import UsualColumn
 from addml.findings import Usual
 
@@ -120,12 +121,7 @@ def _weekdays(days: np.ndarray) -> tuple[float, ...]:
 def save(folder: Path, model: str, usual: Sequence[UsualColumn]) -> None:
     """Write the file beside the model whose weights have this hash."""
     content = {"weights": model, "columns": [asdict(one) for one in usual]}
-    part = folder / f".{FILE}.{os.getpid()}"
-    try:
-        part.write_text(json.dumps(content, default=datetime.isoformat, ensure_ascii=False), "utf-8")
-        part.replace(folder / FILE)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(folder / FILE, json.dumps(content, default=datetime.isoformat, ensure_ascii=False).encode())
 
 
 def load(folder: str, model: str, columns: Columns) -> list[UsualColumn]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from addml.data.sampling import draw
 from addml.detection import evaluation
 from addml.detection.errors import UserError
-from addml.detection.inputs import draw, open_input
+from addml.detection.inputs import open_input
 from addml.detection.selection import choose
 from addml.detection.settings import Settings
 from addml.experiments import protocol, runs

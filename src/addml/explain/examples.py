@@ -28,13 +28,6 @@ def kept_by_most(kept: list[np.ndarray], train: list[np.ndarray], rows: int) -> 
     return np.flatnonzero((2 * np.asarray(votes) >= seen) & (np.asarray(votes) > 0))
 
 
-def evenly(ids: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of the ids, at even steps."""
-    if len(ids) <= most:
-        return ids
-    return np.asarray(ids[np.floor((np.arange(most) + 0.5) * len(ids) / most).astype(np.int64)])
-
-
 def baseline_of(model: MetricModel, kept: np.ndarray, scores: np.ndarray, ordinary: float) -> np.ndarray:
     """The features (d',) of the row that contributions are counted from, by kept training rows (m, d').
 

@@ -15,7 +15,10 @@ from addml.arrays import Array
 LEAST_ROWS = 1024  # below that, compiling the kernels costs more than they save
 MOST_WIDTH = 128
 TILE = 64  # rows and columns of a tile of pairs
-PARTS = 8  # of the pairs of a row of tiles, added up apart
+CHUNK = 4096  # distances that are counted together
+DIGITS = 3 * 64 + 16384  # counters: of three digits of 5 and 6 bits and one of 14
+MANY = 64  # distances of a chunk that share all digits but the last
+PARTS = 4  # of the pairs of a row of tiles, added up apart
 
 
 def applies(z: Array) -> bool:
@@ -34,16 +37,27 @@ def hard_closeness(z: Array, k: int) -> tuple[Array, Array, Array]:
     tiles = -(-rows // TILE)
     below, padded = tiles * (tiles + 1) // 2, max(16, 1 << (width - 1).bit_length())
     pairs = torch.empty(members, below, TILE, TILE, device=z.device)
+    counts = torch.zeros(members, DIGITS, dtype=torch.int32, device=z.device)
     shape: dict[str, Any] = {"rows": rows, "width": width, "TILE": TILE, "WIDTH": padded}
-    kernels.distances[below, members](z, pairs, below, **shape)
-    cutoff = pairs.reshape(members, -1).topk(k, sorted=False).values.amin(-1)
-    toward = torch.empty(members, PARTS, rows, width, device=z.device)
+    kernels.distances[below, members](z, pairs, counts, below, **shape, ROOM=DIGITS)
+    cutoff = _kth_largest(kernels, pairs, counts, k)
+    toward, gradient = torch.empty(members, PARTS, rows, width, device=z.device), torch.empty_like(z)
     degree, total = (torch.empty(members, PARTS, rows, device=z.device) for _ in range(2))
-    kernels.back[tiles, PARTS, members](z, pairs, cutoff, toward, degree, total, below, tiles, PARTS=PARTS, **shape)
-    degree = degree.sum(1)
-    count = (degree.sum(1, dtype=torch.float64) / 2).clamp_(min=1).float()
-    gradient = torch.addcmul(-toward.sum(1), degree[..., None], z) * (2 / count)[:, None, None]
-    return total.sum((1, 2)) / (2 * count), gradient, cutoff
+    sums, value = (z, toward, degree, total), torch.empty_like(cutoff)
+    kernels.back[tiles, PARTS, members](*sums, pairs, cutoff, below, tiles, PARTS=PARTS, **shape, num_stages=1)
+    kernels.finish[tiles, members](*sums, gradient, value, PARTS=PARTS, CHUNK=CHUNK, **shape)
+    return value, gradient, cutoff
+
+
+def _kth_largest(kernels: Any, pairs: Array, counts: Array, k: int) -> Array:
+    """The k-th largest distance (E,), when the first digits of all are counted."""
+    members, size = len(pairs), pairs[0].numel()
+    cutoff, every = pairs.new_empty(members), (-(-size // CHUNK), members)
+    for digits in (1, 2):
+        kernels.count_digits[every](pairs, counts, k, size, CHUNK=CHUNK, ROOM=DIGITS, DIGITS=digits)
+    kernels.count_last[every](pairs, counts, k, size, CHUNK=CHUNK, ROOM=DIGITS, MANY=MANY)
+    kernels.kth_largest[(members,)](counts, cutoff, k, ROOM=DIGITS, num_warps=8)
+    return cutoff
 
 
 @lru_cache(maxsize=1)

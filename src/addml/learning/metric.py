@@ -101,7 +101,7 @@ class MetricLearner:
             distances = namespace(distances).where(real, distances, 0)
         n, total = np.asarray(sizes, float), to_numpy(distances.sum(axis=1)).astype(float)
         # The lemma: the mean over unordered pairs of squared distances is 2n/(n-1) times the mean to the centre.
-        return total / n if self.objective.loss == "center" else 2 * total / np.maximum(n - 1, 1)
+        return np.asarray(total / n if self.objective.loss == "center" else 2 * total / np.maximum(n - 1, 1))
 
     def embed(self, rows: TakesRows, ids: Array) -> np.ndarray:
         """The embeddings (E, n, w) of rows with ids (E, n)."""

@@ -191,28 +191,15 @@ CURVES = {
 def curves(findings: Findings) -> dict[str, dict[str, Any]]:
     """The curves of an evaluation, by name, thinned; empty without one."""
     found: dict[str, dict[str, Any]] = {}
+    given = (findings.evaluation or {}).get("curves", {})
     for name, (title, x_key, y_key, x_label, y_label) in CURVES.items():
-        points = _curve(findings.evaluation or {}, name, x_key, y_key)
-        if points is not None and points.shape[1] > 1:
+        points = np.array([given.get(name, {}).get(key, ()) for key in (x_key, y_key)], float)
+        points = points[:, np.isfinite(points).all(axis=0)]
+        if points.shape[1] > 1:
             rising = points if points[0, 0] <= points[0, -1] else points[:, ::-1]
             x, y = _along(rising[:, np.argsort(rising[0], kind="stable")])
             found[name] = {"title": title, "x": _numbers(x), "y": _numbers(y), "x_label": x_label, "y_label": y_label}
     return found
-
-
-def _curve(evaluation: dict[str, Any], name: str, x_key: str, y_key: str) -> np.ndarray | None:
-    """A curve given as {"fpr": ..., "tpr": ...}, as two lists or as points, under "curves" or at the top: (2, n)."""
-    given = evaluation.get("curves", {}).get(name, evaluation.get(name, evaluation.get(f"{name}_curve")))
-    if isinstance(given, dict):
-        given = (given.get(x_key, ()), given.get(y_key, ()))
-    if given is None:
-        return None
-    points = np.asarray(given, float)
-    if points.ndim == 2 and points.shape[0] != 2:
-        points = points.T
-    if points.ndim != 2 or points.shape[0] != 2:
-        raise ValueError(f"evaluation[{name!r}] has shape {points.shape}; give {x_key} and {y_key} of equal length")
-    return points[:, np.isfinite(points).all(axis=0)]
 
 
 def _along(points: np.ndarray) -> np.ndarray:
@@ -226,5 +213,4 @@ def _along(points: np.ndarray) -> np.ndarray:
 
 def evaluation_numbers(findings: Findings) -> dict[str, Any]:
     """What an evaluation says besides its curves."""
-    names = {"curves", *CURVES, *(f"{name}_curve" for name in CURVES)}
-    return {key: value for key, value in (findings.evaluation or {}).items() if key not in names}
+    return {key: value for key, value in (findings.evaluation or {}).items() if key != "curves"}

@@ -14,7 +14,6 @@ NAMES = {
     "average_precision": "Average precision",
     "vus_pr": "VUS-PR",
     "vus_roc": "VUS-ROC",
-    "precision_at_k": "Precision at k",
 }
 
 
@@ -47,7 +46,7 @@ def evaluated(findings: Findings) -> list[tuple[str, str]]:
     pairs: list[tuple[str, Any]] = []
     for name, value in charts.evaluation_numbers(findings).items():
         if isinstance(value, dict):
-            pairs += [(f"{NAMES.get(name, spoken(name)).removesuffix(' k')} {key}", value[key]) for key in value]
+            pairs += [(f"{spoken(name)} {key}", value[key]) for key in value]
         else:
             pairs.append((NAMES.get(name, spoken(name)), value))
     return [(text(name), cell(value)) for name, value in pairs[:MOST_ITEMS]]

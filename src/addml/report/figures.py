@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from addml.data.writers import write_whole
 from addml.findings import Findings
 from addml.report import charts
 from addml.report.track import MOST_EVENTS, envelope
 from addml.report.words import number, text
-from addml.report.writing import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

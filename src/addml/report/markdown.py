@@ -39,8 +39,8 @@ BAR = 30  # characters of the longest bar
 def markdown(findings: Findings, *, is_redacted: bool = False) -> str:
     """The whole report."""
     parts = [
-        f"# {plain(' '.join(headline(findings)))}",
-        plain(lead(findings)),
+        f"# {escaped(' '.join(headline(findings)))}",
+        escaped(lead(findings)),
         table(("", "", ""), key_numbers(findings)),
         *_scores(findings),
         *_ranked(findings),
@@ -57,7 +57,7 @@ def markdown(findings: Findings, *, is_redacted: bool = False) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def plain(value: Any) -> str:
+def escaped(value: Any) -> str:
     """Text that Markdown, and the HTML that Markdown allows, take for nothing else."""
     line = str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return SPECIAL.sub(lambda found: f"{found[0]}\\" if found[2] else f"\\{found[0].lstrip()}", line)
@@ -67,7 +67,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A table; every cell is escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(
-        f"| {' | '.join(map(str, line) if place == 1 else map(plain, line))} |" for place, line in enumerate(lines)
+        f"| {' | '.join(map(str, line) if place == 1 else map(escaped, line))} |" for place, line in enumerate(lines)
     )
 
 
@@ -95,7 +95,7 @@ def _scores(findings: Findings) -> list[str]:
     ]
     scale = "Bars grow with the logarithm of the count." if found.log else ""
     words = " ".join(filter(None, (tails(found, findings.threshold), scale)))
-    return ["## Scores", plain(words), table(("above", "up to", "rows", "", ""), rows)]
+    return ["## Scores", escaped(words), table(("above", "up to", "rows", "", ""), rows)]
 
 
 def _side(place: int, found: charts.Histogram) -> str:
@@ -111,7 +111,7 @@ def _ranked(findings: Findings) -> list[str]:
     score = score_words(findings)
     rows = [_row(finding, ids, _scored(finding, score(finding.score))) for finding in listed]
     parts = ["## Ranked rows", *_groups(findings), table((*head[:2], *ids, *head[2:]), rows)]
-    return [*parts, plain(rows_left(findings))]
+    return [*parts, escaped(rows_left(findings))]
 
 
 def _scored(finding: Finding, score: str) -> str:
@@ -161,7 +161,7 @@ def _space(findings: Findings) -> list[str]:
     center = f"The centre of the normal rows lies at ({_xy(*points['center'])})."
     found = sorted(zip(points["rank"], points["row"], points["x"], points["y"], strict=True))
     rows = [(rank, row, _xy(x), _xy(y)) for rank, row, x, y in found if rank][:20]
-    return ["## Map", plain(center), table(("rank", "row", "x", "y"), rows)] if rows else ["## Map", plain(center)]
+    return ["## Map", escaped(center), table(("rank", "row", "x", "y"), rows)] if rows else ["## Map", escaped(center)]
 
 
 def _xy(*values: float | None) -> str:
@@ -194,7 +194,7 @@ def _distillation(findings: Findings) -> list[str]:
         for finding, cells in zip(listed_rows(findings), found["cells"], strict=False)
     ]
     head = ("rank", "row", "dropped, of all epochs and members", "")
-    return ["## Distillation", plain(distillation_words(findings)), table(head, rows)]
+    return ["## Distillation", escaped(distillation_words(findings)), table(head, rows)]
 
 
 def _mean_dropped(cells: list[int | None]) -> str:
@@ -227,7 +227,7 @@ def _drift(findings: Findings) -> list[str]:
 def _data(findings: Findings) -> list[str]:
     parts = ["## Data", table(("", ""), facts(findings))]
     if findings.notes:
-        parts += ["### Notes", "\n".join(f"- {plain(text(note, 600))}" for note in findings.notes[:MOST_ITEMS])]
+        parts += ["### Notes", "\n".join(f"- {escaped(text(note, 600))}" for note in findings.notes[:MOST_ITEMS])]
         parts.append(_more(len(findings.notes), "notes"))
     if findings.left_out:
         rows = [(text(column), text(why, 300)) for column, why in findings.left_out[:MOST_ITEMS]]

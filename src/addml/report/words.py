@@ -91,8 +91,3 @@ def _visible(letter: str) -> str:
     if letter in LINE_BREAKS:
         return " "
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(letter) in ("Cc", "Cs") else letter
-
-
-def listed(items: list[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""

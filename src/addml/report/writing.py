@@ -1,15 +1,12 @@
-"""Files that appear whole or not at all."""
+"""The report as a file, in the format that is asked for."""
 
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from addml.data.writers import WriteError
+from addml.data.writers import write_whole
 from addml.findings import Findings
 from addml.report.markdown import markdown
 from addml.report.page import html_page
@@ -34,37 +31,3 @@ def write_report(
     page = html_page(shown, is_redacted=redact) if kind == "html" else markdown(shown, is_redacted=redact)
     write_whole(target, page.encode("utf-8", "replace"))
     return target
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write under another name in the same folder, then take the name; after a failure nothing is left."""
-    special = path.exists() and not path.is_file() and not path.is_dir()  # a device or a pipe
-    target = path if special else Path(os.path.realpath(path))  # what /dev/stdout leads to has no name
-    if target.is_dir():
-        raise WriteError(f"{path}: is a folder. Give the name of a file in it.")
-    if not target.parent.is_dir():
-        raise WriteError(f"{path}: the folder {target.parent} does not exist. Create it, or write elsewhere.")
-    try:
-        if special:  # written to, never replaced
-            target.write_bytes(content)
-        else:
-            _replace(target, content)
-    except OSError as error:
-        remedy = "Check the folder's permissions and the space left, or write elsewhere."
-        raise WriteError(f"{path}: cannot be written: {error.strerror or error}. {remedy}") from error
-
-
-def _replace(target: Path, content: bytes) -> None:
-    part = target.with_name(f".addml-{os.getpid()}-{secrets.token_hex(4)}.part")
-    try:
-        with part.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, part)
-        part.replace(target)
-    except BaseException:  # an interrupt too
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise

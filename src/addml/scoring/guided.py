@@ -20,6 +20,7 @@ import numpy as np
 from addml.arrays import Array, as_like, namespace, to_numpy
 from addml.geometry import Distance
 from addml.scoring.axes import Axes
+from addml.scoring.even import evenly
 from addml.scoring.local import Own, Piece, changed_rows, own_of, own_references, reference_keys, spread_out
 from addml.scoring.members import MemberScale
 from addml.scoring.scorers import SCORERS, MetricSpace, Scorer, Shapes
@@ -86,8 +87,8 @@ class Guided:
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Keep labelled anomalies, and normal rows: labelled ones, and others at all distances from the middle."""
         own = self.inner.fit(space)
-        anomalies = _evenly(space.anomalies, ANOMALIES)
-        sure = _evenly(space.normals, NORMALS // 2)
+        anomalies = evenly(space.anomalies, ANOMALIES)
+        sure = evenly(space.normals, NORMALS // 2)
         others = space.usual[spread_out(space.norms, NORMALS - len(sure))]
         trust = (len(space.anomalies) - 1) / (len(space.anomalies) - 1 + TRUSTED)
         counter = {
@@ -180,7 +181,7 @@ def believed(guided: Guided, arrays: dict[str, np.ndarray], rows: np.ndarray, di
     labelled = arrays["counter_anomalies"]
     if len(labelled) < DOUBTABLE:
         return arrays
-    rows = rows[_evenly(np.arange(len(rows)), DOUBTING_ROWS)]
+    rows = rows[evenly(np.arange(len(rows)), DOUBTING_ROWS)]
     ready = guided.ready(calibrated(guided, arrays, rows, distance), distance)
     kept = plausible(_evidence(guided, labelled, ready), _evidence(guided, rows, ready))
     if 2 * kept.sum() < len(kept) or kept.all():
@@ -277,9 +278,3 @@ def _reach(scale: MemberScale) -> np.ndarray:
 
 def _in_parts(rows: np.ndarray, size: int = 1024) -> list[np.ndarray]:
     return [rows[start : start + size] for start in range(0, len(rows), size)]
-
-
-def _evenly(ids: np.ndarray, most: int) -> np.ndarray:
-    if len(ids) <= most:
-        return ids
-    return np.asarray(ids[np.floor((np.arange(most) + 0.5) * len(ids) / most).astype(np.int64)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,10 @@ from addml.arrays import Array, as_like, index_like, namespace
 
 ROUNDING = 1e-12  # a deviation of logarithms that equal scores may have
 LEAST_RELIABLE = 0.02
+NOT_FINITE = (
+    "scores are not finite: the model, or the encoder of your own, holds numbers that are too large or too small, "
+    "as no fit leaves them; fit and save it again"
+)
 UPPER = 0.9, 1.2815515655446004  # a share of the training rows, and how many deviations of a normal law that is
 
 
@@ -54,6 +59,12 @@ class MemberScale:
 
     def combine(self, scores: Array) -> Array:
         """One score a row (n,) from scores (E, n); a single member's score stays untouched."""
+        combined = self._combined(scores)
+        if not bool(namespace(combined).isfinite(combined).all()):
+            raise ValueError(NOT_FINITE)
+        return combined
+
+    def _combined(self, scores: Array) -> Array:
         if len(scores) == 1:
             return scores[0]
         seen = self._views(scores)
@@ -63,6 +74,12 @@ class MemberScale:
 
     def combine_one(self, scores: np.ndarray) -> float:
         """The same of one row (E,), to the last bit, in plain numbers: quicker where rows come one by one."""
+        combined = self._combined_one(scores)
+        if not math.isfinite(combined):
+            raise ValueError(NOT_FINITE)
+        return combined
+
+    def _combined_one(self, scores: np.ndarray) -> float:
         if len(scores) == 1:
             return float(scores[0])
         floor, mean, deviation, views, places = self._plain

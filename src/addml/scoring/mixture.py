@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from addml.scoring.even import evenly
+
 ROUNDS = 200
 MOST_ROWS = 4096  # more are stood for by so many of them, at even steps through all in order
 LEAST_ROWS = 10  # fewer tell no two laws apart
@@ -27,7 +29,7 @@ class TwoNormals:
     def fit(cls, scores: np.ndarray) -> TwoNormals | None:
         """The two laws of some scores, or None where one normal law describes them as well."""
         if len(scores) > MOST_ROWS:
-            scores = np.sort(scores)[np.floor((np.arange(MOST_ROWS) + 0.5) * len(scores) / MOST_ROWS).astype(np.int64)]
+            scores = evenly(np.sort(scores), MOST_ROWS)
         middle, spread = float(scores.mean()), float(scores.std())
         if len(scores) < LEAST_ROWS or not spread > 0 or not np.isfinite(spread):
             return None

@@ -70,6 +70,10 @@ class OfEmbeddings:
     tile: ClassVar[int] = 256
     at_once: ClassVar[int] = 2**30  # all of them
 
+    def settings(self) -> dict[str, Any]:
+        """What a user may choose: nothing, unless a subclass says so."""
+        return {}
+
     def views(self, members: int) -> np.ndarray:
         """All members are averaged."""
         return np.zeros(members, np.int64)
@@ -114,10 +118,6 @@ class Center(OfEmbeddings):
     name: ClassVar[str] = "center"
     tile: ClassVar[int] = 1
 
-    def settings(self) -> dict[str, Any]:
-        """What a user may choose: nothing here."""
-        return asdict(self)
-
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Keep the centre."""
         return {"center": space.center}
@@ -140,10 +140,6 @@ class Dissimilarity(OfEmbeddings):
     """
 
     name: ClassVar[str] = "dissimilarity"
-
-    def settings(self) -> dict[str, Any]:
-        """What a user may choose: nothing here."""
-        return asdict(self)
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Keep the centre and the spread, or every embedding."""

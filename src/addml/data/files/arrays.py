@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from addml.data.files.column_names import numbered_names
-from addml.data.files.origin import Origin, ReadError, did_you_mean
+from addml.data.files.origin import Origin, ReadError
+from addml.wording import did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np

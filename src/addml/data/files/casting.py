@@ -28,7 +28,17 @@ def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple
     if names != table.column_names:
         table = table.rename_columns(names)
     chosen = check_columns(columns, names, source)
-    return table if chosen is None else table.select(chosen), notes + renamed
+    return _unpacked(table if chosen is None else table.select(chosen)), notes + renamed
+
+
+def _unpacked(table: pa.Table) -> pa.Table:
+    """The table in types that every function of Arrow takes; Polars writes text as views."""
+    from addml.data.preparation.arrow_values import is_packed, plain_chunks
+
+    for position, one in enumerate(table.schema):
+        if is_packed(one.type):
+            table = table.set_column(position, one.name, plain_chunks(table.column(position)))
+    return table
 
 
 def conformed(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from addml.data.files.origin import ReadError, did_you_mean
+from addml.data.files.origin import ReadError
+from addml.wording import did_you_mean, listed
 
 
 def numbered_names(count: int) -> list[str]:
@@ -36,7 +37,8 @@ def check_columns(columns: Sequence[str] | None, names: Sequence[str], source: s
         return None
     for column in columns:
         if column not in names:
-            raise ReadError(f"{source}: has no column {column!r}.{did_you_mean(column, names)}{_listed(names)}")
+            hint = did_you_mean(column, names)
+            raise ReadError(f"{source}: has no column {column!r}.{hint} It has: {listed(names, 20)}.")
     return list(dict.fromkeys(columns))
 
 
@@ -52,10 +54,4 @@ def _free_name(name: str, first: int, taken: set[str]) -> str:
 def _renaming_note(changes: list[str]) -> list[str]:
     if not changes:
         return []
-    more = f" and {len(changes) - 5:,} more" if len(changes) > 5 else ""
-    return [f"column names: repeated or blank, so {'; '.join(changes[:5])}{more}"]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
-    return f" It has: {', '.join(names[:20])}{more}."
+    return [f"column names: repeated or blank, so {listed(changes, between='; ')}"]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyarrow import dataset
 
 BATCHES_AHEAD = 2
+PARTIAL = "columns that some files do not have, read as gaps there"
 
 
 def read_parquet(origin: Origin, columns: Sequence[str] | None) -> pa.Table:
@@ -23,7 +24,7 @@ def read_parquet(origin: Origin, columns: Sequence[str] | None) -> pa.Table:
 
     try:
         with origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
-            return file.read(columns=_once(columns, file.schema_arrow.names))
+            return file.read(columns=readable(columns, file.schema_arrow.names))
     except (pa.ArrowException, OSError) as error:
         raise _damaged(origin, "Parquet", error) from error
 
@@ -35,7 +36,7 @@ def parquet_batches(origin: Origin, columns: Sequence[str] | None, rows: int) ->
 
     try:
         with origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
-            yield from file.iter_batches(rows, columns=_once(columns, file.schema_arrow.names))
+            yield from file.iter_batches(rows, columns=readable(columns, file.schema_arrow.names))
     except (pa.ArrowException, OSError) as error:
         raise _damaged(origin, "Parquet", error) from error
 
@@ -58,7 +59,7 @@ def read_folder(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table
 
     found, notes = folder_dataset(origin)
     try:
-        return found.to_table(columns=_once(columns, found.schema.names)), notes
+        return found.to_table(columns=readable(columns, found.schema.names)), notes
     except (pa.ArrowException, OSError) as error:
         raise _damaged(origin, "Parquet", error) from error
 
@@ -73,7 +74,7 @@ def folder_batches(
     notes.extend(said)
     try:
         yield from found.to_batches(
-            columns=_once(columns, found.schema.names),
+            columns=readable(columns, found.schema.names),
             batch_size=rows,
             batch_readahead=BATCHES_AHEAD,
             fragment_readahead=1,
@@ -96,7 +97,7 @@ def folder_dataset(origin: Origin) -> tuple[dataset.Dataset, list[str]]:
     partial = [name for name in schema.names if 0 < sum(name in one.names for one in schemas) < len(schemas)]
     notes = [f"folder: {len(files):,} Parquet files"]
     if partial:
-        notes.append(f"columns that some files do not have, read as gaps there: {', '.join(partial[:8])}")
+        notes.append(f"{PARTIAL}: {', '.join(partial[:8])}")
     return _folder(files, origin, schema), notes
 
 
@@ -148,8 +149,8 @@ def parquet_files(origin: Origin) -> list[str]:
     raise ReadError(f"{origin.name}: is a folder without Parquet files or images (it holds: {held}). Name one file.")
 
 
-def _once(columns: Sequence[str] | None, names: Sequence[str]) -> list[str] | None:
-    """The columns for Arrow to choose; all when names repeat, since only renaming makes a choice clear."""
+def readable(columns: Sequence[str] | None, names: Sequence[str]) -> list[str] | None:
+    """The columns for Arrow to read; all where names repeat or columns are parts of nested ones."""
     if columns is None or len(set(names)) < len(names) or not set(columns) <= set(names):
         return None
     return list(columns)

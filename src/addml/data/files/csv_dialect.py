@@ -23,6 +23,7 @@ from addml.data.files.csv_cells import (
 )
 from addml.data.files.origin import Origin, ReadError
 from addml.data.files.text_encoding import decode_start, encoding_of
+from addml.wording import listed
 
 SAMPLE_BYTES = 1 << 18
 SAMPLE_LIMIT = 1 << 26  # a sample grows to this to hold a few rows of a very wide file
@@ -114,7 +115,7 @@ def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
     rows = [row.cells for row in found]
     named = _is_named(rows, hints)
     if named and len(rows) == 1 and sample.whole:
-        raise ReadError(f"{origin.name}: holds a header and no rows: {_shown(rows[0])}.")
+        raise ReadError(f"{origin.name}: holds a header and no rows: {listed(rows[0], 8)}.")
     names, renamed = unique_names(rows[0]) if named else (numbered_names(len(rows[0])), [])
     above = int(separator is not None)
     dialect = Dialect(
@@ -293,8 +294,3 @@ def _cell_notes(decimal: str, formats: list[str], guess: str | None, styles: dic
         parted = f"{style.thousands!r} between thousands, " if style.thousands else ""
         notes.append(f"numbers of {name}: {parted}decimal mark {style.decimal!r}")
     return notes + ([f"numbers of {len(styles) - 5:,} more columns likewise"] if len(styles) > 5 else [])
-
-
-def _shown(row: list[str]) -> str:
-    text = ", ".join(row[:8])
-    return text if len(row) <= 8 else f"{text} and {len(row) - 8:,} more"

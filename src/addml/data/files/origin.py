@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import os
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
+
+from addml.wording import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,12 +100,17 @@ def find_origin(source: str | os.PathLike[str]) -> Origin:
     if path.is_dir():
         return Origin(name, path)
     try:
-        if not path.is_file():  # a pipe can be read only once
+        if is_special(path):
             return _in_memory(name, path.read_bytes())
         with path.open("rb") as stream:
             return Origin(name, path, compression=compression_of(stream.read(16)))
     except OSError as error:
         raise ReadError(f"{name}: cannot be opened: {error.strerror}.") from error
+
+
+def is_special(path: Path) -> bool:
+    """A device or a pipe, which is read only once, and written to, never replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def no_such_file(path: Path) -> ReadError:
@@ -115,12 +120,6 @@ def no_such_file(path: Path) -> ReadError:
         return ReadError(f"{path}: no such file: the folder {folder} does not exist.")
     hint = did_you_mean(path.name, sorted(entry.name for entry in folder.iterdir()))
     return ReadError(f"{path}: no such file.{hint}")
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """' Did you mean ...?' with the known names nearest to `name`, or nothing."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
-    return f" Did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
 
 
 def compression_of(head: bytes) -> str | None:

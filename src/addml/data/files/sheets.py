@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from addml.data.files.column_names import numbered_names
 from addml.data.files.csv_cells import has_header, is_gap
-from addml.data.files.origin import Origin, ReadError, did_you_mean, missing_extra
+from addml.data.files.origin import Origin, ReadError, missing_extra
 from addml.data.files.python_values import table_from_rows
+from addml.wording import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa

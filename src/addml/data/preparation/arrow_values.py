@@ -33,7 +33,19 @@ def plain(column: pa.Array) -> pa.Array:
         return plain(column.storage)
     if pa.types.is_run_end_encoded(column.type):
         return plain(pc.run_end_decode(column))
+    if pa.types.is_dictionary(column.type) and is_packed(column.type):
+        return pa.DictionaryArray.from_arrays(column.indices, plain(column.dictionary))
+    if pa.types.is_binary_view(column.type):
+        return column.cast(pa.large_binary())
     return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+
+
+def is_packed(kind: pa.DataType) -> bool:
+    """Whether rows of the type cannot be picked out, which Arrow does not do yet for views and run lengths."""
+    if pa.types.is_dictionary(kind):
+        return is_packed(kind.value_type)
+    tests = (pa.types.is_string_view, pa.types.is_binary_view, pa.types.is_run_end_encoded)
+    return any(test(kind) for test in tests)
 
 
 def plain_chunks(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -89,12 +101,6 @@ def first_of(mask: np.ndarray) -> int | None:
     """The position of the first that the mask marks."""
     position = int(np.argmax(mask)) if len(mask) else 0
     return position if len(mask) and mask[position] else None
-
-
-def shown(value: Any) -> str:
-    """A value as an error message shows it."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _numpy(column: pa.Array) -> np.ndarray:

@@ -186,13 +186,6 @@ class CategoryColumn:
         """How many are none of the levels of training."""
         return int(np.count_nonzero(values == self.unseen))
 
-    def describe(self, values: np.ndarray) -> dict[str, Any]:
-        """The five commonest values with their shares."""
-        counts = np.bincount(values, minlength=self.unseen + 1)[: self.unseen]
-        words = [*self.levels, GAP]
-        order = np.argsort(-counts, kind="stable")[:5]
-        return {"common": [(words[code], float(counts[code] / len(values))) for code in order if counts[code]]}
-
     # Plain values -------------------------------------------------------------------------------------------
 
     def to_plain(self) -> dict[str, Any]:

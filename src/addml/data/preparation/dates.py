@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.data.preparation import plain_values
-from addml.data.preparation.arrow_values import as_days, first_of, is_date, is_text, plain, shown, taken
+from addml.data.preparation.arrow_values import as_days, first_of, is_date, is_text, plain, taken
 from addml.data.preparation.date_text import FORMS, parse_dates
 from addml.data.preparation.prepared import CellError
-from addml.data.preparation.spread import Spread, middle_ninety
+from addml.data.preparation.spread import Spread
 
 YEAR = 365.2425
 SEASONS_FROM = 60  # days between first and last, under which the season is only the date again
@@ -111,8 +111,8 @@ class DateColumn:
             return days
         wrong = missing & ~np.asarray(pc.equal(pc.utf8_trim_whitespace(column), "").fill_null(True))
         if (row := first_of(wrong)) is not None:
-            form = self.form or "ISO 8601"
-            problem = f"is {shown(column[row].as_py())}, but all its values were dates in training ({form})"
+            value, form = plain_values.shown(column[row].as_py()), self.form or "ISO 8601"
+            problem = f"is {value}, but all its values were dates in training ({form})"
             raise CellError(self.name, row + 1, f"{problem}; correct it or make it a gap")
         return days
 
@@ -132,12 +132,6 @@ class DateColumn:
     def strange(self, values: np.ndarray) -> int:
         """How many lie far outside the training range."""
         return self.spread.outside(values)
-
-    def describe(self, values: np.ndarray) -> dict[str, Any]:
-        """The middle nine tenths, as ISO 8601 texts."""
-        ends = middle_ninety(values)
-        texts = (None,) * 3 if ends is None else [self.shown(days) for days in ends]
-        return dict(zip(("low", "middle", "high"), texts, strict=True))
 
     def shown(self, days: float) -> str:
         """The moment as ISO 8601 text, to the minute or to the day as in training."""

@@ -52,7 +52,7 @@ def prepare_column(name: str, column: pa.ChunkedArray) -> Kept | LeftOut:
     if is_date(kind):
         zone = kind.tz if pa.types.is_timestamp(kind) else None
         days = _joined([as_days(chunk, zone) for chunk in column.chunks])
-        return _dates(name, days, DateColumn.fit(name, days, bool(pa.types.is_time(kind)), zone=zone))
+        return _dates(days, DateColumn.fit(name, days, bool(pa.types.is_time(kind)), zone=zone))
     if is_text(kind):
         return _texts(name, column)
     if pa.types.is_dictionary(kind) and not pa.types.is_nested(kind.value_type):
@@ -88,7 +88,7 @@ def _booleans(name: str, values: np.ndarray) -> Kept | LeftOut:
     return Kept(BooleanColumn(name, falses, trues, len(values) - falses - trues), _number_mark(values))
 
 
-def _dates(name: str, days: np.ndarray, prepared: DateColumn, notes: list[str] | None = None) -> Kept | LeftOut:
+def _dates(days: np.ndarray, prepared: DateColumn, notes: list[str] | None = None) -> Kept | LeftOut:
     if (days == days[0]).all():
         return LeftOut(f"constant: {prepared.shown(days[0])} in every row")
     return Kept(prepared, _number_mark(days), notes or [])
@@ -107,7 +107,7 @@ def _texts(name: str, column: pa.ChunkedArray) -> Kept | LeftOut:
     form, share = found
     days = _spread_out(parse_dates(texts.values, form), texts)
     prepared = DateColumn.fit(name, days, form == "clock", form=form, slips=share < 1)
-    return _dates(name, days, prepared, _date_notes(prepared, texts, share))
+    return _dates(days, prepared, _date_notes(prepared, texts, share))
 
 
 def _spread_out(values: np.ndarray, texts: DistinctTexts) -> np.ndarray:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.data.preparation import plain_values
-from addml.data.preparation.arrow_values import as_numbers, as_text, first_of, is_numeric, is_text, plain, shown, taken
+from addml.data.preparation.arrow_values import as_numbers, as_text, first_of, is_numeric, is_text, plain, taken
 from addml.data.preparation.number_text import NotANumberError, WrittenNumber, parse_numbers
 from addml.data.preparation.prepared import HALF, CellError, rarity
-from addml.data.preparation.spread import Spread, middle_ninety
+from addml.data.preparation.spread import Spread
 
 FALSE_WORDS, TRUE_WORDS = ("false", "0", "no", "n", "f", "nein"), ("true", "1", "yes", "y", "t", "ja", "j")
 TRUTHS = dict.fromkeys(FALSE_WORDS, 0) | dict.fromkeys(TRUE_WORDS, 1)
@@ -69,10 +69,6 @@ class NumberColumn:
     def strange(self, values: np.ndarray) -> int:
         """How many lie far outside the training range."""
         return self.spread.outside(values)
-
-    def describe(self, values: np.ndarray) -> dict[str, Any]:
-        """The middle nine tenths."""
-        return dict(zip(("low", "middle", "high"), middle_ninety(values) or (None,) * 3, strict=True))
 
     def to_plain(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -164,13 +160,6 @@ class BooleanColumn:
         falses, trues, _ = self.tally(values)
         return int(falses * (self.falses == 0) + trues * (self.trues == 0))
 
-    def describe(self, values: np.ndarray) -> dict[str, Any]:
-        """Both values with their shares."""
-        counts = dict(zip(("false", "true"), self.tally(values), strict=False))
-        total = max(1.0, sum(counts.values()))
-        ordered = sorted(counts.items(), key=lambda item: -item[1])
-        return {"common": [(word, float(count / total)) for word, count in ordered if count]}
-
     def to_plain(self) -> dict[str, Any]:
         """As a JSON object."""
         counts = {"falses": self.falses, "trues": self.trues, "gaps": self.gaps}
@@ -222,5 +211,5 @@ def refuse_infinity(values: np.ndarray, name: str) -> None:
 
 
 def _wrong(name: str, row: int, value: Any, expected: str) -> CellError:
-    problem = f"is {shown(value)}, but the column's values were {expected} in training"
+    problem = f"is {plain_values.shown(value)}, but the column's values were {expected} in training"
     return CellError(name, row + 1, f"{problem}; correct it or make it a gap")

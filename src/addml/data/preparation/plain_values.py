@@ -16,7 +16,7 @@ class PlainError(ValueError):
 def mapping(value: Any, place: str) -> Document:
     """A JSON object."""
     if not isinstance(value, Mapping):
-        raise PlainError(f"{place} is {_shown(value)}, expected an object; fit and save again")
+        raise PlainError(f"{place} is {shown(value)}, expected an object; fit and save again")
     return value
 
 
@@ -91,14 +91,14 @@ def _get(document: Document, key: str) -> Any:
 
 
 def _refuse(document: Document, key: str, expected: str) -> Any:
-    shown = _shown(document[key])
-    raise PlainError(f"{_name(document)} has {key!r} = {shown}, expected {expected}; fit and save again")
+    raise PlainError(f"{_name(document)} has {key!r} = {shown(document[key])}, expected {expected}; fit and save again")
 
 
 def _name(document: Document) -> str:
     return f"prepared column {document['name']!r}" if "name" in document else "a prepared column"
 
 
-def _shown(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
+def shown(value: Any) -> str:
+    """A value as an error message shows it."""
+    words = repr(value)
+    return words if len(words) <= 60 else words[:57] + "..."

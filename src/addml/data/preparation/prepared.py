@@ -67,9 +67,6 @@ class Prepared(Protocol):
     def strange(self, values: np.ndarray) -> int:
         """How many values lie far outside the training range, or were not seen in training."""
 
-    def describe(self, values: np.ndarray) -> dict[str, Any]:
-        """What is usual among the values: low, middle, high, common."""
-
     def to_plain(self) -> dict[str, Any]:
         """The column as a JSON object."""
 

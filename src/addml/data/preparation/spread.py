@@ -36,7 +36,7 @@ class Spread:
         counts = np.diff(ends, prepend=0, append=len(sample))
         return cls(
             float(known.min()),
-            _quantiles(sample, (0.5,))[0],
+            2 * float(np.quantile(sample / 2, 0.5)),  # halves: differences of the largest numbers may overflow
             float(known.max()),
             tuple(map(float, edges)),
             tuple(map(float, counts / len(sample))),
@@ -93,17 +93,3 @@ def sampled(values: np.ndarray) -> np.ndarray:
     if len(values) <= SAMPLE:
         return values
     return values[np.random.default_rng(0).integers(0, len(values), SAMPLE)]
-
-
-def middle_ninety(values: np.ndarray) -> tuple[float, float, float] | None:
-    """The 5 %, 50 % and 95 % quantiles of what is no gap; None where there is nothing else."""
-    sample = sampled(values[~np.isnan(values)])
-    if not len(sample):
-        return None
-    low, middle, high = _quantiles(sample, (0.05, 0.5, 0.95))
-    return low, middle, high
-
-
-def _quantiles(values: np.ndarray, shares: tuple[float, ...]) -> list[float]:
-    half = np.asarray(values, np.float64) / 2  # so that differences of the largest numbers do not overflow
-    return [float(2 * value) for value in np.quantile(half, shares)]

@@ -1,0 +1,52 @@
+"""The parts of a document that are measured: which are asked for, where, and how they come into it."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def write_part(document: Path, name: str, content: str) -> None:
+    """Print what was measured, and put it between the two marks of that name."""
+    print(content, flush=True)
+    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    pattern = re.compile(re.escape(start) + ".*?" + re.escape(end), re.DOTALL)
+    text = document.read_text()
+    if not pattern.search(text):
+        raise SystemExit(f"{document} has no part named {name}")
+    document.write_text(pattern.sub(lambda _: f"{start}\n{content.strip()}\n{end}", text))
+
+
+def asked(program: str, about: str | None, known: Iterable[str], arguments: list[str]) -> list[str]:
+    """The parts named on the command line; an unknown one ends the program before anything is measured."""
+    names = list(known)
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=about)
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"one of {', '.join(names)}")
+    given: list[str] = parser.parse_args(arguments).parts
+    for name in given:
+        if name not in names:
+            parser.error(f"{name!r} is no part; one of {', '.join(names)}")
+    return given
+
+
+def machine() -> str:
+    """The processor and the versions that matter for speed."""
+    names = [line.split(":")[1].strip() for line in _cpu_lines() if line.startswith("model name")]
+    cpu = names[0] if names else platform.processor()
+    import sklearn
+    import torch
+
+    versions = f"Python {platform.python_version()}, numpy {np.__version__}, torch {torch.__version__}"
+    return f"Measured on {len(names) or '?'} cores ({cpu}); {versions}, scikit-learn {sklearn.__version__}."
+
+
+def _cpu_lines() -> list[str]:
+    file = Path("/proc/cpuinfo")
+    return file.read_text().splitlines() if file.exists() else []

@@ -1,0 +1,75 @@
+"""What a fitted detector tells of rows beside their scores: the columns behind them, rows like them. Level 6."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from addml import parameters
+from addml.compute import most_threads, resolve_device
+from addml.data.rows import WindowRows
+from addml.data.windows import Windows
+from addml.explain.attribution import attributions
+from addml.explain.examples import Examples, Nearest, baseline_of, kept_by_most
+from addml.explain.heat import heat_map
+from addml.reading import Reads
+from addml.saving import Saves
+from addml.scoring.even import evenly
+from addml.scoring.scorers import MetricSpace
+
+KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from
+
+
+class Explains(Reads, Saves):
+    """What is remembered of the training rows, and how rows compare with it."""
+
+    def _remember(self, space: MetricSpace, scores: np.ndarray) -> None:
+        """The usual row, and examples of normal rows where they are asked for."""
+        kept = kept_by_most(space.kept, space.train, len(scores))
+        low = kept[scores[kept] <= np.quantile(scores, float(self.normal_ratio))]  # the scorer sees more
+        kept = low if len(low) else kept
+        some = evenly(kept, KEPT_FOR_MEDIANS)
+        self.baseline_ = baseline_of(self.model_, space.prepared(some), scores[some], float(np.median(scores)))
+        examples = evenly(kept, self.examples) if self.examples else kept[:0]
+        self._examples = Examples(examples, space.prepared(examples))
+
+    def explain(self, X: Any, rows: Any = None) -> np.ndarray:
+        """How much each column adds to each row's score, (n, n_features_in_): above 0 makes it stranger.
+
+        Of images it is a map (n, height, width): how much each place adds.
+
+        A row of it adds up to the row's score less that of the usual row, `baseline_`. Columns that the detector
+        does not use add nothing. In a series a column is a channel, and what is explained is the window that ends at a
+        step. `rows` are the places of the rows to explain, where not all are wanted.
+        """
+        check_is_fitted(self, "threshold_")
+        features = self._features(X, rows)
+        used = attributions(
+            self.model_, features, self.baseline_, resolve_device(self.device), most_threads(self.n_jobs)
+        )
+        if self.model_.form is not None and self.model_.form.kind == "images":
+            return heat_map(used, self.model_.form)
+        if self.model_.columns is None:
+            return used
+        places = {name: place for place, name in enumerate(self.feature_names_in_)}
+        result = np.zeros((len(used), self.n_features_in_))
+        result[:, [places[name] for name in self.model_.columns.used]] = used
+        return result
+
+    def nearest_normal(self, X: Any, k: int = 5) -> Nearest:
+        """The kept training rows most like each row of X, among `examples` of them: their places and distances."""
+        check_is_fitted(self, "threshold_")
+        parameters.whole("k", k)
+        if not len(self._examples.rows):
+            raise ValueError("no training rows were remembered; fit with examples=1000, for example")
+        return self._examples.nearest(self.model_, self._features(X), k)
+
+    def _features(self, X: Any, rows: Any = None) -> np.ndarray:
+        X = self._read(X)
+        places = parameters.places("rows", rows, len(X))
+        if isinstance(X, Windows):
+            return WindowRows(X.prepared(self.model_.step_features.transform)).take(places)
+        features = self.model_.prepare(X)
+        return features if rows is None else features[places]

@@ -1,0 +1,15 @@
+"""Some of many, at even steps: each stands for as many around it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def even_steps(rows: int, count: int) -> np.ndarray:
+    """The places of `count` of so many rows, in the middle of as many equal parts."""
+    return np.floor((np.arange(count) + 0.5) * rows / count).astype(np.int64)
+
+
+def evenly(ids: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of the ids, at even steps."""
+    return ids if len(ids) <= most else np.asarray(ids[even_steps(len(ids), most)])
