@@ -230,6 +230,8 @@ def _inexact(name: str) -> ValueError:
 
 def not_numbers(given: Any, error: Exception) -> Exception:
     """The error of a table that could not be read as numbers, with the column and the value that are to blame."""
+    if getattr(given, "ndim", 2) == 3:
+        return ValueError(f"{str(error).rstrip('.')}; grey images need their one channel, X[:, None]")
     if isinstance(given, (list, tuple)):
         lengths = {len(row) for row in given if isinstance(row, (list, tuple))}
         if len(lengths) > 1:

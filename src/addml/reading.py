@@ -117,7 +117,8 @@ class Reads(Recipe):
         whole = len(windows.whole(1))
         if whole < 2:
             longest = int(windows.age.max()) + 1
-            remedy = f"give a window of at most {longest - 1}, or " if longest > 1 else "give "
+            most = 4 * longest // 5  # so that a second one begins a quarter of it later
+            remedy = f"give a window of at most {most}, or " if longest > 1 else "give "
             raise ValueError(
                 f"window={self.window} makes {whole} whole window(s) of X, whose longest series has {longest} step(s) "
                 f"in a row at most; {remedy}a longer series"

@@ -216,9 +216,10 @@ class Recipe:
     def _member(self, usable: np.ndarray, marks: np.ndarray | None, random: np.random.Generator) -> Member:
         """One member's rows: V drawn at random, the rest M; too few rows to spare serve as both."""
         usable = usable if marks is None else usable[marks[usable] != 1]
-        if not len(usable):
+        if len(usable) < (1 if self.window is None else 2):
             raise ValueError(
-                f"window={self.window}: no whole window that is learned from ends at a step that is normal or unknown; "
+                f"window={self.window}, stride={self._stride}: of the whole windows that are learned from, "
+                f"{len(usable)} end(s) at a step that is normal or unknown, and at least 2 are needed; "
                 "give a longer series, a smaller window or stride, or other labels"
             )
         train, validation = self._parted(usable, random)

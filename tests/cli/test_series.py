@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -90,6 +91,17 @@ def test_detect_ranks_periods_and_names_the_channel(machine, tmp_path):
     page = (tmp_path / "machine.report.html").read_text()
     assert 'class="track"' in page
     assert page.count('class="event"') == len(found["events"])
+
+
+def test_columns_called_as_those_of_the_scored_table_are_kept(machine, tmp_path):
+    lines = machine.read_text().replace("when,", "score,", 1).replace("heat", "event", 1).splitlines()
+    (tmp_path / "m.csv").write_text("\n".join(lines))
+    run("detect", "m.csv", "--time", "score", "--id", "event", "--epochs", "1", "--no-report").succeeded()
+    table = pd.read_csv("m.scored.csv")
+    assert list(table) == ["id_score", "id_event", "score", "is_anomaly", "event"]
+    given = pd.read_csv("m.csv")
+    assert table["id_event"].tolist() == given["event"].tolist()
+    assert pd.to_datetime(table["id_score"]).tolist() == pd.to_datetime(given["score"]).tolist()
 
 
 def test_the_table_on_the_screen_has_events(machine):

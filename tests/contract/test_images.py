@@ -52,6 +52,11 @@ def test_masked_pixels_are_refused(detector, images):
     np.testing.assert_array_equal(detector.anomaly_score(whole), detector.anomaly_scores_)
 
 
+def test_grey_images_without_their_channel_for_another_encoder(images):
+    with pytest.raises(ValueError, match=r"dim 3, .*grey images need their one channel, X\[:, None\]"):
+        addml.ADDML(encoder="mlp").fit(images[:, 0])
+
+
 def test_images_for_a_detector_of_tables():
     detector = addml.ADDML(members=1, epochs=1).fit(np.random.default_rng(0).standard_normal((30, 4)))
     with pytest.raises(ValueError, match="dim 4"):

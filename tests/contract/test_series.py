@@ -1,5 +1,7 @@
 """The detector on series: scores of steps, streams, files, and the contract of tables where it makes sense."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -133,14 +135,22 @@ def test_labels_members_early_stopping_and_refit_work_as_for_tables():
 
 def test_too_little_to_learn_from():
     model, X = detector().fit(waves()), waves()
-    with pytest.raises(ValueError, match="no whole window that is learned from"):
+    with pytest.raises(ValueError, match=r"0 end\(s\) at a step that is normal or unknown, and at least 2"):
         model.refit(X[:3])
     labels = np.ones(STEPS, int)
     labels[:2] = 0  # steps without a whole window
-    with pytest.raises(ValueError, match="normal or unknown; give a longer series"):
+    with pytest.raises(ValueError, match=r"normal or unknown, .* needed; give a longer series"):
         detector().fit(X, labels=labels)
     with pytest.raises(ValueError, match=f"refit prepares rows as before, not by window={model.window + 1}:"):
         model.set_params(window=model.window + 1).refit(X)
+
+
+@pytest.mark.parametrize("steps", [2, 3, 9, 17, 400])
+def test_the_window_that_an_error_proposes_is_one_to_learn_from(steps):
+    with pytest.raises(ValueError, match="give a window of at most") as refused:
+        detector(window=steps).fit(waves(steps))
+    most = int(re.search(r"at most (\d+), or", str(refused.value))[1])
+    assert detector(window=most, epochs=1).fit(waves(steps)).history_[0]["rows_kept"] >= 2
 
 
 def test_the_stride_is_how_far_windows_to_learn_from_lie_apart():
@@ -155,6 +165,8 @@ def test_the_stride_is_how_far_windows_to_learn_from_lie_apart():
     [
         ({"window": None}, waves(), r"encoder='recurrent' needs window=\.\.\."),
         ({"window": 500}, waves(), r"window=500 makes 0 whole window\(s\).*longest series has 400 step"),
+        ({"window": 399}, waves(), r"window=399, stride=99: .* 1 end\(s\) .* at least 2 are needed; give a longer"),
+        ({"stride": 500}, waves(), "window=12, stride=500: .* a smaller window or stride"),
         ({"window": 0}, waves(), "window=0 must be a whole number of at least 1"),
         ({"stride": 0}, waves(), "stride=0 must be"),
         ({"cell": "lstm"}, waves(), "cell='lstm' is not known"),
@@ -164,7 +176,7 @@ def test_the_stride_is_how_far_windows_to_learn_from_lie_apart():
         ({"cell": "tcn", "hidden": (8,) * 5}, waves(), "5 convolutions see 63 steps, more than window=12"),
         ({}, np.zeros((2, 3, 4)), "X has shape"),
         ({}, waves()[:1], r"has 1 step\(s\) in a row at most; give a longer series"),
-        ({}, [waves()[:9], waves()[:7]], r"has 9 step\(s\) in a row at most; give a window of at most 8, or a longer"),
+        ({}, [waves()[:9], waves()[:7]], r"has 9 step\(s\) in a row at most; give a window of at most 7, or a longer"),
         ({"encoder": "mlp", "window": None, "stride": 2}, waves(), "stride=2 is about series; give window"),
         ({"encoder": "mlp", "window": None, "causal": True}, waves(), "causal=True is about series"),
         ({"encoder": "mlp", "cell": "gru"}, waves(), "cell='gru' is about encoder='recurrent'"),
@@ -231,5 +243,5 @@ def test_channels_of_many_series_go_by_their_names():
 def test_gaps_cut_a_series_into_parts_too_short_for_a_window():
     times = pd.date_range("2026-01-01", periods=900, freq="min")[np.arange(900) % 90 < 11]
     X = pd.DataFrame(waves()[: len(times)], index=times)
-    with pytest.warns(UserWarning, match="longer than the window"), pytest.raises(ValueError, match="at most 10, or"):
+    with pytest.warns(UserWarning, match="longer than the window"), pytest.raises(ValueError, match="at most 8, or"):
         detector().fit(X)

@@ -218,6 +218,14 @@ def test_an_image_too_large_to_be_one_is_broken(tmp_path):
     assert read_images(tmp_path, skip_broken=True).names == ("a.png",)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    save(tmp_path, "a.png", GREY)
+    os.mkfifo(tmp_path / "b.png")
+    with pytest.raises(ImageError, match=r"b\.png \(no regular file\)"):
+        read_images(tmp_path)
+
+
 def test_an_image_of_no_numbers_is_broken(tmp_path):
     save(tmp_path, "a.tif", np.array([[0.5, 2.0]], np.float32))
     save(tmp_path, "b.tif", np.array([[0.5, np.nan]], np.float32))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -150,6 +151,8 @@ class _Seen:
 
 
 def _seen(folder: Path, name: str) -> _Seen:
+    if not stat.S_ISREG(os.stat(folder / name).st_mode):  # a pipe would be waited for
+        raise ValueError("no regular file")
     with _pillow().Image.open(folder / name) as image:
         mode, turned = image.mode, image.getexif().get(ORIENTATION) in TURNED
         size = image.size if turned else image.size[::-1]

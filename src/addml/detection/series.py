@@ -224,10 +224,9 @@ def _scored(
     event = np.zeros(len(scores), np.int64)
     for rank, one in enumerate(found, start=1):
         event[one.start : one.stop] = rank
-    columns = {str(settings.timing.time): read.table[settings.timing.time]}
-    columns |= {name: read.table[name] for name in read.chosen.ids}
     own = {"score": scores, "is_anomaly": scores > threshold, "event": pa.array(event, mask=event == 0)}
-    return pa.table(columns | own)
+    names = (str(settings.timing.time), *read.chosen.ids)
+    return pa.table({f"id_{name}" if name in own else name: read.table[name] for name in names} | own)
 
 
 def _track(read: SeriesTable, scores: np.ndarray, ranked: tuple[Finding, ...], found: Sequence[Event]) -> Track:
