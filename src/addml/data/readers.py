@@ -60,15 +60,17 @@ def read_table(
     header: bool | None = None,
     encoding: str | None = None,
     decimal: str | None = None,
+    texts: Sequence[str] = (),
 ) -> ReadResult:
     """The table of a file, a Parquet folder, standard input ('-') or a database address with a `query`.
 
-    `part` names the sheet of a workbook or the array of a file of several; what is None is found out.
+    `part` names the sheet of a workbook or the array of a file of several; what is None is found out. Of a CSV,
+    columns among `texts` stay text, with their zeros in front and all their digits.
     """
     if is_address(os.fspath(source)):
         return _from_database(os.fspath(source), query, columns)
     origin, kind, notes = _locate(source, query, part)
-    hints = CsvHints(delimiter, header, encoding, decimal, tuple(columns or ()))
+    hints = CsvHints(delimiter, header, encoding, decimal, tuple(columns or ()), tuple(texts))
     return _whole(origin, kind, columns, part, hints, notes)
 
 
@@ -84,6 +86,7 @@ def open_batches(
     header: bool | None = None,
     encoding: str | None = None,
     decimal: str | None = None,
+    texts: Sequence[str] = (),
 ) -> Batches:
     """As `read_table`, at most `batch_rows` rows at a time; CSV and Parquet are never held whole.
 
@@ -94,7 +97,7 @@ def open_batches(
     if is_address(os.fspath(source)):
         return _cut(_from_database(os.fspath(source), query, wanted), wanted, schema, batch_rows, os.fspath(source))
     origin, kind, notes = _locate(source, query, part)
-    hints = CsvHints(delimiter, header, encoding, decimal, tuple(wanted or ()))
+    hints = CsvHints(delimiter, header, encoding, decimal, tuple(wanted or ()), tuple(texts))
     if kind not in STREAMED:
         whole = _whole(origin, kind, wanted, part, hints, notes)
         return _cut(whole, wanted, schema, batch_rows, origin.name)

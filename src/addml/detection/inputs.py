@@ -45,6 +45,7 @@ class Input:
     names: list[str]
     notes: list[str]
     table: pa.Table | None
+    texts: tuple[str, ...] = ()  # columns of a CSV that are read as they are written
 
     @property
     def source(self) -> str:
@@ -55,17 +56,19 @@ class Input:
         """These columns, at most so many rows at a time, from the first row on."""
         if self.table is not None:
             return iter(self.table.select(list(columns)).to_batches(max_chunksize=rows))
-        return iter(open_batches(self.file, columns=list(columns), batch_rows=rows, **asdict(self.reading)))
+        own = {"texts": self.texts, **asdict(self.reading)}
+        return iter(open_batches(self.file, columns=list(columns), batch_rows=rows, **own))
 
 
-def open_input(file: str, reading: Reading) -> Input:
-    """Read the table, or only its first rows where it is too large to be held in memory."""
+def open_input(file: str, reading: Reading, ids: Sequence[str] = ()) -> Input:
+    """Read the table, or only its first rows where it is too large to be held in memory; what `--id` names as text."""
+    texts = tuple(name for text in ids for name in (text, *map(str.strip, text.split(","))))
     if is_large(file):
-        opened = open_batches(file, **asdict(reading))
+        opened = open_batches(file, texts=texts, **asdict(reading))
         notes = [*opened.notes, "larger than memory allows to hold: read twice, a part at a time"]
-        return Input(file, reading, list(opened.schema.names), notes, None)
-    result = read_table(file, **asdict(reading))
-    return Input(file, reading, result.table.column_names, result.notes, result.table)
+        return Input(file, reading, list(opened.schema.names), notes, None, texts)
+    result = read_table(file, texts=texts, **asdict(reading))
+    return Input(file, reading, result.table.column_names, result.notes, result.table, texts)
 
 
 def on_disk_source(settings: Settings) -> Source | None:

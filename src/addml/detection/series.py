@@ -100,7 +100,7 @@ def score(settings: Settings, progress: Progress) -> SeriesOutcome:
 def _read(settings: Settings, progress: Progress, channels: list[str] | None = None, ids: Sequence[str] = ()) -> _Read:
     """The series of a file: of a model the channels, and the ids that it remembers where none are given."""
     with progress.stage(f"Reading {shown(settings.file)}", None):
-        data = open_input(settings.file, settings.reading)
+        data = open_input(settings.file, settings.reading, settings.naming.id or ids)
     if data.table is None:
         raise UserError(
             f"{data.source}: is too large to be held in memory, which a series has to be; give a part of it."
