@@ -68,6 +68,8 @@ def planned(
 
 def _record_beside(files: Files, name: str) -> Path | None:
     """transactions.run.toml beside transactions.scored.csv, or beside what else is written."""
+    from addml.data.writers import is_special
+
     first = files.scored or files.model or files.report
     if first is None or is_special(first):
         return None if first is None else Path(f"{name}.run.toml")
@@ -84,7 +86,7 @@ def _path(text: str | None) -> Path | None:
 def _check(file: str, files: Files) -> None:
     """Find out before a long run what would fail after it."""
     from addml.data.datasets import is_part
-    from addml.data.writers import table_format
+    from addml.data.writers import is_special, table_format
 
     source = Path(os.path.expanduser(file)).resolve()
     seen = {source: "input, which is never overwritten"}
@@ -119,11 +121,6 @@ def _check_writable(path: Path) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}. Write elsewhere.") from error
-
-
-def is_special(path: Path) -> bool:
-    """A device or a pipe, which is written to and never replaced."""
-    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def save_model(files: Files, save: Callable[[Path], None]) -> None:

@@ -19,7 +19,17 @@ from addml.data.files.origin import COMPRESSION_NAMES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableWriter", "WriteError", "naming", "open_writer", "table_format", "write_pieces", "write_table"]
+__all__ = [
+    "TableWriter",
+    "WriteError",
+    "is_special",
+    "naming",
+    "open_special",
+    "open_writer",
+    "table_format",
+    "write_pieces",
+    "write_table",
+]
 
 FORMATS = {
     ".csv": "csv",
@@ -29,6 +39,7 @@ FORMATS = {
     ".jsonl": "json",
     ".ndjson": "json",
 }
+STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 JSON_ROWS = 10_000
 BUFFER_BYTES = 1 << 20
 
@@ -92,7 +103,7 @@ def write_pieces(pieces: Iterable[pa.Table], path: str | os.PathLike[str]) -> li
 def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[TableWriter]:
     """A writer for pieces of this schema; the file appears when the block ends well, and not otherwise."""
     given = Path(os.path.expanduser(path))
-    target = given if _is_special(given) else Path(os.path.realpath(given))  # what /dev/stdout leads to has no name
+    target = given if is_special(given) else Path(os.path.realpath(given))  # what /dev/stdout leads to has no name
     kind, compression = table_format(target)
     with _replacing(target) as file:
         opened: list[Any] = [_stream(file, compression)]
@@ -171,7 +182,7 @@ def table_format(target: Path) -> tuple[str, str | None]:
     suffix, compression = target.suffix.lower(), COMPRESSION_NAMES.get(target.suffix.lower())
     if compression:
         suffix = Path(target.stem).suffix.lower()
-    if suffix not in FORMATS and not _is_special(target):
+    if suffix not in FORMATS and not is_special(target):
         raise WriteError(f"{target}: the name must end in {', '.join(FORMATS)} (or .csv.gz, .csv.zst).")
     if FORMATS.get(suffix) == "parquet" and compression:
         raise WriteError(f"{target}: Parquet is compressed within. Leave out {target.suffix}.")
@@ -185,10 +196,10 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
         raise WriteError(f"{target}: is a folder. Give the name of a file in it.")
     if not target.parent.is_dir():
         raise WriteError(f"{target}: the folder {target.parent} does not exist. Create it, or write elsewhere.")
-    special = _is_special(target)  # a device or a pipe is written to, never replaced
+    special = is_special(target)
     part = target if special else target.with_name(f".addml-{os.getpid()}-{secrets.token_hex(4)}.part")
     with naming(target):
-        file = part.open("wb" if special else "xb", buffering=BUFFER_BYTES)
+        file = open_special(target) if special else part.open("xb", buffering=BUFFER_BYTES)
     try:
         yield file
         if not special:
@@ -225,8 +236,16 @@ def naming(target: Path) -> Iterator[None]:
         raise WriteError(f"{target}: cannot be written: {reason}. {remedy}, or write elsewhere.") from error
 
 
-def _is_special(target: Path) -> bool:
-    return target.exists() and not target.is_file() and not target.is_dir()
+def is_special(target: Path) -> bool:
+    """A device, a pipe or a standard stream, which is written to and never replaced."""
+    return str(target) in STREAMS or (target.exists() and not target.is_file() and not target.is_dir())
+
+
+def open_special(target: Path) -> IO[bytes]:
+    """A special file, to write to; a stream as it is open, so that what `>>` leads to keeps what it holds."""
+    if str(target) in STREAMS:
+        return os.fdopen(os.dup(STREAMS[str(target)]), "wb", buffering=BUFFER_BYTES)
+    return target.open("wb", buffering=BUFFER_BYTES)
 
 
 def _stream(file: IO[bytes], compression: str | None) -> pa.NativeFile:

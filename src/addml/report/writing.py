@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from addml.data.writers import WriteError
+from addml.data.writers import WriteError, is_special, open_special
 from addml.findings import Findings
 from addml.report.markdown import markdown
 from addml.report.page import html_page
@@ -38,15 +38,16 @@ def write_report(
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write under another name in the same folder, then take the name; after a failure nothing is left."""
-    special = path.exists() and not path.is_file() and not path.is_dir()  # a device or a pipe
+    special = is_special(path)
     target = path if special else Path(os.path.realpath(path))  # what /dev/stdout leads to has no name
     if target.is_dir():
         raise WriteError(f"{path}: is a folder. Give the name of a file in it.")
     if not target.parent.is_dir():
         raise WriteError(f"{path}: the folder {target.parent} does not exist. Create it, or write elsewhere.")
     try:
-        if special:  # written to, never replaced
-            target.write_bytes(content)
+        if special:
+            with open_special(target) as file:
+                file.write(content)
         else:
             _replace(target, content)
     except OSError as error:
