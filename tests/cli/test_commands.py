@@ -292,6 +292,14 @@ def test_a_model_remembers_which_columns_name_a_row(addml, small_csv, tmp_path):
     assert list(scored(tmp_path / "less.scored.csv")[0])[:2] == ["name", "row"]
 
 
+def test_a_label_names_no_row(addml, small_csv):
+    addml("fit", "small.csv", *QUICK, "--id", "name,colour", "--model", "m").succeeded()
+    asked = ("evaluate", "small.csv", "--model", "m", "--label", "colour", "--anomalous", "red")
+    top = json.loads(addml(*asked, "--json").succeeded().out)["top"]
+    assert top[0]["ids"] == {"name": "person-00042"}
+    addml(*asked, "--id", "colour").failed("'colour' is the label (--label); leave it out of --id.")
+
+
 def test_a_model_of_before_that_remembers_no_names_still_scores(addml, small_csv, tmp_path):
     addml("fit", "small.csv", *QUICK, "--id", "colour", "--model", "m").succeeded()
     document = json.loads((tmp_path / "m" / "model.json").read_text())

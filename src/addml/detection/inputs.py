@@ -119,7 +119,10 @@ def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batch
     fitted.check_columns(names, source)
     find(label, names, "--label", source)
     unseen(label, fitted.used, settings.using.model)
-    ids = resolve(settings.naming.id, names, "--id", source) or fitted.identifiers(names)
+    ids = resolve(settings.naming.id, names, "--id", source)
+    if label in ids:
+        raise UserError(f"{label!r} is the label (--label); leave it out of --id.")
+    ids = ids or fitted.identifiers([name for name in names if name != label])
     if opened is not None and kind not in STREAMED:
         return opened, ids
     columns = list(dict.fromkeys([*fitted.used, *ids, *([label] if label else [])]))

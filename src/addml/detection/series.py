@@ -108,7 +108,11 @@ def _read(settings: Settings, progress: Progress, channels: list[str] | None = N
     time = find(settings.timing.time, data.names, "--time", data.source)
     names = [name for name in data.names if name != time]
     label = settings.labelling.label
-    naming = settings.naming if settings.naming.id else Naming(tuple(name for name in ids if name in names))
+    naming = (
+        settings.naming
+        if settings.naming.id
+        else Naming(tuple(name for name in ids if name in names and name != label))
+    )
     chosen = choose(names, settings.selection, naming, label, data.source)
     if channels is None:
         wanted, strange = _numbers(data.table, chosen.features)
