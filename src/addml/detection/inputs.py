@@ -19,7 +19,7 @@ from addml.data.files.formats import format_of
 from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, find_origin
 from addml.data.files.sql import is_address
 from addml.data.images import is_image_folder
-from addml.data.readers import STREAMED, Batches, csv_columns, open_batches, read_table
+from addml.data.readers import STREAMED, Batches, csv_columns, open_batches, read_table, refuse_idle
 from addml.data.sampling import draw as draw
 from addml.detection.errors import UserError
 from addml.detection.selection import find, resolve, unseen
@@ -80,6 +80,7 @@ def on_disk_source(settings: Settings) -> Source | None:
     if not settings.training.all_rows or is_address(settings.file) or not is_parquet:
         _not_streamed(settings)
         return None
+    refuse_idle(shown(settings.file), "parquet", asdict(settings.reading))
     source, most = open_source(path), parameters.size("--memory", settings.streaming.memory)
     return source if source.size > most and len(source) >= LEAST_STREAMED else None
 
