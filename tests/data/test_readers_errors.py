@@ -188,7 +188,7 @@ def test_options_that_do_not_fit_the_source(tmp_path: Path) -> None:
         assert f"is a json lines file, of which {name}={value!r} says nothing; leave it out." in said
     parquet.write_table(pa.table({"a": [1, 2]}), tmp_path / "t.parquet")
     for reader in (read_table, open_batches):
-        with pytest.raises(ReadError, match="t.parquet: is a parquet file, of which encoding='latin-1' says nothing"):
+        with pytest.raises(ReadError, match="is a parquet file, of which encoding='latin-1' says nothing"):
             reader(tmp_path / "t.parquet", encoding="latin-1")
         with pytest.raises(ReadError, match="sqlite database: is a database, of which delimiter=';' says nothing"):
             reader("sqlite:///shop.db", query="select 1", delimiter=";")
