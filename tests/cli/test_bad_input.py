@@ -241,6 +241,16 @@ def test_what_standard_output_leads_to_is_written_to(addml, small_csv, words):
     assert done.out.startswith(("<!doctype html>", '"name","row","score"'))
 
 
+@pytest.mark.parametrize("words", [("--output", "/dev/stdout", "--no-report"), ("--report", "/dev/stdout")])
+def test_a_file_that_standard_output_leads_to_keeps_what_it_holds(small_csv, tmp_path, words):
+    target = tmp_path / "kept.txt"
+    target.write_text("before\n")
+    with target.open("ab") as stream:  # as >> does
+        subprocess.run(command("detect", "small.csv", *QUICK, "-q", *words), cwd=tmp_path, stdout=stream, check=True)
+    before, first, *_ = target.read_text().splitlines()
+    assert (before, first[:11]) == ("before", '"name","row' if "--output" in words else "<!doctype h")
+
+
 def test_one_sided_needs_a_column_and_a_side(addml, small_csv):
     addml("fit", "small.csv", "--one-sided", "height").failed("amount:high")
     addml("fit", "small.csv", "--one-sided", "hight:low").failed("Did you mean 'height'")

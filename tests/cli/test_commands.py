@@ -260,6 +260,19 @@ def test_a_frame_that_polars_wrote_is_fitted_and_scored(addml, small_csv, tmp_pa
     addml("score", "small.arrow", "--model", "m").succeeded("person-00042")
 
 
+def test_ids_of_a_csv_are_copied_as_they_are_written(addml, small_csv, tmp_path):
+    """Zeros in front, more digits than any number has, marks between thousands: none of that is a number's."""
+    lines = small_csv.read_text().splitlines()
+    odd = [f'{row:06d},{10**24 + row},"1,{row % 1000:03d}",{line}' for row, line in enumerate(lines[1:])]
+    (tmp_path / "odd.csv").write_text("\n".join(["code,token,shelf," + lines[0], *odd]))
+    expected = [{"code": f"{row:06d}", "token": str(10**24 + row), "shelf": f"1,{row:03d}"} for row in range(300)]
+    named = ("--id", "code, token", "--id", "shelf")
+    for words in (("detect", "odd.csv", *QUICK, *named, "--model", "m"), ("score", "odd.csv", "--model", "m")):
+        addml(*words).succeeded()
+        rows = scored(tmp_path / "odd.scored.csv")
+        assert [{name: row[name] for name in expected[0]} for row in rows] == expected
+
+
 def test_a_model_remembers_which_columns_name_a_row(addml, small_csv, tmp_path):
     addml("fit", "small.csv", *QUICK, "--id", "colour", "--model", "m").succeeded()
     addml("score", "small.csv", "--model", "m").succeeded()
@@ -277,6 +290,14 @@ def test_a_model_remembers_which_columns_name_a_row(addml, small_csv, tmp_path):
     (tmp_path / "less.csv").write_text("\n".join(",".join((*line.split(",")[:3], line.split(",")[4])) for line in text))
     addml("score", "less.csv", "--model", "m").succeeded()
     assert list(scored(tmp_path / "less.scored.csv")[0])[:2] == ["name", "row"]
+
+
+def test_a_label_names_no_row(addml, small_csv):
+    addml("fit", "small.csv", *QUICK, "--id", "name,colour", "--model", "m").succeeded()
+    asked = ("evaluate", "small.csv", "--model", "m", "--label", "colour", "--anomalous", "red")
+    top = json.loads(addml(*asked, "--json").succeeded().out)["top"]
+    assert top[0]["ids"] == {"name": "person-00042"}
+    addml(*asked, "--id", "colour").failed("'colour' is the label (--label); leave it out of --id.")
 
 
 def test_a_model_of_before_that_remembers_no_names_still_scores(addml, small_csv, tmp_path):

@@ -102,7 +102,7 @@ def test_a_value_that_cannot_be_learned_from_is_told_by_its_row_of_the_file(addm
         (["--label", "kinds"], 1, "has no column 'kinds' (--label). Did you mean 'kind'?"),
         (["--label", "colour"], 1, "say which value of the label column 'colour' marks an anomaly"),
         (["--label", "kind", "--methods", "knnn"], 2, "'knnn' is no method"),
-        (["--label", "kind", "--methods", ""], 2, "--methods names none. Methods: ADDML.paper, ADDML"),
+        (["--label", "kind", "--methods", ","], 2, "--methods names none. Methods: ADDML.paper, ADDML"),
         (["--label", "kind", "--by", "best"], 2, "'best' is not one of seen, unseen, one-class"),
         (["--label", "kind", "--output", "figures.xyz"], 2, "must end in one of .csv"),
         (["--label", "kind", "--output", "table.csv"], 2, "is the input, which is never overwritten"),

@@ -110,7 +110,7 @@ def test_missing_sets_are_said_and_never_filled_in(addml, tmp_path):
         (["figure-space", "--methods", "KNN"], "'KNN' is not in figure-space (--methods); there: ADDML.paper."),
         (["table2", "--output", "file"], "file: cannot be a folder of results: is a file (--output)."),
         (["table2", "--output", "file/below"], "file/below: cannot be a folder of results: Not a directory"),
-        (["table2", "--sets", ""], "--sets names none"),
+        (["table2", "--sets", ","], "--sets names none"),
     ],
 )
 def test_what_is_named_wrongly_is_wrong_usage(addml, tmp_path, arguments, words):

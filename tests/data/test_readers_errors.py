@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from addml.data.readers import ReadError, read_table
+from addml.data.readers import ReadError, open_batches, read_table
 
 
 def refused(folder: Path, content: str | bytes, name: str = "t.csv", **options: Any) -> str:
@@ -181,4 +181,14 @@ def test_wrong_json_line(tmp_path: Path, text: str, line: int, said: str) -> Non
 
 def test_options_that_do_not_fit_the_source(tmp_path: Path) -> None:
     assert "a query is for databases" in refused(tmp_path, "a,b\n1,2\n", query="select 1")
-    assert "no parts to choose 'Sheet2' from" in refused(tmp_path, "a,b\n1,2\n", part="Sheet2")
+    assert "part='Sheet2' says nothing" in refused(tmp_path, "a,b\n1,2\n", part="Sheet2")
+    lines = '{"a": 1}\n{"a": 2}\n'
+    for name, value in {"delimiter": ";", "header": False, "decimal": ","}.items():
+        said = refused(tmp_path, lines, "t.jsonl", **{name: value})
+        assert f"is a json lines file, of which {name}={value!r} says nothing; leave it out." in said
+    parquet.write_table(pa.table({"a": [1, 2]}), tmp_path / "t.parquet")
+    for reader in (read_table, open_batches):
+        with pytest.raises(ReadError, match="is a parquet file, of which encoding='latin-1' says nothing"):
+            reader(tmp_path / "t.parquet", encoding="latin-1")
+        with pytest.raises(ReadError, match="sqlite database: is a database, of which delimiter=';' says nothing"):
+            reader("sqlite:///shop.db", query="select 1", delimiter=";")

@@ -225,6 +225,13 @@ def test_broken_pairs_and_rows_without_columns():
     assert groups([]) == ()
 
 
+def test_a_group_says_of_all_its_rows_only_what_is_true_of_all():
+    up, down = ((reason("a", gist=f"a {side} the usual"),) for side in ("above", "below"))
+    assert groups([up, up, up])[0][1] == "a above the usual"
+    assert groups([up, down, up])[0][1] == "mostly a above the usual"
+    assert groups([up, down])[0][1] == "a"
+
+
 def test_pairs_may_be_tried_for_the_farthest_rows_only(monkeypatch):
     from addml.explain import naming
 

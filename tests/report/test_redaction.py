@@ -86,3 +86,9 @@ def test_rows_beyond_the_list_hold_nothing(million):
     hidden = redacted(million)
     assert len(hidden.ranked) == len(million.ranked)
     assert not any(finding.ids or finding.reasons for finding in hidden.ranked[200:])
+
+
+def test_the_value_that_marks_an_anomaly_is_a_value_of_the_table():
+    hidden = redacted(shop(settings={"label": "outcome", "anomalous": "Malignant"})).settings
+    assert hidden == {"label": "outcome", "anomalous": "[redacted]"}
+    assert redacted(shop(settings={"anomalous": None})).settings == {"anomalous": None}

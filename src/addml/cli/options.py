@@ -62,7 +62,7 @@ def _refuse_empty(values: dict[str, Any]) -> None:
     """An empty text names nothing; it is what an unset variable of a script leaves."""
     for name, value in values.items():
         if value == "" or (isinstance(value, list) and "" in value):
-            raise typer.BadParameter(f"{name.replace('_', '-')} is empty; give a value, or leave it out.")
+            raise typer.BadParameter(f"--{name.replace('_', '-')} is empty; give a value, or leave it out.")
 
 
 def _parameters(command: Callable[..., None], groups: tuple[str, ...]) -> Iterator[inspect.Parameter]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from addml.data.files.arrays import read_mat, read_npy, read_npz
 from addml.data.files.casting import conformed, shaped
@@ -23,10 +23,16 @@ from addml.data.files.sql import is_address, read_sql
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Batches", "ReadError", "ReadResult", "csv_columns", "open_batches", "read_table"]
+__all__ = ["Batches", "ReadError", "ReadResult", "csv_columns", "open_batches", "read_table", "refuse_idle"]
 
 BATCH_ROWS = 65_536
-IN_PARTS = ("excel", "npz", "mat")
+TAKEN_BY = {  # what a caller may know of a file, and the formats that it says something of
+    "part": ("excel", "npz", "mat"),
+    "delimiter": ("csv",),
+    "header": ("csv", "excel"),
+    "encoding": ("csv", "json lines", "json list"),
+    "decimal": ("csv",),
+}
 STREAMED = ("csv", "parquet", "folder")
 
 
@@ -60,15 +66,17 @@ def read_table(
     header: bool | None = None,
     encoding: str | None = None,
     decimal: str | None = None,
+    texts: Sequence[str] = (),
 ) -> ReadResult:
     """The table of a file, a Parquet folder, standard input ('-') or a database address with a `query`.
 
-    `part` names the sheet of a workbook or the array of a file of several; what is None is found out.
+    `part` names the sheet of a workbook or the array of a file of several; what is None is found out. Of a CSV,
+    columns among `texts` stay text, with their zeros in front and all their digits.
     """
+    hints = CsvHints(delimiter, header, encoding, decimal, tuple(columns or ()), tuple(texts))
     if is_address(os.fspath(source)):
-        return _from_database(os.fspath(source), query, columns)
-    origin, kind, notes = _locate(source, query, part)
-    hints = CsvHints(delimiter, header, encoding, decimal, tuple(columns or ()))
+        return _from_database(os.fspath(source), query, columns, part, hints)
+    origin, kind, notes = _locate(source, query, part, hints)
     return _whole(origin, kind, columns, part, hints, notes)
 
 
@@ -84,6 +92,7 @@ def open_batches(
     header: bool | None = None,
     encoding: str | None = None,
     decimal: str | None = None,
+    texts: Sequence[str] = (),
 ) -> Batches:
     """As `read_table`, at most `batch_rows` rows at a time; CSV and Parquet are never held whole.
 
@@ -91,10 +100,11 @@ def open_batches(
     else all) may name others, which keep their type in the file; in a CSV they are text beside a schema.
     """
     wanted = schema.names if columns is None and schema is not None else columns
+    hints = CsvHints(delimiter, header, encoding, decimal, tuple(wanted or ()), tuple(texts))
     if is_address(os.fspath(source)):
-        return _cut(_from_database(os.fspath(source), query, wanted), wanted, schema, batch_rows, os.fspath(source))
-    origin, kind, notes = _locate(source, query, part)
-    hints = CsvHints(delimiter, header, encoding, decimal, tuple(wanted or ()))
+        whole = _from_database(os.fspath(source), query, wanted, part, hints)
+        return _cut(whole, wanted, schema, batch_rows, os.fspath(source))
+    origin, kind, notes = _locate(source, query, part, hints)
     if kind not in STREAMED:
         whole = _whole(origin, kind, wanted, part, hints, notes)
         return _cut(whole, wanted, schema, batch_rows, origin.name)
@@ -113,18 +123,29 @@ def csv_columns(
     decimal: str | None = None,
 ) -> list[str]:
     """The columns of a delimited text, by a look at its first rows alone."""
-    origin, _, _ = _locate(source, query, part)
-    return list(sniff(origin, CsvHints(delimiter, header, encoding, decimal))[0].names)
+    hints = CsvHints(delimiter, header, encoding, decimal)
+    origin, _, _ = _locate(source, query, part, hints)
+    return list(sniff(origin, hints)[0].names)
 
 
-def _locate(source: str | os.PathLike[str], query: str | None, part: str | None) -> tuple[Origin, str, list[str]]:
+def refuse_idle(source: str, kind: str, known: Mapping[str, Any]) -> None:
+    """What is known of a file must say something of its format."""
+    for name, formats in TAKEN_BY.items():
+        value = known.get(name)
+        if value is not None and kind not in formats:
+            what = kind if kind in ("database", "folder") else f"{kind} file"
+            raise ReadError(f"{source}: is a {what}, of which {name}={value!r} says nothing; leave it out.")
+
+
+def _locate(
+    source: str | os.PathLike[str], query: str | None, part: str | None, hints: CsvHints
+) -> tuple[Origin, str, list[str]]:
     """Where the bytes are, their format, and what is to be said of them."""
     if query is not None:
         raise ReadError(f"{source}: a query is for databases (sqlite:///shop.db), and this is a file.")
     origin = find_origin(source)
     kind, notes = format_of(origin)
-    if part is not None and kind not in IN_PARTS:
-        raise ReadError(f"{source}: is a {kind} file, which has no parts to choose {part!r} from.")
+    refuse_idle(str(source), kind, {"part": part, **vars(hints)})
     return origin, kind, notes + ([f"compression: {origin.compression}"] if origin.compression else [])
 
 
@@ -169,9 +190,13 @@ def _read(
     raise ReadError(f"{origin.name}: {kind} files are not read.")
 
 
-def _from_database(address: str, query: str | None, columns: Sequence[str] | None) -> ReadResult:
+def _from_database(
+    address: str, query: str | None, columns: Sequence[str] | None, part: str | None, hints: CsvHints
+) -> ReadResult:
+    name = address.split("://")[0] + " database"
+    refuse_idle(name, "database", {"part": part, **vars(hints)})
     table, notes = read_sql(address, query)
-    return _finished(table, notes, columns, address.split("://")[0] + " database")
+    return _finished(table, notes, columns, name)
 
 
 def _finished(table: pa.Table, notes: list[str], columns: Sequence[str] | None, source: str) -> ReadResult:

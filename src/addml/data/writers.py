@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from addml.data.files.csv_writing import CsvSink
 from addml.data.files.json_lines import as_json
-from addml.data.files.origin import COMPRESSION_NAMES, is_special
+from addml.data.files.origin import COMPRESSION_NAMES, STREAMS, is_special
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,7 +208,7 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
     special = is_special(target)  # a device or a pipe is written to, never replaced
     part = target if special else target.with_name(f".addml-{os.getpid()}-{secrets.token_hex(4)}.part")
     with naming(target):
-        file = part.open("wb" if special else "xb", buffering=BUFFER_BYTES)
+        file = _open_special(target) if special else part.open("xb", buffering=BUFFER_BYTES)
     try:
         yield file
         if not special:
@@ -243,6 +243,13 @@ def naming(target: Path) -> Iterator[None]:
         remedy = "Free some space" if full else "Check the folder's permissions"
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise WriteError(f"{target}: cannot be written: {reason}. {remedy}, or write elsewhere.") from error
+
+
+def _open_special(target: Path) -> IO[bytes]:
+    """A special file, to write to; a stream as it is open, so that what `>>` leads to keeps what it holds."""
+    if str(target) in STREAMS:
+        return os.fdopen(os.dup(STREAMS[str(target)]), "wb", buffering=BUFFER_BYTES)
+    return target.open("wb", buffering=BUFFER_BYTES)
 
 
 def _stream(file: IO[bytes], compression: str | None) -> pa.NativeFile:

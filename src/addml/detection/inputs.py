@@ -19,7 +19,7 @@ from addml.data.files.formats import format_of
 from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, find_origin, is_special
 from addml.data.files.sql import is_address
 from addml.data.images import is_image_folder
-from addml.data.readers import STREAMED, Batches, csv_columns, open_batches, read_table
+from addml.data.readers import STREAMED, Batches, csv_columns, open_batches, read_table, refuse_idle
 from addml.detection.errors import UserError
 from addml.detection.selection import find, resolve, unseen
 from addml.detection.settings import Reading, Settings, Streaming
@@ -44,6 +44,7 @@ class Input:
     names: list[str]
     notes: list[str]
     table: pa.Table | None
+    texts: tuple[str, ...] = ()  # columns of a CSV that are read as they are written
 
     @property
     def source(self) -> str:
@@ -54,17 +55,19 @@ class Input:
         """These columns, at most so many rows at a time, from the first row on."""
         if self.table is not None:
             return iter(self.table.select(list(columns)).to_batches(max_chunksize=rows))
-        return iter(open_batches(self.file, columns=list(columns), batch_rows=rows, **asdict(self.reading)))
+        own = {"texts": self.texts, **asdict(self.reading)}
+        return iter(open_batches(self.file, columns=list(columns), batch_rows=rows, **own))
 
 
-def open_input(file: str, reading: Reading) -> Input:
-    """Read the table, or only its first rows where it is too large to be held in memory."""
+def open_input(file: str, reading: Reading, ids: Sequence[str] = ()) -> Input:
+    """Read the table, or only its first rows where it is too large to be held in memory; what `--id` names as text."""
+    texts = tuple(name for text in ids for name in (text, *map(str.strip, text.split(","))))
     if is_large(file):
-        opened = open_batches(file, **asdict(reading))
+        opened = open_batches(file, texts=texts, **asdict(reading))
         notes = [*opened.notes, "larger than memory allows to hold: read twice, a part at a time"]
-        return Input(file, reading, list(opened.schema.names), notes, None)
-    result = read_table(file, **asdict(reading))
-    return Input(file, reading, result.table.column_names, result.notes, result.table)
+        return Input(file, reading, list(opened.schema.names), notes, None, texts)
+    result = read_table(file, texts=texts, **asdict(reading))
+    return Input(file, reading, result.table.column_names, result.notes, result.table, texts)
 
 
 def on_disk_source(settings: Settings) -> Source | None:
@@ -76,6 +79,7 @@ def on_disk_source(settings: Settings) -> Source | None:
     if not settings.training.all_rows or is_address(settings.file) or not is_parquet:
         _not_streamed(settings)
         return None
+    refuse_idle(shown(settings.file), "parquet", asdict(settings.reading))
     source, most = open_source(path), parameters.size("--memory", settings.streaming.memory)
     return source if source.size > most and len(source) >= LEAST_STREAMED else None
 
@@ -115,7 +119,10 @@ def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batch
     fitted.check_columns(names, source)
     find(label, names, "--label", source)
     unseen(label, fitted.used, settings.using.model)
-    ids = resolve(settings.naming.id, names, "--id", source) or fitted.identifiers(names)
+    ids = resolve(settings.naming.id, names, "--id", source)
+    if label in ids:
+        raise UserError(f"{label!r} is the label (--label); leave it out of --id.")
+    ids = ids or fitted.identifiers([name for name in names if name != label])
     if opened is not None and kind not in STREAMED:
         return opened, ids
     columns = list(dict.fromkeys([*fitted.used, *ids, *([label] if label else [])]))

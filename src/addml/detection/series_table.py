@@ -42,7 +42,7 @@ def read_series_table(
     Where no ids are given, those that the model remembers are taken.
     """
     with progress.stage(f"Reading {shown(settings.file)}", None):
-        data = open_input(settings.file, settings.reading)
+        data = open_input(settings.file, settings.reading, settings.naming.id or ids)
     if data.table is None:
         raise UserError(
             f"{data.source}: is too large to be held in memory, which a series has to be; give a part of it."
@@ -51,7 +51,8 @@ def read_series_table(
     names = [name for name in data.names if name != time]
     label = settings.labelling.label
     _check_time(str(time), settings)
-    naming = settings.naming if settings.naming.id else Naming(tuple(name for name in ids if name in names))
+    known = Naming(tuple(name for name in ids if name in names and name != label))
+    naming = settings.naming if settings.naming.id else known
     chosen = choose(names, settings.selection, naming, label, data.source)
     if channels is None:
         wanted, strange = _numbers(data.table, chosen.features, data.source)

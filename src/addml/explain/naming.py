@@ -168,7 +168,8 @@ def groups(found: Sequence[Sequence[Reason]]) -> tuple[Grouped, ...]:
 
 def _grouped(key: frozenset[str], rows: list[int], lead: tuple[str, ...], found: Sequence[Sequence[Reason]]) -> Grouped:
     gists = Counter(reason.gist for row in rows for reason in found[row] if key.issuperset(reason.columns))
-    shared = [gist for gist, count in gists.items() if 2 * count > len(rows)]
+    most = [gist for gist, count in gists.items() if 2 * count > len(rows)]
+    shared = [gist if gists[gist] >= len(rows) else f"mostly {gist}" for gist in most]
     columns = tuple(column for column in lead if column in key)
     return columns, "; ".join(shared) or ", ".join(columns), tuple(rows)
 

@@ -17,6 +17,7 @@ QUOTED = re.compile(
     r"(?<=constant: ).+(?= in every row)"
     r"|\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|“[^”]*”|‘[^’]*’|«[^»]*»|`[^`]*`"
 )
+VALUES = ("anomalous",)  # settings that hold a value of the table
 HARMLESS = re.compile("share|shift|distance|psi|statistic|p_value|count|gaps|missing|unseen|outside")
 
 
@@ -35,10 +36,15 @@ def redacted(findings: Findings) -> Findings:
         usual=tuple(Usual(one.column, one.kind, "") for one in findings.usual),
         evaluation=None if findings.evaluation is None else scrub.all(findings.evaluation),
         drift=tuple(_drift(entry, scrub) for entry in findings.drift),
-        settings=scrub.all(findings.settings),
+        settings=_settings(scrub.all(findings.settings)),
         pictures=(),
         track=None if findings.track is None else replace(findings.track, channels=(), times=("", "")),
     )
+
+
+def _settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings without the one that is itself a value of the table."""
+    return settings | {name: HIDDEN for name in VALUES if settings.get(name) is not None}
 
 
 def _finding(finding: Finding, usual: dict[str, Usual], columns: set[str]) -> Finding:

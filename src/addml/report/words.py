@@ -12,6 +12,7 @@ LONGEST = 160  # characters of a value, a name or a sentence; what is longer end
 MISSING = "missing"
 PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]*(?=@)")
 LINE_BREAKS = "\n\r\t\u0085\u2028\u2029"
+TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # the rest of a line, gnp.exe to exe.png
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -83,11 +84,12 @@ def text(value: Any, longest: int = LONGEST) -> str:
 
 
 def visible(line: str) -> str:
-    """A text on one line, without control characters, which a terminal would obey."""
+    """A text on one line, without control characters, which a terminal or a page would obey."""
     return line if line.isprintable() else "".join(map(_visible, line))
 
 
 def _visible(letter: str) -> str:
     if letter in LINE_BREAKS:
         return " "
-    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(letter) in ("Cc", "Cs") else letter
+    obeyed = letter in TURNS or unicodedata.category(letter) in ("Cc", "Cs")
+    return "\N{REPLACEMENT CHARACTER}" if obeyed else letter

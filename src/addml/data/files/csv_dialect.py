@@ -57,6 +57,7 @@ class CsvHints:
     encoding: str | None = None
     decimal: str | None = None
     columns: tuple[str, ...] = ()  # names of columns that must be there, which tell a header
+    texts: tuple[str, ...] = ()  # names of columns, where there are such, that stay as they are written
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Dialect:
     decimal: str = "."
     date_formats: tuple[str, ...] = ()
     number_styles: Mapping[str, NumberStyle] = field(default_factory=dict)
+    texts: tuple[str, ...] = ()
     newlines_in_cells: bool = False
     encoding_is_given: bool = False
     block_bytes: int = BLOCK_BYTES
@@ -126,6 +128,7 @@ def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
         newlines_in_cells=_hold_newlines(rows),
         encoding_is_given=hints.encoding is not None,
         block_bytes=max(BLOCK_BYTES, 4 * max(map(len, text.splitlines()))),
+        texts=tuple(name for name in names if name in hints.texts),
     )
     body = [row for row in rows[named:] if len(row) == len(names)]
     dialect, cell_notes = _with_cells(dialect, body, hints.decimal)
@@ -260,7 +263,7 @@ def _with_cells(dialect: Dialect, rows: list[list[str]], decimal: str | None) ->
         decimal = decimal_mark((cell for row in rows for cell in row), dialect.writing.delimiter)
     formats, guess = date_formats(columns, decimal)
     found = zip(dialect.names, (number_style(cells, decimal) for cells in columns), strict=False)
-    styles = {name: style for name, style in found if style is not None}
+    styles = {name: style for name, style in found if style is not None and name not in dialect.texts}
     dialect = replace(dialect, decimal=decimal, date_formats=tuple(formats), number_styles=styles)
     return dialect, _cell_notes(decimal, formats, guess, styles)
 

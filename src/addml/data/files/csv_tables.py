@@ -122,7 +122,8 @@ def _options(dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema 
 def _column_types(dialect: Dialect, schema: pa.Schema | None) -> dict[str, pa.DataType]:
     import pyarrow as pa
 
-    text = dict.fromkeys(dialect.number_styles if schema is None else dialect.names, pa.string())
+    read = (*dialect.texts, *dialect.number_styles) if schema is None else dialect.names
+    text = dict.fromkeys(read, pa.string())
     if schema is None:
         return text
     return text | {field.name: field.type for field in schema if field.name not in dialect.number_styles}

@@ -14,6 +14,7 @@ from addml.wording import did_you_mean
 if TYPE_CHECKING:
     import pyarrow as pa
 
+STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}  # which may lead to a file, and then are written to all the same
 STANDARD_INPUT = "-"
 COMPRESSION_MARKS = {
     b"\x1f\x8b\x08": "gzip",
@@ -109,8 +110,8 @@ def find_origin(source: str | os.PathLike[str]) -> Origin:
 
 
 def is_special(path: Path) -> bool:
-    """A device or a pipe, which is read only once, and written to, never replaced."""
-    return path.exists() and not path.is_file() and not path.is_dir()
+    """A device, a pipe or a standard stream, which is read only once, and written to, never replaced."""
+    return str(path) in STREAMS or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def no_such_file(path: Path) -> ReadError:
