@@ -36,6 +36,15 @@ def test_csv_is_plain_text(tmp_path: Path) -> None:
     assert rows == [["id", "score", "word"], ["1", "0.5", "a, b"], ["2", "", 'say "c"'], ["3", "2.25", ""]]
 
 
+def test_a_number_below_zero_is_no_formula(tmp_path: Path) -> None:
+    """Ids are copied as text."""
+    numbers, formulas = ["-1.50", "-3e-5", "-0,25", "-7"], ["-1+1", "-", "-2\n", "-cmd|x", "+49"]
+    write_table(pa.table({"id": numbers + formulas}), tmp_path / "out.csv")
+    with open(tmp_path / "out.csv", newline="") as stream:
+        _, *rows = csv.reader(stream)
+    assert [row[0] for row in rows] == [*numbers, *(f"'{cell}" for cell in formulas)]
+
+
 def test_formulas_are_neutralised_and_counted(tmp_path: Path) -> None:
     cells = ["=1+1", "+49", "-x", "@sum", "\tx", "\rx", "a=b", "", None]
     table = pa.table({"=head": cells, "n": [-1.5] * len(cells)})

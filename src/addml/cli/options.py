@@ -7,9 +7,10 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import Field, fields
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer.models import ArgumentInfo
 
 from addml.cli import config
 from addml.detection import settings as known
@@ -43,7 +44,7 @@ def with_settings(*groups: str) -> Callable[[Callable[..., None]], Callable[...,
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def spread(config: str | None = None, **values: Any) -> None:
-            _refuse_empty(values)
+            _refuse_empty(command, values)
             filled = {name: _filled(GROUPS[name], values) for name in groups}
             try:
                 command(**values, settings=Settings(file=values.get("file", ""), groups=groups, **filled))
@@ -58,11 +59,14 @@ def with_settings(*groups: str) -> Callable[[Callable[..., None]], Callable[...,
     return decorate
 
 
-def _refuse_empty(values: dict[str, Any]) -> None:
+def _refuse_empty(command: Callable[..., None], values: dict[str, Any]) -> None:
     """An empty text names nothing; it is what an unset variable of a script leaves."""
+    hints = get_type_hints(command, include_extras=True)
     for name, value in values.items():
         if value == "" or (isinstance(value, list) and "" in value):
-            raise typer.BadParameter(f"--{name.replace('_', '-')} is empty; give a value, or leave it out.")
+            is_argument = any(isinstance(part, ArgumentInfo) for part in get_args(hints.get(name)))
+            shown = name.upper() if is_argument else f"--{name.replace('_', '-')}"
+            raise typer.BadParameter(f"{shown} is empty; give a value, or leave it out.")
 
 
 def _parameters(command: Callable[..., None], groups: tuple[str, ...]) -> Iterator[inspect.Parameter]:

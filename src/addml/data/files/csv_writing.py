@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 ROWS = 32_768  # that become text together
 FORMULA = r"^[=+\-@\t\r\n]"  # what a spreadsheet may run when it opens the file
+NUMBER = r"^-\d+([.,]\d+)?([eE][+\-]?\d+)?$"  # but not this, as ids that are copied may be
 
 
 class CsvSink:
@@ -98,6 +99,8 @@ def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.Chunke
     import pyarrow.compute as pc
 
     found = pc.fill_null(pc.match_substring_regex(text, FORMULA), False)
+    if pc.any(found).as_py():
+        found = pc.and_not(found, pc.fill_null(pc.match_substring_regex(text, NUMBER), False))
     count = int(pc.sum(found).as_py() or 0)
     if not count:
         return text, 0
