@@ -125,6 +125,19 @@ def test_an_output_of_no_known_format(addml, small_csv):
     addml("detect", "small.csv", *long, "--output", "x.csv", "--report", "x.csv").failed("is also the scored table")
 
 
+def test_a_report_of_no_known_format(addml, small_csv, tmp_path):
+    addml("detect", "small.csv", *QUICK, "--report", "r.pdf").failed("r.pdf: a report is HTML or Markdown", ".md")
+    addml("detect", "small.csv", *QUICK, "--report", "small.run.toml", "--format", "md").failed(
+        "small.run.toml: is also the record of this run; give the report another name"
+    )
+    assert left_in(tmp_path) == {"small.csv"}
+    addml("detect", "small.csv", *QUICK, "--report", "r.txt", "--format", "md").succeeded()
+
+
+def test_a_demo_where_no_folder_can_be(addml, small_csv):
+    addml("demo", "small.csv").failed("small.csv: cannot be written: File exists")
+
+
 def test_the_input_is_never_overwritten(addml, small_csv):
     before = small_csv.read_bytes()
     addml("detect", "small.csv", "--output", "./small.csv").failed("never overwritten")
