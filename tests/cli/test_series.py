@@ -134,6 +134,16 @@ def test_a_model_of_a_series_remembers_what_names_a_step(machine, tmp_path):
     assert (tmp_path / "machine.scored.csv").read_text().startswith('"when","state","score"')
 
 
+def test_ids_called_as_our_own_columns_are_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "machine.csv", more="score")
+    path.write_text(path.read_text().replace("when,", "event,", 1))
+    run("detect", path, "--time", "event", *OPTIONS[2:], "--id", "score").succeeded()
+    first = (tmp_path / "machine.scored.csv").read_text().splitlines()[:2]
+    assert first[0] == '"id_event","id_score","score","is_anomaly","event"'
+    assert first[1].startswith('2026-03-01 00:00:00Z,"idle",')
+
+
 @pytest.fixture
 def labelled(tmp_path, monkeypatch):
     """A series whose broken steps, and three sound ones after them, are marked; the last ten have no label."""

@@ -338,16 +338,15 @@ def _when(read: _Read, step: int) -> str:
 
 
 def _scored(read: _Read, settings: Settings, scores: np.ndarray, found: list[Event], threshold: float) -> pa.Table:
-    """The steps with their scores and the event, counted by rank, that each belongs to."""
+    """The steps with their scores and the event, counted by rank, that each belongs to; an id `score` is `id_score`."""
     import pyarrow as pa
 
     event = np.zeros(len(scores), np.int64)
     for rank, one in enumerate(found, start=1):
         event[one.start : one.stop] = rank
-    columns = {str(settings.timing.time): read.table[settings.timing.time]}
-    columns |= {name: read.table[name] for name in read.chosen.ids}
     own = {"score": scores, "is_anomaly": scores > threshold, "event": pa.array(event, mask=event == 0)}
-    return pa.table(columns | own)
+    names = (str(settings.timing.time), *read.chosen.ids)
+    return pa.table({f"id_{name}" if name in own else name: read.table[name] for name in names} | own)
 
 
 def _track(read: _Read, scores: np.ndarray, ranked: tuple[Finding, ...], found: Sequence[Event]) -> Track:
