@@ -66,6 +66,16 @@ def test_a_single_row(addml, tmp_path):
     addml("detect", "one.csv").failed("one.csv: holds a single row", "at least two")
 
 
+def test_a_single_row_on_the_first_of_several_sheets(addml, tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.title = "Cover"
+    book.active.append(["Orders of 2026"])
+    book.create_sheet("Orders").append(["amount"])
+    book.save(tmp_path / "shop.xlsx")
+    addml("detect", "shop.xlsx").failed("single row (sheet: Cover (not read: Orders); --part names another)")
+
+
 def test_ten_thousand_columns(addml, tmp_path):
     values = np.random.default_rng(0).normal(0, 1, (60, 10_000))
     names = ",".join(f"c{column}" for column in range(10_000))
