@@ -66,14 +66,19 @@ def test_a_single_row(addml, tmp_path):
     addml("detect", "one.csv").failed("one.csv: holds a single row", "at least two")
 
 
-def test_a_single_row_on_the_first_of_several_sheets(addml, tmp_path):
+def test_a_first_sheet_that_holds_no_table_names_the_others(addml, tmp_path):
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     book.active.title = "Cover"
-    book.active.append(["Orders of 2026"])
     book.create_sheet("Orders").append(["amount"])
-    book.save(tmp_path / "shop.xlsx")
-    addml("detect", "shop.xlsx").failed("single row (sheet: Cover (not read: Orders); --part names another)")
+    for line, said in (
+        ([], "sheet 'Cover' is empty. Its other sheets: Orders."),
+        (["by"], "sheet 'Cover' holds a header and no rows: by. Its other sheets: Orders."),
+        ([7], "holds a single row (sheet: Cover (not read: Orders); --part names another)"),
+    ):
+        book["Cover"].append(line)
+        book.save(tmp_path / "shop.xlsx")
+        addml("detect", "shop.xlsx").failed(said)
 
 
 def test_ten_thousand_columns(addml, tmp_path):
