@@ -66,6 +66,21 @@ def test_a_single_row(addml, tmp_path):
     addml("detect", "one.csv").failed("one.csv: holds a single row", "at least two")
 
 
+def test_a_first_sheet_that_holds_no_table_names_the_others(addml, tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.title = "Cover"
+    book.create_sheet("Orders").append(["amount"])
+    for line, said in (
+        ([], "sheet 'Cover' is empty. Its other sheets: Orders."),
+        (["by"], "sheet 'Cover' holds a header and no rows: by. Its other sheets: Orders."),
+        ([7], "holds a single row (sheet: Cover (not read: Orders); --part names another)"),
+    ):
+        book["Cover"].append(line)
+        book.save(tmp_path / "shop.xlsx")
+        addml("detect", "shop.xlsx").failed(said)
+
+
 def test_ten_thousand_columns(addml, tmp_path):
     values = np.random.default_rng(0).normal(0, 1, (60, 10_000))
     names = ",".join(f"c{column}" for column in range(10_000))
@@ -123,6 +138,19 @@ def test_an_output_of_no_known_format(addml, small_csv):
     addml("detect", "small.csv", *long, "--output", "x.csv.xyz").failed("x.csv.xyz", ".parquet")
     addml("detect", "small.csv", *long, "--output", "x.parquet.gz").failed("x.parquet.gz", "Leave out .gz")
     addml("detect", "small.csv", *long, "--output", "x.csv", "--report", "x.csv").failed("is also the scored table")
+
+
+def test_a_report_of_no_known_format(addml, small_csv, tmp_path):
+    addml("detect", "small.csv", *QUICK, "--report", "r.pdf").failed("r.pdf: a report is HTML or Markdown", ".md")
+    addml("detect", "small.csv", *QUICK, "--report", "small.run.toml", "--format", "md").failed(
+        "small.run.toml: is also the record of this run; give the report another name"
+    )
+    assert left_in(tmp_path) == {"small.csv"}
+    addml("detect", "small.csv", *QUICK, "--report", "r.txt", "--format", "md").succeeded()
+
+
+def test_a_demo_where_no_folder_can_be(addml, small_csv):
+    addml("demo", "small.csv").failed("small.csv: cannot be written: File exists")
 
 
 def test_the_input_is_never_overwritten(addml, small_csv):

@@ -64,7 +64,19 @@ def planned(
     files = Files(_path(table), _path(None if reporting.no_report else page), _path(reporting.figures), _path(model))
     files = replace(files, record=_record_beside(files, name))
     _check(settings.file, files)
+    if files.report is not None and reporting.format is None:
+        _check_ending(files.report)
     return files
+
+
+def _check_ending(report: Path) -> None:
+    """A name that promises another format is a slip; one without an ending is HTML."""
+    from addml.report.writing import ENDINGS as REPORTS
+
+    if report.suffix and report.suffix.lower() not in REPORTS:
+        raise UserError(
+            f"{report}: a report is HTML or Markdown; end its name in {', '.join(REPORTS)}, or give --format."
+        )
 
 
 def _record_beside(files: Files, name: str) -> Path | None:
@@ -94,7 +106,9 @@ def _check(file: str, files: Files) -> None:
         if is_special(path):
             continue
         if path.resolve() in seen:
-            raise UserError(f"{path}: is also the {seen[path.resolve()]}; give the {_spoken(what)} another name.")
+            other = seen[path.resolve()]
+            named, given = (other, "record of this run") if what == "record" else (_spoken(what), other)
+            raise UserError(f"{path}: is also the {given}; give the {named} another name.")
         seen[path.resolve()] = _spoken(what)
         if is_part(path, file) or (what == "figures" and source in path.resolve().parents):
             raise UserError(

@@ -102,7 +102,8 @@ def _fit(settings: Settings, progress: Progress) -> Trained:
         wanted = [*chosen.features, *([taught] if taught else [])]
         table, places, rows = draw(_counted(data.batches(wanted, BATCH_ROWS), advance), most, training.seed)
     if rows == 1:
-        raise UserError(f"{data.source}: holds a single row; to tell what is normal takes at least two.")
+        others = "".join(f" ({note}; --part names another)" for note in data.notes if "not read: " in note)
+        raise UserError(f"{data.source}: holds a single row{others}; to tell what is normal takes at least two.")
     sampled = f"trained on {len(places):,} of {rows:,} rows, drawn at random (--all-rows takes all)"
     notes = [*data.notes, sampled] if len(places) < rows else data.notes
     marks = None

@@ -15,9 +15,10 @@ def write_example(folder: Path) -> Path:
     import pyarrow as pa
     from sklearn.datasets import load_breast_cancer
 
-    from addml.data.writers import write_table
+    from addml.data.writers import naming, write_table
 
-    folder.mkdir(parents=True, exist_ok=True)
+    with naming(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     bundle = load_breast_cancer()
     benign = bundle.target == 1
     kept = np.sort(np.concatenate([np.flatnonzero(benign), np.flatnonzero(~benign)[:MALIGNANT_ROWS]]))

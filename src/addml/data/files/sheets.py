@@ -20,19 +20,22 @@ HEADER_ROWS = 500
 
 def read_excel(origin: Origin, sheet: str | None, header: bool | None) -> tuple[pa.Table, list[str]]:
     """The table of one sheet, the first unless named, and what was found out."""
-    name, rows, notes = _sheet_rows(origin, sheet)
+    name, rows, others = _sheet_rows(origin, sheet)
+    elsewhere = f" Its other sheets: {', '.join(others)}." if others else ""
     if not rows:
-        raise ReadError(f"{origin.name}: sheet {name!r} is empty.")
+        raise ReadError(f"{origin.name}: sheet {name!r} is empty.{elsewhere}")
     named = has_header([_texts(row) for row in rows[:HEADER_ROWS]]) if header is None else header
     names = _texts(rows[0]) if named else numbered_names(len(rows[0]))
     body = rows[1:] if named else rows
     if not body:
-        raise ReadError(f"{origin.name}: sheet {name!r} holds a header and no rows: {', '.join(names[:8])}.")
+        raise ReadError(f"{origin.name}: sheet {name!r} holds a header and no rows: {', '.join(names[:8])}.{elsewhere}")
     table, changed = table_from_rows(names, body)
-    return table, [*notes, f"header: {'first row' if named else 'none found'}", *changed]
+    read = f"sheet: {name}" + (f" (not read: {', '.join(others)})" if others else "")
+    return table, [read, f"header: {'first row' if named else 'none found'}", *changed]
 
 
 def _sheet_rows(origin: Origin, sheet: str | None) -> tuple[str, list[list[Any]], list[str]]:
+    """The name and the rows of the sheet, and the names of the others."""
     try:
         import openpyxl
     except ImportError as error:
@@ -47,12 +50,7 @@ def _sheet_rows(origin: Origin, sheet: str | None) -> tuple[str, list[list[Any]]
         raise
     except Exception as error:  # a damaged file may raise anything
         raise ReadError(f"{origin.name}: the workbook is damaged ({error}). Save or copy it again.") from error
-    others = [other for other in book.sheetnames if other != chosen.title]
-    return (
-        chosen.title,
-        rows,
-        [f"sheet: {chosen.title}" + (f" (not read: {', '.join(others)})" if others else "")],
-    )
+    return chosen.title, rows, [other for other in book.sheetnames if other != chosen.title]
 
 
 def _choose(book: Any, sheet: str | None, source: str) -> Any:
