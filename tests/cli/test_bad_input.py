@@ -237,12 +237,12 @@ def test_wrong_usage_has_its_own_exit_code(addml, small_csv):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("detect", ""), "file"),
-        (("detect", "small.csv", "--report", ""), "report"),
-        (("detect", "small.csv", "--figures", ""), "figures"),
-        (("detect", "small.csv", "--ignore", "height", "--ignore", ""), "ignore"),
-        (("fit", "small.csv", "--model", ""), "model"),
-        (("compare", "small.csv", "--label", "colour", "--output", ""), "output"),
+        (("detect", ""), "FILE"),
+        (("detect", "small.csv", "--report", ""), "--report"),
+        (("detect", "small.csv", "--figures", ""), "--figures"),
+        (("detect", "small.csv", "--ignore", "height", "--ignore", ""), "--ignore"),
+        (("fit", "small.csv", "--model", ""), "--model"),
+        (("compare", "small.csv", "--label", "colour", "--output", ""), "--output"),
     ],
 )
 def test_an_empty_name_is_refused(addml, small_csv, tmp_path, words, named):
