@@ -34,6 +34,20 @@ def test_every_text_survives_the_record(text, tmp_path):
     assert tomllib.loads(path.read_text("utf-8"))["run"]["versions"]["numpy"]
 
 
+@pytest.mark.parametrize("command", ["detect", "fit"])
+def test_a_model_that_a_run_read_is_not_what_another_writes(tmp_path, command):
+    path, known = tmp_path / "x.run.toml", {"file": str, "model": str}
+    for other in ("score", "fit"):
+        run = Run.begin(other, [other, "x.csv", "--model", "m"], {"file": "x.csv", "model": "m"})
+        path.write_text(record.record(run, {}), "utf-8")
+        if other == "fit":
+            assert settings_of(str(path), known, command)["model"] == "m"
+        else:
+            with pytest.raises(typer.BadParameter, match=f"reads the model 'm'; addml {command} would write over it"):
+                settings_of(str(path), known, command)
+        assert settings_of(str(path), known, "score")["model"] == "m"
+
+
 @pytest.mark.parametrize(
     ("line", "takes"),
     [

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 RUN = "run"  # the table in which a run's record tells of itself; no settings
+WRITERS = ("detect", "fit")  # commands to which `model` is what they write
 WORDS = {bool: "true or false", list: "a text, or a list of texts", str: "one text or number"}
 
 
@@ -38,8 +39,13 @@ def settings_of(path: str, known: dict[str, type], command: str) -> dict[str, An
         raise typer.BadParameter(f"{path}: cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{path}: is not a TOML file: {error}.") from error
-    document.pop(RUN, None)
+    other = _command_of(document.pop(RUN, None))
     found = {name.replace("-", "_"): value for name, value in document.items()}
+    if "model" in found and command in WRITERS and other not in (None, *WRITERS):
+        raise typer.BadParameter(
+            f"{path}: is the record of an addml {other}, which reads the model {found['model']!r}; addml {command} "
+            f"would write over it. Use addml {other}, or take 'model' out of the file."
+        )
     known = {name: kind for name, kind in known.items() if name != "config"}
     for name, value in found.items():
         if name not in known:
@@ -50,6 +56,12 @@ def settings_of(path: str, known: dict[str, type], command: str) -> dict[str, An
     return {
         name: [value] if known[name] is list and not isinstance(value, list) else value for name, value in found.items()
     }
+
+
+def _command_of(run: Any) -> str | None:
+    """The command that a record is of."""
+    words = str(run.get("command", "")).split() if isinstance(run, dict) else []
+    return words[1] if len(words) > 1 else None
 
 
 def _fits(value: Any, kind: type) -> bool:
