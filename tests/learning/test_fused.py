@@ -72,7 +72,7 @@ def _pairs(z):
     below = tiles * (tiles + 1) // 2
     pairs = torch.empty(len(z), below, fused.TILE, fused.TILE, device=z.device)
     shape = {"rows": z.shape[1], "width": z.shape[2], "TILE": fused.TILE, "WIDTH": 32}
-    counts = torch.zeros(len(z), fused.DIGITS, dtype=torch.int32, device=z.device)
-    kernels.distances[below, len(z)](z, pairs, counts, below, **shape, ROOM=fused.DIGITS)
+    counts = torch.zeros(len(z), fused.COUNTERS, dtype=torch.int32, device=z.device)
+    kernels.distances[below, len(z)](z, pairs, counts, below, **shape, ROOM=fused.COUNTERS)
     flat = pairs.reshape(len(z), -1)
     return flat[flat >= 0].reshape(len(z), -1)

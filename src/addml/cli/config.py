@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import typer
+
+from addml.wording import did_you_mean
 
 RUN = "run"  # the table in which a run's record tells of itself; no settings
 WRITERS = ("detect", "fit")  # commands to which `model` is what they write
@@ -49,7 +50,7 @@ def settings_of(path: str, known: dict[str, type], command: str) -> dict[str, An
     known = {name: kind for name, kind in known.items() if name != "config"}
     for name, value in found.items():
         if name not in known:
-            raise typer.BadParameter(f"{path}: {name!r} is no setting of addml {command}.{_hint(name, known)}")
+            raise typer.BadParameter(f"{path}: {name!r} is no setting of addml {command}.{did_you_mean(name, known)}")
         if not _fits(value, known[name]):
             said = json.dumps(value, ensure_ascii=False, default=str)
             raise typer.BadParameter(f"{path}: {name} = {said}: {name!r} takes {WORDS[known[name]]}.")
@@ -70,10 +71,3 @@ def _fits(value: Any, kind: type) -> bool:
     if kind is list and isinstance(value, list):
         return all(_fits(one, str) for one in value)
     return isinstance(value, str | int | float)
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""

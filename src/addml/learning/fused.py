@@ -16,7 +16,7 @@ LEAST_ROWS = 1024  # below that, compiling the kernels costs more than they save
 MOST_WIDTH = 128
 TILE = 64  # rows and columns of a tile of pairs
 CHUNK = 4096  # distances that are counted together
-DIGITS = 3 * 64 + 16384  # counters: of three digits of 5 and 6 bits and one of 14
+COUNTERS = 3 * 64 + 16384  # of three digits of 5 and 6 bits and one of 14
 MANY = 64  # distances of a chunk that share all digits but the last
 PARTS = 4  # of the pairs of a row of tiles, added up apart
 
@@ -37,9 +37,9 @@ def hard_closeness(z: Array, k: int) -> tuple[Array, Array, Array]:
     tiles = -(-rows // TILE)
     below, padded = tiles * (tiles + 1) // 2, max(16, 1 << (width - 1).bit_length())
     pairs = torch.empty(members, below, TILE, TILE, device=z.device)
-    counts = torch.zeros(members, DIGITS, dtype=torch.int32, device=z.device)
+    counts = torch.zeros(members, COUNTERS, dtype=torch.int32, device=z.device)
     shape: dict[str, Any] = {"rows": rows, "width": width, "TILE": TILE, "WIDTH": padded}
-    kernels.distances[below, members](z, pairs, counts, below, **shape, ROOM=DIGITS)
+    kernels.distances[below, members](z, pairs, counts, below, **shape, ROOM=COUNTERS)
     cutoff = _kth_largest(kernels, pairs, counts, k)
     toward, gradient = torch.empty(members, PARTS, rows, width, device=z.device), torch.empty_like(z)
     degree, total = (torch.empty(members, PARTS, rows, device=z.device) for _ in range(2))
@@ -54,9 +54,9 @@ def _kth_largest(kernels: Any, pairs: Array, counts: Array, k: int) -> Array:
     members, size = len(pairs), pairs[0].numel()
     cutoff, every = pairs.new_empty(members), (-(-size // CHUNK), members)
     for digits in (1, 2):
-        kernels.count_digits[every](pairs, counts, k, size, CHUNK=CHUNK, ROOM=DIGITS, DIGITS=digits)
-    kernels.count_last[every](pairs, counts, k, size, CHUNK=CHUNK, ROOM=DIGITS, MANY=MANY)
-    kernels.kth_largest[(members,)](counts, cutoff, k, ROOM=DIGITS, num_warps=8)
+        kernels.count_digits[every](pairs, counts, k, size, CHUNK=CHUNK, ROOM=COUNTERS, DIGITS=digits)
+    kernels.count_last[every](pairs, counts, k, size, CHUNK=CHUNK, ROOM=COUNTERS, MANY=MANY)
+    kernels.kth_largest[(members,)](counts, cutoff, k, ROOM=COUNTERS, num_warps=8)
     return cutoff
 
 

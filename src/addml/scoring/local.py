@@ -22,6 +22,7 @@ import numpy as np
 from addml.arrays import Array, as_like, dots, index_like, lowest, namespace, take, to_numpy
 from addml.geometry import Distance, normalised
 from addml.scoring.axes import Axes
+from addml.scoring.even import even_steps
 
 if TYPE_CHECKING:
     from addml.scoring.scorers import MetricSpace, Shapes
@@ -223,8 +224,8 @@ def _side_by_side(own: list[Own], blocks: int, rows: int) -> Own:
 def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
     """Places of `count` rows at even steps through all rows in the order of their norms, shuffled, always alike."""
     n, count = len(norms), min(count, len(norms))
-    steps = np.floor((np.arange(count) + 0.5) * n / count).astype(np.int64)
-    return np.asarray(np.argsort(norms, kind="stable")[np.random.default_rng(0).permutation(steps)])
+    steps = np.random.default_rng(0).permutation(even_steps(n, count))
+    return np.asarray(np.argsort(norms, kind="stable")[steps])
 
 
 def group_counts(references: int) -> list[int]:
