@@ -125,7 +125,7 @@ def metric_space(
     ids = padded([member.train for member in members], weights)
     center, scores = learner.row_scores(rows, ids, [len(member.train) for member in members], center)
     kept = [member.train[keep] for member, keep in zip(members, distill(scores, members)[1], strict=True)]
-    reach = features.reach.astype(np.float32) * (1 if form is None else form.counts())
+    reach = features.weight * (1 if form is None else form.counts())
     labels = np.full(len(rows), -1) if marks is None else marks
     usual = np.flatnonzero(labels != 1)
 

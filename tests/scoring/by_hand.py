@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from addml.scoring.local import SIZES
+from addml.scoring.local import ALONG, EMBEDDED
 
 
 def reference_places(norms, count):
@@ -12,12 +12,12 @@ def reference_places(norms, count):
     return [order[(2 * step + 1) * len(order) // (2 * count)] for step in range(count)]
 
 
-def groups(references):
+def groups(references, sizes):
     """For each scale the groups, each a list of references: dealt like cards, as many groups as a power of two."""
     most = 1
-    while 2 * most * SIZES[0] <= references:
+    while 2 * most * sizes[0] <= references:
         most *= 2
-    counts = [max(1, most * SIZES[0] // size) for size in SIZES]
+    counts = [max(1, most * sizes[0] // size) for size in sizes]
     return [[list(range(first, references, count)) for first in range(count)] for count in counts]
 
 
@@ -36,9 +36,9 @@ def along_columns(a, b, reach):
     return sum(abs(float(a[column]) - float(b[column])) * float(reach[column]) for column in range(len(reach)))
 
 
-def mean_of_nearest(distances, own):
+def mean_of_nearest(distances, own, sizes):
     """The score on every scale of a row at these distances of the references, some of which may be the row itself."""
-    others = [[[one for one in group if one not in own] for group in scale] for scale in groups(len(distances))]
+    others = [[[one for one in group if one not in own] for group in scale] for scale in groups(len(distances), sizes)]
     return [
         float(np.mean([min((distances[one] for one in group), default=0.0) for group in scale])) for scale in others
     ]
@@ -56,8 +56,8 @@ def local_scores(z, x, arrays, distance="sqeuclidean", axes=True, own=None):
         for member in range(len(z)):
             distances = [embedded(z[member, row], reference, distance) for reference in references[member]]
             mine = [place // parts for place in own[row] if place % parts == member % parts]
-            views += mean_of_nearest(distances, mine)
+            views += mean_of_nearest(distances, mine, EMBEDDED)
         if axes:
-            views += mean_of_nearest([along_columns(x[row], one, reach) for one in rows], own[row])
+            views += mean_of_nearest([along_columns(x[row], one, reach) for one in rows], own[row], ALONG)
         columns.append(views)
     return np.array(columns).T

@@ -7,12 +7,11 @@ from sklearn.metrics import roc_auc_score
 
 from addml import ADDML
 from addml.scoring import Local, local
-from addml.scoring.local import SIZES, group_counts, row_keys, spread_out
+from addml.scoring.local import ALONG, EMBEDDED, SCALES, group_counts, row_keys, spread_out
 from addml.scoring.scorers import score_rows
 from tests.scoring import by_hand
 
 ROWS = [2, 3, 9, 100, 1030]
-SCALES = len(SIZES)
 SMALL = {"epochs": 1, "hidden": (8,), "metric_dim": 5, "random_state": 0, "device": "cpu"}
 
 
@@ -57,10 +56,11 @@ def test_references_lie_at_even_steps_from_the_middle_outwards(n, count):
 
 
 @pytest.mark.parametrize("n", [2, 7, 8, 15, 16, 17, 100, 127, 128, 129, 511, 512, 1023, 1024, 1030, 4096])
-def test_groups_hold_about_so_many_references(n):
-    scales = by_hand.groups(n)
-    assert group_counts(n) == [len(scale) for scale in scales]
-    for size, scale in zip(by_hand.SIZES, scales, strict=True):
+@pytest.mark.parametrize("sizes", [EMBEDDED, ALONG, (8, 32, 128, 512)])
+def test_groups_hold_about_so_many_references(n, sizes):
+    scales = by_hand.groups(n, sizes)
+    assert group_counts(n, sizes) == [len(scale) for scale in scales]
+    for size, scale in zip(sizes, scales, strict=True):
         assert sorted(one for group in scale for one in group) == list(range(n))
         if n >= size:
             assert all(size <= len(group) < 2 * size + 1 for group in scale)
@@ -69,7 +69,8 @@ def test_groups_hold_about_so_many_references(n):
 
 
 def test_the_full_set_makes_groups_of_those_sizes():
-    assert group_counts(1024) == [1024 // size for size in SIZES]
+    assert group_counts(1024, ALONG) == [64, 2]
+    assert group_counts(512, EMBEDDED) == [128, 1]
 
 
 @pytest.mark.parametrize("n", ROWS)
@@ -290,13 +291,13 @@ def on_a_line(rows, references):
     scorer = Local(axes=False)
     arrays = {"rows": references[None], "reach": np.ones(1, np.float32), "references": references[None]}
     ready = scorer.ready(arrays, "sqeuclidean")
-    return dict(zip(local.SIZES, scorer.score(x[None], ready, "sqeuclidean", scorer.place(x, ready)), strict=True))
+    return dict(zip(local.EMBEDDED, scorer.score(x[None], ready, "sqeuclidean", scorer.place(x, ready)), strict=True))
 
 
 @pytest.fixture
 def four_scales(monkeypatch):
     """Groups that are easily worked out, whatever the sizes in use."""
-    monkeypatch.setattr(local, "SIZES", (8, 32, 128, 512))
+    monkeypatch.setattr(local, "EMBEDDED", (8, 32, 128, 512))
 
 
 @pytest.mark.usefixtures("four_scales")

@@ -89,12 +89,12 @@ class _Walks:
     def _out(self, x: np.ndarray, own: list[Any]) -> np.ndarray:
         """About how far each column of each row lies out, (b, columns): from the usual row and from its neighbours."""
         weights = _input_weights(self.model.encoder)
-        reach = self.model.features.reach.astype(np.float32)
+        weight = self.model.features.weight
         away = abs(x - self.baseline)
-        out: np.ndarray = self._by_column(away**2 * weights) + self._by_column(away * reach)
+        out: np.ndarray = self._by_column(away**2 * weights) + self._by_column(away * weight)
         neighbours = self._neighbours(own)
         if neighbours is not None:
-            out += 2 * self._by_column(abs(x - neighbours) * reach)
+            out += 2 * self._by_column(abs(x - neighbours) * weight)
         return out
 
     def _by_column(self, moved: np.ndarray) -> np.ndarray:

@@ -98,7 +98,7 @@ class Replacement:
         weights = (self.matrix**2).sum(axis=(0, 2)).astype(np.float32)
         away = self.baseline.astype(np.float32) - self.rows
         shares = np.zeros((len(away), len(features)), np.float32)
-        for moved in (away**2 * weights, abs(away) * self.model.features.reach.astype(np.float32)):
+        for moved in (away**2 * weights, abs(away) * self.model.features.weight):
             by_column = np.add.reduceat(moved[:, order], starts, axis=1)
             shares += by_column / np.maximum(by_column.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
         return shares

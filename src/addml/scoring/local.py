@@ -1,12 +1,13 @@
-"""The local scorer: how far a row lies from the nearest of a few training rows, on three scales, in two kinds of space.
+"""The local scorer: how far a row lies from the nearest of a few training rows, on two scales, in two kinds of space.
 
-The references are a bounded set of training rows, dealt into groups of 4, of 32 and of 512. On one scale a row's
+The references are a bounded set of training rows, dealt into small groups and into large ones. On one scale a row's
 score is its distance to the nearest row of each group, averaged over the groups. Small groups seldom hold two anomalies
 of a kind, so that anomalies which lie in clusters stay far from most groups; large groups see the fine structure of
 clean data. The distances are taken in the metric space of every member, and along the plain columns (the sum of
-the differences in each), where one strange value among many ordinary ones is not lost. Where references are many, one
-member sees those in even places and the next those in odd ones: their groups are as large, and what few groups leave to
-chance is evened out between members.
+the differences in each), where one strange value among many ordinary ones is not lost. Networks draw normal rows
+together, so that few of them tell in a metric space what is far; along the columns it takes more. Where references are
+many, one member sees those in even places and the next those in odd ones: their groups are as large, and what few
+groups leave to chance is evened out between members.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from addml.scoring.even import even_steps
 if TYPE_CHECKING:
     from addml.scoring.scorers import MetricSpace, Shapes
 
-SIZES = (4, 32, 512)  # rows of a group of references, about
+EMBEDDED = (4, 512)  # rows of a group of references, about, in a metric space
+ALONG = (16, 512)  # and along the columns
+SCALES = len(EMBEDDED)
 FEW = 64  # rows of all members, up to which calls cost more than their work
 NOWHERE = np.empty(0, np.int64)
 ROUNDING = 2e-6  # of a squared length, which a squared distance that is 0 may be off by
@@ -51,7 +54,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Local:
-    """The distance to the nearest row of small groups of training rows, on three scales, along columns and embedded."""
+    """The distance to the nearest row of small groups of training rows, on two scales, along columns and embedded."""
 
     references: int = 1024
     axes: bool = True
@@ -78,12 +81,12 @@ class Local:
 
     def views(self, members: int) -> np.ndarray:
         """Which view each row of scores belongs to: members see one scale alike, the columns are views of their own."""
-        embedded = np.tile(np.arange(len(SIZES)), members)
-        return np.concatenate([embedded, len(SIZES) + np.arange(len(SIZES))]) if self.axes else embedded
+        embedded = np.tile(np.arange(SCALES), members)
+        return np.concatenate([embedded, SCALES + np.arange(SCALES)]) if self.axes else embedded
 
     def embedded(self, members: int) -> np.ndarray:
         """Which rows of scores are distances of embeddings."""
-        return self.views(members) < len(SIZES)
+        return self.views(members) < SCALES
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Take references at every distance from the middle of the rows, and embed those that each member sees."""
@@ -104,7 +107,8 @@ class Local:
         squares = dots(references, references)[..., None]
         products = namespace(rows).concatenate([-2 * references, squares], -1)
         axes = Axes.of(rows, arrays["reach"]) if self.axes else None
-        counts, keys = [group_counts(references.shape[1]), group_counts(len(rows))], reference_keys(rows)
+        counts = [group_counts(references.shape[1], EMBEDDED), group_counts(len(rows), ALONG)]
+        keys = reference_keys(rows)
         whole = {"all_rows": rows, "axes": axes, "keys": keys}
         return {**arrays, **whole, "origin": origin, "products": products, "counts": counts, "shares": len(shares)}
 
@@ -142,10 +146,7 @@ class Local:
             apart = (products @ one.mT)[:, :rows]  # a product of one shape, whatever the rows
             nearest = _squared(_nearest(apart, counts[0], own), square[:rows])
             parts += _means(namespace(z).sqrt(nearest), counts, own)
-        if placed.distances is not None:
-            nearest = _nearest(placed.distances.mT, of_all[0], placed.own)
-            parts += [mean + placed.beyond for mean in _means(nearest, of_all, placed.own)]
-        return namespace(z).stack(parts)
+        return namespace(z).stack([*parts, *_along(placed, of_all)])
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
         """Any number of shares of references, prepared and embedded, one a member, and the reach of every column."""
@@ -177,28 +178,27 @@ def _centred(z: Array, origin: Array) -> tuple[Array, Array]:
 
 
 def _of_few(z: np.ndarray, ready: dict[str, Any], squares: np.ndarray, placed: Placed) -> np.ndarray:
-    """The scores of few rows by all members and along the columns at once: the bits of one after another."""
-    members, rows, products, counts = len(z), placed.rows, ready["products"], ready["counts"][0]
-    shares = _shares(placed.own, ready["shares"])
-    own = by_member = _side_by_side(shares, members, rows)
+    """The scores of few rows by all members at once: the bits of one after another."""
+    members, rows, products, (counts, of_all) = len(z), placed.rows, ready["products"], ready["counts"]
+    own = _side_by_side(_shares(placed.own, ready["shares"]), members, rows)
     apart = (products @ z.mT)[:, :, :rows].transpose(1, 0, 2).reshape(products.shape[1], members * rows)
-    nearest = _squared(_nearest(apart, counts[0], by_member), squares[:, :rows].reshape(-1))
-    nearest = np.sqrt(nearest, out=nearest)
-    if placed.distances is not None:  # each share of the references by itself, as if it were one more member's
-        along = _filled_up(placed.distances.T, len(shares)).reshape(-1, len(shares) * rows)
-        by_share = _side_by_side(shares, len(shares), rows)
-        nearest = np.concatenate([nearest, _nearest(along, counts[0], by_share)], axis=1)
-        own = _side_by_side([by_member, by_share], 2, members * rows)
-    means = np.array(list(_means(nearest, counts, own))).reshape(len(counts), -1, rows)  # (scales, members, rows)
-    embedded = means[:, :members].swapaxes(0, 1).reshape(-1, rows)
-    if placed.distances is None:
-        return embedded
-    return np.concatenate([embedded, _sum(means[:, members:].swapaxes(0, 1)) / len(shares) + placed.beyond])
+    nearest = _squared(_nearest(apart, counts[0], own), squares[:, :rows].reshape(-1))
+    means = np.array(list(_means(np.sqrt(nearest, out=nearest), counts, own)))
+    embedded = means.reshape(len(counts), members, rows).swapaxes(0, 1).reshape(-1, rows)
+    return np.concatenate([embedded, *([mean] for mean in _along(placed, of_all))])
+
+
+def _along(placed: Placed, counts: list[int]) -> Iterator[Array]:
+    """The scores (b,) along the columns, one a scale; none where these do not count."""
+    if placed.distances is not None:
+        nearest = _nearest(placed.distances.mT, counts[0], placed.own)
+        for mean in _means(nearest, counts, placed.own):
+            yield mean + placed.beyond
 
 
 def in_shares(references: np.ndarray) -> np.ndarray:
     """References (R,) as one share, or as two (2, R / 2) where these still make large groups."""
-    if len(references) < 2 * SIZES[-1]:
+    if len(references) < 2 * EMBEDDED[-1]:
         return references[None]
     return references[: len(references) // 2 * 2].reshape(-1, 2).T
 
@@ -228,10 +228,10 @@ def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
     return np.asarray(np.argsort(norms, kind="stable")[steps])
 
 
-def group_counts(references: int) -> list[int]:
+def group_counts(references: int, sizes: tuple[int, ...]) -> list[int]:
     """How many groups there are on each scale: powers of two, so that those of one scale make up those of the next."""
-    most = 2 ** int(np.log2(max(1, references // SIZES[0])))
-    return [max(1, most * SIZES[0] // size) for size in SIZES]
+    most = 2 ** int(np.log2(max(1, references // sizes[0])))
+    return [max(1, most * sizes[0] // size) for size in sizes]
 
 
 def _nearest(distances: Array, count: int, own: Own) -> Array:

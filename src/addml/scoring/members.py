@@ -13,6 +13,7 @@ from addml.arrays import Array, as_like, index_like, namespace
 
 ROUNDING = 1e-12  # a deviation of logarithms that equal scores may have
 LEAST_RELIABLE = 0.02
+DOUBT = 4.0  # upper deviations that a view must find a row stranger by, for each that its members leave open
 NOT_FINITE = (
     "scores are not finite: the model, or the encoder of your own, holds numbers that are too large or too small, "
     "as no fit leaves them; fit and save it again"
@@ -54,7 +55,7 @@ class MemberScale:
         reach = np.where(upper - middle > ROUNDING, (upper - middle) / UPPER[1], seen.std(axis=1, keepdims=True))
         standardised = (logs - mean) / deviation
         doubts = np.array([[_doubt(standardised[view == one])] for one in range(len(seen))])
-        middle += (doubts - doubts.min()) * _positive(reach)
+        middle += DOUBT * (doubts - doubts.min()) * _positive(reach)
         return cls(lowest, mean, deviation, middle, _positive(reach), view)
 
     def combine(self, scores: Array) -> Array:
