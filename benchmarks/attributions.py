@@ -29,7 +29,7 @@ def score_in_torch(detector: ADDML) -> Callable[[Any], Any]:
     def score(x: Any) -> Any:
         placed = None
         if model.scorer.name == "local":
-            away = (abs(x[:, None] - arrays["rows"]) * arrays["reach"]).sum(-1)
+            away = (abs(x[:, None] - ready["all_rows"]) * arrays["reach"]).sum(-1)
             placed = Placed(len(x), nobody, away, torch.zeros(len(x)))
         z = x[None]
         for matrix, bias in encoder._layers:  # embed() works in place, which has no gradient

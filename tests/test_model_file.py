@@ -20,7 +20,7 @@ import addml
 from addml import model_file
 from addml.model_file import ModelFileError
 from addml.scoring import Local, Neighbors
-from addml.scoring.local import SIZES
+from addml.scoring.local import SCALES
 
 SMALL = {"epochs": 2, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
 RANDOM = np.random.default_rng(0)
@@ -551,7 +551,7 @@ FORGED = {
     "too few weights": (change("encoder.weights", lambda a: a[:, :-1]), r"encoder.weights is float32 \(2, 91\)"),
     "weights of a member": (
         change("encoder.weights", lambda a: a[:1]),
-        rf"scale.floor is float64 \({3 * len(SIZES)}, 1\), not .*\({2 * len(SIZES)}, 1\)",
+        rf"scale.floor is float64 \({3 * SCALES}, 1\), not .*\({2 * SCALES}, 1\)",
     ),
     "flat weights": (change("encoder.weights", np.ravel), "encoder.weights is float32"),
     "double weights": (change("encoder.weights", lambda a: a.astype(float)), "encoder.weights is float64"),

@@ -71,7 +71,7 @@ VIEW = np.array([0, 1, 0, 1, 2])  # two members with two views each, and one vie
 
 
 def doubt_by_hand(standardised):
-    """Four times 1 / reliability - 1 of the mean of k members, by Spearman and Brown from the mean correlation of their pairs."""
+    """Four times 1 / reliability - 1 of the mean of k members, by Spearman and Brown from what their pairs share."""
     k = len(standardised)
     pairs = [np.mean(standardised[a] * standardised[b]) for a in range(k) for b in range(a)]
     if not pairs:

@@ -73,3 +73,15 @@ def test_many_scores_take_no_longer_than_some():
     found = TwoNormals.fit(two_laws(rows=1_000_000))
     np.testing.assert_allclose(found.mean, [0, 6], atol=0.05)
     np.testing.assert_allclose(found.weight, [0.8, 0.2], atol=0.01)
+
+
+def test_the_upper_law_may_be_bounded():
+    """A narrow heap of copies, the other ordinary rows, the anomalies: the likeliest pair parts the first off."""
+    random = np.random.default_rng(0)
+    parts = random.normal(-1.0, 0.05, 280), random.normal(-0.4, 0.35, 160), random.normal(1.1, 0.25, 240)
+    scores = np.concatenate(parts)
+    likeliest, bounded = TwoNormals.fit(scores), TwoNormals.fit(scores, most=0.5)
+    assert likeliest.weight[1] > 0.5
+    np.testing.assert_allclose(bounded.weight[1], 240 / 680, atol=0.03)
+    np.testing.assert_allclose(bounded.mean[1], 1.1, atol=0.05)
+    assert TwoNormals.fit(scores, most=0.01) is None

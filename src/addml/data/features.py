@@ -123,7 +123,7 @@ class Features:
 
         As much as before it was standardised, so that columns with heavy tails count for more, but not for everything.
         """
-        return np.minimum(self.reach, HEAVIEST).astype(np.float32)
+        return np.asarray(np.minimum(self.reach, HEAVIEST), np.float32)
 
     def transform(self, X: np.ndarray) -> np.ndarray:
         """X (n, d) as float32 features (n, width); a value over a billion deviations out counts as that far."""

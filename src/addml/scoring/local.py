@@ -170,9 +170,11 @@ def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarr
 
 def _centred(z: Array, origin: Array) -> tuple[Array, Array]:
     """Embeddings (E, b, w) less an origin, with ones behind them (E, b, w + 1), and their squared lengths (E, b)."""
-    xp, shape = namespace(z), (*z.shape[:-1], z.shape[-1] + 1)
-    room = np.empty(shape, z.dtype) if isinstance(z, np.ndarray) else z.new_empty(shape)
-    apart = xp.subtract(z, origin, out=room[..., :-1])
+    if not isinstance(z, np.ndarray):  # whose gradients may be asked for
+        apart = z - origin
+        return namespace(z).concatenate([apart, namespace(z).ones_like(apart[..., :1])], -1), dots(apart, apart)
+    room = np.empty((*z.shape[:-1], z.shape[-1] + 1), z.dtype)
+    apart = np.subtract(z, origin, out=room[..., :-1])
     room[..., -1] = 1
     return room, dots(apart, apart)
 

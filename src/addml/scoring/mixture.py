@@ -26,8 +26,11 @@ class TwoNormals:
     deviation: np.ndarray
 
     @classmethod
-    def fit(cls, scores: np.ndarray) -> TwoNormals | None:
-        """The two laws of some scores, or None where one normal law describes them as well."""
+    def fit(cls, scores: np.ndarray, most: float = 1.0) -> TwoNormals | None:
+        """The two laws of some scores, or None where one normal law describes them as well.
+
+        The upper law has a share `most` of them at most: the likeliest pair may be a heap of copies and all the rest.
+        """
         if len(scores) > MOST_ROWS:
             scores = evenly(np.sort(scores), MOST_ROWS)
         middle, spread = float(scores.mean()), float(scores.std())
@@ -35,7 +38,8 @@ class TwoNormals:
             return None
         z = (scores - middle) / spread
         starts = [cls._start(z, share) for share in (0.5, 0.2, 0.05)]
-        likelihood, best = max((one._improved(z) for one in starts), key=lambda found: found[0])
+        found = [pair for pair in (one._improved(z) for one in starts) if pair[1].weight[1] <= most]
+        likelihood, best = max(found, key=lambda pair: pair[0], default=(-np.inf, starts[0]))
         alone = -0.5 * len(z) * (1 + np.log(2 * np.pi))
         if 2 * (likelihood - alone) < 3 * np.log(len(z)) + BETTER:
             return None

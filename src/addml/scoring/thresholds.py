@@ -99,8 +99,8 @@ def auto_threshold(scores: np.ndarray, share: float | None = None) -> float:
 
 def two_heaps(scores: np.ndarray) -> TwoNormals | None:
     """The two laws of scores that lie in two heaps, the upper one the smaller; None where they do not."""
-    found = TwoNormals.fit(scores)
-    return found if found is not None and found.apart and found.weight[1] < ORDINARY else None
+    found = TwoNormals.fit(scores, most=ORDINARY)
+    return found if found is not None and found.apart else None
 
 
 METHODS: dict[str, Callable[[np.ndarray, Any], float]] = {
