@@ -17,7 +17,7 @@ from addml.scoring.levels import Levels
 LARGEST = 32767  # of 16 bits
 AT_ONCE = 2**16  # differences that are taken in one call: of a row or two
 COARSEST = 0.05  # deviations; a step that is larger would matter
-TILE = 2**17  # differences at a time, which then stay in a core's cache
+TILE = 2**18  # differences at a time, which then stay in a core's cache
 NO_BUFFER = 16  # elements, the least that NumPy takes
 
 

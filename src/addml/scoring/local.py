@@ -137,16 +137,13 @@ class Local:
         if distance == "cosine":
             z = normalised(z)
         z, squares = _centred(z, ready["origin"])
-        rows, (counts, of_all), parts = placed.rows, ready["counts"], list[Array]()
-        if isinstance(z, np.ndarray) and rows * len(z) <= FEW:
-            return _of_few(z, ready, squares, placed)
+        xp, members, rows, (counts, of_all) = namespace(z), len(z), placed.rows, ready["counts"]
         shares = _shares(placed.own, ready["shares"])
-        for member, (one, products, square) in enumerate(zip(z, ready["products"], squares, strict=True)):
-            own = shares[member % len(shares)]
-            apart = (products @ one.mT)[:, :rows]  # a product of one shape, whatever the rows
-            nearest = _squared(_nearest(apart, counts[0], own), square[:rows])
-            parts += _means(namespace(z).sqrt(nearest), counts, own)
-        return namespace(z).stack([*parts, *_along(placed, of_all)])
+        nearest = _nearest_embedded(z, ready["products"], counts[0], shares, rows)
+        nearest = xp.sqrt(_squared(nearest, squares[:, :rows].reshape(-1)))
+        means = xp.stack(list(_means(nearest, counts, _side_by_side(shares, members, rows))))
+        embedded = means.reshape(len(counts), members, rows).swapaxes(0, 1).reshape(-1, rows)
+        return xp.concatenate([embedded, *(mean[None] for mean in _along(placed, of_all))])
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
         """Any number of shares of references, prepared and embedded, one a member, and the reach of every column."""
@@ -179,15 +176,17 @@ def _centred(z: Array, origin: Array) -> tuple[Array, Array]:
     return room, dots(apart, apart)
 
 
-def _of_few(z: np.ndarray, ready: dict[str, Any], squares: np.ndarray, placed: Placed) -> np.ndarray:
-    """The scores of few rows by all members at once: the bits of one after another."""
-    members, rows, products, (counts, of_all) = len(z), placed.rows, ready["products"], ready["counts"]
-    own = _side_by_side(_shares(placed.own, ready["shares"]), members, rows)
-    apart = (products @ z.mT)[:, :, :rows].transpose(1, 0, 2).reshape(products.shape[1], members * rows)
-    nearest = _squared(_nearest(apart, counts[0], own), squares[:, :rows].reshape(-1))
-    means = np.array(list(_means(np.sqrt(nearest, out=nearest), counts, own)))
-    embedded = means.reshape(len(counts), members, rows).swapaxes(0, 1).reshape(-1, rows)
-    return np.concatenate([embedded, *([mean] for mean in _along(placed, of_all))])
+def _nearest_embedded(z: Array, products: Array, count: int, shares: list[Own], rows: int) -> Array:
+    """Squared distances less squared lengths, (count, E rows), to the nearest of each group; z has ones behind it."""
+    members = len(z)
+    if isinstance(z, np.ndarray) and rows * members <= FEW:  # the bits of one member after another
+        apart = (products @ z.mT)[:, :, :rows].transpose(1, 0, 2).reshape(products.shape[1], members * rows)
+        return _nearest(apart, count, _side_by_side(shares, members, rows))
+    each = (  # by a product of one shape, whatever the rows
+        _nearest((own @ one.mT)[:, :rows], count, shares[member % len(shares)])
+        for member, (own, one) in enumerate(zip(products, z, strict=True))
+    )
+    return namespace(z).concatenate(list(each), 1)
 
 
 def _along(placed: Placed, counts: list[int]) -> Iterator[Array]:
@@ -220,7 +219,8 @@ def _side_by_side(own: list[Own], blocks: int, rows: int) -> Own:
         return own[0]
     parts = [own[block % len(own)] for block in range(blocks)]
     shifted = [found + place * rows for place, (found, _) in enumerate(parts)]
-    return np.concatenate(shifted), np.concatenate([references for _, references in parts])
+    xp = namespace(shifted[0])
+    return xp.concatenate(shifted), xp.concatenate([references for _, references in parts])
 
 
 def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
