@@ -33,7 +33,8 @@ def test_scores_are_float64_and_those_of_training(fitted, X):
 @pytest.mark.parametrize("members", [1, 3])
 def test_far_rows_score_higher(quick, X, scorer, members):
     detector = quick(epochs=10, scorer=scorer, members=members).fit(X)
-    assert roc_auc_score(np.arange(60) >= 54, detector.anomaly_scores_) > 0.9
+    least = 0.9 if scorer == "local" else 0.95  # six rows of a kind among sixty share a small group
+    assert roc_auc_score(np.arange(60) >= 54, detector.anomaly_scores_) > least
 
 
 @pytest.mark.parametrize("contamination", [0.05, 0.1, 0.25, 1 / 3, 0.5])
@@ -52,7 +53,7 @@ def test_the_local_score_calls_that_share_anomalous_but_for_ties(quick, X, conta
     """Two rows which are each other's nearest may score alike."""
     detector = quick(contamination=contamination).fit(X[:rows])
     scores, share = detector.anomaly_scores_, contamination * rows
-    assert len(np.unique(scores)) > 0.8 * rows
+    assert len(np.unique(scores)) >= 0.9 * rows
     found = detector.predict(X[:rows]) == -1
     at_most = np.ceil(share - 1e-9)
     at_least = np.floor(share + 1e-9) - (scores == scores[~found].max()).sum() + 1

@@ -17,5 +17,5 @@ def test_a_flagged_row_has_a_reason_where_no_row_is_usual_in_every_column():
     flagged = np.flatnonzero(detector.anomaly_scores_ > detector.threshold_)
     batch = table.take(flagged).combine_chunks().to_batches()[0]
     found = fitted.reasons(batch, fitted.features(batch, 0, None), 3)
-    assert len(found) == len(flagged) > 30
+    assert 36 < len(found) == len(flagged) <= 40  # but for ties
     assert all(reasons for reasons in found)
