@@ -273,6 +273,19 @@ def test_ids_of_a_csv_are_copied_as_they_are_written(addml, small_csv, tmp_path)
         assert [{name: row[name] for name in expected[0]} for row in rows] == expected
 
 
+def test_ids_called_alike_beside_the_columns_of_the_scored_table_are_all_kept(addml, small_csv, tmp_path):
+    lines = small_csv.read_text().replace("name,", "score,", 1).splitlines()
+    own = [lines[0] + ",id_score,id_id_score"]
+    own += [f"{line},second-{row},third-{row}" for row, line in enumerate(lines[1:], 1)]
+    (tmp_path / "own.csv").write_text("\n".join(own))
+    addml("fit", "own.csv", *QUICK, "--model", "m", "--id", "score,id_score,id_id_score").succeeded()
+    addml("score", "own.csv", "--model", "m").succeeded()
+    row = list(csv.DictReader((tmp_path / "own.scored.csv").open()))[6]
+    kept = {name: row[name] for name in ("id_id_id_score", "id_score", "id_id_score")}
+    assert list(kept.values()) == ["person-00007", "second-7", "third-7"]
+    assert float(row["score"]) > 0
+
+
 def test_a_model_remembers_which_columns_name_a_row(addml, small_csv, tmp_path):
     addml("fit", "small.csv", *QUICK, "--id", "colour", "--model", "m").succeeded()
     addml("score", "small.csv", "--model", "m").succeeded()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from addml.detection.errors import UserError
@@ -67,6 +67,18 @@ def resolve(given: Sequence[str], names: Sequence[str], option: str, source: str
 def find(name: str | None, names: Sequence[str], option: str, source: str) -> str | None:
     """The one column named, if any."""
     return None if name is None else _known(name, names, set(names), option, source)
+
+
+def beside(ids: Sequence[str], own: Collection[str]) -> list[str]:
+    """What ids are called beside columns of ours: `id_NAME` for one of ours, and so on where that is taken too."""
+    taken, found = {*ids, *own}, []
+    for name in ids:
+        new = name if name not in own else f"id_{name}"
+        while new != name and new in taken:
+            new = f"id_{new}"
+        taken.add(new)
+        found.append(new)
+    return found
 
 
 def unseen(label: str | None, trained_on: Sequence[str], model: str | None) -> None:
