@@ -29,9 +29,10 @@ AREAS = {"roc_auc": "ROC-AUC", "average_precision": "average precision", "vus_pr
 class Screen:
     """Says things, unless it was told to be quiet or to speak to a machine."""
 
-    def __init__(self, showing: Showing) -> None:
-        """Speak as `--quiet` and `--json` say."""
+    def __init__(self, showing: Showing, aside: bool = False) -> None:
+        """Speak as `--quiet` and `--json` say; `aside` on standard error, where the standard output is a file's."""
         self.showing = showing
+        self.aside = aside
         self.warnings: list[str] = []
 
     @property
@@ -43,8 +44,8 @@ class Screen:
         """Where a person reads."""
         from rich.console import Console
 
-        width = None if sys.stdout.isatty() else PLAIN_WIDTH
-        return Console(width=width, highlight=False, quiet=self.silent, emoji=False)
+        width = None if (sys.stderr if self.aside else sys.stdout).isatty() else PLAIN_WIDTH
+        return Console(stderr=self.aside, width=width, highlight=False, quiet=self.silent, emoji=False)
 
     def say(self, text: str = "", style: str | None = None, whole: bool = False) -> None:
         """One line, in which nothing is markup; `whole` for what is not to be broken, such as a path."""

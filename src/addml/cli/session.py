@@ -41,7 +41,7 @@ class Session:
 @contextmanager
 def session(command: str, settings: Settings, files: Files, **more: str) -> Iterator[Session]:
     """A run whose warnings are said in one line each; `more` are arguments that are no settings."""
-    out = Screen(settings.showing)
+    out = Screen(settings.showing, aside=bool(files.to_stdout))
     plain = more | settings.plain()
     run = Run.begin(command, [shown(word) for word in sys.argv[1:]], plain | {"file": shown(settings.file)})
     with out.warned():
