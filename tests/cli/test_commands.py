@@ -198,6 +198,21 @@ def test_the_label_is_never_trained_on(addml, small_csv, tmp_path):
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
 
 
+def test_labels_in_a_file_of_arrays_are_never_trained_on(addml, tmp_path):
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    X[:30] += 4
+    np.savez(tmp_path / "a.npz", X=X, y=np.arange(300) < 30)
+    found = json.loads(addml("detect", "a.npz", *QUICK, "--json", "--no-report", "--model", "m").succeeded().out)
+    assert found["columns"] == ["x0", "x1", "x2"]
+    assert any("--label y" in note for note in found["notes"])
+    addml("detect", "a.npz", *QUICK, "--ignore", "y", "--no-report").succeeded("3 columns used")
+    for words in (QUICK, ("--model", "m")):
+        done = json.loads(addml("evaluate", "a.npz", "--label", "y", *words, "--json").succeeded().out)
+        assert done["evaluation"]["anomalies"] == 30
+        assert done["columns"] == found["columns"]
+    assert "y" not in (tmp_path / "a.scored.csv").read_text().splitlines()[0].split(",")
+
+
 def test_columns_by_name_with_commas_in_them(addml, tmp_path):
     write_small(tmp_path / "odd.csv", header='name,"height, cm",weight,colour,when')
     found = json.loads(

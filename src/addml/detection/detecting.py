@@ -91,7 +91,7 @@ def _fit(settings: Settings, progress: Progress) -> Trained:
     if source is not None:
         return _fit_streamed(settings, source, progress)
     with progress.stage(f"Reading {shown(settings.file)}", None):
-        data = open_input(settings.file, settings.reading, settings.naming.id)
+        data = open_input(settings)
     label, taught = settings.labelling.label, settings.learning.learn_from
     chosen = choose(data.names, settings.selection, settings.naming, label, data.source, taught)
     if data.table is not None and label is not None:  # a label that says nothing is found before training

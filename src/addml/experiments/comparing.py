@@ -80,7 +80,7 @@ class Result:
 def read(settings: Settings, most: int, seed: int = 0) -> Labelled:
     """The table of a file with its label apart; rows without a label are left out and counted."""
     label = str(settings.labelling.label)
-    data = open_input(settings.file, settings.reading)
+    data = open_input(settings)
     chosen = choose(data.names, settings.selection, settings.naming, label, data.source)
     table, places, rows = draw(data.batches([*chosen.features, label], BATCH_ROWS), most, seed)
     marks = evaluation.read_label(table[label], settings.labelling.anomalous, label)
