@@ -12,9 +12,9 @@ def listed(words: Sequence[str], most: int = 5, between: str = ", ") -> str:
     return between.join(words[:most]) + more
 
 
-def counted(count: int, noun: str) -> str:
-    """'1 row', '2,000 rows'."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from addml.wording import listed
+from addml.wording import counted, listed
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -246,14 +246,14 @@ def _common(shape: _Shape, known: Sequence[_Seen]) -> tuple[_Shape, list[str]]:
         "of more than 8 bits, kept as fractions": sum(one.deep and not one.real for one in known),
         "of floating-point numbers, taken as they are": sum(one.real for one in known),
     }
-    return shape, [f"{words}: {count:,} of {len(known):,} images" for words, count in counts.items() if count]
+    return shape, [f"{words}: {count:,} of {counted(len(known), 'image')}" for words, count in counts.items() if count]
 
 
 def _refusal(folder: Any, broken: Sequence[tuple[str, str]], files: int) -> str:
     rest = "mend or remove them, or leave them out with --skip-broken (skip_broken=True)"
     if len(broken) == files:
         rest = "there is no other; are these images?"
-    return f"{folder}: {len(broken):,} of {files:,} files cannot be read as images: {_listed(broken)}; {rest}."
+    return f"{folder}: {len(broken):,} of {counted(files, 'file')} cannot be read as images: {_listed(broken)}; {rest}."
 
 
 def _listed(broken: Sequence[tuple[str, str]]) -> str:

@@ -19,6 +19,7 @@ from addml.data.files.json_lines import read_json_lines, read_json_list
 from addml.data.files.origin import Origin, ReadError, find_origin
 from addml.data.files.sheets import read_excel
 from addml.data.files.sql import is_address, read_sql
+from addml.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -206,8 +207,12 @@ def _from_database(
 def _finished(table: pa.Table, notes: list[str], columns: Sequence[str] | None, source: str) -> ReadResult:
     table, changed = shaped(table, columns, source)
     if not table.num_rows or not table.num_columns:
-        raise ReadError(f"{source}: holds no rows ({table.num_columns:,} columns, {table.num_rows:,} rows).")
-    return ReadResult(table, [*notes, *changed, f"read: {table.num_rows:,} rows, {table.num_columns:,} columns"])
+        raise ReadError(f"{source}: holds no rows ({_size(table)}).")
+    return ReadResult(table, [*notes, *changed, f"read: {_size(table)}"])
+
+
+def _size(table: pa.Table) -> str:
+    return f"{counted(table.num_rows, 'row')}, {counted(table.num_columns, 'column')}"
 
 
 def _streamed(

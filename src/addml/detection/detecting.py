@@ -28,6 +28,7 @@ from addml.detection.scoring import BATCH_ROWS, Scored, ScoredRows, score_all
 from addml.detection.selection import Chosen, choose
 from addml.detection.settings import Computing, Labelling, Picturing, Settings
 from addml.detection.training import train, train_streamed
+from addml.wording import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,7 +151,8 @@ def _taught(marks: np.ndarray, name: str) -> str:
         raise UserError(
             f"the column {name!r} (--learn-from) marks all rows as anomalies; there is nothing normal to learn."
         )
-    return f"learned from {name}: {anomalies:,} anomalies and {normal:,} normal rows labelled"
+    both = f"{counted(anomalies, 'anomaly', 'anomalies')} and {counted(normal, 'normal row')}"
+    return f"learned from {name}: {both} labelled"
 
 
 def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
@@ -207,8 +209,8 @@ def _warn_of_outside(counts: dict[str, int]) -> None:
         return
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     listed = ", ".join(f"{name} {count:,}" for name, count in ordered[:5])
-    more = f" and {len(counts) - 5:,} more columns" if len(counts) > 5 else ""
-    total = f"{sum(counts.values()):,} value{'' if sum(counts.values()) == 1 else 's'}"
+    more = f" and {counted(len(counts) - 5, 'more column')}" if len(counts) > 5 else ""
+    total = counted(sum(counts.values()), "value")
     warnings.warn(f"{total} far outside the training range or unseen in training: {listed}{more}", stacklevel=3)
 
 

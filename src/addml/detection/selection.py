@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from addml.detection.errors import UserError
 from addml.detection.settings import Naming, Selection
-from addml.wording import did_you_mean, listed
+from addml.wording import counted, did_you_mean, listed
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,9 @@ def choose(
     }
     features = tuple(name for name in names if name not in reasons)
     if not features:
-        raise UserError(f"{source}: no column is left to train on; all {len(names)} are left out.")
+        raise UserError(
+            f"{source}: no column is left to train on; {counted(len(names), 'column is', 'columns are')} left out."
+        )
     return Chosen(features, tuple(ids), label, tuple((name, reasons[name]) for name in names if name in reasons))
 
 

@@ -10,7 +10,7 @@ from addml.data.datasets import CELL_BYTES
 from addml.detection.errors import UserError
 from addml.detection.progress import Progress, epochs_to, stages_to
 from addml.detection.settings import CONTAMINATION, Computing, Deciding, Streaming, Training
-from addml.wording import did_you_mean
+from addml.wording import counted, did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,8 +38,9 @@ def train(
     detector = new_detector(training, deciding, computing, one_sided=one_sided(training.one_sided, table.column_names))
     seconds, size = estimate(table.num_rows, table.num_columns, training)
     if seconds > LONG:
+        shape = f"{table.num_rows:,} rows x {counted(table.num_columns, 'column')}"
         progress.note(
-            f"training on {table.num_rows:,} rows x {table.num_columns:,} columns: up to about {in_words(seconds)}, "
+            f"training on {shape}: up to about {in_words(seconds)}, "
             f"about {size / 1e9:.1f} GB of memory (--sample and --members make it less)"
         )
     with progress.stage("Training", training.epochs, table.num_rows * training.members) as advance, epochs_to(advance):

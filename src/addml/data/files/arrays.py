@@ -140,7 +140,9 @@ def _label(values: Any, name: str, rows: int, source: str) -> np.ndarray[Any, An
 
     label = _native(np.asarray(values), name, source)
     if label.size != rows:
-        raise ReadError(f"{source}: array {name} has {label.size:,} labels for {rows:,} rows of the table.")
+        raise ReadError(
+            f"{source}: array {name} has {counted(label.size, 'label')} for {counted(rows, 'row')} of the table."
+        )
     return label.reshape(rows)
 
 
