@@ -124,7 +124,7 @@ def _fit_streamed(settings: Settings, source: Source, progress: Progress) -> Tra
     if taught is not None:
         raise UserError(
             f"--learn-from {taught}: labels are not learned from where a table is larger than --memory "
-            f"{settings.streaming.memory}; train on a sample (without --all-rows), or allow more memory."
+            f"{settings.streaming.most}; train on a sample (without --all-rows), or allow more memory."
         )
     chosen = choose(source.names, settings.selection, settings.naming, label, source.name, taught)
     data = Input(settings.file, settings.reading, source.names, source.notes, None)

@@ -96,7 +96,7 @@ def on_disk_source(settings: Settings) -> Source | None:
         _not_streamed(settings)
         return None
     refuse_idle(shown(settings.file), "parquet", asdict(settings.reading))
-    source, most = open_source(path), parameters.size("--memory", settings.streaming.memory)
+    source, most = open_source(path), parameters.size("--memory", settings.streaming.most)
     return source if source.size > most and len(source) >= LEAST_STREAMED else None
 
 
