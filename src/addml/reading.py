@@ -16,7 +16,7 @@ from addml.data.features import Features
 from addml.data.forms import Form
 from addml.data.frames import has_other_than_numbers, is_frame, settled
 from addml.data.images import is_image_folder
-from addml.data.pixels import as_images, varied
+from addml.data.pixels import as_images, other_scale, varied
 from addml.data.series import Sampling, Series, read_series, windows_of
 from addml.data.windows import Windows
 from addml.fitting import channel_features, fitted_columns, form_of, warn, warn_of_columns
@@ -143,6 +143,9 @@ class Reads(Recipe):
                 f"X holds images of shape {images.shape[1:]}, the detector was fitted to {self.model_.form.shape} "
                 "(channels, height, width); convert or resize them"
             )
+        strange = other_scale(images, self.model_.features.mean, self.model_.features.scale)
+        if strange is not None:
+            warn(strange)
         return images
 
     def _folder(self, X: Any, fitting: bool) -> np.ndarray:

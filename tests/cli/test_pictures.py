@@ -165,3 +165,13 @@ def test_folders_that_teach_nothing(addml, tmp_path):
 
 def test_a_model_of_a_table_scores_no_images(addml, photos, model):
     addml("score", "photos", "--model", model).failed("was fitted to a table")
+
+
+def test_images_of_another_scale_than_the_model_knows_are_warned_of(addml, photos, tmp_path):
+    addml("fit", "photos", *QUICK, "--model", "m").succeeded()
+    (tmp_path / "real").mkdir()
+    for place, file in enumerate(sorted(photos.iterdir())[:5]):
+        pixels = np.asarray(Image.open(file), np.float32) / 255
+        Image.fromarray(pixels).save(tmp_path / "real" / f"{place}.tiff")
+    assert "seem to be of another scale" in addml("score", "real", "--model", "m").succeeded().err
+    assert addml("score", "photos", "--model", "m").succeeded().err == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import numpy as np
 
 from addml.compute import resolve_device
 from addml.data.images import Heads, Pictures, look_at
+from addml.data.pixels import other_scale
 from addml.data.sampling import draw_places
 from addml.detection import assembling
 from addml.detection.errors import UserError
@@ -95,6 +97,9 @@ def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcom
         )
     heads = look_at(settings.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
     pictures = _read(settings, heads, progress)
+    strange = other_scale(pictures.images, fitted.model.features.mean, fitted.model.features.scale)
+    if strange is not None:
+        warnings.warn(f"{settings.file}: {strange}", stacklevel=2)
     return _ranked(fitted, pictures, settings, progress, mapped, pictures.notes)
 
 
