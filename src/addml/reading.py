@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 from addml import parameters
 from addml.arrays import is_resident, to_numpy
 from addml.data.datasets import is_on_disk
-from addml.data.features import Features
+from addml.data.features import NEW_GAPS, Features
 from addml.data.forms import Form
 from addml.data.frames import has_other_than_numbers, is_frame, settled
 from addml.data.images import is_image_folder
@@ -59,8 +59,7 @@ class Reads(Recipe):
             X = self._numbers(X, fitting)
         parameters.finite(X, self._names())
         if not fitting:
-            message = "gaps in columns that had none in training took the median"
-            warn_of_columns(message, self.model_.features.new_gaps(X), self._names())
+            warn_of_columns(NEW_GAPS, self.model_.features.new_gaps(X), self._names())
         return np.asarray(X)
 
     def _is_on_disk(self, X: Any) -> bool:
@@ -173,6 +172,10 @@ class Reads(Recipe):
             raise ValueError(f"X has {len(table)} sample(s), while a minimum of {least} is required: give more rows")
         if fitting:
             validate_data(self, table, skip_check_array=True)  # its names are texts, whatever those of X are
+        else:
+            assert self.model_.columns is not None
+            for sentence in self.model_.columns.new_gaps(table):
+                warn(sentence)
         return table
 
     def _numbers(self, given: Any, fitting: bool) -> np.ndarray:

@@ -260,6 +260,18 @@ def test_score_warns_of_values_far_outside(addml, model, tmp_path):
     assert "outside" in done.out + done.err
 
 
+def test_score_warns_of_gaps_where_training_had_none(addml, small_csv, model, tmp_path):
+    header, first, second, *rest = small_csv.read_text().splitlines()
+    name, _, weight, colour, when = first.split(",")
+    lines = [header, f"{name},,{weight},{colour},{when}", second.replace("green", ""), *rest]
+    (tmp_path / "new.csv").write_text("\n".join(lines))
+    said = addml("score", "new.csv", "--model", model, "--report", "r.md").succeeded().err
+    assert "Warning: gaps in columns that had none in training took the median: 'height'\n" in said
+    assert "Warning: gaps in categories that had none in training count as unseen: 'colour'\n" in said
+    assert "took the median" in (tmp_path / "r.md").read_text()
+    assert addml("score", "small.csv", "--model", model).succeeded().err == ""
+
+
 def test_score_decides_anew(addml, small_csv, model):
     found = json.loads(addml("score", "small.csv", "--model", model, "--contamination", 0.01, "--json").out)
     assert found["anomalies"] == 3

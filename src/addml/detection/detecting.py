@@ -192,6 +192,8 @@ def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcom
         with progress.stage(f"Scoring {source}", expected_rows(file)) as advance:
             scored = score_all(fitted, data, carried, settings.explaining, advance, drift, mapped)
     _warn_of_outside(drift.outside)
+    for sentence in drift.new_gaps:
+        warnings.warn(sentence, stacklevel=2)
     outcome = _outcome(fitted, scored, ids, settings, source, data.notes)
     return replace(outcome, findings=replace(outcome.findings, drift=tuple(drift.summary())))
 
