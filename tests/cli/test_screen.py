@@ -24,6 +24,12 @@ def test_closed_streams_are_no_failure(small_csv, tmp_path, options):
     assert {"small.scored.csv", "small.report.html", "small.run.toml"} <= left_in(tmp_path)
 
 
+@pytest.mark.parametrize("options", [(), ("--json",), ("--output", "/dev/stdout", "--quiet")])
+def test_a_pipe_whose_reader_has_had_enough_is_nothing_to_complain_of(small_csv, tmp_path, options):
+    done = in_shell(tmp_path, "| true", "detect", "small.csv", *QUICK, "--no-report", *options)
+    assert done.stderr == ""
+
+
 def test_a_closed_standard_input_is_empty(tmp_path):
     done = in_shell(tmp_path, "<&-", "detect", "-")
     assert done.returncode == 1
