@@ -232,10 +232,8 @@ def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
     flagged, epochs = about["anomalies_in_training"], counted(about["epochs"], "epoch")
     lie = "lies" if flagged == 1 else "lie"
     screen.say(f"{about['model']}: {about['bytes'] / 1e6:.2f} MB, addml {about['addml']}", style="bold")
-    screen.say(f"  trained on {counted(about['trained_rows'], 'row')}: {epochs}, {about['seconds']:.1f} s")
-    screen.say(
-        f"  threshold {about['threshold']:.4g} {about['decided_by']}; {flagged:,} of the training rows {lie} above it"
-    )
+    screen.say(f"  trained on {counted(about['trained_rows'], about['noun'])}: {epochs}, {about['seconds']:.1f} s")
+    screen.say(f"  threshold {about['threshold']:.4g} {about['decided_by']}; {flagged:,} of these {lie} above it")
     screen.say(f"  layers {' - '.join(map(str, about['layers']))}, {about['weights']:,} weights in all members")
     for kind in dict.fromkeys(about["columns"].values()):
         names = [name for name, own in about["columns"].items() if own == kind]

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from addml.wording import counted
+
 LOOKED_AT = 256  # images, of many
 FACTOR = 10.0  # by which sizes of pixels differ that are not of one scale
 
@@ -27,7 +29,9 @@ def as_images(X: Any, *, least: int = 1) -> np.ndarray:
     if images.dtype.kind not in "biuf":
         raise ValueError(f"X has dtype {images.dtype}; images hold numbers: convert them to uint8 or float32")
     if len(images) < least:
-        raise ValueError(f"X holds {len(images)} image(s), of which nothing can be learned: give at least {least}")
+        raise ValueError(
+            f"X holds {counted(len(images), 'image')}, of which nothing can be learned: give at least {least}"
+        )
     images = images.view(np.uint8) if images.dtype.kind == "b" else images
     _finite(images)
     return images
