@@ -116,3 +116,16 @@ def test_the_stability_index_by_hand() -> None:
     then, now = np.array([0.5, 0.5]), np.array([0.25, 0.75])
     assert stability_index(then, now) == pytest.approx(0.25 * math.log(2) + 0.25 * math.log(1.5))
     assert stability_index(then, then) == 0
+
+
+def test_gaps_that_chance_explains_are_not_said() -> None:
+    """Half of training's values are gaps: in 4 rows 1 to 3 gaps are no wonder, in 400 rows 140 are."""
+    columns = Columns.fit(pa.table({"x": [None if row % 2 else row % 100 + 0.5 for row in range(1000)]}))
+
+    def words(gaps: int, rows: int) -> str:
+        table = pa.table({"x": pa.array([None] * gaps + [50.5] * (rows - gaps), pa.float64())})
+        return str(counted(columns, table).summary()[0]["words"])
+
+    assert not any("gaps" in words(gaps, 4) for gaps in (1, 2, 3))
+    assert "gaps 50% then, 35% now" in words(140, 400)
+    assert "gaps" not in words(0, 1)

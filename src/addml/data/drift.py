@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,17 +80,25 @@ def _compared(column: Prepared, counts: np.ndarray, strange: int, trained_rows: 
         "unseen_share": float(strange / rows) if is_category else 0.0,
         "outside_count": 0 if is_category else strange,
     }
-    by_chance = (len(then) - 1) * (1 / rows + 1 / trained_rows)
-    return found | {"words": _words(column, found, then, now, found["psi"] - by_chance)}
+    few = 1 / rows + 1 / trained_rows
+    by_chance, gaps_by_chance = (len(then) - 1) * few, 2 * math.sqrt(then[-1] * (1 - then[-1]) * few)
+    return found | {"words": _words(column, found, then, now, found["psi"] - by_chance, gaps_by_chance)}
 
 
-def _words(column: Prepared, found: dict[str, Any], then: np.ndarray, now: np.ndarray, beyond_chance: float) -> str:
-    """What changed; how much of the index chance alone explains is left out of the judgement."""
+def _words(
+    column: Prepared,
+    found: dict[str, Any],
+    then: np.ndarray,
+    now: np.ndarray,
+    beyond_chance: float,
+    gaps_by_chance: float,
+) -> str:
+    """What changed; how much of the index and of gaps chance alone explains is left out of the judgement."""
     said = []
     if beyond_chance > SOMEWHAT:
         degree = "clearly" if beyond_chance > CLEARLY else "somewhat"
         said.append(f"{degree} {_direction(column.kind, then[:-1], now[:-1])}")
-    if abs(found["gaps_now"] - found["gaps_then"]) > GAPS_SAID:
+    if abs(found["gaps_now"] - found["gaps_then"]) > GAPS_SAID + gaps_by_chance:
         said.append(f"gaps {found['gaps_then']:.0%} then, {found['gaps_now']:.0%} now")
     if found["unseen_share"]:
         said.append(f"{_percent(found['unseen_share'])} unseen in training")
