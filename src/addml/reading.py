@@ -12,11 +12,11 @@ from sklearn.utils.validation import validate_data
 from addml import parameters
 from addml.arrays import is_resident, to_numpy
 from addml.data.datasets import is_on_disk
-from addml.data.features import Features
+from addml.data.features import NEW_GAPS, Features
 from addml.data.forms import Form
 from addml.data.frames import has_other_than_numbers, is_frame, settled
 from addml.data.images import is_image_folder
-from addml.data.pixels import as_images, varied
+from addml.data.pixels import as_images, other_scale, varied
 from addml.data.series import Sampling, Series, read_series, windows_of
 from addml.data.windows import Windows
 from addml.fitting import channel_features, fitted_columns, form_of, warn, warn_of_columns
@@ -59,8 +59,7 @@ class Reads(Recipe):
             X = self._numbers(X, fitting)
         parameters.finite(X, self._names())
         if not fitting:
-            message = "gaps in columns that had none in training took the median"
-            warn_of_columns(message, self.model_.features.new_gaps(X), self._names())
+            warn_of_columns(NEW_GAPS, self.model_.features.new_gaps(X), self._names())
         return np.asarray(X)
 
     def _is_on_disk(self, X: Any) -> bool:
@@ -143,6 +142,9 @@ class Reads(Recipe):
                 f"X holds images of shape {images.shape[1:]}, the detector was fitted to {self.model_.form.shape} "
                 "(channels, height, width); convert or resize them"
             )
+        strange = other_scale(images, self.model_.features.mean, self.model_.features.scale)
+        if strange is not None:
+            warn(strange)
         return images
 
     def _folder(self, X: Any, fitting: bool) -> np.ndarray:
@@ -170,6 +172,10 @@ class Reads(Recipe):
             raise ValueError(f"X has {len(table)} sample(s), while a minimum of {least} is required: give more rows")
         if fitting:
             validate_data(self, table, skip_check_array=True)  # its names are texts, whatever those of X are
+        else:
+            assert self.model_.columns is not None
+            for sentence in self.model_.columns.new_gaps(table):
+                warn(sentence)
         return table
 
     def _numbers(self, given: Any, fitting: bool) -> np.ndarray:

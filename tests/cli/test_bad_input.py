@@ -1,5 +1,6 @@
 """Everything that can be wrong with a file, by the real command: the exit code, and a message that helps."""
 
+import csv
 import os
 import resource
 import shutil
@@ -277,6 +278,15 @@ def test_a_file_that_standard_output_leads_to_keeps_what_it_holds(small_csv, tmp
         subprocess.run(command("detect", "small.csv", *QUICK, "-q", *words), cwd=tmp_path, stdout=stream, check=True)
     before, first, *_ = target.read_text().splitlines()
     assert (before, first[:11]) == ("before", '"name","row' if "--output" in words else "<!doctype h")
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1"])
+def test_a_table_on_standard_output_has_it_for_itself(addml, small_csv, name):
+    done = addml("detect", "small.csv", *QUICK, "--output", name, "--no-report").succeeded()
+    assert len(list(csv.DictReader(done.out.splitlines()))) == 300
+    assert "300 rows, 4 columns used" in done.err
+    for words in (("--json",), ("--report", "/dev/stdout")):
+        addml("detect", "small.csv", "--output", name, *words).failed("both", "standard", code=2)
 
 
 def test_one_sided_needs_a_column_and_a_side(addml, small_csv):

@@ -198,6 +198,21 @@ def test_the_label_is_never_trained_on(addml, small_csv, tmp_path):
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
 
 
+def test_labels_in_a_file_of_arrays_are_never_trained_on(addml, tmp_path):
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    X[:30] += 4
+    np.savez(tmp_path / "a.npz", X=X, y=np.arange(300) < 30)
+    found = json.loads(addml("detect", "a.npz", *QUICK, "--json", "--no-report", "--model", "m").succeeded().out)
+    assert found["columns"] == ["x0", "x1", "x2"]
+    assert any("--label y" in note for note in found["notes"])
+    addml("detect", "a.npz", *QUICK, "--ignore", "y", "--no-report").succeeded("3 columns used")
+    for words in (QUICK, ("--model", "m")):
+        done = json.loads(addml("evaluate", "a.npz", "--label", "y", *words, "--json").succeeded().out)
+        assert done["evaluation"]["anomalies"] == 30
+        assert done["columns"] == found["columns"]
+    assert "y" not in (tmp_path / "a.scored.csv").read_text().splitlines()[0].split(",")
+
+
 def test_columns_by_name_with_commas_in_them(addml, tmp_path):
     write_small(tmp_path / "odd.csv", header='name,"height, cm",weight,colour,when')
     found = json.loads(
@@ -245,6 +260,18 @@ def test_score_warns_of_values_far_outside(addml, model, tmp_path):
     assert "outside" in done.out + done.err
 
 
+def test_score_warns_of_gaps_where_training_had_none(addml, small_csv, model, tmp_path):
+    header, first, second, *rest = small_csv.read_text().splitlines()
+    name, _, weight, colour, when = first.split(",")
+    lines = [header, f"{name},,{weight},{colour},{when}", second.replace("green", ""), *rest]
+    (tmp_path / "new.csv").write_text("\n".join(lines))
+    said = addml("score", "new.csv", "--model", model, "--report", "r.md").succeeded().err
+    assert "Warning: gaps in columns that had none in training took the median: 'height'\n" in said
+    assert "Warning: gaps in categories that had none in training count as unseen: 'colour'\n" in said
+    assert "took the median" in (tmp_path / "r.md").read_text()
+    assert addml("score", "small.csv", "--model", model).succeeded().err == ""
+
+
 def test_score_decides_anew(addml, small_csv, model):
     found = json.loads(addml("score", "small.csv", "--model", model, "--contamination", 0.01, "--json").out)
     assert found["anomalies"] == 3
@@ -271,6 +298,19 @@ def test_ids_of_a_csv_are_copied_as_they_are_written(addml, small_csv, tmp_path)
         addml(*words).succeeded()
         rows = scored(tmp_path / "odd.scored.csv")
         assert [{name: row[name] for name in expected[0]} for row in rows] == expected
+
+
+def test_ids_called_alike_beside_the_columns_of_the_scored_table_are_all_kept(addml, small_csv, tmp_path):
+    lines = small_csv.read_text().replace("name,", "score,", 1).splitlines()
+    own = [lines[0] + ",id_score,id_id_score"]
+    own += [f"{line},second-{row},third-{row}" for row, line in enumerate(lines[1:], 1)]
+    (tmp_path / "own.csv").write_text("\n".join(own))
+    addml("fit", "own.csv", *QUICK, "--model", "m", "--id", "score,id_score,id_id_score").succeeded()
+    addml("score", "own.csv", "--model", "m").succeeded()
+    row = list(csv.DictReader((tmp_path / "own.scored.csv").open()))[6]
+    kept = {name: row[name] for name in ("id_id_id_score", "id_score", "id_id_score")}
+    assert list(kept.values()) == ["person-00007", "second-7", "third-7"]
+    assert float(row["score"]) > 0
 
 
 def test_a_model_remembers_which_columns_name_a_row(addml, small_csv, tmp_path):

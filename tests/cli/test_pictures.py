@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from addml.detection import detecting
+from addml.data.images import Heads
+from addml.detection import detecting, pictures
 from addml.detection.errors import UserError
 from addml.detection.progress import Silent
 from addml.detection.settings import (
@@ -116,6 +117,7 @@ def test_broken_files_are_refused_and_skipped(addml, photos, tmp_path):
         ({"learning": Learning("a")}, "--learn-from is not about images"),
         ({"timing": Timing("t")}, "--time is not about images"),
         ({"streaming": Streaming("1GiB")}, "--memory, --cache-dir and --no-cache are not about images"),
+        ({"streaming": Streaming("2GiB")}, "--memory, --cache-dir and --no-cache are not about images"),
         ({"reading": Reading(delimiter=";")}, "--delimiter is not about images"),
         ({"training": Training(one_sided=("a:high",))}, "--one-sided is not about images"),
         ({"picturing": Picturing("0")}, "--size 0"),
@@ -125,6 +127,22 @@ def test_broken_files_are_refused_and_skipped(addml, photos, tmp_path):
 def test_settings_that_say_nothing_of_images(photos, given, words):
     with pytest.raises(UserError, match=words):
         detecting.fit(Settings(str(photos), **given), Silent())
+
+
+def test_more_pixels_than_memory_holds_are_refused_before_they_are_read(photos, monkeypatch):
+    """By hand: 160,000 pixels x (5 members x (40 x 69 + 1536) + 4 x 256 + 3 x 40) bytes are 3.6 GB."""
+    said = []
+    notes = type("Notes", (Silent,), {"note": lambda self, words: said.append(words)})()
+    settings = Settings(str(photos), picturing=Picturing("400"), training=Training(epochs=20))
+    monkeypatch.setattr(Heads, "read", lambda self, skip_broken: pytest.fail("pixels were read"))
+    monkeypatch.setattr(pictures, "free_memory", lambda: 2 * 10**9)
+    with pytest.raises(UserError, match=r"40 images of 400 x 400 pixels takes about 3\.6 GB .* 2\.0 GB are free"):
+        detecting.fit(settings, notes)
+    monkeypatch.setattr(pictures, "free_memory", lambda: 64 * 10**9)
+    with pytest.raises(pytest.fail.Exception, match="pixels were read"):
+        detecting.fit(settings, notes)
+    assert len(said) == 1
+    assert "about 3.6 GB" in said[0]
 
 
 def test_options_that_say_nothing_of_tables(addml, small_csv):
@@ -147,3 +165,13 @@ def test_folders_that_teach_nothing(addml, tmp_path):
 
 def test_a_model_of_a_table_scores_no_images(addml, photos, model):
     addml("score", "photos", "--model", model).failed("was fitted to a table")
+
+
+def test_images_of_another_scale_than_the_model_knows_are_warned_of(addml, photos, tmp_path):
+    addml("fit", "photos", *QUICK, "--model", "m").succeeded()
+    (tmp_path / "real").mkdir()
+    for place, file in enumerate(sorted(photos.iterdir())[:5]):
+        pixels = np.asarray(Image.open(file), np.float32) / 255
+        Image.fromarray(pixels).save(tmp_path / "real" / f"{place}.tiff")
+    assert "seem to be of another scale" in addml("score", "real", "--model", "m").succeeded().err
+    assert addml("score", "photos", "--model", "m").succeeded().err == ""

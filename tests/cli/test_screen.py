@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 
+import numpy as np
 import pytest
 
 from tests.cli.running import QUICK, command, left_in, write_small
@@ -20,6 +22,12 @@ def test_closed_streams_are_no_failure(small_csv, tmp_path, options):
     done = in_shell(tmp_path, "<&- >&- 2>&-", "detect", "small.csv", *QUICK, *options)
     assert done.returncode == 0
     assert {"small.scored.csv", "small.report.html", "small.run.toml"} <= left_in(tmp_path)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--output", "/dev/stdout", "--quiet")])
+def test_a_pipe_whose_reader_has_had_enough_is_nothing_to_complain_of(small_csv, tmp_path, options):
+    done = in_shell(tmp_path, "| true", "detect", "small.csv", *QUICK, "--no-report", *options)
+    assert done.stderr == ""
 
 
 def test_a_closed_standard_input_is_empty(tmp_path):
@@ -54,6 +62,18 @@ def test_a_terminal_is_told_nothing_by_the_table(addml, small_csv):
     assert "\x07" not in done.out
     done = addml("detect", "small.csv", "--label", "nme").failed("has no column 'nme'")
     assert "\x1b" not in done.err
+
+
+def test_one_is_no_plural(addml, tmp_path):
+    values = np.random.default_rng(0).normal(size=60)
+    values[7] = 30
+    (tmp_path / "t.csv").write_text("x,odd\n" + "".join(f"{x:.4f},{int(x == 30)}\n" for x in values))
+    said = addml("detect", "t.csv", "--label", "odd", "--epochs", 1, "--contamination", 0.016, "--report", "r.md")
+    said = said.succeeded("60 rows, 1 column used", "1 epoch,", "1 of 60 rows scores above", "(1 anomaly in 60 rows)")
+    addml("fit", "t.csv", "--label", "odd", "--epochs", 1, "--contamination", 0.016).succeeded()
+    told = addml("info", "t.model").succeeded("1 epoch,", "1 number column: x", "1 of these lies above")
+    for text in (said.out, told.out, (tmp_path / "r.md").read_text()):
+        assert re.findall(r"(?<![\d.,=])1 \w+s\b", text) == []
 
 
 def test_a_long_path_stays_on_one_line(addml, small_csv, tmp_path):

@@ -93,6 +93,11 @@ def test_detect_ranks_periods_and_names_the_channel(machine, tmp_path):
     assert page.count('class="event"') == len(found["events"])
 
 
+def test_info_speaks_of_steps(machine):
+    run("fit", machine, "--time", "when", "--epochs", "1", "--model", "m").succeeded()
+    run("info", "m").succeeded("trained on 600 steps: 1 epoch")
+
+
 def test_columns_called_as_those_of_the_scored_table_are_kept(machine, tmp_path):
     lines = machine.read_text().replace("when,", "score,", 1).replace("heat", "event", 1).splitlines()
     (tmp_path / "m.csv").write_text("\n".join(lines))
@@ -106,7 +111,7 @@ def test_columns_called_as_those_of_the_scored_table_are_kept(machine, tmp_path)
 
 def test_the_table_on_the_screen_has_events(machine):
     done = run("detect", machine, *OPTIONS, "--no-report")
-    assert "events:" in done.out
+    assert "1 event: 12 of 600 steps score above" in done.out
     assert "heat" in done.out
     assert "start" in done.out
 
@@ -132,7 +137,7 @@ def test_cells_that_are_no_numbers(machine, tmp_path):
     score = ("score", "--time", "when", "--model", "machine.model")
     wrong = "text.csv: the column 'heat', a channel that the model was trained on, holds string and no numbers"
     run(*score, text).failed(wrong, "('off' in row 40)")
-    assert "600 missing value(s)" in run(*score, silent).succeeded().err
+    assert "600 missing values" in run(*score, silent).succeeded().err
 
 
 def test_fit_and_score_with_a_saved_model(machine, tmp_path):

@@ -111,7 +111,9 @@ def test_a_size_that_is_none(folder):
     )
 
 
-@pytest.mark.parametrize("words", [("table", "--memory", "1GiB"), ("small.csv", "--all-rows", "--no-cache")])
+@pytest.mark.parametrize(
+    "words", [("table", "--memory", "1GiB"), ("table", "--memory", "2GiB"), ("small.csv", "--all-rows", "--no-cache")]
+)
 def test_options_that_would_do_nothing_are_refused(folder, words):
     (folder / "small.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
     run_addml(folder, "fit", *words).failed("--memory and --no-cache are about training on all rows of Parquet files")

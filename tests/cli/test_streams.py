@@ -13,7 +13,7 @@ from addml.data.sampling import draw
 from addml.detection import detecting, inputs
 from addml.detection.progress import Silent
 from addml.detection.scoring import highest, in_order
-from addml.detection.settings import Reading, Selection, Settings, Training
+from addml.detection.settings import Selection, Settings, Training
 from tests.cli.running import command, write_small
 
 
@@ -89,7 +89,7 @@ def test_a_pipe(model, small_csv, tmp_path):
 
 def test_what_is_large_is_told_by_size(tmp_path, monkeypatch):
     path = write_small(tmp_path / "small.csv")
-    assert inputs.open_input(str(path), Reading()).table is not None
+    assert inputs.open_input(Settings(str(path))).table is not None
     monkeypatch.setattr(inputs, "free_memory", lambda: 4 * path.stat().st_size - 1)
-    assert inputs.open_input(str(path), Reading()).table is None
+    assert inputs.open_input(Settings(str(path))).table is None
     assert inputs.expected_rows(str(path)) == 301

@@ -92,6 +92,23 @@ def test_new_gaps_are_named_as_the_frame_names_them_and_not_all_listed(quick):
         assert np.isfinite(detector.anomaly_score(frame)).all()
 
 
+def test_a_new_gap_of_a_table_with_text_is_warned_of_too(quick):
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({"x": random.standard_normal(60), "z": random.standard_normal(60), "c": list("abc") * 20})
+    table.loc[5, "z"] = np.nan
+    detector = quick().fit(table)
+    new = table.copy()
+    new.loc[0, ["x", "z"]] = np.nan
+    with pytest.warns(UserWarning, match="none in training took the median: 'x'$") as caught:
+        scores = detector.anomaly_score(new)
+    assert [one.filename for one in caught] == [__file__]
+    filled = new.fillna({"x": table["x"].median()})
+    np.testing.assert_allclose(scores, detector.anomaly_score(filled), atol=1e-6)
+    new.loc[1, "c"] = None
+    with pytest.warns(UserWarning, match="categories that had none in training count as unseen: 'c'$"):
+        detector.anomaly_score(new[1:])
+
+
 @pytest.mark.parametrize("names", [None, ["a", "b", "c", "d", "void"]])
 def test_a_column_of_gaps_alone_is_warned_of_and_counts_for_nothing(quick, X, names):
     table = pd.DataFrame(np.c_[X, np.full(60, np.nan)], columns=names)

@@ -1,5 +1,7 @@
 """The detector on arrays of images (n, channels, height, width)."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,24 @@ def test_the_strange_image_is_found(images, detector):
 
 def test_bytes_and_the_same_numbers_score_alike(images, detector):
     np.testing.assert_array_equal(detector.anomaly_score(images.astype(np.float64)), detector.anomaly_scores_)
+
+
+@pytest.mark.parametrize("scaling", ["robust", "standard"])
+def test_images_of_another_scale_are_warned_of(images, scaling):
+    whole = addml.ADDML(members=1, epochs=1, random_state=0, scaling=scaling).fit(images)
+    parts = addml.ADDML(members=1, epochs=1, random_state=0, scaling=scaling).fit(images / 255)
+    for detector, other in ((whole, images / 255), (parts, images), (parts, images.astype(np.float32))):
+        with pytest.warns(UserWarning, match="seem to be of another scale; convert them"):
+            detector.anomaly_score(other)
+        with pytest.warns(UserWarning, match="another scale"):
+            detector.anomaly_score(other[:1])
+
+
+def test_dark_and_bright_images_of_the_same_scale_are_not_warned_of(images, detector):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for other in (images, np.zeros_like(images), images // 60, np.full_like(images, 255), np.zeros(images.shape)):
+            detector.anomaly_score(other)
 
 
 def test_saved_and_loaded(tmp_path, images, detector):

@@ -87,7 +87,7 @@ def test_what_is_transparent_is_laid_on_white(tmp_path, mode):
     found = read_images(tmp_path)
     assert found.images.shape == (1, len(mode) - 1, 2, 3)
     np.testing.assert_array_equal(found.images[0, 0], np.where(alpha == 0, 255, GREY))
-    assert found.notes == ("laid on white, being transparent: 1 of 1 images",)
+    assert found.notes == ("laid on white, being transparent: 1 of 1 image",)
 
 
 def test_sixteen_bits_are_not_lost(tmp_path):
@@ -121,7 +121,7 @@ def test_a_transparent_grey_of_sixteen_bits_is_laid_on_white(tmp_path):
     save(tmp_path, "a.png", np.array([[5, 257]], np.uint16), transparency=5)
     found = read_images(tmp_path)
     np.testing.assert_array_equal(found.images[0, 0], [[255, 1]])
-    assert "laid on white, being transparent: 1 of 1 images" in found.notes
+    assert "laid on white, being transparent: 1 of 1 image" in found.notes
 
 
 def test_a_lightness_with_two_colour_axes_is_colour(tmp_path):

@@ -15,7 +15,7 @@ import scipy.io
 import scipy.sparse
 from pyarrow import feather, ipc, parquet
 
-from addml.data.readers import ReadError, read_table
+from addml.data.readers import ReadError, open_batches, read_table
 
 TABLE = pa.table({"a": [1, 2, 3], "b": ["x", None, "z"]})
 
@@ -163,9 +163,29 @@ EXPECTED = {"x0": [1.5, 3.5, 5.5], "x1": [2.0, 4.0, 6.0], "y": [0, 1, 0]}
 
 def test_npz(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", X=X, y=Y[:, None], other=np.zeros(2))
-    result = read_table(tmp_path / "t.npz")
+    result = read_table(tmp_path / "t.npz", labels=["y"])
     assert result.table.to_pydict() == EXPECTED
     assert result.notes[:3] == ["array: X, 2 columns", "labels: array y, as column y", "not read: other"]
+
+
+@pytest.mark.parametrize("name", ["y", "Label", "outlier", "class"])
+def test_labels_beside_a_table_are_not_learned_from_unless_they_are_named(tmp_path: Path, name: str) -> None:
+    np.savez(tmp_path / "t.npz", X=X, **{name: Y})
+    scipy.io.savemat(tmp_path / "t.mat", {"data": X, name: Y[:, None]})
+    for file in (tmp_path / "t.npz", tmp_path / "t.mat"):
+        plain = read_table(file)
+        assert plain.table.column_names == open_batches(file).schema.names == ["x0", "x1"]
+        assert f"left out, being labels: array {name} (--label {name} evaluates by it)" in plain.notes
+        for wanted in ({"labels": [name]}, {"columns": ["x0", "x1", name]}):
+            assert read_table(file, **wanted).table[name].to_pylist() == [0, 1, 0]
+            assert open_batches(file, **wanted).schema.names == ["x0", "x1", name]
+
+
+def test_labels_of_another_table_are_an_error_only_where_they_are_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", train=X, test=X[:2], y=Y)
+    assert read_table(tmp_path / "t.npz", part="test").table.num_rows == 2
+    with pytest.raises(ReadError, match="array y has 3 labels for 2 rows"):
+        read_table(tmp_path / "t.npz", part="test", labels=["y"])
 
 
 def test_npz_array_by_name(tmp_path: Path) -> None:
@@ -199,7 +219,6 @@ def test_npy_of_one_axis_and_of_named_fields(tmp_path: Path) -> None:
         ({"X": np.zeros((2, 3, 4))}, r"array X has shape \(2, 3, 4\)"),
         ({"X": np.zeros((0, 3))}, r"array X has shape \(0, 3\)"),
         ({"X": X * 1j}, "complex128 values"),
-        ({"X": X, "y": Y[:2]}, "array y has 2 labels for 3 rows"),
     ],
 )
 def test_arrays_that_are_no_tables(tmp_path: Path, arrays: dict[str, np.ndarray], said: str) -> None:
@@ -219,7 +238,7 @@ def test_npz_that_was_cut(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["4", "5"])
 def test_mat(tmp_path: Path, version: str) -> None:
     scipy.io.savemat(tmp_path / "t.mat", {"X": X, "y": Y[:, None].astype(float)}, format=version)
-    assert read_table(tmp_path / "t.mat").table.to_pydict() == EXPECTED
+    assert read_table(tmp_path / "t.mat", labels=["y"]).table.to_pydict() == EXPECTED
 
 
 def test_mat_of_a_sparse_matrix(tmp_path: Path) -> None:
@@ -318,7 +337,7 @@ def test_sql_without_its_library(shop: str, monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_real_arrays(data_folder: Path, name: str, rows: int, columns: int, anomalies: int) -> None:
-    table = read_table(data_folder / name).table
+    table = read_table(data_folder / name, labels=["y"]).table
     assert table.shape == (rows, columns)
     assert sum(table["y"].to_pylist()) == anomalies
 

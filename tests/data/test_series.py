@@ -91,7 +91,7 @@ def test_a_short_gap_is_filled_and_said_and_gets_no_score():
     windows, sampling = even([*range(10), *range(12, 30)])
     assert len(windows) == 28
     assert windows[10:11][0, :, 0].tolist() == [8, 9, 9, 9, 10]
-    assert sampling.words() == ["1 gap(s) in time: 2 missing steps took the values before them"]
+    assert sampling.words() == ["1 gap in time: 2 missing steps took the values before"]
 
 
 def test_a_gap_longer_than_the_window_begins_the_series_anew():
@@ -122,7 +122,7 @@ def test_missing_values_take_the_one_before_or_the_usual_one():
         (np.zeros((0, 3)), r"X has shape \(0, 3\)"),
         (["a", "b"], "X does not hold numbers"),
         (np.array([1.0, np.inf]), "X holds infinity at step 1, channel 0"),
-        ([np.zeros((5, 2)), np.zeros((5, 3))], r"series 1 of X has 3 channel\(s\), series 0 has 2"),
+        ([np.zeros((5, 2)), np.zeros((5, 3))], r"series 1 of X has 3 channels, series 0 has 2"),
         (frame(pd.to_datetime(["2026-01-02", "2026-01-01"])), "'when' of X goes backwards in row 1.*sort the rows"),
         (frame(pd.to_datetime(["2026-01-01", "2026-01-01"])), "'when' of X repeats in row 1.*keep one row a time"),
         (frame(pd.to_datetime(["2026-01-01", None])), "no time in row 1"),

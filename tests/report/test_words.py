@@ -68,11 +68,6 @@ def test_a_password_in_an_address_is_not_told():
     assert "ann" in said
 
 
-def test_counts():
-    assert words.counted(1, "row") == "1 row"
-    assert words.counted(2000, "row") == "2,000 rows"
-
-
 def test_nothing_turns_the_rest_of_a_line_around():
     assert words.text("invoice\u202egnp.exe") == "invoice\N{REPLACEMENT CHARACTER}gnp.exe"
     assert words.text("\u2067a\u2069") == "\N{REPLACEMENT CHARACTER}a\N{REPLACEMENT CHARACTER}"

@@ -17,6 +17,7 @@ from addml.cli.options import Device, Jobs, with_settings
 from addml.cli.screen import Screen, show_left_out
 from addml.detection.errors import UserError
 from addml.detection.settings import Settings
+from addml.wording import counted
 
 if TYPE_CHECKING:
     from addml.experiments.comparing import Labelled, Result
@@ -110,7 +111,8 @@ def _show(screen: Screen, labelled: Labelled, found: list[Result], by: str) -> N
 
     data = labelled.data
     rows, columns = data.shape
-    screen.say(f"{data.name}: {rows:,} rows, {columns:,} columns, {int(data.y.sum()):,} anomalies", style="bold")
+    size = f"{counted(rows, 'row')}, {counted(columns, 'column')}"
+    screen.say(f"{data.name}: {size}, {counted(int(data.y.sum()), 'anomaly', 'anomalies')}", style="bold")
     for note in labelled.notes:
         screen.say(f"  {note}")
     show_left_out(screen, labelled.left_out)

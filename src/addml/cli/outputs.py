@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from addml.data.files.origin import is_special
+from addml.data.files.origin import STREAMS, is_special
 from addml.detection.errors import UserError
 from addml.detection.record import Run, record
-from addml.detection.settings import Reporting, Settings
+from addml.detection.settings import Reporting, Settings, Showing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from addml.findings import Findings
 
+STDOUT = 1  # the number of the stream
 TABLES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson")
 ENDINGS = (".gz", ".zst", ".bz2", ".lz4", *TABLES, ".html", ".htm", ".md", ".scored", ".report", ".model")
 
@@ -39,6 +40,11 @@ class Files:
     def shows_map(self) -> bool:
         """Whether a map of the metric space is drawn."""
         return self.report is not None or self.figures is not None
+
+    @property
+    def to_stdout(self) -> list[str]:
+        """What goes to standard output."""
+        return [what for what, path in self.named().items() if STREAMS.get(path) == STDOUT]
 
     def named(self) -> dict[str, str]:
         """The paths that there are, by what they are."""
@@ -64,9 +70,17 @@ def planned(
     files = Files(_path(table), _path(None if reporting.no_report else page), _path(reporting.figures), _path(model))
     files = replace(files, record=_record_beside(files, name))
     _check(settings.file, files)
+    _check_stdout(files, settings.showing)
     if files.report is not None and reporting.format is None:
         _check_ending(files.report)
     return files
+
+
+def _check_stdout(files: Files, showing: Showing) -> None:
+    """Two things in one stream are of no use to whoever reads it."""
+    there = [*map(_spoken, files.to_stdout), *(["JSON document (--json)"] if showing.json else [])]
+    if len(there) > 1:
+        raise typer.BadParameter(f"the {' and the '.join(there)} cannot both go to standard output; give one a file.")
 
 
 def _check_ending(report: Path) -> None:

@@ -15,6 +15,7 @@ from addml.cli.options import Device, Jobs, with_settings
 from addml.cli.screen import Screen
 from addml.detection.errors import UserError
 from addml.detection.settings import Settings
+from addml.wording import counted
 
 if TYPE_CHECKING:
     from addml.experiments.plans import Plan
@@ -99,7 +100,9 @@ def _reproduce(plan: Plan, folder: Path, choice: Choice, screen: Screen) -> dict
         show_grid(screen, grid)
     for line in failures:
         print(f"Failed: {line}", file=sys.stderr)
-    screen.say(f"  {len(tasks):,} tasks run now, {len(rows):,} rows stored; files: {folder}/{plan.name}*")
+    screen.say(
+        f"  {counted(len(tasks), 'task')} run now, {counted(len(rows), 'row')} stored; files: {folder}/{plan.name}*"
+    )
     return {
         "experiment": plan.name,
         "tasks": len(tasks),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from addml.detection.settings import Showing
-from addml.wording import listed
+from addml.wording import counted, listed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,9 +29,10 @@ AREAS = {"roc_auc": "ROC-AUC", "average_precision": "average precision", "vus_pr
 class Screen:
     """Says things, unless it was told to be quiet or to speak to a machine."""
 
-    def __init__(self, showing: Showing) -> None:
-        """Speak as `--quiet` and `--json` say."""
+    def __init__(self, showing: Showing, aside: bool = False) -> None:
+        """Speak as `--quiet` and `--json` say; `aside` on standard error, where the standard output is a file's."""
         self.showing = showing
+        self.aside = aside
         self.warnings: list[str] = []
 
     @property
@@ -43,8 +44,8 @@ class Screen:
         """Where a person reads."""
         from rich.console import Console
 
-        width = None if sys.stdout.isatty() else PLAIN_WIDTH
-        return Console(width=width, highlight=False, quiet=self.silent, emoji=False)
+        width = None if (sys.stderr if self.aside else sys.stdout).isatty() else PLAIN_WIDTH
+        return Console(stderr=self.aside, width=width, highlight=False, quiet=self.silent, emoji=False)
 
     def say(self, text: str = "", style: str | None = None, whole: bool = False) -> None:
         """One line, in which nothing is markup; `whole` for what is not to be broken, such as a path."""
@@ -104,8 +105,8 @@ def _plain(value: Any) -> Any:
 
 def show_reading(screen: Screen, findings: Findings) -> None:
     """What was read and what was left out, with the reasons."""
-    columns = f", {len(findings.columns):,} columns used" if findings.noun != "image" else ""
-    screen.say(f"{findings.source}: {findings.rows:,} {findings.noun}s{columns}", style="bold")
+    columns = f", {counted(len(findings.columns), 'column')} used" if findings.noun != "image" else ""
+    screen.say(f"{findings.source}: {counted(findings.rows, findings.noun)}{columns}", style="bold")
     for note in findings.notes:
         screen.say(f"  {note}")
     show_left_out(screen, findings.left_out)
@@ -132,12 +133,13 @@ def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
         screen.say()
         names = ("rank", "row", *ids, "score", "probability", "", "reasons")
         screen.grid(names, [_cells(one, ids) for one in listed], right=("rank", "row", "score", "probability"))
-    count, rows = findings.anomalies, findings.rows
+    count = findings.anomalies
+    those = f"{count:,} of {counted(findings.rows, findings.noun)} {'scores' if count == 1 else 'score'} above"
     screen.say()
     if findings.track is None:
-        said = f"{count:,} of {rows:,} {findings.noun}s score above the threshold {findings.threshold:.4g} (marked *)"
+        said = f"{those} the threshold {findings.threshold:.4g} (marked *)"
     else:
-        said = f"{len(findings.ranked):,} events: {count:,} of {rows:,} steps score above {findings.threshold:.4g}"
+        said = f"{counted(len(findings.ranked), 'event')}: {those} {findings.threshold:.4g}"
     screen.say(said, style="bold")
     if findings.decided_by:
         screen.say(f"  threshold {findings.decided_by}")
@@ -165,8 +167,9 @@ def show_evaluation(screen: Screen, findings: Findings) -> None:
     if evaluation is None:
         return
     screen.say()
-    marked, rows, nouns = evaluation["anomalies"], evaluation["rows"], f"{findings.noun}s"
-    screen.say(f"Against the label {evaluation['label']} ({marked:,} anomalies in {rows:,} {nouns})", style="bold")
+    marked = counted(evaluation["anomalies"], "anomaly", "anomalies")
+    rows = counted(evaluation["rows"], findings.noun)
+    screen.say(f"Against the label {evaluation['label']} ({marked} in {rows})", style="bold")
     for name, words in AREAS.items():
         if name in evaluation:
             screen.say(f"  {words}: {evaluation[name]:.4f}")
@@ -174,19 +177,17 @@ def show_evaluation(screen: Screen, findings: Findings) -> None:
     screen.say(f"  precision: {at}")
     decision = {name: f"{evaluation[name]:.3f}" for name in ("precision", "recall", "f1")}
     figures = ", ".join(f"{name} {value}" for name, value in decision.items())
-    screen.say(f"  of the {nouns} above the threshold: {figures}")
+    screen.say(f"  of the {findings.noun}s above the threshold: {figures}")
     if evaluation["unlabelled"]:
-        screen.say(f"  without a label, and not counted: {evaluation['unlabelled']:,} {nouns}")
+        screen.say(f"  without a label, and not counted: {counted(evaluation['unlabelled'], findings.noun)}")
 
 
 def show_training(screen: Screen, findings: Findings) -> None:
     """How training went, in one line."""
     if findings.trained_rows:
         seconds = sum(float(entry.get("seconds", 0)) for entry in findings.history)
-        epochs = f"{len(findings.history)} epochs, {seconds:.1f} s"
-        screen.say(
-            f"  trained on {findings.trained_rows:,} {findings.noun}s: {epochs}; threshold {findings.threshold:.4g}"
-        )
+        rows, epochs = counted(findings.trained_rows, findings.noun), counted(len(findings.history), "epoch")
+        screen.say(f"  trained on {rows}: {epochs}, {seconds:.1f} s; threshold {findings.threshold:.4g}")
 
 
 def show_drift(screen: Screen, findings: Findings) -> None:
@@ -200,45 +201,43 @@ def show_drift(screen: Screen, findings: Findings) -> None:
         screen.say(f"  {entry['column']}: {entry['words']}")
     more = len(changed) - MOST_DRIFTED
     if more > 0:
-        screen.say(f"  and {more:,} more columns have changed; --json tells all")
+        screen.say(f"  and {counted(more, 'more column has', 'more columns have')} changed; --json tells all")
     alike = len(findings.drift) - len(changed)
-    screen.say(f"  {alike:,} of {len(findings.drift):,} columns: {UNCHANGED}")
+    screen.say(f"  {alike:,} of {counted(len(findings.drift), 'column')}: {UNCHANGED}")
 
 
 def show_diff(screen: Screen, moved: Moved, top: int) -> None:
     """What two models say differently of a table."""
-    screen.say(
-        f"{moved.source}: {len(moved.before):,} rows by {moved.models[0]} and by {moved.models[1]}", style="bold"
-    )
+    rows = counted(len(moved.before), "row")
+    screen.say(f"{moved.source}: {rows} by {moved.models[0]} and by {moved.models[1]}", style="bold")
     screen.say(
         f"  ranks agree by {moved.agreement:.3f} (Spearman); {moved.shared:,} of the first {moved.first:,} are the same"
     )
     before, after = (int(flags.sum()) for flags in moved.flagged)
     new, gone = (int((moved.decision == what).sum()) for what in ("new", "gone"))
     screen.say(f"  anomalies: {before:,} before, {after:,} after; {new:,} new, {gone:,} gone")
-    rows = moved.listed(top)
-    if not rows:
+    found = moved.listed(top)
+    if not found:
         return
     screen.say()
     screen.grid(
-        ("row", *rows[0]["ids"], "rank before", "rank after", "decision"),
-        [[row["row"], *row["ids"].values(), row["rank_before"], row["rank_after"], row["decision"]] for row in rows],
+        ("row", *found[0]["ids"], "rank before", "rank after", "decision"),
+        [[row["row"], *row["ids"].values(), row["rank_before"], row["rank_after"], row["decision"]] for row in found],
         right=("row", "rank before", "rank after"),
     )
 
 
 def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
     """A saved model."""
-    flagged, rows = about["anomalies_in_training"], about["trained_rows"]
+    flagged, epochs = about["anomalies_in_training"], counted(about["epochs"], "epoch")
+    lie = "lies" if flagged == 1 else "lie"
     screen.say(f"{about['model']}: {about['bytes'] / 1e6:.2f} MB, addml {about['addml']}", style="bold")
-    screen.say(f"  trained on {rows:,} rows: {about['epochs']} epochs, {about['seconds']:.1f} s")
-    screen.say(
-        f"  threshold {about['threshold']:.4g} {about['decided_by']}; {flagged:,} of the training rows lie above it"
-    )
+    screen.say(f"  trained on {counted(about['trained_rows'], about['noun'])}: {epochs}, {about['seconds']:.1f} s")
+    screen.say(f"  threshold {about['threshold']:.4g} {about['decided_by']}; {flagged:,} of these {lie} above it")
     screen.say(f"  layers {' - '.join(map(str, about['layers']))}, {about['weights']:,} weights in all members")
     for kind in dict.fromkeys(about["columns"].values()):
         names = [name for name, own in about["columns"].items() if own == kind]
-        screen.say(f"  {kind} columns ({len(names):,}): {', '.join(names)}")
+        screen.say(f"  {counted(len(names), f'{kind} column')}: {', '.join(names)}")
     show_left_out(screen, [(one["column"], one["why"]) for one in about["left_out"]])
     if about["ids"]:
         screen.say(f"  rows are named by: {listed(about['ids'], MOST_NAMED)}")

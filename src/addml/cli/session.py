@@ -18,6 +18,7 @@ from addml.detection.inputs import shown
 from addml.detection.progress import Progress
 from addml.detection.record import Run
 from addml.detection.settings import Settings
+from addml.wording import counted
 
 if TYPE_CHECKING:
     from addml.detection.detecting import Outcome
@@ -41,7 +42,7 @@ class Session:
 @contextmanager
 def session(command: str, settings: Settings, files: Files, **more: str) -> Iterator[Session]:
     """A run whose warnings are said in one line each; `more` are arguments that are no settings."""
-    out = Screen(settings.showing)
+    out = Screen(settings.showing, aside=bool(files.to_stdout))
     plain = more | settings.plain()
     run = Run.begin(command, [shown(word) for word in sys.argv[1:]], plain | {"file": shown(settings.file)})
     with out.warned():
@@ -61,7 +62,8 @@ def finish(one: Session, outcome: Outcome | SeriesOutcome) -> None:
     _show(one, findings)
     limit = settings.ending.fail_above
     if limit is not None and findings.anomalies > limit:
-        print(f"{findings.anomalies:,} anomalies, more than {limit:,} (--fail-above)", file=sys.stderr)
+        count = counted(findings.anomalies, "anomaly", "anomalies")
+        print(f"{count}, more than {limit:,} (--fail-above)", file=sys.stderr)
         raise typer.Exit(MORE_ANOMALIES)
 
 

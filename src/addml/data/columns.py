@@ -181,6 +181,13 @@ class Columns:
             hint = did_you_mean(missing[0], names) if len(missing) == 1 else ""
             raise ValueError(f"columns of training that are missing here: {listed(list(map(repr, missing)))}.{hint}")
 
+    def new_gaps(self, table: pa.Table) -> list[str]:
+        """What becomes of gaps in columns that had none in training, in words."""
+        drift = DriftCounter(self)
+        for values in self.read(table):
+            drift.count(values)
+        return drift.new_gaps
+
     # Plain values -------------------------------------------------------------------------------------------
 
     def to_plain(self) -> dict[str, Any]:

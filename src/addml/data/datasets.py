@@ -13,6 +13,7 @@ from addml.data.files.casting import conformed, shaped
 from addml.data.files.columnar import BATCHES_AHEAD, PARTIAL, folder_dataset, parquet_files, readable
 from addml.data.files.formats import format_of
 from addml.data.files.origin import Origin, ReadError, find_origin
+from addml.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +61,7 @@ class Source:
         for unit in self.units:
             self.starts.append(self.starts[-1] + unit.rows)
         if not len(self):
-            raise ReadError(f"{name}: holds no rows ({len(self.units):,} parts).")
+            raise ReadError(f"{name}: holds no rows ({counted(len(self.units), 'part')}).")
         empty, spread = shaped(found.schema.empty_table(), columns, name)
         self.names, self.notes = empty.column_names, [*self.notes, *spread]
         self.files = self._files()

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from addml.data.features import NEW_GAPS
 from addml.data.preparation.prepared import Prepared
+from addml.wording import listed
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
 
 SOMEWHAT, CLEARLY = 0.1, 0.25  # the usual bounds of the population stability index
+UNSEEN_GAPS = "gaps in categories that had none in training count as unseen"
 GAPS_SAID = 0.05  # a share of gaps that moved by so much is said
 
 
@@ -37,6 +40,15 @@ class DriftCounter:
         """Columns with values far outside the training range or unseen, and how many."""
         pairs = zip(self.columns.used, self._strange, strict=True)
         return {name: count for name, count in pairs if count}
+
+    @property
+    def new_gaps(self) -> list[str]:
+        """What became of gaps in columns that had none in training, in words; nothing where there are none."""
+        pairs = zip(self.columns.prepared, self._counts, strict=True)
+        new = [column for column, counts in pairs if counts[-1] and not column.shares[-1]]
+        words = {NEW_GAPS: [repr(one.name) for one in new if one.kind != "category"]}
+        words[UNSEEN_GAPS] = [repr(one.name) for one in new if one.kind == "category"]
+        return [f"{message}: {listed(names)}" for message, names in words.items() if names]
 
     def summary(self) -> list[dict[str, Any]]:
         """One dict for each column, the most changed first."""

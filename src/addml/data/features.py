@@ -10,6 +10,7 @@ import numpy as np
 
 from addml.arrays import Array, column_medians, namespace
 
+NEW_GAPS = "gaps in columns that had none in training took the median"
 COLUMNS_AT_ONCE = 64
 ROWS_AT_ONCE = 16384
 FARTHEST = 1e9  # deviations; what lies farther is as far as anything, and float32 products stay finite

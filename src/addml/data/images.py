@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from addml.wording import listed
+from addml.wording import counted, listed
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -58,22 +58,48 @@ def read_images(
     are. Files that cannot be read are an error unless `skip_broken`. Other files and links to folders are passed over
     and counted.
     """
+    return look_at(folder, size=size, channels=channels).read(skip_broken)
+
+
+def look_at(
+    folder: str | os.PathLike[str], *, size: int | tuple[int, int] | None = None, channels: int | None = None
+) -> Heads:
+    """What the heads of all image files of a folder say, before their pixels are read, as `read_images` does."""
     _pillow()
     files, shape = image_files(folder), _shape(size, channels)
     if not files:
         raise ImageError(f"{folder}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
     known, broken = _tried(files, lambda name: _seen(Path(folder), name))
     _alike(folder, known)
-    shape, notes = _common(shape, known)
-    layers = _Layers(shape, any(one.deep for one in known))
-    images, worse = _tried(known, lambda one: layers.of(Path(folder), one))
-    broken = sorted(broken + worse)
-    if broken and (not skip_broken or not images):
-        raise ImageError(_refusal(folder, broken, len(files)))
-    left = [f"left out, as they cannot be read: {_listed(broken)} (--skip-broken)"] if broken else []
-    lost = {name for name, _ in worse}
-    names = tuple(name for name in (_legible(one.name) for one in known) if name not in lost)
-    return Pictures(names, np.stack(images), (*left, *_passed_over(folder), *notes))
+    return Heads(Path(folder), tuple(known), tuple(broken), *_common(shape, known))
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The image files of a folder, and the shape that they are to have."""
+
+    folder: Path
+    known: tuple[_Seen, ...]
+    broken: tuple[tuple[str, str], ...]  # files that cannot be read, and why
+    shape: _Shape
+    notes: list[str]
+
+    @property
+    def deep(self) -> bool:
+        """Whether some image has more than 8 bits."""
+        return any(one.deep for one in self.known)
+
+    def read(self, skip_broken: bool) -> Pictures:
+        """The images themselves."""
+        layers = _Layers(self.shape, self.deep)
+        images, worse = _tried(self.known, lambda one: layers.of(self.folder, one))
+        broken = sorted([*self.broken, *worse])
+        if broken and (not skip_broken or not images):
+            raise ImageError(_refusal(self.folder, broken, len(self.known) + len(self.broken)))
+        left = [f"left out, as they cannot be read: {_listed(broken)} (--skip-broken)"] if broken else []
+        lost = {name for name, _ in worse}
+        names = tuple(name for name in (_legible(one.name) for one in self.known) if name not in lost)
+        return Pictures(names, np.stack(images), (*left, *_passed_over(self.folder), *self.notes))
 
 
 def is_image_folder(path: str | os.PathLike[str]) -> bool:
@@ -246,14 +272,14 @@ def _common(shape: _Shape, known: Sequence[_Seen]) -> tuple[_Shape, list[str]]:
         "of more than 8 bits, kept as fractions": sum(one.deep and not one.real for one in known),
         "of floating-point numbers, taken as they are": sum(one.real for one in known),
     }
-    return shape, [f"{words}: {count:,} of {len(known):,} images" for words, count in counts.items() if count]
+    return shape, [f"{words}: {count:,} of {counted(len(known), 'image')}" for words, count in counts.items() if count]
 
 
 def _refusal(folder: Any, broken: Sequence[tuple[str, str]], files: int) -> str:
     rest = "mend or remove them, or leave them out with --skip-broken (skip_broken=True)"
     if len(broken) == files:
         rest = "there is no other; are these images?"
-    return f"{folder}: {len(broken):,} of {files:,} files cannot be read as images: {_listed(broken)}; {rest}."
+    return f"{folder}: {len(broken):,} of {counted(files, 'file')} cannot be read as images: {_listed(broken)}; {rest}."
 
 
 def _listed(broken: Sequence[tuple[str, str]]) -> str:

@@ -6,6 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from addml.wording import counted
+
+LOOKED_AT = 256  # images, of many
+FACTOR = 10.0  # by which sizes of pixels differ that are not of one scale
+
 
 def as_images(X: Any, *, least: int = 1) -> np.ndarray:
     """The array of images; grey ones may come without channels, (n, height, width)."""
@@ -24,10 +29,29 @@ def as_images(X: Any, *, least: int = 1) -> np.ndarray:
     if images.dtype.kind not in "biuf":
         raise ValueError(f"X has dtype {images.dtype}; images hold numbers: convert them to uint8 or float32")
     if len(images) < least:
-        raise ValueError(f"X holds {len(images)} image(s), of which nothing can be learned: give at least {least}")
+        raise ValueError(
+            f"X holds {counted(len(images), 'image')}, of which nothing can be learned: give at least {least}"
+        )
     images = images.view(np.uint8) if images.dtype.kind == "b" else images
     _finite(images)
     return images
+
+
+def other_scale(images: np.ndarray, mean: np.ndarray, spread: np.ndarray) -> str | None:
+    """That images seem to have another scale than those of training, as 0 to 1 beside 0 to 255; None if they do not.
+
+    Some of them tell by the mean size of their pixels; `mean` and `spread` are those of the pixels in training. Dark
+    images of bytes are dark, and no fractions.
+    """
+    some = images[:: -(-len(images) // LOOKED_AT)].astype(np.float64)
+    size, usual = float(abs(some).mean()), float((abs(mean) + spread).max())
+    is_small = images.dtype.kind == "f" and size * FACTOR < usual and abs(some).max() <= 1 and (some % 1).any()
+    if not is_small and size < FACTOR * usual:
+        return None
+    return (
+        f"pixels of {size:.3g} in the mean, where {usual:.3g} was usual in training, seem to be of another scale; "
+        "convert them to the one of training, such as 0 to 255 or 0 to 1"
+    )
 
 
 def varied(images: np.ndarray) -> None:

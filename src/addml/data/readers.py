@@ -19,6 +19,7 @@ from addml.data.files.json_lines import read_json_lines, read_json_list
 from addml.data.files.origin import Origin, ReadError, find_origin
 from addml.data.files.sheets import read_excel
 from addml.data.files.sql import is_address, read_sql
+from addml.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,17 +68,19 @@ def read_table(
     encoding: str | None = None,
     decimal: str | None = None,
     texts: Sequence[str] = (),
+    labels: Sequence[str] = (),
 ) -> ReadResult:
     """The table of a file, a Parquet folder, standard input ('-') or a database address with a `query`.
 
     `part` names the sheet of a workbook or the array of a file of several; what is None is found out. Of a CSV,
-    columns among `texts` stay text, with their zeros in front and all their digits.
+    columns among `texts` stay text, with their zeros in front and all their digits. Of a file of arrays, labels beside
+    the table are left out, lest they be learned from, unless `labels` or `columns` name them.
     """
     hints = CsvHints(delimiter, header, encoding, decimal, tuple(columns or ()), tuple(texts))
     if is_address(os.fspath(source)):
         return _from_database(os.fspath(source), query, columns, part, hints)
     origin, kind, notes = _locate(source, query, part, hints)
-    return _whole(origin, kind, columns, part, hints, notes)
+    return _whole(origin, kind, columns, part, hints, labels, notes)
 
 
 def open_batches(
@@ -93,6 +96,7 @@ def open_batches(
     encoding: str | None = None,
     decimal: str | None = None,
     texts: Sequence[str] = (),
+    labels: Sequence[str] = (),
 ) -> Batches:
     """As `read_table`, at most `batch_rows` rows at a time; CSV and Parquet are never held whole.
 
@@ -106,7 +110,7 @@ def open_batches(
         return _cut(whole, wanted, schema, batch_rows, os.fspath(source))
     origin, kind, notes = _locate(source, query, part, hints)
     if kind not in STREAMED:
-        whole = _whole(origin, kind, wanted, part, hints, notes)
+        whole = _whole(origin, kind, wanted, part, hints, labels, notes)
         return _cut(whole, wanted, schema, batch_rows, origin.name)
     batches = _streamed(origin, kind, wanted, schema, hints, batch_rows, notes)
     return _begun(conformed(batches, wanted, schema, batch_rows, origin.name), notes, origin.name)
@@ -155,14 +159,15 @@ def _whole(
     columns: Sequence[str] | None,
     part: str | None,
     hints: CsvHints,
+    labels: Sequence[str],
     notes: list[str],
 ) -> ReadResult:
-    table, found = _read(origin, kind, columns, part, hints)
+    table, found = _read(origin, kind, columns, part, hints, {*labels, *(columns or ())})
     return _finished(table, [*notes, *found], columns, origin.name)
 
 
 def _read(
-    origin: Origin, kind: str, columns: Sequence[str] | None, part: str | None, hints: CsvHints
+    origin: Origin, kind: str, columns: Sequence[str] | None, part: str | None, hints: CsvHints, asked: set[str]
 ) -> tuple[pa.Table, list[str]]:
     match kind:
         case "csv":
@@ -182,11 +187,11 @@ def _read(
         case "excel":
             return read_excel(origin, part, hints.header)
         case "npz":
-            return read_npz(origin, part)
+            return read_npz(origin, part, asked)
         case "npy":
             return read_npy(origin)
         case "mat":
-            return read_mat(origin, part)
+            return read_mat(origin, part, asked)
     raise ReadError(f"{origin.name}: {kind} files are not read.")
 
 
@@ -202,8 +207,12 @@ def _from_database(
 def _finished(table: pa.Table, notes: list[str], columns: Sequence[str] | None, source: str) -> ReadResult:
     table, changed = shaped(table, columns, source)
     if not table.num_rows or not table.num_columns:
-        raise ReadError(f"{source}: holds no rows ({table.num_columns:,} columns, {table.num_rows:,} rows).")
-    return ReadResult(table, [*notes, *changed, f"read: {table.num_rows:,} rows, {table.num_columns:,} columns"])
+        raise ReadError(f"{source}: holds no rows ({_size(table)}).")
+    return ReadResult(table, [*notes, *changed, f"read: {_size(table)}"])
+
+
+def _size(table: pa.Table) -> str:
+    return f"{counted(table.num_rows, 'row')}, {counted(table.num_columns, 'column')}"
 
 
 def _streamed(

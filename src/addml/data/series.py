@@ -15,6 +15,7 @@ import numpy as np
 
 from addml.data.frames import column_values, is_frame
 from addml.data.windows import Windows
+from addml.wording import counted
 
 EVEN = 0.1  # of the middle step, that a step may differ by and still be one
 MOSTLY = 0.9  # of the steps, from which the sampling is regular
@@ -44,17 +45,17 @@ class Sampling:
         """What is to be said of it, one sentence each."""
         said = []
         if self.gaps:
-            said.append(f"{self.gaps} gap(s) in time: {self.filled_steps} missing steps took the values before them")
+            steps = counted(self.filled_steps, "missing step")
+            said.append(f"{counted(self.gaps, 'gap')} in time: {steps} took the values before")
         if self.breaks:
-            said.append(f"{self.breaks} gap(s) longer than the window: the series begins anew behind each")
+            said.append(f"{counted(self.breaks, 'gap')} longer than the window: the series begins anew behind each")
         if self.irregular:
             said.append(
                 f"{self.irregular} series sampled irregularly: steps are taken in order, whatever their lengths"
             )
         if self.missing_values:
-            said.append(
-                f"{self.missing_values} missing value(s) took the one before them, or the usual one where there is none"
-            )
+            values = counted(self.missing_values, "missing value")
+            said.append(f"{values} took the one before, or the usual one where there is none")
         return said
 
 
@@ -70,9 +71,8 @@ def read_series(X: Any) -> list[Series]:
     channels = [one.values.shape[1] for one in series]
     if len(set(channels)) > 1:
         place = next(place for place, count in enumerate(channels) if count != channels[0])
-        raise ValueError(
-            f"series {place} of X has {channels[place]} channel(s), series 0 has {channels[0]}; all need the same"
-        )
+        has = counted(channels[place], "channel")
+        raise ValueError(f"series {place} of X has {has}, series 0 has {channels[0]}; all need the same")
     return series
 
 

@@ -237,7 +237,7 @@ def naming(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, WriteError):
+        if isinstance(error, WriteError | BrokenPipeError):  # whoever read a pipe has had enough
             raise
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         remedy = "Free some space" if full else "Check the folder's permissions"

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+NOUNS = {"rows": "row", "images": "image", "series": "step"}  # what was trained on, by the form of it
+
 
 def about_model(folder: str) -> dict[str, Any]:
     """Columns, settings, training, threshold, versions and size of a saved model."""
@@ -24,6 +26,7 @@ def about_model(folder: str) -> dict[str, Any]:
         "ids": list(ids_from_plain(document)),
         "layers": _layers(document["encoder"]),
         "weights": int(arrays["encoder.weights"].size),
+        "noun": NOUNS[(document.get("form") or {"kind": "rows"})["kind"]],
         "trained_rows": len(scores),
         "epochs": len(history),
         "seconds": sum(float(entry.get("seconds", 0)) for entry in history),

@@ -28,6 +28,7 @@ from addml.detection.scoring import BATCH_ROWS, Scored, ScoredRows, score_all
 from addml.detection.selection import Chosen, choose
 from addml.detection.settings import Computing, Labelling, Picturing, Settings
 from addml.detection.training import train, train_streamed
+from addml.wording import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,7 +92,7 @@ def _fit(settings: Settings, progress: Progress) -> Trained:
     if source is not None:
         return _fit_streamed(settings, source, progress)
     with progress.stage(f"Reading {shown(settings.file)}", None):
-        data = open_input(settings.file, settings.reading, settings.naming.id)
+        data = open_input(settings)
     label, taught = settings.labelling.label, settings.learning.learn_from
     chosen = choose(data.names, settings.selection, settings.naming, label, data.source, taught)
     if data.table is not None and label is not None:  # a label that says nothing is found before training
@@ -123,7 +124,7 @@ def _fit_streamed(settings: Settings, source: Source, progress: Progress) -> Tra
     if taught is not None:
         raise UserError(
             f"--learn-from {taught}: labels are not learned from where a table is larger than --memory "
-            f"{settings.streaming.memory}; train on a sample (without --all-rows), or allow more memory."
+            f"{settings.streaming.most}; train on a sample (without --all-rows), or allow more memory."
         )
     chosen = choose(source.names, settings.selection, settings.naming, label, source.name, taught)
     data = Input(settings.file, settings.reading, source.names, source.notes, None)
@@ -150,7 +151,8 @@ def _taught(marks: np.ndarray, name: str) -> str:
         raise UserError(
             f"the column {name!r} (--learn-from) marks all rows as anomalies; there is nothing normal to learn."
         )
-    return f"learned from {name}: {anomalies:,} anomalies and {normal:,} normal rows labelled"
+    both = f"{counted(anomalies, 'anomaly', 'anomalies')} and {counted(normal, 'normal row')}"
+    return f"learned from {name}: {both} labelled"
 
 
 def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
@@ -190,6 +192,8 @@ def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcom
         with progress.stage(f"Scoring {source}", expected_rows(file)) as advance:
             scored = score_all(fitted, data, carried, settings.explaining, advance, drift, mapped)
     _warn_of_outside(drift.outside)
+    for sentence in drift.new_gaps:
+        warnings.warn(sentence, stacklevel=2)
     outcome = _outcome(fitted, scored, ids, settings, source, data.notes)
     return replace(outcome, findings=replace(outcome.findings, drift=tuple(drift.summary())))
 
@@ -207,8 +211,8 @@ def _warn_of_outside(counts: dict[str, int]) -> None:
         return
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     listed = ", ".join(f"{name} {count:,}" for name, count in ordered[:5])
-    more = f" and {len(counts) - 5:,} more columns" if len(counts) > 5 else ""
-    total = f"{sum(counts.values()):,} value{'' if sum(counts.values()) == 1 else 's'}"
+    more = f" and {counted(len(counts) - 5, 'more column')}" if len(counts) > 5 else ""
+    total = counted(sum(counts.values()), "value")
     warnings.warn(f"{total} far outside the training range or unseen in training: {listed}{more}", stacklevel=3)
 
 

@@ -15,6 +15,7 @@ from addml.detection.inputs import expected_rows, on_disk, open_for_model, shown
 from addml.detection.pieces import ranks
 from addml.detection.progress import Progress
 from addml.detection.scoring import BATCH_ROWS
+from addml.detection.selection import beside
 from addml.detection.settings import Deciding, Settings
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ class Moved:
             "is_anomaly_after": self.flagged[1],
             "decision": self.decision.tolist(),
         }
-        ids = {f"id_{name}" if name in own else name: self.ids[name] for name in self.ids.column_names}
-        return pa.table(ids | own)
+        names = beside(self.ids.column_names, own)
+        return pa.table(dict(zip(names, self.ids.columns, strict=True)) | own)
 
     def summary(self, top: int) -> dict[str, Any]:
         """The comparison as plain values, for `--json`."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from addml.detection.errors import UserError
 from addml.detection.ranges import volumes
-from addml.wording import listed
+from addml.wording import counted, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,9 @@ def evaluate(
     anomalies = int(marked.sum())
     if anomalies in (0, len(marked)):
         which = "no anomaly" if not anomalies else "no normal row"
-        raise UserError(f"the label column {name!r} marks {which} among {len(marked):,} rows: nothing to evaluate.")
+        raise UserError(
+            f"the label column {name!r} marks {which} among {counted(len(marked), 'row')}: nothing to evaluate."
+        )
     return {
         "label": name,
         "rows": len(marked),

@@ -59,15 +59,31 @@ class Input:
         return iter(open_batches(self.file, columns=list(columns), batch_rows=rows, **own))
 
 
-def open_input(file: str, reading: Reading, ids: Sequence[str] = ()) -> Input:
-    """Read the table, or only its first rows where it is too large to be held in memory; what `--id` names as text."""
-    texts = tuple(name for text in ids for name in (text, *map(str.strip, text.split(","))))
+def open_input(settings: Settings, ids: Sequence[str] = ()) -> Input:
+    """Read the table, or only its first rows where it is too large to be held in memory; what `--id` names as text.
+
+    Where it names nothing, `ids` do.
+    """
+    file, reading = settings.file, settings.reading
+    texts = _names(settings.naming.id or ids)
+    known = {"texts": texts, "labels": (*texts, *_named(settings)), **asdict(reading)}
     if is_large(file):
-        opened = open_batches(file, texts=texts, **asdict(reading))
+        opened = open_batches(file, **known)
         notes = [*opened.notes, "larger than memory allows to hold: read twice, a part at a time"]
         return Input(file, reading, list(opened.schema.names), notes, None, texts)
-    result = read_table(file, texts=texts, **asdict(reading))
+    result = read_table(file, **known)
     return Input(file, reading, result.table.column_names, result.notes, result.table, texts)
+
+
+def _named(settings: Settings) -> tuple[str, ...]:
+    """The columns that the settings speak of, all but `--id`."""
+    single = (settings.labelling.label, settings.learning.learn_from, settings.timing.time)
+    return (*filter(None, single), *_names((*settings.selection.columns, *settings.selection.ignore)))
+
+
+def _names(given: Sequence[str]) -> tuple[str, ...]:
+    """Every column that may be meant, where a name may hold several with commas between them."""
+    return tuple(name for text in given for name in (text, *map(str.strip, text.split(","))))
 
 
 def on_disk_source(settings: Settings) -> Source | None:
@@ -80,7 +96,7 @@ def on_disk_source(settings: Settings) -> Source | None:
         _not_streamed(settings)
         return None
     refuse_idle(shown(settings.file), "parquet", asdict(settings.reading))
-    source, most = open_source(path), parameters.size("--memory", settings.streaming.memory)
+    source, most = open_source(path), parameters.size("--memory", settings.streaming.most)
     return source if source.size > most and len(source) >= LEAST_STREAMED else None
 
 
@@ -113,9 +129,10 @@ def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batch
     """The columns that a model was trained on, with ids and label beside them; and the ids."""
     file, source, reading = settings.file, shown(settings.file), asdict(settings.reading)
     kind = "database" if is_address(file) else format_of(find_origin(file))[0]
-    opened = None if kind == "csv" else open_batches(file, batch_rows=rows, **reading)
-    names = csv_columns(file, **reading) if opened is None else opened.schema.names
     label = settings.labelling.label
+    asked = (*fitted.used, *fitted.ids, *_names(settings.naming.id), *([label] if label else []))
+    opened = None if kind == "csv" else open_batches(file, labels=asked, batch_rows=rows, **reading)
+    names = csv_columns(file, **reading) if opened is None else opened.schema.names
     fitted.check_columns(names, source)
     find(label, names, "--label", source)
     unseen(label, fitted.used, settings.using.model)

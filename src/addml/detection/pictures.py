@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from addml.data.images import Pictures, read_images
+from addml.compute import resolve_device
+from addml.data.images import Heads, Pictures, look_at
+from addml.data.pixels import other_scale
 from addml.data.sampling import draw_places
 from addml.detection import assembling
 from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
+from addml.detection.inputs import free_memory
 from addml.detection.progress import Progress, epochs_to
 from addml.detection.regions import reasons_of
 from addml.detection.scoring import LISTED, MAPPED, Explained, Part, Scored, ScoredRows, highest, sample_of
 from addml.detection.settings import Settings, Streaming
 from addml.detection.thumbnails import thumbnails
-from addml.detection.training import decided, new_detector
+from addml.detection.training import LONG, decided, estimate_images, in_words, new_detector
+from addml.wording import counted
 
 if TYPE_CHECKING:
-    from addml.data.forms import Form
     from addml.detection.detecting import Outcome
     from addml.findings import Findings
 
@@ -58,8 +62,8 @@ class TrainedPictures:
 def fit(settings: Settings, progress: Progress) -> TrainedPictures:
     """Train on the images of a folder, or on a sample of them."""
     _refuse(settings)
-    pictures = _read(settings, None, progress)
     training = settings.training
+    pictures = _read(settings, _looked_at(settings, progress), progress)
     places = draw_places(len(pictures.names), None if training.all_rows else training.sample, training.seed)
     detector = new_detector(training, settings.deciding, settings.computing, encoder="conv")
     rows = len(places) * training.members
@@ -91,7 +95,11 @@ def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcom
         raise UserError(
             f"--size {settings.picturing.size}: the model knows its own size, {form.shape[1:]}; leave it out."
         )
-    pictures = _read(settings, form, progress)
+    heads = look_at(settings.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
+    pictures = _read(settings, heads, progress)
+    strange = other_scale(pictures.images, fitted.model.features.mean, fitted.model.features.scale)
+    if strange is not None:
+        warnings.warn(f"{settings.file}: {strange}", stacklevel=2)
     return _ranked(fitted, pictures, settings, progress, mapped, pictures.notes)
 
 
@@ -110,12 +118,29 @@ def _refuse(settings: Settings) -> None:
         raise UserError(f"--one-sided is not about images; {settings.file} is a folder of them.")
 
 
-def _read(settings: Settings, form: Form | None, progress: Progress) -> Pictures:
-    shape: dict[str, Any] = {"size": _size(settings.picturing.size)}
-    if form is not None:
-        shape = {"size": (form.shape[1], form.shape[2]), "channels": form.shape[0]}
+def _looked_at(settings: Settings, progress: Progress) -> Heads:
+    """The folder before its pixels are read: what memory cannot hold is refused, what takes long is said."""
+    heads, training = look_at(settings.file, size=_size(settings.picturing.size)), settings.training
+    rows = len(heads.known) if training.all_rows else min(len(heads.known), training.sample)
+    seconds, size = estimate_images(rows, heads, training)
+    shape = f"{counted(rows, 'image')} of {heads.shape.height} x {heads.shape.width} pixels"
+    free = free_memory()
+    if size > free and resolve_device(settings.computing.device) == "cpu":
+        raise UserError(
+            f"{settings.file}: training on {shape} takes about {size / 1e9:,.1f} GB of memory, and "
+            f"{free / 1e9:,.1f} GB are free; give a smaller --size, or fewer --members."
+        )
+    if seconds > LONG:
+        progress.note(
+            f"training on {shape}: up to about {in_words(seconds)}, about {size / 1e9:.1f} GB of memory "
+            "(--size, --sample and --members make it less)"
+        )
+    return heads
+
+
+def _read(settings: Settings, heads: Heads, progress: Progress) -> Pictures:
     with progress.stage(f"Reading {settings.file}", None):
-        return read_images(settings.file, skip_broken=settings.picturing.skip_broken, **shape)
+        return heads.read(settings.picturing.skip_broken)
 
 
 def _size(given: str | None) -> int | tuple[int, int] | None:

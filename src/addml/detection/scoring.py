@@ -13,6 +13,7 @@ import numpy as np
 from addml.compute import blas_threads
 from addml.detection.pieces import Pieces, ranks
 from addml.detection.progress import Advance
+from addml.detection.selection import beside
 from addml.detection.settings import Explaining
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ class ScoredRows:
         wanted = pc.and_(pa.array(flagged | (places <= self.top)), pc.not_equal(words, ""))
         return pa.table(
             {
-                **{f"id_{name}" if name in RESERVED else name: piece[name] for name in self.ids},
+                **dict(zip(beside(self.ids, RESERVED), map(piece.column, self.ids), strict=True)),
                 "row": pa.array(np.arange(start + 1, start + len(scores) + 1)),
                 "score": piece[SCORE],
                 "rank": pa.array(places),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from addml.detection.errors import UserError
 from addml.detection.settings import Naming, Selection
-from addml.wording import did_you_mean, listed
+from addml.wording import counted, did_you_mean, listed
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,9 @@ def choose(
     }
     features = tuple(name for name in names if name not in reasons)
     if not features:
-        raise UserError(f"{source}: no column is left to train on; all {len(names)} are left out.")
+        raise UserError(
+            f"{source}: no column is left to train on; {counted(len(names), 'column is', 'columns are')} left out."
+        )
     return Chosen(features, tuple(ids), label, tuple((name, reasons[name]) for name in names if name in reasons))
 
 
@@ -67,6 +69,18 @@ def resolve(given: Sequence[str], names: Sequence[str], option: str, source: str
 def find(name: str | None, names: Sequence[str], option: str, source: str) -> str | None:
     """The one column named, if any."""
     return None if name is None else _known(name, names, set(names), option, source)
+
+
+def beside(ids: Sequence[str], own: Collection[str]) -> list[str]:
+    """What ids are called beside columns of ours: `id_NAME` for one of ours, and so on where that is taken too."""
+    taken, found = {*ids, *own}, []
+    for name in ids:
+        new = name if name not in own else f"id_{name}"
+        while new != name and new in taken:
+            new = f"id_{new}"
+        taken.add(new)
+        found.append(new)
+    return found
 
 
 def unseen(label: str | None, trained_on: Sequence[str], model: str | None) -> None:

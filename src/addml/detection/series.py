@@ -12,7 +12,7 @@ from addml.detection import evaluation
 from addml.detection.errors import UserError
 from addml.detection.progress import Progress, epochs_to
 from addml.detection.record import versions
-from addml.detection.selection import unseen
+from addml.detection.selection import beside, unseen
 from addml.detection.series_table import SeriesTable, read_series_table
 from addml.detection.settings import Settings
 from addml.detection.training import decided, new_detector, one_sided
@@ -225,8 +225,8 @@ def _scored(
     for rank, one in enumerate(found, start=1):
         event[one.start : one.stop] = rank
     own = {"score": scores, "is_anomaly": scores > threshold, "event": pa.array(event, mask=event == 0)}
-    names = (str(settings.timing.time), *read.chosen.ids)
-    return pa.table({f"id_{name}" if name in own else name: read.table[name] for name in names} | own)
+    ids = read.table.select([str(settings.timing.time), *read.chosen.ids])
+    return pa.table(dict(zip(beside(ids.column_names, own), ids.columns, strict=True)) | own)
 
 
 def _track(read: SeriesTable, scores: np.ndarray, ranked: tuple[Finding, ...], found: Sequence[Event]) -> Track:

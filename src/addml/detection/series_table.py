@@ -42,7 +42,7 @@ def read_series_table(
     Where no ids are given, those that the model remembers are taken.
     """
     with progress.stage(f"Reading {shown(settings.file)}", None):
-        data = open_input(settings.file, settings.reading, settings.naming.id or ids)
+        data = open_input(settings, ids)
     if data.table is None:
         raise UserError(
             f"{data.source}: is too large to be held in memory, which a series has to be; give a part of it."

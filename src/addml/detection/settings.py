@@ -7,6 +7,7 @@ from typing import Any
 
 TRAINING_ROWS = 200_000
 CONTAMINATION = 0.1
+MEMORY = "2GiB"
 
 
 def setting(
@@ -225,8 +226,10 @@ class Computing:
 class Streaming:
     """Larger than memory: Parquet files, with --all-rows."""
 
-    memory: str = setting(
-        "2GiB", "what training may hold; a table that needs more is gone through again and again instead", shown="SIZE"
+    memory: str | None = setting(
+        None,
+        f"what training may hold, {MEMORY} if not given; a table that needs more is gone through again and again",
+        shown="SIZE",
     )
     no_cache: bool = setting(False, "read the files in every pass; else their prepared rows are written to disk once")
     cache_dir: str | None = setting(
@@ -238,6 +241,11 @@ class Streaming:
         "MODEL.checkpoint or NAME.checkpoint if not given, where a table is larger than memory",
         shown="FOLDER",
     )
+
+    @property
+    def most(self) -> str:
+        """What training may hold."""
+        return self.memory or MEMORY
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,23 @@ from addml.data.datasets import CELL_BYTES
 from addml.detection.errors import UserError
 from addml.detection.progress import Progress, epochs_to, stages_to
 from addml.detection.settings import CONTAMINATION, Computing, Deciding, Streaming, Training
-from addml.wording import did_you_mean
+from addml.wording import counted, did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
     from addml.data.datasets import Source
+    from addml.data.images import Heads
     from addml.detector import ADDML
 
 LONG = 10  # seconds; what takes longer is said before
 SIDES = ("high", "low")
 ROW_SECONDS = 1.8e-6  # of one row through one step of one member of 64 units, on one core
 FEATURE_SECONDS = 5e-9  # and of each feature
+PIXEL_SECONDS = 4e-7  # of one pixel through one step of one member, on one core
+BLOCK = 256  # images that are trained on together, and scored together
+NETWORK = 1536  # bytes of a member's weights, gradients and moments for each pixel
 
 
 def train(
@@ -38,8 +42,9 @@ def train(
     detector = new_detector(training, deciding, computing, one_sided=one_sided(training.one_sided, table.column_names))
     seconds, size = estimate(table.num_rows, table.num_columns, training)
     if seconds > LONG:
+        shape = f"{table.num_rows:,} rows x {counted(table.num_columns, 'column')}"
         progress.note(
-            f"training on {table.num_rows:,} rows x {table.num_columns:,} columns: up to about {in_words(seconds)}, "
+            f"training on {shape}: up to about {in_words(seconds)}, "
             f"about {size / 1e9:.1f} GB of memory (--sample and --members make it less)"
         )
     with progress.stage("Training", training.epochs, table.num_rows * training.members) as advance, epochs_to(advance):
@@ -63,8 +68,8 @@ def train_streamed(
     from addml.detector import LostWarning
 
     detector = new_detector(training, deciding, computing, one_sided=one_sided(training.one_sided, source.names))
-    detector.set_params(memory=streaming.memory)
-    progress.note(f"{source.name}: {len(source):,} rows, more than {streaming.memory} of memory hold: read from disk")
+    detector.set_params(memory=streaming.most)
+    progress.note(f"{source.name}: {len(source):,} rows, more than {streaming.most} of memory hold: read from disk")
     with stages_to(progress), warnings.catch_warnings():
         warnings.simplefilter("ignore", LostWarning)  # said with what was read
         detector.fit(source, checkpoint=streaming.checkpoint, scratch=streaming.cache_dir, cache=not streaming.no_cache)
@@ -113,6 +118,18 @@ def estimate(rows: int, columns: int, training: Training) -> tuple[float, int]:
     """Seconds of training at the most, and bytes of memory."""
     each = ROW_SECONDS + FEATURE_SECONDS * columns
     return rows * training.epochs * training.members * each, rows * columns * CELL_BYTES
+
+
+def estimate_images(rows: int, heads: Heads, training: Training) -> tuple[float, int]:
+    """Seconds of training on so many of the images at the most, and bytes of memory, those of all images among them.
+
+    What two convolutions saw and gave, 9 and 60 bytes for each pixel of each channel and image, waits for the way back.
+    """
+    shape, members, depth = heads.shape, training.members, 4 if heads.deep else 1
+    pixels, kept = shape.height * shape.width, min(rows, BLOCK) * (9 * shape.channels + 60)
+    held = 3 * depth * shape.channels * len(heads.known)  # as read, as one array, and those to train on
+    size = pixels * (members * (kept + NETWORK) + 4 * shape.channels * BLOCK + held)
+    return PIXEL_SECONDS * pixels * rows * training.epochs * members, size
 
 
 def in_words(seconds: float) -> str:

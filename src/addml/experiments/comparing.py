@@ -21,6 +21,7 @@ from addml.experiments.plans import Task
 from addml.experiments.protocol import ONE_CLASS, SEEN, SETTINGS, UNSEEN, Table
 from addml.experiments.running import Ended, results
 from addml.experiments.tables import Cell, Grid, with_best
+from addml.wording import counted
 
 METHODS = (DEFAULT, "DeepAutoencoder", "IsolationForest", "PCC", "OCSVM", "HBOS", "KNN", "LOF")
 BATCH_ROWS = 65_536
@@ -80,7 +81,7 @@ class Result:
 def read(settings: Settings, most: int, seed: int = 0) -> Labelled:
     """The table of a file with its label apart; rows without a label are left out and counted."""
     label = str(settings.labelling.label)
-    data = open_input(settings.file, settings.reading)
+    data = open_input(settings)
     chosen = choose(data.names, settings.selection, settings.naming, label, data.source)
     table, places, rows = draw(data.batches([*chosen.features, label], BATCH_ROWS), most, seed)
     marks = evaluation.read_label(table[label], settings.labelling.anomalous, label)
@@ -90,7 +91,7 @@ def read(settings: Settings, most: int, seed: int = 0) -> Labelled:
         drawn = f" of {len(places):,} of {rows:,} rows (--sample takes more)"
         notes.append(f"compared on {len(places):,} of {rows:,} rows, drawn at random (--sample takes more)")
     if len(known) < len(marks):
-        notes.append(f"without a label, and left out: {len(marks) - len(known):,} rows")
+        notes.append(f"without a label, and left out: {counted(len(marks) - len(known), 'row')}")
     labelled = Table(data.source, table.select(list(chosen.features)).take(known), marks[known])
     protocol.check(labelled.y, f"{data.source}, label {label!r}{drawn}")
     left_out = (*chosen.left_out, *_left_out(labelled, places[known]))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from addml.detection.errors import UserError
+from addml.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,11 +61,10 @@ def check(y: np.ndarray, name: str) -> None:
     anomalies, normal = int((y == 1).sum()), int((y == 0).sum())
     for what, count in (("anomaly", anomalies), ("normal row", normal)):
         if count == 0:
-            raise UserError(f"{name}: has no {what} among {len(y):,} rows; a comparison needs both kinds.")
+            raise UserError(f"{name}: has no {what} among {counted(len(y), 'row')}; a comparison needs both kinds.")
     if min(anomalies, normal) < FOLDS:
-        few = min(anomalies, normal)
         kinds = ("anomaly", "anomalies") if anomalies < FOLDS else ("normal row", "normal rows")
-        what = f"{few} {kinds[few > 1]}"
+        what = counted(min(anomalies, normal), *kinds)
         raise UserError(f"{name}: has {what}, fewer than the {FOLDS} folds; label at least {FOLDS} of each kind.")
 
 

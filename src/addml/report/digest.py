@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from addml.findings import Finding, Findings, Group
-from addml.report.words import counted, fixed, number, plain, raw, share, text
+from addml.report.words import fixed, number, plain, raw, share, text
+from addml.wording import counted
 
 MOST_ROWS = 200  # ranked rows listed
 MOST_DETAILS = 50  # of them, each beside its usual values

@@ -28,7 +28,8 @@ from addml.report.digest import (
     ungrouped,
 )
 from addml.report.facts import cell, drift_head, evaluated, facts, spoken, tails
-from addml.report.words import counted, number, share, text
+from addml.report.words import number, share, text
+from addml.wording import counted
 
 SPECIAL = re.compile(r"([\\`*\[\]|~$]|(?<!\w)_|_(?!\w))|^(\s*\d+)(?=[.)](\s|$))|^\s*[-+=#](?=[-+=#\s]|$)")
 MOST_DETAILS = 10
@@ -221,22 +222,22 @@ def _drift(findings: Findings) -> list[str]:
         return []
     head = drift_head(findings)
     rows = [[cell(entry.get(key, ""), key) for key in head] for entry in findings.drift[:MOST_ITEMS]]
-    return ["## Drift", table(list(map(spoken, head)), rows), _more(len(findings.drift), "columns")]
+    return ["## Drift", table(list(map(spoken, head)), rows), _more(len(findings.drift), "column")]
 
 
 def _data(findings: Findings) -> list[str]:
     parts = ["## Data", table(("", ""), facts(findings))]
     if findings.notes:
         parts += ["### Notes", "\n".join(f"- {escaped(text(note, 600))}" for note in findings.notes[:MOST_ITEMS])]
-        parts.append(_more(len(findings.notes), "notes"))
+        parts.append(_more(len(findings.notes), "note"))
     if findings.left_out:
         rows = [(text(column), text(why, 300)) for column, why in findings.left_out[:MOST_ITEMS]]
-        parts += ["### Left out, and why", table(("column", "why"), rows), _more(len(findings.left_out), "columns")]
+        parts += ["### Left out, and why", table(("column", "why"), rows), _more(len(findings.left_out), "column")]
     if findings.columns:
         usual = {one.column: (one.kind, text(one.words)) for one in findings.usual}
         used = [(text(column), *usual.get(column, ("", ""))) for column in findings.columns[:MOST_ITEMS]]
         parts += ["### Columns used", table(("column", "kind", "usual values"), used)]
-        parts.append(_more(len(findings.columns), "columns"))
+        parts.append(_more(len(findings.columns), "column"))
     return parts
 
 
@@ -244,9 +245,13 @@ def _settings(findings: Findings) -> list[str]:
     parts = []
     for title, pairs in (("Settings", flat(findings.settings)), ("Versions", flat(dict(findings.versions)))):
         if pairs:
-            parts += [f"## {title}", table(("name", "value"), pairs[:MOST_ITEMS]), _more(len(pairs), title.lower())]
+            parts += [
+                f"## {title}",
+                table(("name", "value"), pairs[:MOST_ITEMS]),
+                _more(len(pairs), title.lower()[:-1]),
+            ]
     return parts
 
 
 def _more(count: int, what: str) -> str:
-    return f"{count - MOST_ITEMS:,} more {what} not shown." if count > MOST_ITEMS else ""
+    return f"{counted(count - MOST_ITEMS, f'more {what}')} not shown." if count > MOST_ITEMS else ""

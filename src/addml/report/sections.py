@@ -21,7 +21,8 @@ from addml.report.gallery import gallery
 from addml.report.markup import Html, definitions, el, escaped, joined, table
 from addml.report.ranking import groups, ranked_table, top_rows
 from addml.report.track import track
-from addml.report.words import counted, number, text
+from addml.report.words import number, text
+from addml.wording import counted
 
 Section = tuple[str, str, str, Html]  # id, name in the contents, title, content
 
@@ -78,12 +79,9 @@ def summary(findings: Findings) -> Html:
 
 
 def _caveats(findings: Findings) -> Html:
-    parts = [
-        counted(count, one)
-        for count, one in ((len(findings.left_out), "column left out"), (len(findings.notes), "note"))
-        if count
-    ]
-    words = [part.replace("column left outs", "columns left out") for part in parts]
+    left_out, notes = len(findings.left_out), len(findings.notes)
+    words = [f"{counted(left_out, 'column')} left out"] if left_out else []
+    words += [counted(notes, "note")] if notes else []
     return el("p", el("a", " and ".join(words), href="#data"), " on the data.", class_="caveat") if words else Html("")
 
 
@@ -91,9 +89,10 @@ def _scores(findings: Findings) -> Html:
     found = charts.histogram(findings.scores, findings.threshold)
     if found is None:
         return Html("")
+    above = counted(findings.anomalies, "lies", "lie")
     label = (
-        f"Histogram of {findings.rows:,} scores from {number(found.edges[0])} to {number(found.edges[-1])}; "
-        f"{findings.anomalies:,} lie above the threshold of {number(findings.threshold)}."
+        f"Histogram of {counted(findings.rows, 'score')} from {number(found.edges[0])} to {number(found.edges[-1])}; "
+        f"{above} above the threshold of {number(findings.threshold)}."
     )
     head = el("div", el("h2", f"Scores of all {findings.noun}s"), choice("log", "Log scale", found.log), class_="head")
     return el("figure", head, chart("scores", label, "tall"), el("figcaption", tails(found, findings.threshold)))
@@ -129,7 +128,8 @@ def space_map(findings: Findings) -> Html:
     if points is None:
         return Html("")
     shown, anomalous = len(points["x"]), sum(points["anomaly"])
-    label = f"Map of {shown:,} rows in the metric space: {anomalous:,} stand out from the cloud of normal rows."
+    out = counted(anomalous, "stands out", "stand out")
+    label = f"Map of {counted(shown, 'row')} in the metric space: {out} from the cloud of normal rows."
     words = (
         "The metric space pressed into two dimensions: what lies close together here is alike to the detector. "
         "Distances that need the other dimensions are lost."
@@ -194,7 +194,8 @@ def distillation(findings: Findings) -> Html:
         "Each epoch trains only on the rows nearest to the centre and drops the others as likely anomalies. "
         f"One line is a ranked row, one step an epoch. {distillation_words(findings)}"
     )
-    label = f"Heat strip of {len(found['cells'])} ranked rows over {len(found['epochs'])} epochs. " + words
+    rows, epochs = counted(len(found["cells"]), "ranked row"), counted(len(found["epochs"]), "epoch")
+    label = f"Heat strip of {rows} over {epochs}. {words}"
     legend = [
         el("li", el("i", class_="swatch kept"), "kept"),
         el("li", el("i", class_="swatch some"), "dropped by some members"),
@@ -237,9 +238,9 @@ def drift(findings: Findings) -> Html:
     return joined([about, table("Drift by column", list(map(spoken, head)), rows), more_than(len(findings.drift))])
 
 
-def more_than(count: int, most: int = MOST_ITEMS, what: str = "columns") -> Html:
+def more_than(count: int, most: int = MOST_ITEMS, what: str = "column") -> Html:
     """How many are not shown, said."""
-    return el("p", f"{count - most:,} more {what} not shown.", class_="muted") if count > most else Html("")
+    return el("p", f"{counted(count - most, f'more {what}')} not shown.", class_="muted") if count > most else Html("")
 
 
 # Data and settings ------------------------------------------------------------------------------------------
@@ -255,7 +256,7 @@ def _notes(findings: Findings) -> Html:
     if not findings.notes:
         return Html("")
     items = [el("li", text(note, 600)) for note in findings.notes[:MOST_ITEMS]]
-    return joined([el("h3", "Notes"), el("ul", *items, class_="notes"), more_than(len(findings.notes), what="notes")])
+    return joined([el("h3", "Notes"), el("ul", *items, class_="notes"), more_than(len(findings.notes), what="note")])
 
 
 def _left_out(findings: Findings) -> Html:

@@ -7,6 +7,7 @@ import numpy as np
 from addml.findings import Findings
 from addml.report.markup import Html, el, joined
 from addml.report.words import number, text
+from addml.wording import counted
 
 WIDTH, HEIGHT, GAP = 1000, 90, 26  # of one panel, in units of the drawing
 MOST_POINTS = 800  # of one line, each the least and the most of the steps that it stands for
@@ -23,8 +24,8 @@ def track(findings: Findings) -> Html:
     parts = [_shade(start, stop, len(drawn.scores), height) for start, stop in drawn.events[:MOST_EVENTS]]
     for place, (name, values, threshold) in enumerate(panels):
         parts.append(_panel(name, np.asarray(values, float), threshold, GAP + place * (HEIGHT + GAP)))
-    words = f"{len(drawn.events):,} events in {len(drawn.scores):,} steps, from {drawn.times[0]} to {drawn.times[1]}."
-    words = words if drawn.times[0] else f"{len(drawn.events):,} events in {len(drawn.scores):,} steps."
+    when = f", from {drawn.times[0]} to {drawn.times[1]}" if drawn.times[0] else ""
+    words = f"{counted(len(drawn.events), 'event')} in {len(drawn.scores):,} steps{when}."
     about = (
         f"{words} Shaded: the steps that score above the threshold (dashed). Each line spans the least and the most."
     )

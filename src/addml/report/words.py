@@ -44,11 +44,6 @@ def share(part: float) -> str:
     return f"{text} %".replace("-", "−")
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """`1 row`, `20 rows`."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
 def plain(value: Any) -> Any:
     """The Python value of a NumPy or pyarrow scalar."""
     if hasattr(value, "as_py"):

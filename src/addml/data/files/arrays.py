@@ -1,33 +1,46 @@
-"""NumPy and MATLAB array files: X becomes the columns x0, x1, ..., y the label column."""
+"""NumPy and MATLAB array files: X becomes the columns x0, x1, ..., labels beside it a column only if asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from addml.data.files.column_names import numbered_names
 from addml.data.files.origin import Origin, ReadError
-from addml.wording import did_you_mean
+from addml.wording import counted, did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-FEATURES, LABELS = "X", "y"
+FEATURES = "X"
+LABELS = (
+    "y",
+    "label",
+    "labels",
+    "target",
+    "targets",
+    "class",
+    "classes",
+    "outlier",
+    "outliers",
+    "anomaly",
+    "anomalies",
+)
 
 
-def read_npz(origin: Origin, key: str | None) -> tuple[pa.Table, list[str]]:
-    """The table of an .npz file."""
+def read_npz(origin: Origin, key: str | None, asked: Collection[str]) -> tuple[pa.Table, list[str]]:
+    """The table of an .npz file, with the labels that are asked for by their name."""
     import numpy as np
 
     try:
         with origin.open_python() as stream, np.load(stream, allow_pickle=False) as archive:
-            wanted = [name for name in archive.files if key is None or name in (key, LABELS)]
-            arrays = {name: archive[name] for name in wanted}
             known = archive.files
+            wanted = [name for name in known if key in (None, name) or name in asked]
+            arrays = {name: archive[name] for name in wanted}
     except Exception as error:  # a damaged file may raise anything
         raise _unreadable(origin, error) from error
-    return _table(arrays, known, key, origin.name)
+    return _table(arrays, known, key, asked, origin.name)
 
 
 def read_npy(origin: Origin) -> tuple[pa.Table, list[str]]:
@@ -39,11 +52,11 @@ def read_npy(origin: Origin) -> tuple[pa.Table, list[str]]:
             array = np.load(stream, allow_pickle=False)
     except Exception as error:  # a damaged file may raise anything
         raise _unreadable(origin, error) from error
-    return _table({FEATURES: array}, [FEATURES], None, origin.name)
+    return _table({FEATURES: array}, [FEATURES], None, (), origin.name)
 
 
-def read_mat(origin: Origin, key: str | None) -> tuple[pa.Table, list[str]]:
-    """The table of a MATLAB file of version 4 to 7."""
+def read_mat(origin: Origin, key: str | None, asked: Collection[str]) -> tuple[pa.Table, list[str]]:
+    """The table of a MATLAB file of version 4 to 7, with the labels that are asked for by their name."""
     from scipy.io import loadmat
 
     try:
@@ -54,7 +67,7 @@ def read_mat(origin: Origin, key: str | None) -> tuple[pa.Table, list[str]]:
     except Exception as error:  # a damaged file may raise anything
         raise ReadError(f"{origin.name}: is no readable MATLAB file ({error}). Copy or save it again.") from error
     arrays = {name: array for name, array in arrays.items() if not name.startswith("__")}
-    return _table(arrays, list(arrays), key, origin.name)
+    return _table(arrays, list(arrays), key, asked, origin.name)
 
 
 def _unreadable(origin: Origin, error: Exception) -> ReadError:
@@ -66,18 +79,23 @@ def _unreadable(origin: Origin, error: Exception) -> ReadError:
     return ReadError(f"{origin.name}: the array file is damaged or cut short ({error}). Copy or save it again.")
 
 
-def _table(arrays: Mapping[str, Any], known: list[str], key: str | None, source: str) -> tuple[pa.Table, list[str]]:
+def _table(
+    arrays: Mapping[str, Any], known: list[str], key: str | None, asked: Collection[str], source: str
+) -> tuple[pa.Table, list[str]]:
     import pyarrow as pa
 
     chosen = _chosen_key(arrays, known, key, source)
     columns, notes = _columns(arrays[chosen], chosen, source)
-    notes.insert(0, f"array: {chosen}, {len(columns):,} columns")
-    if LABELS in arrays and chosen != LABELS:
-        columns[LABELS] = _label(arrays[LABELS], len(next(iter(columns.values()))), source)
-        notes.append(f"labels: array {LABELS}, as column {LABELS}")
-    unread = [name for name in known if name not in (chosen, LABELS)]
-    if unread:
-        notes.append(f"not read: {', '.join(unread)}")
+    notes.insert(0, f"array: {chosen}, {counted(len(columns), 'column')}")
+    rows, others = len(next(iter(columns.values()))), [name for name in known if name != chosen and name not in columns]
+    for name in (name for name in others if name in asked):
+        columns[name] = _label(arrays[name], name, rows, source)
+        notes.append(f"labels: array {name}, as column {name}")
+    unread = [name for name in known if name != chosen and name not in asked]
+    labels = [name for name in unread if name.lower() in LABELS]
+    notes += [f"left out, being labels: array {name} (--label {name} evaluates by it)" for name in labels]
+    if unread != labels:
+        notes.append(f"not read: {', '.join(name for name in unread if name not in labels)}")
     return pa.table({name: pa.array(values) for name, values in columns.items()}), notes
 
 
@@ -86,13 +104,18 @@ def _chosen_key(arrays: Mapping[str, Any], known: list[str], key: str | None, so
         if key not in arrays:
             raise ReadError(f"{source}: has no array {key!r}.{did_you_mean(key, known)} It has: {', '.join(known)}.")
         return key
-    tables = [name for name in known if name != LABELS and getattr(arrays[name], "ndim", 0) == 2]
+    tables = [name for name in known if getattr(arrays[name], "ndim", 0) == 2 and not _is_label(name, arrays[name])]
     if FEATURES in arrays:
         return FEATURES
     if len(tables) == 1:
         return tables[0]
     shapes = ", ".join(f"{name} {getattr(arrays[name], 'shape', '')}" for name in known) or "nothing"
     raise ReadError(f"{source}: has no array X (rows, columns). Say which part is the table; it has: {shapes}.")
+
+
+def _is_label(name: str, array: Any) -> bool:
+    """Whether an array is one of labels, by its name and its one column: MATLAB knows no arrays of one axis."""
+    return name.lower() in LABELS and 1 in array.shape
 
 
 def _columns(values: Any, name: str, source: str) -> tuple[dict[str, np.ndarray[Any, Any]], list[str]]:
@@ -112,12 +135,14 @@ def _columns(values: Any, name: str, source: str) -> tuple[dict[str, np.ndarray[
     return dict(zip(numbered_names(len(turned)), turned, strict=True)), notes
 
 
-def _label(values: Any, rows: int, source: str) -> np.ndarray[Any, Any]:
+def _label(values: Any, name: str, rows: int, source: str) -> np.ndarray[Any, Any]:
     import numpy as np
 
-    label = _native(np.asarray(values), LABELS, source)
+    label = _native(np.asarray(values), name, source)
     if label.size != rows:
-        raise ReadError(f"{source}: array {LABELS} has {label.size:,} labels for {rows:,} rows of X.")
+        raise ReadError(
+            f"{source}: array {name} has {counted(label.size, 'label')} for {counted(rows, 'row')} of the table."
+        )
     return label.reshape(rows)
 
 

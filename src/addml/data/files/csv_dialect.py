@@ -23,7 +23,7 @@ from addml.data.files.csv_cells import (
 )
 from addml.data.files.origin import Origin, ReadError
 from addml.data.files.text_encoding import decode_start, encoding_of
-from addml.wording import listed
+from addml.wording import counted, listed
 
 SAMPLE_BYTES = 1 << 18
 SAMPLE_LIMIT = 1 << 26  # a sample grows to this to hold a few rows of a very wide file
@@ -296,4 +296,4 @@ def _cell_notes(decimal: str, formats: list[str], guess: str | None, styles: dic
     for name, style in list(styles.items())[:5]:
         parted = f"{style.thousands!r} between thousands, " if style.thousands else ""
         notes.append(f"numbers of {name}: {parted}decimal mark {style.decimal!r}")
-    return notes + ([f"numbers of {len(styles) - 5:,} more columns likewise"] if len(styles) > 5 else [])
+    return notes + ([f"numbers of {counted(len(styles) - 5, 'more column')} likewise"] if len(styles) > 5 else [])

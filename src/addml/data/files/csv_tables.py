@@ -10,6 +10,7 @@ from addml.data.files.csv_cells import GAPS, NumberStyle
 from addml.data.files.csv_dialect import Dialect
 from addml.data.files.csv_errors import explained, unclosed_quote
 from addml.data.files.origin import Origin, ReadError
+from addml.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -232,8 +233,8 @@ def _gap_note(table: pa.Table) -> list[str]:
     if not gaps:
         return []
     listed = ", ".join(f"{name} {count:,}" for name, count in list(gaps.items())[:8])
-    more = f" and {len(gaps) - 8:,} more columns" if len(gaps) > 8 else ""
+    more = f" and {counted(len(gaps) - 8, 'more column')}" if len(gaps) > 8 else ""
     return [
-        f"gaps: {sum(gaps.values()):,} cells, empty or marked as missing "
+        f"gaps: {counted(sum(gaps.values()), 'cell')}, empty or marked as missing "
         f"(NA, NaN, null, n/a, None, ?, -): {listed}{more}"
     ]

@@ -14,7 +14,12 @@ from addml.wording import did_you_mean
 if TYPE_CHECKING:
     import pyarrow as pa
 
-STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}  # which may lead to a file, and then are written to all the same
+STREAMS = {
+    "/dev/stdout": 1,
+    "/dev/fd/1": 1,
+    "/dev/stderr": 2,
+    "/dev/fd/2": 2,
+}  # which may lead to a file
 STANDARD_INPUT = "-"
 COMPRESSION_MARKS = {
     b"\x1f\x8b\x08": "gzip",
