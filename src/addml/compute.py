@@ -85,8 +85,8 @@ def threads_for(operations: float, most: int) -> int:
     return max(1, min(most, int(operations / OPERATIONS_WORTH_A_THREAD)))
 
 
-def keep_freed_memory() -> None:
-    """Let the arrays of one step lie where those of the step before lay.
+def reuse_memory_of_steps() -> None:
+    """Let the arrays of one step lie where those of the step before lay, without a change to the settings of glibc.
 
     glibc hands the memory of a freed array of more than 128 kB back to the system, and a new one costs more in page
     faults than small products take. Once a block of up to 32 MB has been freed it keeps blocks of that size instead.

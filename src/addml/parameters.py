@@ -5,7 +5,6 @@ Each check names the argument, the value it got and what to give instead.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,6 +12,8 @@ from numbers import Integral, Number, Real
 from typing import Any
 
 import numpy as np
+
+from addml.wording import did_you_mean, listed
 
 LEAST_MEMORY = 2**20
 LARGEST_EXACT = 2**53  # from here on float64 skips integers
@@ -126,9 +127,8 @@ def sides(one_sided: Any, names: Sequence[str | None]) -> np.ndarray:
     marks, known = np.zeros(len(names), np.int64), [name for name in names if name is not None]
     for column, side in (one_sided or {}).items():
         if str(column) not in known:
-            near = difflib.get_close_matches(str(column), known, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; the columns of numbers are {', '.join(known[:10])}"
-            raise ValueError(f"one_sided names {column!r}, which is not a column of numbers here{hint}")
+            hint = did_you_mean(str(column), known) or f" The columns of numbers are: {listed(known, 10)}."
+            raise ValueError(f"one_sided names {column!r}, which is not a column of numbers here.{hint}")
         marks[list(names).index(str(column))] = 1 if side == "high" else -1
     return marks
 

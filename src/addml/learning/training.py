@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from addml.arrays import Array, index_like, namespace, no_grad, to_numpy
-from addml.compute import blas_threads, keep_freed_memory
+from addml.compute import blas_threads, reuse_memory_of_steps
 from addml.geometry import count_of
 from addml.learning.capture import Recorder
 from addml.learning.distillation import Portion, distill, packed, padded, within
@@ -61,7 +61,7 @@ def train(
     on_epoch: Callable[[TrainingState], None] = lambda state: None,
 ) -> TrainingState:
     """Train every member to its best network, from where the state stands; `on_epoch` may keep it after each epoch."""
-    keep_freed_memory()
+    reuse_memory_of_steps()
     with no_grad(state.weights), blas_threads(schedule.threads), np.errstate(over="ignore", invalid="ignore"):
         distinct = [cache(partial(_distinct_rows, rows, member, state.weights)) for member in members]
         recorder = Recorder(learner, rows, schedule.learning_rate, schedule.weight_decay)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from addml.scoring.even import end_to_end
 from addml.scoring.mixture import TwoNormals
 from addml.scoring.thresholds import TAIL, pareto_tail, two_heaps
 
@@ -92,7 +93,7 @@ def _of_ranks(scores: np.ndarray) -> Probability:
     ordered, n = np.sort(scores), len(scores)
     at, first, count = np.unique(ordered, return_index=True, return_counts=True)
     above = 1 - (first + count / 2) / n  # ties share their middle place
-    chosen = np.unique(np.linspace(0, len(at) - 1, KNOTS).round().astype(np.int64))
+    chosen = end_to_end(np.arange(len(at)), KNOTS)
     far, beyond = _beyond(ordered, float(above[-1]))
     return Probability(np.concatenate([at[chosen], far]), of_share(np.concatenate([above[chosen], beyond])))
 
