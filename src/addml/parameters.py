@@ -16,6 +16,9 @@ import numpy as np
 from addml.wording import did_you_mean, listed
 
 LEAST_MEMORY = 2**20
+LARGEST = 2**63 - 1  # whole number of an array
+WIDEST = 2**16  # layer; and networks at most
+LONGEST = 2**20  # window
 LARGEST_EXACT = 2**53  # from here on float64 skips integers
 
 
@@ -25,10 +28,12 @@ def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
         raise ValueError(f"{name}={value!r} is not known; use one of {', '.join(map(repr, allowed))}")
 
 
-def whole(name: str, value: Any, least: int = 1) -> None:
-    """A whole number of at least `least`."""
+def whole(name: str, value: Any, least: int = 1, most: int = LARGEST) -> None:
+    """A whole number of at least `least`, and at most `most`."""
     if not _is_whole(value, least):
         raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")
+    if value > most:
+        raise ValueError(f"{name}={value!r} is too large; give a whole number of at most {most}")
 
 
 def _is_whole(value: Any, least: int) -> bool:
@@ -98,17 +103,13 @@ def flag(name: str, value: Any) -> None:
         raise ValueError(f"{name}={value!r} must be True or False")
 
 
-def jobs(name: str, value: Any) -> None:
-    """A number of threads in scikit-learn's convention."""
-    if value is not None and (not isinstance(value, Integral) or isinstance(value, bool) or value == 0):
-        raise ValueError(f"{name}={value!r} must be None or -1 (all cores), or a whole number other than 0")
-
-
 def widths(name: str, value: Any) -> tuple[int, ...]:
     """The widths of the hidden layers, none for no hidden layer."""
     listed = isinstance(value, (tuple, list, np.ndarray))
     if not listed or not all(_is_whole(width, 1) for width in value):
         raise ValueError(f"{name}={value!r} must be a tuple of layer widths of at least 1, such as (64,) or ()")
+    for width in value:
+        whole(name, width, most=WIDEST)
     return tuple(int(width) for width in value)
 
 
