@@ -15,6 +15,7 @@ from addml.data.features import Features
 from addml.data.forms import Form
 from addml.data.windows import Windows, over_windows
 from addml.encoders import Encoder, WrongModuleError, from_plain
+from addml.encoders.module import ModuleEncoder
 from addml.geometry import DISTANCES, Distance
 from addml.model_file import FORMAT, ModelFileError, expect
 from addml.scoring.blocks import BLOCK, in_blocks, in_resident_blocks
@@ -176,7 +177,7 @@ class MetricModel:
         """The model as a JSON document and arrays."""
         assert self.scale is not None
         document = {
-            "encoder": self.encoder.to_plain(),
+            "encoder": self.encoder.to_plain() | _answers(self.encoder),
             "form": None if self.form is None else self.form.to_plain(),
             "distance": self.distance,
             "scorer": {"name": self.scorer.name, **self.scorer.settings()},
@@ -206,6 +207,11 @@ class MetricModel:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ModelFileError(f"the model's parts do not fit together ({error!r}); fit and save it again") from None
         return model
+
+
+def _answers(encoder: Encoder) -> dict[str, Any]:
+    """What tells whether a user's own module, which no file holds, is given again as it was."""
+    return {"answers": encoder.answers().tolist()} if isinstance(encoder, ModuleEncoder) else {}
 
 
 def _columns(document: dict[str, Any]) -> Columns:

@@ -63,7 +63,10 @@ class Stream:
         return self.score(step) > self.threshold
 
     def _prepared(self, step: Any) -> np.ndarray:
-        values = np.array(step, np.float64).reshape(-1)  # a copy, which is kept
+        try:
+            values = np.array(step, np.float64).reshape(-1)  # a copy, which is kept
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"step={step!r} does not hold one number for each channel ({error})") from None
         if len(values) != self.channels:
             raise ValueError(f"the step has {len(values)} channel(s), the detector was fitted to {self.channels}")
         if not math.isfinite(np.add.reduce(values)):

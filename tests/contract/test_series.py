@@ -209,6 +209,10 @@ def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
         stream.score([1.0, 2.0])
     with pytest.raises(ValueError, match="infinity"):
         stream.score([1.0, 2.0, np.inf])
+    with pytest.raises(ValueError, match=r"^step=\['a', 'b', 'c'\] does not hold one number for each channel"):
+        stream.score(["a", "b", "c"])
+    with pytest.raises(TypeError, match=r"^step=\{'x': 1\} does not hold one number for each channel"):
+        stream.score({"x": 1})
     assert stream.is_anomaly([90.0, 0.0, 0.0]) is True
 
 
