@@ -92,7 +92,7 @@ class ModuleEncoder(Autograd):
     def answers(self) -> np.ndarray:
         """What every member makes of a row that is always the same, (E, w): another module answers otherwise."""
         row = np.linspace(-1, 1, self.inputs, dtype=np.float32)[None, None]
-        return np.nan_to_num(to_numpy(self.embed(row))[:, 0], posinf=0.0, neginf=0.0)
+        return np.asarray(np.nan_to_num(to_numpy(self.embed(row))[:, 0], posinf=0.0, neginf=0.0))
 
     def _embed(self, weights: Tensor, x: Tensor) -> Tensor:
         import torch
