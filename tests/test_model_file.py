@@ -239,7 +239,7 @@ def test_a_model_is_two_files(saved, detector):
     digest = hashlib.sha256(weights_of(saved).read_bytes()).hexdigest()
     assert names == ["model.json", f"weights-{digest}.safetensors"]
     document = json.loads((saved / "model.json").read_text())
-    assert document["format"] == 1
+    assert document["format"] == 2
     assert document["weights"] == digest
     assert document["addml"] == addml.__version__
     assert document["threshold"] == detector.threshold_
@@ -484,7 +484,8 @@ DAMAGED = [
     (pickled_json, "model.json is cut off or not JSON"),
     (huge_header, "is not a safetensors file"),
     (half_precision, "encoder.weights is float16, which no model holds"),
-    (lambda folder: rewrite(folder, format=2), "has format 2, this version of addml reads up to 1: update addml"),
+    (lambda folder: rewrite(folder, format=3), "has format 3, this version of addml reads up to 2: update addml"),
+    (lambda folder: rewrite(folder, format=1), r"earlier version of addml \(format 1\).*local score.*fit and save"),
     (lambda folder: (folder / "model.json").write_text('{"format": 99}'), "has format 99.*update addml"),
     (lambda folder: rewrite(folder, format=0), "is not the description of an ADDML model"),
     (lambda folder: rewrite(folder, format=True), "is not the description of an ADDML model"),
@@ -505,6 +506,20 @@ def test_a_damaged_file_is_named_with_the_remedy(saved, damage, message):
         addml.load(saved)
     assert "model" in str(caught.value)
     assert not (saved.parent / "sprung").exists()
+
+
+def test_an_earlier_file_is_read_unless_its_score_is_no_longer_the_same(tmp_path):
+    """Of format 1 the local score alone has changed, with labels or without."""
+    labels = np.where(X[:, 0] > 1, 1, -1)
+    for scorer in ("center", "knn"):
+        detector = addml.ADDML(**SMALL, scorer=scorer).fit(X, labels=labels if scorer == "knn" else None)
+        detector.save(tmp_path / scorer)
+        rewrite(tmp_path / scorer, format=1)
+        np.testing.assert_array_equal(addml.load(tmp_path / scorer).anomaly_score(X), detector.anomaly_score(X))
+    addml.ADDML(**SMALL).fit(X, labels=labels).save(tmp_path / "local")
+    rewrite(tmp_path / "local", format=1)
+    with pytest.raises(ModelFileError, match=r"local: the model was saved by an earlier version.*fit and save"):
+        addml.load(tmp_path / "local")
 
 
 @pytest.mark.parametrize("depth", range(300, 1001, 20))

@@ -176,6 +176,14 @@ def test_what_looks_at_rows_takes_none_on_disk(table, tmp_path, method):
                 getattr(fitted, method)(source)
 
 
+@pytest.mark.parametrize("changed", [{"window": 4}, {"encoder": "conv"}], ids=str)
+def test_settings_for_another_fit_do_not_change_what_is_scored(table, tmp_path, changed):
+    parquet.write_table(table.slice(0, 100), tmp_path / "0.parquet")
+    fitted = quick(epochs=1).fit(tmp_path)
+    fitted.set_params(**changed)
+    np.testing.assert_array_equal(fitted.anomaly_score(tmp_path), fitted.anomaly_scores_)
+
+
 def test_scores_never_take_the_place_of_the_table(table, tmp_path):
     file = tmp_path / "rows" / "0.parquet"
     file.parent.mkdir()

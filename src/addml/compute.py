@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,8 @@ def most_threads(n_jobs: int | None) -> int:
 
     For None all cores too, or as many as OMP_NUM_THREADS allows, which is how a machine's other work is spared.
     """
+    if n_jobs is not None and (not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0):
+        raise ValueError(f"n_jobs={n_jobs!r} must be None or -1 (all cores), or a whole number other than 0")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if n_jobs is None:
         said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
@@ -85,8 +88,8 @@ def threads_for(operations: float, most: int) -> int:
     return max(1, min(most, int(operations / OPERATIONS_WORTH_A_THREAD)))
 
 
-def keep_freed_memory() -> None:
-    """Let the arrays of one step lie where those of the step before lay.
+def reuse_memory_of_steps() -> None:
+    """Let the arrays of one step lie where those of the step before lay, without a change to the settings of glibc.
 
     glibc hands the memory of a freed array of more than 128 kB back to the system, and a new one costs more in page
     faults than small products take. Once a block of up to 32 MB has been freed it keeps blocks of that size instead.

@@ -17,6 +17,7 @@ from addml.checkpoint import Storage, described, kept_safe
 from addml.compute import blas_threads, most_threads, resolve_device
 from addml.data.datasets import LEAST_STREAMED, Source, is_part, open_source
 from addml.data.windows import Windows
+from addml.encoders.module import is_module
 from addml.explain.examples import Examples
 from addml.explaining import Explains
 from addml.fitting import LostWarning as LostWarning
@@ -232,7 +233,7 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
 
     def _fit(self, X: Any, labels: Any, start: MetricModel | None, storage: Storage) -> ADDML:
         self._check_parameters()
-        if self._is_on_disk(X):
+        if self._is_on_disk(X, fitting=start is None):
             source = open_source(X)
             for note in source.partial:
                 fitting.warn(note, LostWarning)
@@ -379,6 +380,10 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = N
     A file holds no code: an encoder of your own has to be given again, as it was given to the constructor.
     """
     resolve_device(device)
+    if encoder is not None and not is_module(encoder):
+        raise ValueError(
+            f"encoder={encoder!r} is no network of your own; give the one that was fitted, or leave it out"
+        )
     document, arrays = model_file.load(path)
     try:
         own_settings = {"device": device} | ({} if encoder is None else {"encoder": encoder})

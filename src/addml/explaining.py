@@ -42,7 +42,8 @@ class Explains(Reads, Saves):
 
         A row of it adds up to the row's score less that of the usual row, `baseline_`. Columns that the detector
         does not use add nothing. In a series a column is a channel, and what is explained is the window that ends at a
-        step. `rows` are the places of the rows to explain, where not all are wanted.
+        step. `rows` are the places of the rows to explain, where not all are wanted. The commands' reasons replace one
+        column at a time and may name others: see docs/decisions.md.
         """
         check_is_fitted(self, "threshold_")
         features = self._features(X, rows)

@@ -21,6 +21,7 @@ from addml.learning.losses import Objective
 from addml.learning.metric import MetricLearner
 from addml.learning.state import Member, TrainingState
 from addml.model import MetricModel
+from addml.scoring.even import end_to_end
 from addml.scoring.guided import Guided, believed, calibrated, pushed
 from addml.scoring.scorers import MetricSpace
 from addml.wording import listed
@@ -71,7 +72,7 @@ def channel_features(X: np.ndarray | Windows, form: Form, sides: np.ndarray, *, 
         features = Features.fit(X.steps, sides, robust=robust)
         median = features.median if X.usual is None else X.usual  # later series are filled as this one was
         return replace(features, median=median).spread(form.channel_of())
-    some = X[evenly_spaced(np.arange(len(X)), max(2, VALUES // form.size))].reshape(-1, form.size)
+    some = X[end_to_end(np.arange(len(X)), max(2, VALUES // form.size))].reshape(-1, form.size)
     channel = form.channel_of()
     values = np.stack([some[:, channel == c].ravel() for c in range(form.channels)], axis=1)
     return Features.fit(values, sides, robust=robust).spread(channel)
@@ -100,7 +101,7 @@ def held_out(members: list[Member], rows: int) -> np.ndarray:
 
 def with_margin(learner: MetricLearner, rows: Rows, members: list[Member]) -> Objective:
     """The objective with a margin of the data's own scale: about the mean distance of two rows before training."""
-    ids = padded([evenly_spaced(member.train, MARGIN_ROWS) for member in members], learner.encoder.weights)
+    ids = padded([end_to_end(member.train, MARGIN_ROWS) for member in members], learner.encoder.weights)
     _, scores = learner.row_scores(rows, ids, [ids.shape[1]] * len(members))
     margin = 2 * float(to_numpy(scores).mean())
     return replace(learner.objective, margin=margin) if margin > 0 else learner.objective
@@ -164,7 +165,7 @@ def fitted_model(
         scores = model.member_scores(X, device, threads)
         model = model.with_scale(scores)
         return model, model.combine(scores)
-    some = np.unique(np.concatenate([space.anomalies, evenly_spaced(np.arange(rows), GUIDING_ROWS)]))
+    some = np.unique(np.concatenate([space.anomalies, end_to_end(np.arange(rows), GUIDING_ROWS)]))
     prepared, anomalous = space.prepared(some), np.isin(some, space.anomalies)
     arrays = believed(scorer, model.scorer_arrays, prepared, distance)
     model = replace(model, scorer_arrays=calibrated(scorer, arrays, prepared, distance))
@@ -175,12 +176,6 @@ def fitted_model(
     push = pushed(scorer, model.scorer_arrays, prepared, base, anomalous, model.scale, distance)
     model = replace(model, scorer_arrays=push)
     return model, model.scores(X, device, threads)
-
-
-def evenly_spaced(ids: np.ndarray, most: int) -> np.ndarray:
-    """At most so many of the ids, at even steps from the first to the last."""
-    places = np.linspace(0, len(ids) - 1, min(len(ids), most)).round().astype(np.int64)
-    return np.asarray(ids[places])
 
 
 def warn_of_collapse(state: TrainingState) -> None:

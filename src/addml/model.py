@@ -15,10 +15,12 @@ from addml.data.features import Features
 from addml.data.forms import Form
 from addml.data.windows import Windows, over_windows
 from addml.encoders import Encoder, WrongModuleError, from_plain
+from addml.encoders.module import ModuleEncoder
 from addml.geometry import DISTANCES, Distance
-from addml.model_file import ModelFileError, expect
+from addml.model_file import FORMAT, ModelFileError, expect
 from addml.scoring.blocks import BLOCK, in_blocks, in_resident_blocks
-from addml.scoring.guided import scorer_from_plain
+from addml.scoring.guided import Guided, scorer_from_plain
+from addml.scoring.local import Local
 from addml.scoring.members import MemberScale
 from addml.scoring.scorers import OfEmbeddings, Scorer, Shapes, score_rows
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 MANY_ROWS, NARROW = 2**18, 256  # of one product on a device, where rows have so few numbers
 ROWS_SENT = 2**20  # to a device at once
+LOCAL_SINCE = 2  # format of model files, from which on the local score is what it is now
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ class MetricModel:
         """The model as a JSON document and arrays."""
         assert self.scale is not None
         document = {
-            "encoder": self.encoder.to_plain(),
+            "encoder": self.encoder.to_plain() | _answers(self.encoder),
             "form": None if self.form is None else self.form.to_plain(),
             "distance": self.distance,
             "scorer": {"name": self.scorer.name, **self.scorer.settings()},
@@ -191,6 +194,7 @@ class MetricModel:
         try:
             encoder = from_plain(document["encoder"], arrays["encoder.weights"], module)
             scorer = scorer_from_plain(document["scorer"])
+            _check_format(document, scorer)
             features, scale = Features(**_under("features", arrays)), MemberScale(**_under("scale", arrays))
             columns = None if document["columns"] is None else _columns(document["columns"])
             form = None if document["form"] is None else Form.from_plain(document["form"])
@@ -205,6 +209,11 @@ class MetricModel:
         return model
 
 
+def _answers(encoder: Encoder) -> dict[str, Any]:
+    """What tells whether a user's own module, which no file holds, is given again as it was."""
+    return {"answers": encoder.answers().tolist()} if isinstance(encoder, ModuleEncoder) else {}
+
+
 def _columns(document: dict[str, Any]) -> Columns:
     from addml.data.columns import Columns  # pyarrow, only where there is a table
 
@@ -214,6 +223,16 @@ def _columns(document: dict[str, Any]) -> Columns:
 def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     start = f"{prefix}."
     return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+
+
+def _check_format(document: dict[str, Any], scorer: Scorer) -> None:
+    """A score that has since become another one would be compared with training scores of its old kind."""
+    written, inner = document.get("format", FORMAT), scorer.inner if isinstance(scorer, Guided) else scorer
+    if isinstance(inner, Local) and written < LOCAL_SINCE:
+        raise ModelFileError(
+            f"the model was saved by an earlier version of addml (format {written}), whose local score was another "
+            f"one than this version's (format {LOCAL_SINCE} and up); fit and save the model again"
+        )
 
 
 def _check_arrays(model: MetricModel, arrays: dict[str, np.ndarray]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT = 1
+FORMAT = 2  # 1: the local score had three scales
 DTYPES = ("float32", "float64", "int64", "uint8")
 HASH = re.compile(r"[0-9a-f]{64}")
 

@@ -5,7 +5,6 @@ Each check names the argument, the value it got and what to give instead.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,7 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from addml.wording import did_you_mean, listed
+
 LEAST_MEMORY = 2**20
+LARGEST = 2**63 - 1  # whole number of an array
+WIDEST = 2**16  # layer; and networks at most
+LONGEST = 2**20  # window
 LARGEST_EXACT = 2**53  # from here on float64 skips integers
 
 
@@ -24,10 +28,12 @@ def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
         raise ValueError(f"{name}={value!r} is not known; use one of {', '.join(map(repr, allowed))}")
 
 
-def whole(name: str, value: Any, least: int = 1) -> None:
-    """A whole number of at least `least`."""
+def whole(name: str, value: Any, least: int = 1, most: int = LARGEST) -> None:
+    """A whole number of at least `least`, and at most `most`."""
     if not _is_whole(value, least):
         raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")
+    if value > most:
+        raise ValueError(f"{name}={value!r} is too large; give a whole number of at most {most}")
 
 
 def _is_whole(value: Any, least: int) -> bool:
@@ -97,17 +103,13 @@ def flag(name: str, value: Any) -> None:
         raise ValueError(f"{name}={value!r} must be True or False")
 
 
-def jobs(name: str, value: Any) -> None:
-    """A number of threads in scikit-learn's convention."""
-    if value is not None and (not isinstance(value, Integral) or isinstance(value, bool) or value == 0):
-        raise ValueError(f"{name}={value!r} must be None or -1 (all cores), or a whole number other than 0")
-
-
 def widths(name: str, value: Any) -> tuple[int, ...]:
     """The widths of the hidden layers, none for no hidden layer."""
     listed = isinstance(value, (tuple, list, np.ndarray))
     if not listed or not all(_is_whole(width, 1) for width in value):
         raise ValueError(f"{name}={value!r} must be a tuple of layer widths of at least 1, such as (64,) or ()")
+    for width in value:
+        whole(name, width, most=WIDEST)
     return tuple(int(width) for width in value)
 
 
@@ -126,9 +128,8 @@ def sides(one_sided: Any, names: Sequence[str | None]) -> np.ndarray:
     marks, known = np.zeros(len(names), np.int64), [name for name in names if name is not None]
     for column, side in (one_sided or {}).items():
         if str(column) not in known:
-            near = difflib.get_close_matches(str(column), known, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; the columns of numbers are {', '.join(known[:10])}"
-            raise ValueError(f"one_sided names {column!r}, which is not a column of numbers here{hint}")
+            hint = did_you_mean(str(column), known) or f" The columns of numbers are: {listed(known, 10)}."
+            raise ValueError(f"one_sided names {column!r}, which is not a column of numbers here.{hint}")
         marks[list(names).index(str(column))] = 1 if side == "high" else -1
     return marks
 

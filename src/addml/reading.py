@@ -62,10 +62,14 @@ class Reads(Recipe):
             warn_of_columns(NEW_GAPS, self.model_.features.new_gaps(X), self._names())
         return np.asarray(X)
 
-    def _is_on_disk(self, X: Any) -> bool:
+    def _is_on_disk(self, X: Any, *, fitting: bool = False) -> bool:
         """Whether X is a table on disk, which is read part by part: no series and no folder of images."""
+        if not is_on_disk(X):
+            return False
+        if not fitting:
+            return self.model_.form is None
         path = isinstance(X, (str, os.PathLike))
-        return is_on_disk(X) and self.window is None and not (path and (self.encoder == "conv" or is_image_folder(X)))
+        return self.window is None and not (path and (self.encoder == "conv" or is_image_folder(X)))
 
     def _resident(self, X: Any) -> Any:
         shape = (self.n_features_in_,) if self.model_.form is None else self.model_.form.shape

@@ -78,7 +78,9 @@ class Recipe:
         parameters.sided(self.one_sided)
         self._check_series()
         self._design()
-        for name in ("metric_dim", "members", "epochs", "patience"):
+        for name in ("metric_dim", "members"):
+            parameters.whole(name, getattr(self, name), most=parameters.WIDEST)
+        for name in ("epochs", "patience"):
             parameters.whole(name, getattr(self, name))
         parameters.whole("batch_size", self.batch_size, least=2)
         for name in ("normal_ratio", "hard_ratio"):
@@ -91,7 +93,7 @@ class Recipe:
         parameters.number("learning_rate", self._rate(), 0, with_low=False)
         parameters.number("weight_decay", self.weight_decay, 0, with_low=True)
         parameters.flag("anomaly_pairs", self.anomaly_pairs)
-        parameters.jobs("n_jobs", self.n_jobs)
+        most_threads(self.n_jobs)
         if not isinstance(self.verbose, (bool, np.bool_)):
             parameters.whole("verbose", self.verbose, least=0)
         parameters.size("memory", self.memory)
@@ -106,7 +108,7 @@ class Recipe:
         parameters.one_of("pooling", self.pooling, POOLINGS)
         parameters.flag("causal", self.causal)
         if self.window is not None:
-            parameters.whole("window", self.window)
+            parameters.whole("window", self.window, most=parameters.LONGEST)
         if self.stride is not None:
             parameters.whole("stride", self.stride)
         if self.encoder == "recurrent" and self.window is None:

@@ -17,6 +17,7 @@ from addml.scoring.blocks import BLOCK
 from addml.scoring.scorers import OfEmbeddings
 
 SMALL = 2**18  # multiplications of one product, up to which no library of products takes a second thread
+LARGE = 1e290  # mean, up to which no difference from it is beyond float64
 STEPS = 8  # rows of the block that a step is scored in, at least
 
 
@@ -37,7 +38,8 @@ class Stream:
         self._row = self._past.reshape(1, -1)
         self._last = self.features.median  # what stands for a missing value before any is known
         self._is_small = _largest_product(model) <= SMALL
-        self._is_plain = not self.features.knee[0] and not self.features.sides.any()
+        exact = abs(self.features.mean).max() < LARGE
+        self._is_plain = exact and not self.features.knee[0] and not self.features.sides.any()
         self._steps = 0
 
     @classmethod
@@ -63,7 +65,10 @@ class Stream:
         return self.score(step) > self.threshold
 
     def _prepared(self, step: Any) -> np.ndarray:
-        values = np.array(step, np.float64).reshape(-1)  # a copy, which is kept
+        try:
+            values = np.array(step, np.float64).reshape(-1)  # a copy, which is kept
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"step={step!r} does not hold one number for each channel ({error})") from None
         if len(values) != self.channels:
             raise ValueError(f"the step has {len(values)} channel(s), the detector was fitted to {self.channels}")
         if not math.isfinite(np.add.reduce(values)):

@@ -47,6 +47,14 @@ def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
 
+@every
+def test_numbers_that_cannot_be_standardised_name_the_column(name, X):
+    X = X.copy()
+    X[:, 2] *= 1e200  # whose squares are beyond all floats
+    with pytest.raises(ValueError, match=r"^column 2 of X holds numbers too large to be standardised; divide"):
+        quick(name).fit(X)
+
+
 # Scores -----------------------------------------------------------------------------------------------------
 
 

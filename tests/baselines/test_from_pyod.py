@@ -57,6 +57,12 @@ def test_what_pyod_refuses_names_the_detector(X):
         make("CBLOF", n_clusters=1).fit(X)
 
 
+def test_what_stops_pyod_names_the_detector(X):
+    """With fewer rows than a batch it has no loss to show, and falls over that."""
+    with pytest.raises(ValueError, match=r"PyOD's AutoEncoder could not be fitted: .*loss"):
+        make("PyODAutoEncoder", epoch_num=1).fit(X[:3])
+
+
 def test_a_missing_pyod_is_said_at_fit_too(X, monkeypatch):
     for module in MODULES.values():
         monkeypatch.setitem(sys.modules, module, None)

@@ -61,7 +61,7 @@ def test_it_is_saved(tmp_path):
 @pytest.mark.parametrize(
     ("one_sided", "message"),
     [
-        ({"amuont": "high"}, "one_sided names 'amuont'.*did you mean 'amount'"),
+        ({"amuont": "high"}, "one_sided names 'amuont'.*Did you mean 'amount'"),
         ({"amount": "up"}, "use 'high' or 'low'"),
         ("amount:high", "must map columns"),
         ({7: "high"}, "one_sided names 7"),

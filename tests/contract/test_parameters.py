@@ -1,7 +1,9 @@
 """Parameters and labels out of range: refused when `fit` begins, by name, with the value and what to give instead."""
 
+import copy
 import math
 import re
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -52,6 +54,25 @@ def test_a_count_that_is_none(quick, X, name, value):
     least = 2 if name == "batch_size" else 1
     with pytest.raises(ValueError, match=refused(name, value) + f"must be a whole number of at least {least}"):
         quick(**{name: value}).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("members", 2**16), ("metric_dim", 2**16), ("hidden", 2**16), ("window", 2**20)]
+    + [(name, 2**63 - 1) for name in ("epochs", "patience", "batch_size", "examples", "verbose")],
+)
+@pytest.mark.parametrize("beyond", [1, 10**400], ids=["just", "far"])
+def test_a_count_that_no_machine_has_room_for(quick, X, name, most, beyond):
+    value = most + beyond
+    with pytest.raises(
+        ValueError, match=refused(name, value) + f"is too large; give a whole number of at most {most}$"
+    ):
+        quick(**{name: (4, value) if name == "hidden" else value}).fit(X)
+
+
+@pytest.mark.parametrize("name", ["patience", "batch_size", "examples"])
+def test_as_many_as_there_are(quick, X, name):
+    assert np.isfinite(quick(**{name: sys.maxsize}).fit(X).anomaly_scores_).all()
 
 
 @pytest.mark.parametrize("value", ["no", -1, 2.5, None], ids=repr)
@@ -136,6 +157,14 @@ def test_auto_is_the_cpu_where_there_is_nothing_else(quick, fitted, X, monkeypat
 def test_a_number_of_jobs_that_is_none(quick, X, value):
     with pytest.raises(ValueError, match=refused("n_jobs", value) + "must be None or -1"):
         quick(n_jobs=value).fit(X)
+
+
+@pytest.mark.parametrize("value", [0, 1.5, "2"], ids=repr)
+@pytest.mark.parametrize("method", ["anomaly_score", "predict_proba", "transform", "explain", "refit"])
+def test_a_number_of_jobs_that_is_none_after_fit(fitted, X, method, value):
+    detector = copy.deepcopy(fitted).set_params(n_jobs=value)
+    with pytest.raises(ValueError, match=refused("n_jobs", value) + "must be None or -1"):
+        getattr(detector, method)(X)
 
 
 @pytest.mark.parametrize("value", [-1, "a", 1.5, True, [1, 2], np.random], ids=lambda value: repr(value)[:9])

@@ -197,6 +197,16 @@ def test_the_largest_numbers_are_scored_as_they_come_without_a_warning(scaling, 
     assert not recwarn.list
 
 
+def test_a_stream_of_channels_near_the_largest_numbers():
+    """Differences from their mean are beyond float64, deviations are not."""
+    series = waves() * [1, 1e307, 1] + [0, 9e307, 0]
+    fitted = detector(causal=True, epochs=1, scaling="standard").fit(series)
+    steps = series[:6].copy()
+    steps[3, 1] = -1.7e308
+    stream = fitted.stream()
+    np.testing.assert_array_equal([stream.score(step) for step in steps], fitted.anomaly_score(steps))
+
+
 def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
     with pytest.raises(ValueError, match=r"X has 2 channel\(s\), the detector was fitted to 3"):
         fitted.anomaly_score(waves()[:, :2])
@@ -209,6 +219,10 @@ def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
         stream.score([1.0, 2.0])
     with pytest.raises(ValueError, match="infinity"):
         stream.score([1.0, 2.0, np.inf])
+    with pytest.raises(ValueError, match=r"^step=\['a', 'b', 'c'\] does not hold one number for each channel"):
+        stream.score(["a", "b", "c"])
+    with pytest.raises(TypeError, match=r"^step=\{'x': 1\} does not hold one number for each channel"):
+        stream.score({"x": 1})
     assert stream.is_anomaly([90.0, 0.0, 0.0]) is True
 
 

@@ -9,6 +9,7 @@ import addml
 from addml.detection.fitted import Fitted
 from addml.detection.settings import Computing, Deciding
 from addml.encoders import Design, ModuleEncoder
+from addml.model_file import ModelFileError
 
 
 class Net(nn.Module):
@@ -164,6 +165,34 @@ def test_an_encoder_for_a_model_that_has_its_own(tmp_path):
     addml.ADDML(members=1, epochs=1).fit(np.random.default_rng(0).standard_normal((30, 3))).save(tmp_path)
     with pytest.raises(ValueError, match="leave encoder out"):
         addml.load(tmp_path, encoder=Net)
+
+
+def two_layers(between):
+    return nn.Sequential(nn.Linear(3, 6), between, nn.Linear(6, 4))
+
+
+@pytest.mark.parametrize("between", [nn.ReLU(), nn.Identity(), nn.Hardtanh()], ids=repr)
+@pytest.mark.filterwarnings("ignore:not saved")
+def test_another_module_with_as_many_weights_is_refused(tmp_path, between):
+    """As a class of the user's that was changed since the model was saved."""
+
+    def net():
+        return two_layers(nn.Tanh())
+
+    X = np.random.default_rng(0).standard_normal((30, 3))
+    detector = addml.ADDML(encoder=net, metric_dim=4, members=2, epochs=1, scorer="center", random_state=0).fit(X)
+    detector.save(tmp_path)
+    np.testing.assert_array_equal(addml.load(tmp_path, encoder=net).anomaly_score(X), detector.anomaly_scores_)
+    with pytest.raises(
+        ModelFileError, match=r"is not the one that was saved: it makes other embeddings.*give that one"
+    ):
+        addml.load(tmp_path, encoder=lambda: two_layers(between))
+
+
+@pytest.mark.parametrize("encoder", ["mlp", 3])
+def test_what_is_no_module_is_not_blamed_on_the_file(tmp_path, encoder):
+    with pytest.raises(ValueError, match=rf"^encoder={encoder!r} is no network of your own.*leave it out"):
+        addml.load(tmp_path, encoder=encoder)
 
 
 def test_a_module_that_gives_no_finite_numbers(images):

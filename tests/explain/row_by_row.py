@@ -8,7 +8,8 @@ import numpy as np
 
 from addml.explain import Reason, naming
 from addml.explain.replacement import Replacement, features_by_column
-from addml.explain.words import LONGEST, RARE, RARE_BESIDE, UNCOMMON_BESIDE, WEEKDAYS
+from addml.explain.words import RARE, RARE_BESIDE, UNCOMMON_BESIDE, WEEKDAYS
+from addml.explain.written import LONGEST
 
 
 def column_words(usual, value):

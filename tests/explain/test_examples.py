@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from addml import ADDML, load
+from addml.explain.examples import kept_by_most
 
 
 @pytest.fixture(scope="module", name="X")
@@ -31,6 +32,23 @@ def test_examples_are_bounded_kept_rows(X):
     assert len(np.unique(found.rows)) <= 20
     assert np.isin(found.rows, np.flatnonzero(detector.rows_kept()[-1].any(axis=0))).mean() > 0.9
     assert (np.diff(found.distances, axis=1) >= 0).all()
+
+
+def test_rows_that_most_keep_by_hand():
+    train = [np.array([0, 1, 2, 3]), np.array([0, 1, 2, 4]), np.array([0, 1, 3, 4])]
+    kept = [np.array([0, 1]), np.array([0, 2]), np.array([0, 4])]
+    assert kept_by_most(kept, train, 6).tolist() == [0, 2, 4]  # 1 is kept by one of three, 5 is nobody's
+    apart = [np.array([0]), np.array([1]), np.array([1])]
+    assert kept_by_most(apart, [np.arange(3)] * 3, 3).tolist() == [1]
+    assert kept_by_most([np.array([e]) for e in range(3)], [np.arange(3)] * 3, 3).tolist() == [0, 1, 2]  # no two agree
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_members_that_keep_other_rows_each(seed):
+    X = np.random.default_rng(seed).standard_normal((300, 20))
+    detector = fitted(X, normal_ratio=1e-9, members=5, epochs=1, random_state=seed, examples=5)
+    assert np.isfinite(detector.baseline_).all()
+    assert len(detector._examples.rows)
 
 
 def test_the_nearest_by_brute_force(X):

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from addml.explain import Reasons, UsualColumn, reasons
-from addml.explain.words import as_values, beside_others, figures, unusual
+from addml.explain.words import as_values, beside_others, unusual
+from addml.explain.written import figures
 from tests.explain import row_by_row
 from tests.explain.conftest import random_model
 

@@ -77,6 +77,19 @@ def test_it_is_added_to_the_score(X):
     assert min(abs(weight / plain.std() - np.array(WEIGHTS))) < 1e-2
 
 
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("push", [1e3, -1e3])
+def test_scores_stay_finite_however_strongly_they_are_pushed(X, members, push):
+    """As after a collapse, where logarithms of scores lie far apart, and even at a distance of 0."""
+    model = fitted(X, marks(range(4)), scorer="center", members=members).model_
+    middle = np.repeat(model.scorer_arrays["center"][:, None], 2, axis=1)
+    arrays = model.scorer_arrays | {"counter_push": np.full(members, push, np.float32)}
+    assert np.isfinite(replace(model, scorer_arrays=arrays).scores(X, "cpu", 1)).all()
+    ready = model.scorer.ready(arrays, model.distance)
+    placed = model.scorer.place(model.prepare(X[:2]), ready)
+    np.testing.assert_array_equal(model.scorer.score(middle, ready, model.distance, placed), 0)
+
+
 @pytest.mark.parametrize("scorer", ["center", "knn", "local"])
 @pytest.mark.parametrize("members", [1, 3])
 def test_rows_like_labelled_anomalies_rise_for_any_scorer(X, scorer, members):

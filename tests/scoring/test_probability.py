@@ -43,6 +43,21 @@ def test_what_lies_far_beyond_training_is_an_anomaly():
     assert likely[-1] > 0.99
 
 
+@pytest.mark.parametrize("highest", [-3.0, 0.0, 1e6])
+def test_whatever_scores_higher_than_rows_that_are_all_alike_is_an_anomaly(highest):
+    likely = Probability.fit(np.full(50, highest))(highest + np.array([-1.0, 0.0, 1e-3, 1.0, 1e9]))
+    assert likely[0] == likely[1] == pytest.approx(of_share(np.array(0.5)))
+    assert (likely[2:] > 0.99).all()
+
+
+def test_many_rows_that_share_the_highest_score():
+    """Of two scores the step from one to the other is the tail's median: each more of it halves the share above."""
+    steps = np.array([0.0, 1.0, 2.0, 5.0, 30.0])
+    likely = Probability.fit(np.repeat([3.0, 4.0], [40, 60]))(4 + steps)
+    np.testing.assert_allclose(likely, of_share(0.3 * 0.5**steps), rtol=0.01)
+    assert likely[-1] > 0.99
+
+
 def test_two_heaps_are_calibrated():
     random = np.random.default_rng(0)
     true = random.random(20_000) < 0.2

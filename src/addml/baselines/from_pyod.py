@@ -51,11 +51,12 @@ class FromPyOD(Rival):
         seed = int(parameters.generator_seed(self.random_state).generate_state(1)[0])
         kind = _pyod_class(self.detector)
         arguments = self._arguments(kind, Z.shape[1], seed)
-        try:
-            with _seeded(seed):
-                self.detector_ = kind(**arguments).fit(Z)
-        except ValueError as error:
-            raise ValueError(f"{self._name()} could not be fitted: {error}") from error
+        with _seeded(seed):
+            detector = kind(**arguments)
+            try:
+                self.detector_ = detector.fit(Z)
+            except Exception as error:  # of any kind, such as UnboundLocalError where rows are few
+                raise ValueError(f"{self._name()} could not be fitted: {error}") from error
 
     def _arguments(self, kind: Any, width: int, seed: int) -> dict[str, Any]:
         ours = {"contamination": self.contamination, "random_state": seed, "verbose": 0, "n_features": width}

@@ -28,7 +28,12 @@ class Rival(Ladder, OutlierMixin, BaseEstimator):
         parameters.number("contamination", self.contamination, 0, 0.5, with_low=False)
         self._check_parameters()
         X = validate_data(self, X, dtype=np.float64, order="C", ensure_min_samples=2)
-        self.scaler_ = StandardScaler().fit(X)  # a constant column is divided by one
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.scaler_ = StandardScaler().fit(X)  # a constant column is divided by one
+        if len(beyond := np.flatnonzero(~np.isfinite(self.scaler_.scale_))):
+            raise ValueError(
+                f"column {beyond[0]} of X holds numbers too large to be standardised; divide or leave it out"
+            )
         Z = self.scaler_.transform(X)
         self._fit(Z)
         self.anomaly_scores_ = self._finite(self._training_scores(Z))

@@ -23,9 +23,13 @@ class Nearest(NamedTuple):
 
 
 def kept_by_most(kept: list[np.ndarray], train: list[np.ndarray], rows: int) -> np.ndarray:
-    """The training rows that at least half of the members which train on them keep at the end."""
+    """The training rows that at least half of the members which train on them keep at the end.
+
+    Where there is no such row, as each member keeps a few, those that most keep.
+    """
     votes, seen = (sum(np.bincount(ids, minlength=rows) for ids in lists) for lists in (kept, train))
-    return np.flatnonzero((2 * np.asarray(votes) >= seen) & (np.asarray(votes) > 0))
+    share = votes / np.maximum(seen, 1)
+    return np.flatnonzero(share >= min(0.5, share.max()))
 
 
 def baseline_of(model: MetricModel, kept: np.ndarray, scores: np.ndarray, ordinary: float) -> np.ndarray:

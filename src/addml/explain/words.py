@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from addml.explain.written import clock, day_and_minute, figure, figures, joined, level_text, shown_as, year_or_day
+
 RARE, RARE_BESIDE = 0.05, 0.1  # a rare level has under 5 %, and under a tenth of the commonest level's share
 UNCOMMON_BESIDE = 0.25  # an uncommon one under a quarter of it
-LONGEST = 40  # characters of a level in words
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 Words = tuple[str, str]  # with the row's value, and without
@@ -94,7 +94,7 @@ def unusual(usual: Sequence[UsualColumn], which: np.ndarray, values: Values) -> 
         yield alike._replace(places=places)
     rest = np.flatnonzero(ordinary & (share > 0.5))
     if len(rest):
-        yield Alike(rest, _joined(_shown(kind, taken(values, rest)), ", usually missing"), "present, usually missing")
+        yield Alike(rest, joined(shown_as(kind, taken(values, rest)), ", usually missing"), "present, usually missing")
 
 
 def beside_others(usual: Sequence[UsualColumn], which: np.ndarray, values: Values) -> Iterator[Alike]:
@@ -103,7 +103,7 @@ def beside_others(usual: Sequence[UsualColumn], which: np.ndarray, values: Value
     yield from _same(np.flatnonzero(gaps), words)
     known = np.flatnonzero(~gaps)
     if len(known):
-        yield Alike(known, _joined(_shown(usual[0].kind, taken(values, known)), f" {words}"), words)
+        yield Alike(known, joined(shown_as(usual[0].kind, taken(values, known)), f" {words}"), words)
 
 
 def _is_gap(value: Any) -> bool:
@@ -118,21 +118,6 @@ def _same(places: np.ndarray, words: str) -> Iterator[Alike]:
     """Values of which the same is said, whatever they are."""
     if len(places):
         yield Alike(places, pa.repeat(words, len(places)), words)
-
-
-def _joined(*parts: pa.Array | str) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, "")
-
-
-def _shown(kind: str, values: Values) -> pa.Array:
-    """Values, none a gap, as text."""
-    if kind == "number":
-        return figures(values, 4)
-    if kind == "date":
-        days, minutes = _day_and_minute(values)
-        return pc.if_else(minutes == 0, _texts(days), _joined(_texts(days), " ", _clock().take(pa.array(minutes))))
-    encoded = values.dictionary_encode()
-    return pa.array([_level(kind, one) for one in encoded.dictionary.to_pylist()]).take(encoded.indices)
 
 
 # Numbers ----------------------------------------------------------------------------------------------------
@@ -150,7 +135,7 @@ def _number_words(usual: Sequence[UsualColumn], which: np.ndarray, numbers: np.n
         for mask, shown, before, after in ((many, ratios, "", "x the usual"), (few, parts, "1/", " of the usual")):
             places = np.flatnonzero(beyond & mask)
             if len(places):
-                yield Alike(places, _joined(before, figures(shown[places], 2), after), gist)
+                yield Alike(places, joined(before, figures(shown[places], 2), after), gist)
         yield from _beside_bounds(usual, which, numbers, np.flatnonzero(beyond & ~many & ~few), gist)
 
 
@@ -169,7 +154,7 @@ def _beside_bounds(
         low, high, usually = (texts.take(pa.array(which[places])) for texts in _bounds(usual, digits))
         apart = np.asarray(pc.and_(pc.not_equal(shown, low), pc.not_equal(shown, high)), bool)
         if apart.any():
-            yield Alike(places[apart], _joined(shown, ", usually ", usually).filter(pa.array(apart)), gist)
+            yield Alike(places[apart], joined(shown, ", usually ", usually).filter(pa.array(apart)), gist)
         places = places[~apart]
         if not len(places):
             return
@@ -177,36 +162,8 @@ def _beside_bounds(
 
 def _bounds(usual: Sequence[UsualColumn], digits: int) -> list[pa.Array]:
     """For each column its low and high end as text, and both in one."""
-    ends = [[_figures(end or 0.0, digits) for end in (one.low, one.high)] for one in usual]
+    ends = [[figure(end or 0.0, digits) for end in (one.low, one.high)] for one in usual]
     return [pa.array(one) for one in zip(*((*both, " to ".join(dict.fromkeys(both))) for both in ends), strict=True)]
-
-
-def figures(numbers: np.ndarray, digits: int) -> pa.Array:
-    """Numbers with so many significant digits, and all digits before the point: 97.3, 60, 1234567, 2.5e-09.
-
-    A number that is rounded to so many digits is the shortest text of the nearest float, which Arrow writes. What
-    lies so near the middle between two such texts that the product below may have crossed it is written one by one.
-    """
-    sizes = np.abs(numbers)
-    plain = (sizes == 0) | ((sizes >= 1e-4) & (sizes < 1e9))  # beyond these Arrow writes exponents
-    before = np.floor(np.log10(np.where(plain & (sizes > 0), sizes, 1)))
-    tens = 10.0 ** np.maximum(0, digits - 1 - before)
-    scaled = np.where(plain, numbers, 0) * tens
-    whole = np.rint(scaled)
-    texts = pa.array(whole / tens).cast(pa.string())
-    hard = ~plain | (np.abs(np.abs(scaled - whole) - 0.5) < 1e-6)
-    if not hard.any():
-        return texts
-    return pc.replace_with_mask(texts, hard, pa.array([_figures(one, digits) for one in numbers[hard].tolist()]))
-
-
-@lru_cache(maxsize=4096)
-def _figures(number: float, digits: int) -> str:
-    size = abs(number)
-    if size and not 1e-4 <= size < 1e15:
-        return f"{number:.{digits}g}"
-    text = f"{number:.{max(0, digits - 1 - math.floor(math.log10(size or 1)))}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 # Levels -----------------------------------------------------------------------------------------------------
@@ -233,20 +190,14 @@ def _level_word(usual: UsualColumn, level: str) -> tuple[str, str]:
         word, percent = "rare" if usual.unlisted else "unseen", ""
     elif share < UNCOMMON_BESIDE * usual.commonest:
         word = "rare" if _is_rare(share, usual.commonest) else "uncommon"
-        percent = f" ({_figures(100 * share, 2)}%)"
+        percent = f" ({figure(100 * share, 2)}%)"
     else:
         return "", ""
-    return word, f"{_level(usual.kind, level)} {word}{percent}"
+    return word, f"{level_text(usual.kind, level)} {word}{percent}"
 
 
 def _is_rare(share: float, commonest: float) -> bool:
     return share < min(RARE, RARE_BESIDE * commonest)
-
-
-def _level(kind: str, text: str) -> str:
-    text = " ".join(text.split())
-    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-    return text if kind == "boolean" else f"'{text}'"
 
 
 # Dates ------------------------------------------------------------------------------------------------------
@@ -263,14 +214,14 @@ def _date_words(usual: Sequence[UsualColumn], which: np.ndarray, moments: np.nda
         places = np.flatnonzero((away > np.timedelta64(0)) & (is_far | ~(on | at)))
         on, at = on & ~is_far, at & ~is_far
         if len(places):
-            words = _joined(_year_or_day(moments[places], end[places]), f", {side} all others")
+            words = joined(year_or_day(moments[places], end[places]), f", {side} all others")
             yield Alike(places, words, f"{side} all others")
     yield from _clock_words(usual, which, moments, on, at)
 
 
 def _by_clock(usual: Sequence[UsualColumn], which: np.ndarray, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which moments are on a rare weekday, and which at an unusual hour."""
-    days, minutes = _day_and_minute(moments)
+    days, minutes = day_and_minute(moments)
     shares = [one.weekdays or (1.0,) * 7 for one in usual]
     rare = np.array([[_is_rare(share, max(of_week)) for share in of_week] for of_week in shares])
     first, last = np.array([one.hours or (0, 23) for one in usual]).T[:, which]
@@ -281,50 +232,25 @@ def _by_clock(usual: Sequence[UsualColumn], which: np.ndarray, moments: np.ndarr
 def _clock_words(
     usual: Sequence[UsualColumn], which: np.ndarray, moments: np.ndarray, on: np.ndarray, at: np.ndarray
 ) -> Iterator[Alike]:
-    days, minutes = _day_and_minute(moments)
+    days, minutes = day_and_minute(moments)
     for mask, has_day, has_hour in ((on & ~at, True, False), (at & ~on, False, True), (on & at, True, True)):
         places = np.flatnonzero(mask)
         if not len(places):
             continue
         words, gists = [], []
         if has_day:
-            words.append(_joined("on a ", pa.array(WEEKDAYS).take(pa.array(_weekday(days[places])))))
+            words.append(joined("on a ", pa.array(WEEKDAYS).take(pa.array(_weekday(days[places])))))
             gists.append("on an unusual weekday")
         if has_hour:
             hours = [one.hours or (0, 23) for one in usual]
             usually = pa.array([f", usually {first:02} to {last:02}" for first, last in hours])
-            words.append(
-                _joined("at ", _clock().take(pa.array(minutes[places])), usually.take(pa.array(which[places])))
-            )
+            words.append(joined("at ", clock().take(pa.array(minutes[places])), usually.take(pa.array(which[places]))))
             gists.append("at an unusual hour")
         yield Alike(places, pc.binary_join_element_wise(*words, " "), " ".join(gists))
 
 
-def _year_or_day(moments: np.ndarray, nearest: np.ndarray) -> pa.Array:
-    """The year where it is another than that of the nearest moment, else the day."""
-    years, same = moments.astype("datetime64[Y]"), nearest.astype("datetime64[Y]")
-    in_year = _joined("in ", pa.array(years.astype(np.int64) + 1970).cast(pa.string()))
-    return pc.if_else(years != same, in_year, _joined("on ", _texts(moments.astype("datetime64[D]"))))
-
-
-def _day_and_minute(moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The days, and the minutes since midnight."""
-    days = moments.astype("datetime64[D]")
-    return days, ((moments - days) // np.timedelta64(1, "m")).astype(np.int64)
-
-
-@lru_cache(maxsize=1)
-def _clock() -> pa.Array:
-    """Every minute of a day as text; made late, since Arrow's first array from Python imports pandas."""
-    return pa.array([f"{minute // 60:02}:{minute % 60:02}" for minute in range(1440)])
-
-
 def _weekday(days: np.ndarray) -> np.ndarray:
     return np.asarray((days.astype(np.int64) + 3) % 7)  # 1970 began on a Thursday
-
-
-def _texts(days: np.ndarray) -> pa.Array:
-    return pa.array(days).cast(pa.string())
 
 
 def _ends(usual: UsualColumn) -> tuple[datetime | None, datetime | None]:

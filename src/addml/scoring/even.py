@@ -13,3 +13,9 @@ def even_steps(rows: int, count: int) -> np.ndarray:
 def evenly(ids: np.ndarray, most: int) -> np.ndarray:
     """At most so many of the ids, at even steps."""
     return ids if len(ids) <= most else np.asarray(ids[even_steps(len(ids), most)])
+
+
+def end_to_end(ids: np.ndarray, most: int) -> np.ndarray:
+    """The same, with the first and the last."""
+    places = np.linspace(0, len(ids) - 1, min(len(ids), most)).round().astype(np.int64)
+    return np.asarray(ids[places])

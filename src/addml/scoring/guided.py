@@ -32,6 +32,8 @@ LEAST = 0.01  # of the middle distance to normal rows: nearer is as near as can 
 ALIKE = 1.0  # deviations from which a row is clearly alike
 TRUSTED = 4  # labels beyond the first at which half of the likeness counts as it is
 FARTHEST = 10.0  # deviations of likeness, at the most
+STRONGEST = 88.0  # push: e to the power of more is beyond float32, and of no use to a distance of 0
+LARGEST = float(np.finfo(np.float32).max)
 WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of likeness against the score, both in deviations
 FEW = 3  # labels; fewer cannot tell which weight is best
 DOUBTABLE = 8  # labels from which on one may be doubted: of fewer, each is worth more than the doubt
@@ -126,7 +128,9 @@ class Guided:
         """Scores (views of all members, b) of embeddings (E, b, w) and of where their rows lie."""
         like = _blended(self.likeness(placed, ready), ready["counter"]["likeness"])
         scores = self.inner.score(z, ready, distance, placed.inner)[:, : len(like)]
-        return scores * namespace(scores).exp(ready["counter"]["push"][:, None] * like)
+        push = (ready["counter"]["push"][:, None] * like).clip(-STRONGEST, STRONGEST)
+        with np.errstate(over="ignore"):
+            return (scores.clip(0) * namespace(scores).exp(push)).clip(0, LARGEST)
 
     def likeness(self, placed: GuidedPlace, ready: dict[str, Any]) -> Array:
         """How much nearer (b,) rows lie to labelled anomalies than to normal rows, in deviations of training rows."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from addml.scoring.even import end_to_end
 from addml.scoring.mixture import TwoNormals
 from addml.scoring.thresholds import TAIL, pareto_tail, two_heaps
 
@@ -92,17 +93,19 @@ def _of_ranks(scores: np.ndarray) -> Probability:
     ordered, n = np.sort(scores), len(scores)
     at, first, count = np.unique(ordered, return_index=True, return_counts=True)
     above = 1 - (first + count / 2) / n  # ties share their middle place
-    chosen = np.unique(np.linspace(0, len(at) - 1, KNOTS).round().astype(np.int64))
+    chosen = end_to_end(np.arange(len(at)), KNOTS)
     far, beyond = _beyond(ordered, float(above[-1]))
     return Probability(np.concatenate([at[chosen], far]), of_share(np.concatenate([above[chosen], beyond])))
 
 
 def _beyond(ordered: np.ndarray, last: float) -> tuple[np.ndarray, np.ndarray]:
     """Scores above the highest one, `last` of the rows being above that, and the shares above them."""
-    start = float(np.quantile(ordered, 1 - TAIL))
-    peaks = ordered[ordered > start] - start
-    if not len(peaks):
-        return np.empty(0), np.empty(0)
+    peaks = _peaks(ordered, float(np.quantile(ordered, 1 - TAIL)))
+    if not len(peaks):  # many rows share the highest score: of scores that are distinct
+        at = np.unique(ordered)
+        peaks = _peaks(at, at[int((1 - TAIL) * (len(at) - 1))])
+    if not len(peaks):  # all rows do: a tail of no length, and whatever scores higher is beyond it
+        return np.nextafter(ordered[-1:], np.inf), last * BEYOND[-1:]
     shape, scale = pareto_tail(peaks)
     shape = min(max(shape, 0.0), HEAVIEST)  # a law that ends would call what lies behind its end impossible
     reached = float(peaks[-1])
@@ -111,6 +114,11 @@ def _beyond(ordered: np.ndarray, last: float) -> tuple[np.ndarray, np.ndarray]:
     far = ordered[-1] + scale * steps
     kept = np.diff(far, prepend=ordered[-1]) > 0
     return far[kept], last * BEYOND[kept]
+
+
+def _peaks(ordered: np.ndarray, start: float) -> np.ndarray:
+    """By how much scores lie above a start, those that do."""
+    return np.asarray(ordered[ordered > start] - start)
 
 
 def _of_heaps(scores: np.ndarray, heaps: TwoNormals) -> Probability:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from addml.data.sets.errors import UnknownSetError
+from addml.wording import did_you_mean
 
 TABLE = Path(__file__).with_name("sets.toml")
 
@@ -52,6 +52,5 @@ def find(name: str, sets: dict[str, DataSet]) -> DataSet:
     """The data set of this name."""
     if name in sets:
         return sets[name]
-    near = difflib.get_close_matches(name.lower(), sets, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(name.lower(), sets)
     raise UnknownSetError(f"{name!r} is no data set that addml knows.{hint} addml data list names them all.")
