@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from addml.model_file import FORMAT
 from tests.cli.running import QUICK, command, left_in, write_small
 
 BOM = b"\xef\xbb\xbf"
@@ -195,7 +196,7 @@ def test_a_full_disk_leaves_no_partial_file(tmp_path, words, named):
 def test_a_model_of_another_version(addml, small_csv, model, tmp_path):
     copy = shutil.copytree(model, tmp_path / "later.model")
     description = copy / "model.json"
-    description.write_text(description.read_text().replace('"format": 1', '"format": 99', 1))
+    description.write_text(description.read_text().replace(f'"format": {FORMAT}', '"format": 99', 1))
     addml("score", "small.csv", "--model", "later.model").failed("format 99", "update addml")
     addml("info", "later.model").failed("format 99")
 
