@@ -27,7 +27,7 @@ def labelled(tmp_path):
 
 def test_a_ranked_table(addml, labelled):
     done = addml("compare", labelled.name, "--label", "kind", "--methods", "ADDML.paper,HBOS,KNN")
-    done.succeeded("119 rows, 3 columns, 10 anomalies", "without a label, and left out: 1 rows", "Rank  Method")
+    done.succeeded("119 rows, 3 columns, 10 anomalies", "without a label, and left out: 1 row", "Rank  Method")
     lines = [line.split() for line in done.out.splitlines() if line[:1].isdigit()]
     assert [line[0] for line in lines] == ["1", "2", "3"]
     assert {line[1] for line in lines} == {"ADDML.paper", "HBOS", "KNN"}

@@ -154,7 +154,7 @@ def test_folders_that_teach_nothing(addml, tmp_path):
     (tmp_path / "empty" / "a.txt").write_text("a")
     addml("detect", "empty").failed("without Parquet files or images")
     write_photos(tmp_path / "one", count=1)
-    with pytest.raises(UserError, match=r"one: X holds 1 image\(s\)"):
+    with pytest.raises(UserError, match=r"one: X holds 1 image, of which"):
         detecting.fit(Settings(str(tmp_path / "one")), Silent())
     (tmp_path / "black").mkdir()
     for place in range(4):

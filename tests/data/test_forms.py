@@ -59,7 +59,7 @@ def test_rows_are_prepared_when_they_are_asked_for():
         ([np.zeros((2, 2)), np.zeros((3, 2))], "images of different sizes"),
         (np.array([[[["a"]]]]), "X has dtype <U1; images hold numbers"),
         (np.full((2, 1, 1, 1), np.nan), "image 0 of X holds NaN or infinity"),
-        (np.zeros((1, 1, 2, 2)), r"X holds 1 image\(s\), of which nothing can be learned: give at least 2"),
+        (np.zeros((1, 1, 2, 2)), r"X holds 1 image, of which nothing can be learned: give at least 2"),
     ],
 )
 def test_what_is_no_array_of_images(X, message):

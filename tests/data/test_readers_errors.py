@@ -161,7 +161,7 @@ def test_parquet_that_was_cut(tmp_path: Path) -> None:
 
 def test_parquet_without_rows(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "t.parquet")
-    with pytest.raises(ReadError, match=r"holds no rows \(1 columns, 0 rows\)"):
+    with pytest.raises(ReadError, match=r"holds no rows \(0 rows, 1 column\)"):
         read_table(tmp_path / "t.parquet")
 
 
