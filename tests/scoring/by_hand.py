@@ -26,6 +26,12 @@ def same_row(x, rows):
     return [place for place, row in enumerate(rows) if all(a == b for a, b in zip(x, row, strict=True))]
 
 
+def no_neighbours(x, rows):
+    """The rows that have the values of x; of eight times as many as rows have on average, only the first."""
+    same, distinct = same_row(x, rows), len({tuple(row.tolist()) for row in np.asarray(rows) + 0.0})
+    return same[:1] if len(same) * distinct >= 8 * len(rows) else same
+
+
 def embedded(a, b, distance):
     if distance == "cosine":
         a, b = a / np.sqrt(a @ a), b / np.sqrt(b @ b)
@@ -49,7 +55,7 @@ def local_scores(z, x, arrays, distance="sqeuclidean", axes=True, own=None):
     references, shares, reach = (arrays[name].astype(np.float64) for name in ("references", "rows", "reach"))
     z, x = z.astype(np.float64), x.astype(np.float64)
     parts, rows = len(shares), [row for several in zip(*shares, strict=True) for row in several]
-    own = [same_row(row, rows) for row in x] if own is None else own
+    own = [no_neighbours(row, rows) for row in x] if own is None else own
     columns = []
     for row in range(len(x)):
         views = []

@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 
 from addml import ADDML
 from addml.scoring import Local, local
-from addml.scoring.local import ALONG, EMBEDDED, SCALES, group_counts, row_keys, spread_out
+from addml.scoring.local import ALONG, EMBEDDED, SCALES, _themselves, group_counts, row_keys, spread_out
 from addml.scoring.scorers import score_rows
 from tests.scoring import by_hand
 
@@ -235,6 +235,21 @@ def test_a_group_of_nothing_but_copies_is_where_the_row_is():
     assert (scores[:, 2:] < scores[:, :2].max()).all()
 
 
+def test_what_stands_there_far_more_often_than_other_rows_is_its_own_neighbour():
+    X = table(300)
+    X[40:] = X[40]
+    detector = fit(X)
+    assert_as_by_hand(detector, X)
+    common, near = detector.anomaly_score([X[40], X[40] + [0.001, 0, 0, 0]])
+    assert common < near < detector.anomaly_scores_[:40].min()
+
+
+@pytest.mark.parametrize(("times", "left"), [(1, 51), (9, 59), (10, 51)])
+def test_far_more_often_is_eight_times_as_often_as_on_average(times, left):
+    """Of 50 + 9 rows 51 are distinct: one stands there 1.16 times on average, and 9.25 are eight times that."""
+    assert len(_themselves(np.repeat(np.arange(51), [times, *[1] * 50]))) == left
+
+
 @pytest.mark.parametrize("copies", [1, 2, 5])
 def test_new_rows_of_the_same_kind_are_as_normal_as_rows_that_stand_several_times_in_training(copies):
     random = np.random.default_rng(0)
@@ -254,7 +269,7 @@ def test_zero_has_two_signs_and_is_one_value():
     np.testing.assert_array_equal(row_keys(rows[0]), row_keys(negative))
     ready = model.scorer.ready({**model.scorer_arrays, "rows": rows}, "sqeuclidean")
     found, places = model.scorer.place(negative[:9], ready).own
-    expected = [(row, place) for row in range(9) for place in by_hand.same_row(rows[0, row], rows[0])]
+    expected = [(row, place) for row in range(9) for place in by_hand.no_neighbours(rows[0, row], rows[0])]
     assert list(zip(found.tolist(), places.tolist(), strict=True)) == expected
 
 

@@ -33,6 +33,7 @@ ALONG = (16, 512)  # and along the columns
 SCALES = len(EMBEDDED)
 FEW = 64  # rows of all members, up to which calls cost more than their work
 NOWHERE = np.empty(0, np.int64)
+OFTEN = 8  # times as often as rows on average: what stands among the references so often is its own neighbour
 ROUNDING = 2e-6  # of a squared length, which a squared distance that is 0 may be off by
 
 Piece = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows (k,), by how much some features change (k, f), those (f,)
@@ -61,6 +62,7 @@ class Local:
     at_once: int = 256  # rows of a block scored together: more leave the interpreter's lock to others for longer
     name: ClassVar[str] = "local"
     floor: ClassVar[float] = 1e-3
+    most_threads: ClassVar[int] = 4  # many short calls ask for one interpreter's lock: sixteen were slower than two
 
     def __post_init__(self) -> None:
         if not isinstance(self.references, Integral) or isinstance(self.references, bool) or self.references < 8:
@@ -239,8 +241,8 @@ def group_counts(references: int, sizes: tuple[int, ...]) -> list[int]:
 def _nearest(distances: Array, count: int, own: Own) -> Array:
     """The least of the distances (R, b), which are used up, in each of `count` groups, (count, b).
 
-    A row is no neighbour of itself, nor of its copies: they would put training rows nearer than any new row can lie.
-    The i-th reference is in group i modulo the number of groups.
+    References that the row equals are no neighbours of it (`reference_keys` says which). The i-th reference is in
+    group i modulo the number of groups.
     """
     rows, references = own
     if len(rows):
@@ -258,7 +260,7 @@ def _filled_up(distances: Array, count: int) -> Array:
 def _means(nearest: Array, counts: list[int], own: Own) -> Iterator[Array]:
     """The mean (b,) of the distances (groups, b) on every scale; the groups of one make up those of the next.
 
-    A group of nothing but copies of the row is where the row is.
+    A group of nothing but the row itself and copies that do not count is where the row is.
     """
     xp = namespace(nearest)
     alone = len(own[0]) > 0 and bool(xp.isinf(nearest[:, own[0]]).any())
@@ -299,32 +301,51 @@ def _factors(columns: int) -> np.ndarray:
 
 
 class Keys(NamedTuple):
-    """The keys (R,) of references, as they stand, and those in main memory in order and as a set."""
+    """Keys (k,) of the references that are no neighbours of rows equal to them, and where these stand, (k,).
+
+    The keys are there in main memory in order and as a set, too.
+    """
 
     all: Array
+    places: Array
     ordered: Array
     known: frozenset[int]
 
 
 def reference_keys(rows: Array) -> Keys:
-    """The keys of references (R, d)."""
+    """The keys of references (R, d).
+
+    A row is no neighbour of itself, nor of its copies, which a table may hold for no reason of their own: they would
+    put training rows nearer than any new row can lie. But what stands there far more often than other rows do is where
+    rows lie, new ones too: then only one of its copies is the row itself.
+    """
     keys = row_keys(rows)
-    return Keys(keys, np.sort(keys) if isinstance(keys, np.ndarray) else keys, frozenset(keys.tolist()))
+    places = index_like(_themselves(to_numpy(keys)), keys)
+    own = keys[places]
+    return Keys(own, places, np.sort(own) if isinstance(own, np.ndarray) else own, frozenset(own.tolist()))
+
+
+def _themselves(keys: np.ndarray) -> np.ndarray:
+    """The places of all keys, but of those that are far more often there than the others on average the first."""
+    distinct, first, which, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    alone = counts[which] < OFTEN * len(keys) / len(distinct)
+    alone[first] = True
+    return np.flatnonzero(alone)
 
 
 def own_references(x: Array, keys: Keys) -> Own:
-    """Places of the rows of x that are references to the last bit, and of those references, row after row."""
+    """Places of the rows of x that equal references to the last bit, and of those that are no neighbours of them."""
     own = row_keys(x)
     if not isinstance(x, np.ndarray):
         rows, references = (own[:, None] == keys.all).nonzero(as_tuple=True)
-        return rows, references
+        return rows, keys.places[references]
     if len(own) == 1 and own.item() not in keys.known:  # quickly, as for a stream
         return NOWHERE, NOWHERE
     found = np.flatnonzero(keys.ordered.take(np.searchsorted(keys.ordered, own), mode="clip") == own)
     if not len(found):  # mostly
         return found, found
     rows, references = (own[found, None] == keys.all).nonzero()
-    return found[rows], references
+    return found[rows], keys.places[references]
 
 
 def own_of(ids: np.ndarray, own: Own, like: Array) -> Own:
