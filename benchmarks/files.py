@@ -17,7 +17,7 @@ import addml
 from addml.compute import most_threads
 from addml.data.preparation.standardised import Standardised
 from addml.data.readers import read_table
-from addml.detection.scoring import in_order
+from addml.detection.workers import on_threads
 from benchmarks.timing import markdown, seconds
 
 ROWS = 1_000_000
@@ -94,7 +94,7 @@ def _read_and_prepare(file: Path, detector: addml.ADDML) -> None:
     assert model.columns is not None
     prepare = Standardised(model.columns, model.features).transform
     parts = (table.slice(start, AT_ONCE) for start in range(0, table.num_rows, AT_ONCE))
-    for _ in in_order(prepare, parts, most_threads(None)):
+    for _ in on_threads(prepare, parts, most_threads(None)):
         pass
 
 

@@ -89,7 +89,7 @@ class MetricModel:
         def write(rows: slice, block: np.ndarray) -> None:
             result[:, rows] = block
 
-        self._through(X, self._compute(device), write, device, threads)
+        self._through(X, self._compute(device), write, device, min(threads, self.scorer.most_threads))
         return result
 
     @property

@@ -12,8 +12,9 @@ import pytest
 from addml.data.sampling import draw
 from addml.detection import detecting, inputs
 from addml.detection.progress import Silent
-from addml.detection.scoring import highest, in_order
+from addml.detection.scoring import highest
 from addml.detection.settings import Selection, Settings, Training
+from addml.detection.workers import on_threads
 from tests.cli.running import command, write_small
 
 
@@ -53,9 +54,9 @@ def test_a_file_too_large_for_memory_gives_the_same_scores(tmp_path, monkeypatch
 
 
 def test_results_come_in_order_and_a_failure_ends_the_others():
-    assert list(in_order(lambda number: number**2, range(20), threads=3)) == [number**2 for number in range(20)]
+    assert list(on_threads(lambda number: number**2, range(20), threads=3)) == [number**2 for number in range(20)]
     with pytest.raises(ZeroDivisionError):
-        list(in_order(lambda number: 1 / (3 - number), range(1000), threads=2))
+        list(on_threads(lambda number: 1 / (3 - number), range(1000), threads=2))
 
 
 def test_the_highest_come_first_and_of_equal_ones_the_first():

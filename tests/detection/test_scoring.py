@@ -16,7 +16,7 @@ def part(scores, start):
     rows = pa.record_batch({"place": places})
     explained = Explained(places, scores[order], rows, places[:, None].astype(np.float32), Reasons.none(len(scores)))
     nothing = Sample(np.empty(0), np.empty(0, np.int64), np.empty((0, 1), np.float32))
-    return Part(scores, scores / 2, scores / 3, rows, explained, explained.reasons.texts(), nothing)
+    return Part(scores, scores / 2, scores / 3, rows, explained, order, explained.reasons.texts(), nothing)
 
 
 @pytest.mark.parametrize("most", [1, 7, 40, 1000])

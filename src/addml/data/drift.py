@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 SOMEWHAT, CLEARLY = 0.1, 0.25  # the usual bounds of the population stability index
 UNSEEN_GAPS = "gaps in categories that had none in training count as unseen"
 GAPS_SAID = 0.05  # a share of gaps that moved by so much is said
+
+
+class Counts(NamedTuple):
+    """Rows, and of every column how many values lie in each bin and how many are strange."""
+
+    rows: int
+    bins: list[np.ndarray]
+    strange: list[int]
 
 
 class DriftCounter:
@@ -35,6 +43,17 @@ class DriftCounter:
         for position, (column, part) in enumerate(zip(self.columns.prepared, values, strict=True)):
             self._counts[position] += column.tally(part)
             self._strange[position] += column.strange(part)
+
+    @property
+    def counts(self) -> Counts:
+        """What was counted so far."""
+        return Counts(self.rows, self._counts, self._strange)
+
+    def add(self, other: Counts) -> None:
+        """Count what another counter of the same columns has."""
+        self.rows += other.rows
+        self._counts = [own + more for own, more in zip(self._counts, other.bins, strict=True)]
+        self._strange = [own + more for own, more in zip(self._strange, other.strange, strict=True)]
 
     @property
     def outside(self) -> dict[str, int]:

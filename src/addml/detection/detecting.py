@@ -165,8 +165,10 @@ def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outco
     carried = [*ids, *([label] if label else [])]
     batches = trained.data.batches(list(dict.fromkeys([*fitted.used, *carried])), BATCH_ROWS)
     with progress.stage("Scoring", trained.rows) as advance:
-        folder = settings.streaming.cache_dir
-        scored = score_all(fitted, batches, carried, settings.explaining, advance, mapped=mapped, folder=folder)
+        folder, rows = settings.streaming.cache_dir, trained.rows
+        scored = score_all(
+            fitted, batches, carried, settings.explaining, advance, rows=rows, mapped=mapped, folder=folder
+        )
     outcome = _outcome(fitted, scored, ids, settings, trained.data.source, trained.notes)
     findings = replace(
         outcome.findings,
@@ -189,8 +191,9 @@ def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcom
     with on_disk(settings.file) as file:
         data, ids = open_for_model(replace(settings, file=file), fitted, BATCH_ROWS)
         carried = [*ids, *([label] if label else [])]
-        with progress.stage(f"Scoring {source}", expected_rows(file)) as advance:
-            scored = score_all(fitted, data, carried, settings.explaining, advance, drift, mapped)
+        rows = expected_rows(file)
+        with progress.stage(f"Scoring {source}", rows) as advance:
+            scored = score_all(fitted, data, carried, settings.explaining, advance, drift, rows=rows, mapped=mapped)
     _warn_of_outside(drift.outside)
     for sentence in drift.new_gaps:
         warnings.warn(sentence, stacklevel=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -159,8 +158,8 @@ class Fitted:
             raise UserError(f"{source}: has no column {listed(list(map(repr, missing)))}, which the model needs.{hint}")
 
     def drift(self) -> DriftCounter:
-        """A count of what is scored, against training; several threads may add to it."""
-        return _SharedDrift(self.columns)
+        """A count of what is scored, against training."""
+        return DriftCounter(self.columns)
 
     # Rows ---------------------------------------------------------------------------------------------------
 
@@ -271,16 +270,3 @@ def _type_of(document: dict[str, Any]) -> pa.DataType:
     if kind == "date":
         return pa.timestamp("s", document["zone"]) if "time" in document["parts"] else pa.time32("s")
     return pa.bool_() if kind == "boolean" else pa.float64()
-
-
-class _SharedDrift(DriftCounter):
-    """A counter that one thread at a time adds to."""
-
-    def __init__(self, columns: Columns) -> None:
-        super().__init__(columns)
-        self._lock = threading.Lock()
-
-    def count(self, values: list[np.ndarray]) -> None:
-        """Count the values of all columns of some rows."""
-        with self._lock:
-            super().count(values)

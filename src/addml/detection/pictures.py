@@ -192,5 +192,6 @@ def _scored(
     scored = Scored(max(LISTED, settings.explaining.top), MAPPED if mapped else 0)
     drawn = sample_of(np.arange(len(scores)), 0, scored.most_mapped)  # places, which are features afterwards
     sample = replace(drawn, features=prepare(pictures.images[drawn.places]))
-    scored.add(Part(scores, fitted.probability(scores), fitted.confidence(scores), names, explained, words, sample))
+    decided = fitted.probability(scores), fitted.confidence(scores)
+    scored.add(Part(scores, *decided, names, explained, shown, words, sample))
     return scored

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,23 +13,22 @@ from addml.detection.pieces import Pieces, ranks
 from addml.detection.progress import Advance
 from addml.detection.selection import beside
 from addml.detection.settings import Explaining
+from addml.detection.workers import Batch, in_processes, on_threads
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from addml.data.columns import DriftCounter
+    from addml.data.drift import Counts, DriftCounter
     from addml.detection.fitted import Fitted
     from addml.explain import Reason
 
 BATCH_ROWS = 32768
-AHEAD = 2  # batches for each thread that wait for it: files are read on while others hold the interpreter's lock
+THREADS = 4  # at the most that share the interpreter's lock
+WORTH_PROCESSES = 250_000  # rows, in which processes win what their start takes
 LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
 MAPPED = 3000  # rows in the map of the metric space, besides the listed ones
 SCORE, LIKELY, SURE, WORDS = "\0score", "\0likely", "\0sure", "\0words"  # columns of a piece that no table has
 RESERVED = ("row", "score", "rank", "is_anomaly", "probability", "confidence", "reasons")
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Explained:
-    """The rows of a batch that may have to be explained, the highest score first."""
+    """The rows of a batch that may be listed, the highest score first."""
 
     places: np.ndarray
     scores: np.ndarray
@@ -87,8 +84,10 @@ class Part:
     sure: np.ndarray  # how sure the decision is
     carried: pa.RecordBatch  # columns that only pass through: ids, the label
     explained: Explained
-    words: pa.Array  # of the rows explained
+    spoken: np.ndarray  # the places in the batch of the rows that are explained
+    words: pa.Array  # of these
     sample: Sample
+    counts: Counts | None = None  # of its values, against training
 
 
 @dataclass
@@ -104,7 +103,7 @@ class Scored:
 
     def add(self, part: Part) -> None:
         """Take in the next batch; of the rows to be listed only the most anomalous stay."""
-        self.pieces.add(_piece(part, self.rows))
+        self.pieces.add(_piece(part))
         self.rows += len(part.scores)
         self._list(part.explained)
         self.sample = part.sample if self.sample is None else self.sample.joined(part.sample, self.most_mapped)
@@ -117,12 +116,12 @@ class Scored:
         self.listed = sorted(both, key=lambda one: (-one.score, one.place))[: self.most_listed]
 
 
-def _piece(part: Part, start: int) -> pa.RecordBatch:
+def _piece(part: Part) -> pa.RecordBatch:
     """The carried columns, the scores, and the words in the rows that have some."""
     import pyarrow as pa
 
     places = np.full(len(part.scores), -1)
-    places[part.explained.places - start] = np.arange(len(part.explained.places))
+    places[part.spoken] = np.arange(len(part.spoken))
     words = part.words.take(pa.array(places, mask=places < 0))
     numbers = {SCORE: part.scores, LIKELY: part.likely, SURE: part.sure}
     own = [*part.carried.columns, *map(pa.array, numbers.values()), words]
@@ -136,22 +135,24 @@ def score_all(
     explaining: Explaining,
     advance: Advance,
     drift: DriftCounter | None = None,
+    *,
+    rows: int | None = None,
     mapped: bool = True,
     folder: str | None = None,
 ) -> Scored:
-    """Score every batch on as many threads as allowed, holding a few at a time.
+    """Score every batch, several at a time, holding a few.
 
-    `drift` counts them in passing; rows for a map of the metric space are kept only where one is wanted; `folder` is
-    for what memory should not hold.
+    `drift` counts them in passing; `rows` is about how many there are, where that is known; rows for a map of the
+    metric space are kept only where one is wanted; `folder` is for what memory should not hold.
     """
     scored = Scored(max(LISTED, explaining.top), MAPPED if mapped else 0, Pieces(folder))
-
-    def work(item: tuple[int, pa.RecordBatch]) -> Part:
-        return _score_part(fitted, item[1], item[0], carried, explaining, drift, scored.most_mapped)
-
+    with_drift = drift is not None
+    work = ScorePart(fitted, tuple(carried), explaining, scored.most_listed, scored.most_mapped, with_drift)
     with blas_threads(1):
-        for part in in_order(work, _with_starts(batches), fitted.threads):
+        for part in _at_once(work, _with_starts(batches), rows):
             scored.add(part)
+            if drift is not None and part.counts is not None:
+                drift.add(part.counts)
             advance(len(part.scores))
     return scored
 
@@ -163,44 +164,51 @@ def _with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Re
         start += batch.num_rows
 
 
-def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """The results in the order of the items, a few of which are worked on at the same time."""
-    if threads == 1:
-        yield from map(work, items)
-        return
-    waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) > AHEAD * threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:  # after a failure or an interrupt the others need not begin
-            for one in waiting:
-                one.cancel()
+def _at_once(work: ScorePart, batches: Iterator[Batch], rows: int | None) -> Iterator[Part]:
+    """In processes where rows are many and their scores keep threads waiting for each other, else on threads."""
+    fitted = work.fitted
+    waiting = fitted.threads > 1 and fitted.model.scorer.most_threads <= THREADS
+    if waiting and (rows or 0) >= WORTH_PROCESSES:
+        sent = replace(work, fitted=replace(fitted, detector=None))  # and nothing that was worked out of it
+        return in_processes(sent, batches, fitted.threads)
+    return on_threads(work, batches, min(fitted.threads, THREADS))
 
 
-def _score_part(
-    fitted: Fitted,
-    batch: pa.RecordBatch,
-    start: int,
-    carried: Sequence[str],
-    explaining: Explaining,
-    drift: DriftCounter | None,
-    most_mapped: int,
-) -> Part:
-    features = fitted.features(batch, start, drift)
-    scores = fitted.scores(features)
-    flagged = int((scores > fitted.threshold).sum())
-    chosen = highest(scores, max(flagged, explaining.top))
-    rows, own = batch.take(chosen), features[chosen]
-    reasons = fitted.reasons(rows, own, explaining.reasons)
-    explained = Explained(chosen + start, scores[chosen], rows, own, reasons)
-    sample = sample_of(features, start, most_mapped)
-    likely, sure = fitted.probability(scores), fitted.confidence(scores)
-    return Part(scores, likely, sure, batch.select(list(carried)), explained, reasons.texts(), sample)
+@dataclass(frozen=True)
+class ScorePart:
+    """What is done with every batch, and how many of its rows may be listed and mapped."""
+
+    fitted: Fitted
+    carried: tuple[str, ...]
+    explaining: Explaining
+    most_listed: int
+    most_mapped: int
+    with_drift: bool
+
+    def __call__(self, item: Batch) -> Part:
+        """Score a batch that so many rows came before, and explain the rows that stand out."""
+        start, batch = item
+        fitted, drift = self.fitted, self.fitted.drift() if self.with_drift else None
+        features = fitted.features(batch, start, drift)
+        scores = fitted.scores(features)
+        flagged = int((scores > fitted.threshold).sum())
+        chosen = highest(scores, max(flagged, self.explaining.top))
+        rows, own = batch.take(chosen), features[chosen]
+        reasons = fitted.reasons(rows, own, self.explaining.reasons)
+        first = slice(min(self.most_listed, len(chosen)))
+        top = chosen[first]
+        explained = Explained(top + start, scores[top], batch.take(top), own[first], reasons[first])
+        return Part(
+            scores,
+            fitted.probability(scores),
+            fitted.confidence(scores),
+            batch.select(list(self.carried)),
+            explained,
+            chosen,
+            reasons.texts(),
+            sample_of(features, start, self.most_mapped),
+            None if drift is None else drift.counts,
+        )
 
 
 def highest(scores: np.ndarray, count: int) -> np.ndarray:

@@ -42,7 +42,8 @@ def attributions(
         chosen = slice(part * walks.block, (part + 1) * walks.block)
         result[chosen] = walks.contributions(rows[chosen])
 
-    in_threads(work, -(-len(rows) // walks.block), threads if device == "cpu" else 1)
+    most = model.scorer.most_threads if device == "cpu" else 1
+    in_threads(work, -(-len(rows) // walks.block), min(threads, most))
     return result
 
 

@@ -68,7 +68,7 @@ class Replacement:
 
     def __init__(self, model: MetricModel, rows: np.ndarray, baseline: np.ndarray, device: str, threads: int) -> None:
         self.model, self.rows, self.device = model, rows, device
-        self.threads = threads if device == "cpu" else 1
+        self.threads = min(threads, model.scorer.most_threads) if device == "cpu" else 1
         self.baseline = baseline.astype(np.float64)  # what is taken out of a float32 sum leaves its rounding behind
         assert isinstance(model.encoder, MLP)  # of a table
         matrix, bias = model.encoder.first_layer

@@ -70,6 +70,11 @@ class Guided:
         return min(256, self.inner.at_once)
 
     @property
+    def most_threads(self) -> int:
+        """Those of the scorer which is guided."""
+        return self.inner.most_threads
+
+    @property
     def tile(self) -> int:
         """Rows of one product."""
         return self.inner.tile

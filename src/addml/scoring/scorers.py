@@ -50,6 +50,8 @@ class Scorer(Protocol):
     def floor(self) -> float: ...  # share of the middle score under which no logarithm is taken
     @property
     def at_once(self) -> int: ...  # rows of a block that are scored together
+    @property
+    def most_threads(self) -> int: ...  # that score at a time
     def settings(self) -> dict[str, Any]: ...
     @property
     def tile(self) -> int: ...  # rows from which on a row's score is the same in any number of them
@@ -69,6 +71,7 @@ class OfEmbeddings:
     floor: ClassVar[float] = 1e-12
     tile: ClassVar[int] = 256
     at_once: ClassVar[int] = 2**30  # all of them
+    most_threads: ClassVar[int] = 2**30
 
     def settings(self) -> dict[str, Any]:
         """What a user may choose: nothing, unless a subclass says so."""

@@ -1,0 +1,112 @@
+"""Work on several items at once, the results in order: on threads, or in processes where threads would wait in line.
+
+Distances to references are many short calls of NumPy, each of which asks for the interpreter's lock. A few threads
+share it well, sixteen were slower than two. Processes have a lock each, and take about a second to start.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context, parent_process
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from addml.compute import blas_threads
+from addml.detection.errors import UserError
+from addml.detection.memory import keep_freed_memory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+AHEAD = 2  # items for each worker that wait for it: files are read on while others hold the interpreter's lock
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Batch = tuple[int, "pa.RecordBatch"]  # how many rows came before, and some rows
+
+_work: Callable[[Batch], Any]  # of a process, which does one thing alone
+
+
+def on_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """The results in the order of the items, a few of which are worked on at the same time."""
+    if threads == 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield from _in_order((pool.submit(work, item) for item in items), AHEAD * threads)
+
+
+def in_processes(work: Callable[[Batch], Result], batches: Iterable[Batch], processes: int) -> Iterator[Result]:
+    """The same in processes, each of which is sent the work once and then batches of rows."""
+    with ProcessPoolExecutor(processes, get_context("spawn"), _begin, (work,)) as pool:
+        try:
+            sent = (pool.submit(_do, start, _packed(batch)) for start, batch in batches)
+            yield from _in_order(sent, AHEAD * processes)
+        except BrokenProcessPool:
+            raise UserError(
+                f"one of {processes} processes was ended from outside, as happens where memory runs out; "
+                "give --jobs 1 for one process, which takes the least memory."
+            ) from None
+
+
+def _in_order(begun: Iterable[Future[Result]], ahead: int) -> Iterator[Result]:
+    """The results of what is begun, so much of it ahead of the result that is waited for."""
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for one in begun:
+            waiting.append(one)
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:  # after a failure or an interrupt the others need not begin
+        for one in waiting:
+            one.cancel()
+
+
+# In a process ---------------------------------------------------------------------------------------------------
+
+
+def _begin(work: Callable[[Batch], Any]) -> None:
+    global _work
+    _work = work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that waits for this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    import pyarrow as pa
+
+    pa.set_cpu_count(1)
+    keep_freed_memory()
+
+
+def _end_with_parent() -> None:
+    """A process whose parent was killed would wait for ever."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _do(start: int, packed: pa.Buffer) -> Any:
+    with blas_threads(1):
+        return _work((start, _unpacked(packed)))
+
+
+def _packed(batch: pa.RecordBatch) -> pa.Buffer:
+    """A batch in Arrow's own format: a slice of a table takes no more of it along."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def _unpacked(packed: pa.Buffer) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(packed).read_next_batch()
