@@ -84,7 +84,7 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
         1e-3, and 3e-5 for "conv".
     validation_ratio, patience : rows held out for early stopping, and epochs without improvement before it.
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
-    n_jobs : threads at most; None for all cores, or OMP_NUM_THREADS of them.
+    n_jobs : threads at most; None for all cores, or OMP_NUM_THREADS of them. The local score takes up to four.
     random_state : None, a number, a RandomState or a Generator.
     memory : a table on disk (see `fit`) that needs more to be learned from is not held in memory, and what a fit does
         hold stays within it: bytes, or a text such as "2GiB".
