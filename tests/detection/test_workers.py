@@ -14,7 +14,7 @@ import pyarrow.csv
 import pytest
 
 from addml.data.columns import CellError
-from addml.detection import detecting, scoring
+from addml.detection import detecting, scoring, workers
 from addml.detection.errors import UserError
 from addml.detection.progress import Silent
 from addml.detection.settings import Computing, Settings, Training, Using
@@ -85,6 +85,18 @@ def _alive(process):
         if state.exists() and state.read_text().rsplit(")", 1)[1].split()[0] == "Z":
             raise ProcessLookupError
         time.sleep(0.05)
+
+
+def test_threads_do_as_well_where_there_are_no_processes(table, monkeypatch):
+    def no_locks(*given):
+        raise OSError("[Errno 38] Function not implemented")
+
+    monkeypatch.setattr(scoring, "WORTH_PROCESSES", 1)
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", no_locks)
+    settings = Settings(
+        file=str(table / "table.csv"), training=Training(epochs=1, members=1), computing=Computing(jobs=2)
+    )
+    assert len(detecting.detect(settings, Silent()).findings.scores) == 900
 
 
 @pytest.fixture

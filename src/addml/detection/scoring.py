@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -170,7 +171,8 @@ def _at_once(work: ScorePart, batches: Iterator[Batch], rows: int | None) -> Ite
     waiting = fitted.threads > 1 and fitted.model.scorer.most_threads <= THREADS
     if waiting and (rows or 0) >= WORTH_PROCESSES:
         sent = replace(work, fitted=replace(fitted, detector=None))  # and nothing that was worked out of it
-        return in_processes(sent, batches, fitted.threads)
+        with suppress(OSError):  # where a system has no room for them, threads do as well
+            return in_processes(sent, batches, fitted.threads)
     return on_threads(work, batches, min(fitted.threads, THREADS))
 
 

@@ -219,7 +219,12 @@ class Computing:
     """Computing."""
 
     device: str = setting("auto", "where to compute: auto, cpu, cuda, cuda:1 or mps", shown="NAME")
-    jobs: int | None = setting(None, "threads at the most, or processes where a large table is scored; all cores if not given", shown="N", least=1)
+    jobs: int | None = setting(
+        None,
+        "threads at the most, or processes where a large table is scored; all cores if not given",
+        shown="N",
+        least=1,
+    )
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,16 @@ def on_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: i
 
 
 def in_processes(work: Callable[[Batch], Result], batches: Iterable[Batch], processes: int) -> Iterator[Result]:
-    """The same in processes, each of which is sent the work once and then batches of rows."""
-    with ProcessPoolExecutor(processes, get_context("spawn"), _begin, (work,)) as pool:
+    """The same in processes, each of which is sent the work once and then batches of rows.
+
+    Raises OSError where the system has no locks for several processes.
+    """
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (work,))
+    return _from_processes(pool, batches, processes)
+
+
+def _from_processes(pool: ProcessPoolExecutor, batches: Iterable[Batch], processes: int) -> Iterator[Any]:
+    with pool:
         try:
             sent = (pool.submit(_do, start, _packed(batch)) for start, batch in batches)
             yield from _in_order(sent, AHEAD * processes)
