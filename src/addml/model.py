@@ -18,7 +18,7 @@ from addml.encoders import Encoder, WrongModuleError, from_plain
 from addml.encoders.module import ModuleEncoder
 from addml.geometry import DISTANCES, Distance
 from addml.model_file import FORMAT, ModelFileError, expect
-from addml.scoring.blocks import BLOCK, in_blocks, in_resident_blocks
+from addml.scoring.blocks import BLOCK, block_of_images, in_blocks, in_resident_blocks
 from addml.scoring.guided import Guided, scorer_from_plain
 from addml.scoring.local import Local
 from addml.scoring.members import MemberScale
@@ -114,7 +114,7 @@ class MetricModel:
                 rows = rows.reshape(len(rows), len(self.features.median))
                 return self.features.transform_resident(rows, whole=whole)
 
-            block = MANY_ROWS if self.encoder.inputs <= NARROW else BLOCK["accelerator"]
+            block = MANY_ROWS if self.encoder.inputs <= NARROW else self.block(str(X.device))
             return in_resident_blocks(X, prepare, self._compute(str(X.device)), block)
 
     def _compute(self, device: str) -> Callable[[Array, int], Array]:
@@ -163,7 +163,13 @@ class MetricModel:
             X = X.prepared(self.step_features.transform)
             in_blocks(X, lambda rows: rows.reshape(len(rows), -1), compute, write, device, threads)
         else:
-            in_blocks(X, self.prepare, compute, write, device, threads)
+            in_blocks(X, self.prepare, compute, write, device, threads, self.block(device))
+
+    def block(self, device: str) -> int:
+        """Rows of one product: a row gets the same bits in every block of that size."""
+        if self.form is not None and not self.form.is_series:
+            return block_of_images(self.form.size, device)
+        return BLOCK["cpu" if device == "cpu" else "accelerator"]
 
     @property
     def step_features(self) -> Features:

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from addml.scoring.blocks import BLOCK, STACK, in_blocks
+from addml.scoring.blocks import BLOCK, STACK, block_of_images, in_blocks
 
 SIZE = BLOCK["cpu"]
 CHUNK = SIZE * STACK["cpu"]
@@ -60,3 +60,12 @@ def test_an_error_in_a_thread_is_raised():
 
     with pytest.raises(ArithmeticError, match="no"):
         in_blocks(np.ones((3 * CHUNK, 1)), fail, lambda x, rows: x, lambda rows, block: None, "cpu", 3)
+
+
+@pytest.mark.parametrize(
+    ("size", "device", "expected"),
+    [(784, "cpu", 256), (1025, "cpu", 128), (4096, "cpu", 64), (3 * 256**2, "cpu", 8), (10**8, "cpu", 8)]
+    + [(784, "cuda", 16384), (256**2, "cuda:1", 4096)],
+)
+def test_a_block_of_large_images_is_of_few(size, device, expected):
+    assert block_of_images(size, device) == expected

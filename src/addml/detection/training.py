@@ -25,7 +25,7 @@ SIDES = ("high", "low")
 ROW_SECONDS = 1.8e-6  # of one row through one step of one member of 64 units, on one core
 FEATURE_SECONDS = 5e-9  # and of each feature
 PIXEL_SECONDS = 4e-7  # of one pixel through one step of one member, on one core
-BLOCK = 256  # images that are trained on together, and scored together
+BLOCK = 256  # images that are trained on together
 NETWORK = 1536  # bytes of a member's weights, gradients and moments for each pixel
 
 

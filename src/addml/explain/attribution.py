@@ -19,7 +19,6 @@ from addml.encoders import MLP, Encoder
 from addml.explain.prepared import columns_of
 from addml.explain.replacement import features_by_column
 from addml.model import MetricModel
-from addml.scoring.blocks import BLOCK
 from addml.scoring.guided import GuidedPlace
 from addml.scoring.scorers import Center, Dissimilarity
 
@@ -61,8 +60,7 @@ class _Walks:
     def __init__(self, model: MetricModel, baseline: np.ndarray, device: str) -> None:
         self.model, self.device, self.ready = model, device, model.scorer_ready(device)
         self.encoder = model.encoder.with_weights(on_device(model.encoder.weights, device))
-        few = device == "cpu" or model.form is not None  # who asks about images asks about a few
-        self.block = BLOCK["cpu" if few else "accelerator"]
+        self.block = model.block(device if model.form is None else "cpu")  # who asks about images asks about a few
         self.at_once = min(self.block, model.scorer.at_once) if device == "cpu" else self.block
         self.baseline, self.column = baseline, np.asarray(columns_of(model), np.int64)
         self.features = features_by_column(self.column.tolist())

@@ -11,7 +11,6 @@ from addml.arrays import column_medians, to_numpy
 from addml.compute import in_threads, on_device
 from addml.encoders import MLP
 from addml.model import MetricModel
-from addml.scoring.blocks import BLOCK
 from addml.scoring.local import Piece
 
 ROWS = 1024  # rows whose replacements are worked out together
@@ -75,7 +74,7 @@ class Replacement:
         self.matrix, self.bias = matrix.astype(np.float64), bias.astype(np.float64)
         self.encoder: MLP = model.encoder.with_weights(on_device(model.encoder.weights, device))
         self.ready = model.scorer_ready(device)
-        self.block = BLOCK["cpu" if device == "cpu" else "accelerator"]
+        self.block = model.block(device)
 
     def by_column(self, features: Sequence[np.ndarray], tried: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The scores (m,), and by how much they fall (m, columns) when one column takes its usual value.

@@ -16,7 +16,15 @@ from addml.arrays import Array, namespace, to_numpy
 from addml.compute import in_threads, on_device
 
 BLOCK = {"cpu": 256, "accelerator": 16384}  # rows of one product
+PIXELS = {"cpu": 2**18, "accelerator": 2**28}  # of a block of images, about: one image takes as long as a whole block
+LEAST_IMAGES = 8
 STACK = {"cpu": 32, "accelerator": 1}  # blocks of one call: few calls, so that threads seldom wait for each other
+
+
+def block_of_images(size: int, device: str) -> int:
+    """How many images of so many numbers make a block."""
+    kind = "cpu" if device == "cpu" else "accelerator"
+    return int(min(BLOCK[kind], max(LEAST_IMAGES, 2 ** int(np.log2(PIXELS[kind] / size)))))
 
 
 def in_blocks(
@@ -26,14 +34,16 @@ def in_blocks(
     write: Callable[[slice, np.ndarray], None],
     device: str,
     threads: int,
+    block: int | None = None,
 ) -> None:
-    """Prepare the rows of X, an array or a table, and compute their results stack by stack.
+    """Prepare the rows of X, an array or a table, and compute their results stack by stack, in blocks of one size.
 
     `compute` makes (s, E, b, ...) of s blocks (s, 1, b, d), of which so many rows are no filling; `write` gets the rows
     and their results (E, rows, ...).
     """
     kind = "cpu" if device == "cpu" else "accelerator"
-    block, size = BLOCK[kind], BLOCK[kind] * STACK[kind]
+    block = block or BLOCK[kind]
+    size = block * STACK[kind]
 
     def work(stack: int) -> None:
         begin = stack * size
