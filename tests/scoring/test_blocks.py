@@ -64,8 +64,10 @@ def test_an_error_in_a_thread_is_raised():
 
 @pytest.mark.parametrize(
     ("size", "device", "expected"),
-    [(784, "cpu", 256), (1025, "cpu", 128), (4096, "cpu", 64), (3 * 256**2, "cpu", 8), (10**8, "cpu", 8)]
-    + [(784, "cuda", 16384), (256**2, "cuda:1", 4096)],
+    [
+        *[(784, "cpu", 256), (1025, "cpu", 128), (4096, "cpu", 64), (3 * 256**2, "cpu", 8), (10**8, "cpu", 8)],
+        *[(784, "cuda", 16384), (256**2, "cuda:1", 4096)],
+    ],
 )
 def test_a_block_of_large_images_is_of_few(size, device, expected):
     assert block_of_images(size, device) == expected
