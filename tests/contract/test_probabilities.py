@@ -235,7 +235,12 @@ def test_explaining_a_row_with_gaps_and_levels_that_training_never_saw(quick):
     random = np.random.default_rng(0)
     frame = pandas.DataFrame({"amount": random.lognormal(size=80), "country": random.choice(["DE", "FR"], 80)})
     detector = quick().fit(frame)
-    found = detector.explain(pandas.DataFrame({"amount": [np.nan, 1.0], "country": ["XX", None]}))
+    strange = pandas.DataFrame({"amount": [np.nan, 1.0], "country": ["XX", None]})
+    with (
+        pytest.warns(UserWarning, match="gaps in categories.*'country'"),
+        pytest.warns(match="gaps in columns.*'amount'"),
+    ):
+        found = detector.explain(strange)
     assert np.isfinite(found).all()
     assert found[0, 1] > 0
 
