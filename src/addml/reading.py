@@ -16,7 +16,7 @@ from addml.data.features import NEW_GAPS, Features
 from addml.data.forms import Form
 from addml.data.frames import has_other_than_numbers, is_frame, settled
 from addml.data.images import is_image_folder
-from addml.data.pixels import as_images, other_scale, varied
+from addml.data.pixels import as_images, channels_last, other_scale, varied
 from addml.data.series import Sampling, Series, read_series, windows_of
 from addml.data.windows import Windows
 from addml.fitting import channel_features, fitted_columns, form_of, warn, warn_of_columns
@@ -137,6 +137,9 @@ class Reads(Recipe):
         images = as_images(X, least=2 if fitting else 1)
         if fitting:
             varied(images)
+            turned = channels_last(images)
+            if turned is not None:
+                warn(turned)
             self.n_features_in_ = math.prod(images.shape[1:])
             vars(self).pop("feature_names_in_", None)
             return images

@@ -105,3 +105,19 @@ def test_large_images_score_alone_as_they_do_among_others(encoder):
     np.testing.assert_array_equal(detector.anomaly_score(X), detector.anomaly_scores_)
     np.testing.assert_array_equal(detector.anomaly_score(X[33:34]), detector.anomaly_scores_[33:34])
     np.testing.assert_array_equal(detector.explain(X[31:34])[2], detector.explain(X[33:34])[0])
+
+
+@pytest.mark.parametrize("shape", [(9, 20, 16, 3), (9, 20, 16, 1), (9, 5, 5, 4)])
+def test_colours_that_stand_last_are_warned_of(shape):
+    X = np.random.default_rng(0).integers(0, 255, shape).astype(np.uint8)
+    words = rf"which is {shape[1]} channels of {shape[2]} x {shape[3]} pixels; .*give X.transpose\(0, 3, 1, 2\)"
+    with pytest.warns(UserWarning, match=words):
+        addml.ADDML(members=1, epochs=1, random_state=0).fit(X)
+
+
+@pytest.mark.parametrize("shape", [(9, 3, 20, 16), (9, 3, 20, 3), (9, 8, 20, 16), (9, 5, 4, 3)])
+def test_colours_that_stand_first_are_not(shape):
+    X = np.random.default_rng(0).integers(0, 255, shape).astype(np.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        addml.ADDML(members=1, epochs=1, random_state=0).fit(X)

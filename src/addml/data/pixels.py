@@ -8,6 +8,7 @@ import numpy as np
 
 from addml.wording import counted
 
+COLOURS = (1, 3, 4)  # channels that images have: grey, colour, colour with a mask
 LOOKED_AT = 256  # images, of many
 FACTOR = 10.0  # by which sizes of pixels differ that are not of one scale
 
@@ -35,6 +36,17 @@ def as_images(X: Any, *, least: int = 1) -> np.ndarray:
     images = images.view(np.uint8) if images.dtype.kind == "b" else images
     _finite(images)
     return images
+
+
+def channels_last(images: np.ndarray) -> str | None:
+    """That images seem to have their colours last; None if they do not."""
+    channels, height, width = images.shape[1:]
+    if width not in COLOURS or min(channels, height) <= max(COLOURS):
+        return None
+    return (
+        f"X has shape {images.shape}, which is {channels} channels of {height} x {width} pixels; "
+        "if its colours stand last, give X.transpose(0, 3, 1, 2)"
+    )
 
 
 def other_scale(images: np.ndarray, mean: np.ndarray, spread: np.ndarray) -> str | None:
