@@ -27,9 +27,20 @@ def same_row(x, rows):
 
 
 def no_neighbours(x, rows):
-    """The rows that have the values of x; of eight times as many as rows have on average, only the first."""
-    same, distinct = same_row(x, rows), len({tuple(row.tolist()) for row in np.asarray(rows) + 0.0})
-    return same[:1] if len(same) * distinct >= 8 * len(rows) else same
+    """The rows that have the values of x; the first of far more than rows have on average, or where chance copies."""
+    same, distinct = same_row(x, rows), list({tuple(row.tolist()) for row in np.asarray(rows) + 0.0})
+    if len(same) < 2:
+        return same
+    return same[:1] if len(same) * len(distinct) >= 8 * len(rows) or pairs_by_chance(distinct, len(rows)) >= 1 else same
+
+
+def pairs_by_chance(distinct, count):
+    """Pairs of equal rows among so many, if each column took its values from two of these rows, whichever."""
+    pairs, k = count * (count - 1) / 2, len(distinct)
+    for column in zip(*distinct, strict=True):
+        alike = sum(column[a] == column[b] for a in range(k) for b in range(k) if a != b)
+        pairs *= alike / max(1, k * (k - 1))
+    return pairs
 
 
 def embedded(a, b, distance):

@@ -247,7 +247,26 @@ def test_what_stands_there_far_more_often_than_other_rows_is_its_own_neighbour()
 @pytest.mark.parametrize(("times", "left"), [(1, 51), (9, 59), (10, 51)])
 def test_far_more_often_is_eight_times_as_often_as_on_average(times, left):
     """Of 50 + 9 rows 51 are distinct: one stands there 1.16 times on average, and 9.25 are eight times that."""
-    assert len(_themselves(np.repeat(np.arange(51), [times, *[1] * 50]))) == left
+    keys = np.repeat(np.arange(51), [times, *[1] * 50])
+    assert len(_themselves(keys, table(51)[keys])) == left
+
+
+@pytest.mark.parametrize(("times", "left"), [(1, 4), (2, 4), (9, 4)])
+def test_copies_that_chance_brings_are_neighbours(times, left):
+    """Two columns of two values: of two distinct rows a third share the first, a ninth would share both if there were
+    more of them; of 8 rows that is 28 / 9 pairs, so that each row is itself once."""
+    rows = np.repeat([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], times, axis=0)
+    assert len(_themselves(np.repeat(np.arange(4), times), rows)) == left
+    beside = np.column_stack([rows, np.repeat(table(4)[:, 0], times)])  # a column that never repeats by chance
+    assert len(_themselves(np.repeat(np.arange(4), times), beside)) == 4 * times
+
+
+def test_a_rare_pair_of_common_levels_is_stranger_than_the_common_pairs():
+    levels = np.repeat([[0, 0], [1, 1], [2, 2], [0, 1]], [200, 200, 200, 6], axis=0)
+    X = np.hstack([np.eye(3)[levels[:, 0]], np.eye(3)[levels[:, 1]]])
+    detector = ADDML(random_state=0, device="cpu").fit(X)
+    assert_as_by_hand(fit(X), X[::50])
+    assert detector.anomaly_scores_[600:].min() > detector.anomaly_scores_[:600].max()
 
 
 @pytest.mark.parametrize("copies", [1, 2, 5])

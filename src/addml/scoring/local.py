@@ -316,21 +316,36 @@ def reference_keys(rows: Array) -> Keys:
     """The keys of references (R, d).
 
     A row is no neighbour of itself, nor of its copies, which a table may hold for no reason of their own: they would
-    put training rows nearer than any new row can lie. But what stands there far more often than other rows do is where
-    rows lie, new ones too: then only one of its copies is the row itself.
+    put training rows nearer than any new row can lie. But what stands there far more often than other rows do, or may
+    come about by chance, as where columns have few values, is where rows lie, new ones too: then only one of its
+    copies is the row itself.
     """
     keys = row_keys(rows)
-    places = index_like(_themselves(to_numpy(keys)), keys)
+    places = index_like(_themselves(to_numpy(keys), to_numpy(rows)), keys)
     own = keys[places]
     return Keys(own, places, np.sort(own) if isinstance(own, np.ndarray) else own, frozenset(own.tolist()))
 
 
-def _themselves(keys: np.ndarray) -> np.ndarray:
-    """The places of all keys, but of those that are far more often there than the others on average the first."""
+def _themselves(keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The places of references (R, d) with these keys (R,), but of copies that count only the first."""
     distinct, first, which, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-    alone = counts[which] < OFTEN * len(keys) / len(distinct)
+    if len(distinct) == len(keys):
+        return np.arange(len(keys))
+    common = (counts * len(distinct) >= OFTEN * len(keys)) | _come_by_chance(rows[first], len(keys))
+    alone = ~common[which]
     alone[first] = True
     return np.flatnonzero(alone)
+
+
+def _come_by_chance(distinct: np.ndarray, rows: int) -> bool:
+    """Whether two of so many rows would be alike, if these (k, d) are all there are and columns were independent."""
+    k, pairs = len(distinct), rows * (rows - 1) / 2
+    for column in distinct.T:
+        if pairs < 1:
+            return False
+        _, counts = np.unique(column, return_counts=True)
+        pairs *= (counts * (counts - 1.0)).sum() / max(1, k * (k - 1))
+    return pairs >= 1
 
 
 def own_references(x: Array, keys: Keys) -> Own:
