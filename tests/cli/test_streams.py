@@ -94,3 +94,15 @@ def test_what_is_large_is_told_by_size(tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "free_memory", lambda: 4 * path.stat().st_size - 1)
     assert inputs.open_input(Settings(str(path))).table is None
     assert inputs.expected_rows(str(path)) == 301
+
+
+def test_rows_of_parquet_are_known_before_they_are_read(tmp_path):
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for rows in (3, 4):
+        pq.write_table(pa.table({"a": range(rows)}), folder / f"{rows}.parquet")
+    assert inputs.expected_rows(str(folder)) == 7
+    assert inputs.expected_rows(str(folder / "4.parquet")) == 4
+    (folder / "3.parquet").write_bytes(b"PAR1 and nothing else")
+    assert inputs.expected_rows(str(folder)) is None
+    assert inputs.expected_rows(str(tmp_path / "nowhere")) is None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from addml import parameters
 from addml.data.datasets import LEAST_STREAMED, Source, open_source
 from addml.data.files.formats import format_of
-from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, find_origin, is_special
+from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, ReadError, find_origin, is_special
 from addml.data.files.sql import is_address
 from addml.data.images import is_image_folder
 from addml.data.readers import STREAMED, Batches, csv_columns, open_batches, read_table, refuse_idle
@@ -150,16 +150,13 @@ def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batch
 def expected_rows(file: str) -> int | None:
     """About how many rows a file has, without reading it; None where that cannot be told."""
     path = Path(os.path.expanduser(file))
+    if path.is_dir() or path.suffix.lower() in (".parquet", ".pq"):
+        try:
+            return len(open_source(path))
+        except (ReadError, OSError):
+            return None
     if not path.is_file() or path.suffix.lower() in COMPRESSION_NAMES:
         return None
-    if path.suffix.lower() in (".parquet", ".pq"):
-        from pyarrow import ArrowException
-        from pyarrow.parquet import read_metadata
-
-        try:
-            return int(read_metadata(path).num_rows)
-        except (ArrowException, OSError):
-            return None
     with path.open("rb") as stream:
         head = stream.read(HEAD)
     return max(1, round(path.stat().st_size / max(1, len(head)) * head.count(b"\n")))
