@@ -31,6 +31,10 @@ def doubled(item):
     return start, 2 * batch["place"][0].as_py()
 
 
+def doubled_with(ballast, item):
+    return doubled(item)
+
+
 def fails(item):
     raise CellError("amount", item[0] + 1, "is no number")
 
@@ -59,13 +63,22 @@ def test_a_process_that_is_ended_is_said():
         list(in_processes(dies, places(3), 2))
 
 
+def test_processes_that_end_while_they_start_are_said(tmp_path):
+    script = tmp_path / "unguarded.py"  # which every process runs again, and may not
+    script.write_text(
+        "from functools import partial\n"
+        "import numpy as np, test_workers as t\n"
+        "work = partial(t.doubled_with, np.zeros(10**6))  # more than a pipe holds\n"
+        "print([*t.in_processes(work, t.places(3), 2)])\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=_with_tests(), timeout=100)
+    assert done.returncode == 1
+    assert "one of 2 processes was ended from outside" in done.stderr.splitlines()[-1]
+
+
 def test_processes_end_with_a_parent_that_is_killed():
     code = "import test_workers as t; [*t.in_processes(t.waits, t.places(2), 2)]"
-    folder = str(Path(__file__).parent)
-    paths = os.pathsep.join([folder, *filter(None, sys.path)])
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": paths}
-    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=_with_tests())
     assert parent.stdout is not None
     children = [int(parent.stdout.readline()) for _ in range(2)]
     parent.send_signal(signal.SIGKILL)
@@ -75,6 +88,12 @@ def test_processes_end_with_a_parent_that_is_killed():
     for child in children:
         with pytest.raises(ProcessLookupError):
             _alive(child)
+
+
+def _with_tests():
+    """The environment of a process that finds this file."""
+    paths = [str(Path(__file__).parent), *filter(None, sys.path)]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _alive(process):

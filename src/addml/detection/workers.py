@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +22,8 @@ from addml.detection.errors import UserError
 from addml.detection.memory import keep_freed_memory
 
 if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+
     import pyarrow as pa
 
 AHEAD = 2  # items for each worker that wait for it: files are read on while others hold the interpreter's lock
@@ -46,20 +49,35 @@ def in_processes(work: Callable[[Batch], Result], batches: Iterable[Batch], proc
 
     Raises OSError where the system has no locks for several processes.
     """
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (work,))
+    context = get_context("spawn")
+    sent = context.Queue()  # a process that ends while it starts leaves what it should have been given in here
+    sent.cancel_join_thread()
+    pool = ProcessPoolExecutor(processes, context, _begin, (sent,))
+    for _ in range(processes):
+        sent.put(work)
     return _from_processes(pool, batches, processes)
 
 
 def _from_processes(pool: ProcessPoolExecutor, batches: Iterable[Batch], processes: int) -> Iterator[Any]:
     with pool:
         try:
-            sent = (pool.submit(_do, start, _packed(batch)) for start, batch in batches)
+            sent = (pool.submit(_do, start, _packed(batch)) for start, batch in _read_ahead(batches))
             yield from _in_order(sent, AHEAD * processes)
         except BrokenProcessPool:
             raise UserError(
                 f"one of {processes} processes was ended from outside, as happens where memory runs out; "
                 "give --jobs 1 for one process, which takes the least memory."
             ) from None
+
+
+def _read_ahead(items: Iterable[Item]) -> Iterator[Item]:
+    """The items, the next of which is read while one is in use: with many processes, reading sets the pace."""
+    coming = iter(items)
+    with ThreadPoolExecutor(1) as reader:
+        following = reader.submit(list, islice(coming, 1))
+        while item := following.result():
+            following = reader.submit(list, islice(coming, 1))
+            yield item[0]
 
 
 def _in_order(begun: Iterable[Future[Result]], ahead: int) -> Iterator[Result]:
@@ -80,11 +98,11 @@ def _in_order(begun: Iterable[Future[Result]], ahead: int) -> Iterator[Result]:
 # In a process ---------------------------------------------------------------------------------------------------
 
 
-def _begin(work: Callable[[Batch], Any]) -> None:
+def _begin(sent: Queue[Callable[[Batch], Any]]) -> None:
     global _work
-    _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that waits for this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    _work = sent.get()
     import pyarrow as pa
 
     pa.set_cpu_count(1)
