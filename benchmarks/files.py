@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.csv
 
 import addml
-from addml.compute import most_threads
+from addml.compute import most_threads, on_threads
 from addml.data.preparation.standardised import Standardised
 from addml.data.readers import read_table
-from addml.detection.workers import on_threads
 from benchmarks.timing import markdown, seconds
 
 ROWS = 1_000_000

@@ -8,17 +8,22 @@ import os
 import platform
 import re
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 # Under this many operations in one call a second thread costs more (waking, waiting on a shared core) than it gains.
 OPERATIONS_WORTH_A_THREAD = 1e9
+AHEAD = 2  # items for each worker that wait for it: files are read on while others hold the interpreter's lock
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def resolve_device(device: str) -> str:
@@ -173,3 +178,27 @@ def in_threads(work: Callable[[int], None], parts: int, threads: int) -> None:
             except BaseException:  # an interrupt too: what has not begun is left undone
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+
+
+def on_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """The results in the order of the items, a few of which are worked on at the same time."""
+    if threads == 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield from in_order((pool.submit(work, item) for item in items), AHEAD * threads)
+
+
+def in_order(begun: Iterable[Future[Result]], ahead: int) -> Iterator[Result]:
+    """The results of what is begun, so much of it ahead of the result that is waited for."""
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for one in begun:
+            waiting.append(one)
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:  # after a failure or an interrupt the others need not begin
+        for one in waiting:
+            one.cancel()

@@ -9,12 +9,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from addml.compute import on_threads
 from addml.data.sampling import draw
 from addml.detection import detecting, inputs
 from addml.detection.progress import Silent
 from addml.detection.scoring import highest
 from addml.detection.settings import Selection, Settings, Training
-from addml.detection.workers import on_threads
 from tests.cli.running import command, write_small
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from addml.compute import blas_threads
+from addml.compute import blas_threads, on_threads
 from addml.detection.pieces import Pieces, ranks
 from addml.detection.progress import Advance
 from addml.detection.selection import beside
 from addml.detection.settings import Explaining
-from addml.detection.workers import Batch, in_processes, on_threads
+from addml.detection.workers import Batch, in_processes
 
 if TYPE_CHECKING:
     import pyarrow as pa

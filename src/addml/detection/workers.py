@@ -1,4 +1,4 @@
-"""Work on several items at once, the results in order: on threads, or in processes where threads would wait in line.
+"""Batches worked on in processes, the results in order, where threads would wait in line.
 
 Distances to references are many short calls of NumPy, each of which asks for the interpreter's lock. A few threads
 share it well, sixteen were slower than two. Processes have a lock each, and take about a second to start.
@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from addml.compute import blas_threads
+from addml.compute import AHEAD, blas_threads, in_order
 from addml.detection.errors import UserError
 from addml.detection.memory import keep_freed_memory
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-AHEAD = 2  # items for each worker that wait for it: files are read on while others hold the interpreter's lock
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Batch = tuple[int, "pa.RecordBatch"]  # how many rows came before, and some rows
@@ -35,17 +32,8 @@ Batch = tuple[int, "pa.RecordBatch"]  # how many rows came before, and some rows
 _work: Callable[[Batch], Any]  # of a process, which does one thing alone
 
 
-def on_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """The results in the order of the items, a few of which are worked on at the same time."""
-    if threads == 1:
-        yield from map(work, items)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        yield from _in_order((pool.submit(work, item) for item in items), AHEAD * threads)
-
-
 def in_processes(work: Callable[[Batch], Result], batches: Iterable[Batch], processes: int) -> Iterator[Result]:
-    """The same in processes, each of which is sent the work once and then batches of rows.
+    """The results in the order of the batches, from processes each of which is sent the work once, and then batches.
 
     Raises OSError where the system has no locks for several processes.
     """
@@ -62,7 +50,7 @@ def _from_processes(pool: ProcessPoolExecutor, batches: Iterable[Batch], process
     with pool:
         try:
             sent = (pool.submit(_do, start, _packed(batch)) for start, batch in _read_ahead(batches))
-            yield from _in_order(sent, AHEAD * processes)
+            yield from in_order(sent, AHEAD * processes)
         except BrokenProcessPool:
             raise UserError(
                 f"one of {processes} processes was ended from outside, as happens where memory runs out; "
@@ -78,21 +66,6 @@ def _read_ahead(items: Iterable[Item]) -> Iterator[Item]:
         while item := following.result():
             following = reader.submit(list, islice(coming, 1))
             yield item[0]
-
-
-def _in_order(begun: Iterable[Future[Result]], ahead: int) -> Iterator[Result]:
-    """The results of what is begun, so much of it ahead of the result that is waited for."""
-    waiting: deque[Future[Result]] = deque()
-    try:
-        for one in begun:
-            waiting.append(one)
-            if len(waiting) > ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:  # after a failure or an interrupt the others need not begin
-        for one in waiting:
-            one.cancel()
 
 
 # In a process ---------------------------------------------------------------------------------------------------

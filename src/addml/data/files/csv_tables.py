@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from addml.compute import on_threads
+from addml.data.files.csv_blocks import UnclearRowsError, row_blocks
 from addml.data.files.csv_cells import GAPS, NumberStyle
 from addml.data.files.csv_dialect import Dialect
 from addml.data.files.csv_errors import explained, unclosed_quote
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 LARGEST_BLOCK = 1 << 30
 STREAM_BLOCK_BYTES = 1 << 22
 COUNTED_BYTES = 1 << 18  # what a core keeps at hand
+MOST_THREADS = 4  # parse blocks: more rows than these find nobody scores
 UTF8 = ("utf-8", "utf-8-sig")
+ONE_BYTE_LINE_ENDS = (*UTF8, "cp1252", "latin-1")  # and quotes, which no other character holds
 NEXT_ENCODING = {"utf-8": "cp1252", "utf-8-sig": "cp1252", "cp1252": "latin-1"}  # the last takes any byte
 
 
@@ -58,12 +62,16 @@ def csv_batches(
     done = 0
     block = max(dialect.block_bytes, STREAM_BLOCK_BYTES)
     dialect = replace(dialect, block_bytes=block, newlines_in_cells=True)  # which costs a stream nothing
+    in_blocks = schema is not None and len(dialect.names) > 1 and dialect.encoding in ONE_BYTE_LINE_ENDS
     while True:
+        read = _in_blocks if in_blocks else _stream
         try:
-            for batch in _without_first(_stream(origin, dialect, columns, schema), done):
+            for batch in _without_first(read(origin, dialect, columns, schema), done):
                 done += batch.num_rows
                 yield batch
             return
+        except UnclearRowsError:
+            in_blocks = False
         except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
             dialect = _amended(origin, dialect, error, notes)
 
@@ -80,6 +88,27 @@ def _stream(
             yield _in_schema(batch, dialect, schema, origin.name)
     if batch is not None:
         _check_last_row(origin, dialect, batch)
+
+
+def _in_blocks(
+    origin: Origin, dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema | None
+) -> Iterator[pa.RecordBatch]:
+    """As `_stream`, on several threads, where the types of all columns are known and quotes stand around cells."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    def parsed(item: tuple[int, bytes]) -> pa.RecordBatch:
+        place, block = item
+        read, parse, convert = _options(dialect, columns, schema)
+        read.skip_rows = dialect.skip_lines if place == 0 else 0
+        read.use_threads, read.block_size = False, len(block) + 1
+        (batch,) = csv.read_csv(pa.BufferReader(block), read, parse, convert).combine_chunks().to_batches()
+        return _in_schema(batch, dialect, schema, origin.name)
+
+    with origin.open() as stream:
+        blocks = row_blocks(stream, dialect.block_bytes, dialect.writing)
+        filled = ((place, block) for place, block in enumerate(blocks) if block.lstrip(b"\r\n"))
+        yield from on_threads(parsed, filled, min(pa.cpu_count(), MOST_THREADS))
 
 
 def _without_first(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
