@@ -84,7 +84,7 @@ class Fitted:
             raise UserError(f"{folder}: was trained on a series, which addml score and evaluate take with --time NAME.")
         if model.columns is None and model.form is None:
             raise UserError(f"{folder}: was fitted to an array without named columns; fit it to a table: addml fit.")
-        device = resolve_device(computing.device)
+        device = _device(computing.device, model)
         known = () if model.columns is None else usual.load(folder, document["weights"], model.columns)
         rest = (_threads(device, computing.jobs), known, None, own["baseline"], ids)
         return cls(model, own["center"], training, history, decision, device, *rest)
@@ -231,6 +231,11 @@ class Fitted:
     @cached_property
     def _origins(self) -> list[int]:
         return columns_of(self.model)
+
+
+def _device(asked: str, model: MetricModel) -> str:
+    """Where a file is scored: rows of a table, if nothing is said, where they are read, prepared and explained."""
+    return "cpu" if asked == "auto" and model.form is None else resolve_device(asked)
 
 
 def _threads(device: str, jobs: int | None) -> int:
