@@ -171,7 +171,7 @@ class Recipe:
             self.epochs,
             self.batch_size,
             self._rate(),
-            self.weight_decay,
+            float(self.weight_decay),
             self.patience,
             least_batch=1 if self.loss == "center" else 2,
             threads=threads_for(operations, most_threads(self.n_jobs)),
