@@ -130,7 +130,7 @@ def compare_models(before: str, after: str, settings: Settings, progress: Progre
     with on_disk(settings.file) as file:
         for folder, fitted in zip((before, after), models, strict=True):
             data, names = open_for_model(replace(settings, file=file), fitted, BATCH_ROWS)
-            with progress.stage(f"Scoring by {folder}", expected_rows(file)) as advance, blas_threads(1):
+            with progress.stage(f"Scoring by {folder}", expected_rows(file, data.rows)) as advance, blas_threads(1):
                 found, carried = _scored(data, fitted, [] if ids else names, advance)
             scores.append(found)
             ids = ids or carried  # of the first model that knows what names a row
