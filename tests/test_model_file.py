@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import stat
+from fractions import Fraction
 from pathlib import Path
 
 import joblib
@@ -170,6 +171,15 @@ def test_objects_are_left_out_and_said(tmp_path):
         detector.save(tmp_path / "model")
     assert caught[0].filename == __file__
     assert addml.load(tmp_path / "model").random_state is None
+
+
+@pytest.mark.parametrize("name", ["normal_ratio", "hard_ratio", "weight_decay", "contamination"])
+def test_fractions_are_saved_as_numbers(tmp_path, name):
+    detector, same = (addml.ADDML(**SMALL | {name: value}).fit(X) for value in (Fraction(1, 3), 1 / 3))
+    detector.save(tmp_path / "model")
+    loaded = addml.load(tmp_path / "model")
+    assert getattr(loaded, name) == 1 / 3
+    np.testing.assert_array_equal(loaded.anomaly_scores_, same.anomaly_scores_)
 
 
 def test_a_history_with_what_json_cannot_say(tmp_path):

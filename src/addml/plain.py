@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Rational
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,8 @@ def plain_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]
             plain[name] = value.item()
         elif value is None or isinstance(value, (str, int, float, bool)):
             plain[name] = value
+        elif isinstance(value, Rational) and not isinstance(value, Integral):  # a fraction: what it was computed as
+            plain[name] = float(value)
         else:
             left_out.append(name)
     return plain, left_out

@@ -161,6 +161,15 @@ def test_the_input_is_never_overwritten(addml, small_csv):
     assert small_csv.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("--report", "give the report one, or /dev/stdout to send it into a pipe"), ("--model", "give the model one.")],
+)
+def test_a_dash_is_no_name_of_an_output(addml, small_csv, tmp_path, option, said):
+    addml("detect", "small.csv", *QUICK, option, "-").failed("-: is no name; " + said)
+    assert left_in(tmp_path) == {"small.csv"}
+
+
 @pytest.mark.parametrize("words", [("--output", "parts/a.parquet"), ("--figures", "parts/figures")])
 def test_nothing_is_written_among_the_files_of_a_folder(addml, tmp_path, words):
     (tmp_path / "parts").mkdir()

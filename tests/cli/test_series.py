@@ -296,4 +296,18 @@ def test_a_model_of_a_series_says_what_it_is_and_what_it_needs(machine):
     assert "16 steps x 2 - 64 - 32" in run("info", "machine.model").out
     done = run("score", machine, "--model", "machine.model")
     assert done.code == 1
-    assert "which addml score and evaluate take with --time NAME" in done.err
+    assert "which addml score, evaluate and diff take with --time NAME" in done.err
+
+
+def test_two_models_of_a_series_are_compared_step_by_step(machine):
+    for name, seed in (("first", 0), ("second", 1)):
+        assert run("fit", machine, *OPTIONS, "--seed", seed, "--model", name).code == 0
+        assert run("score", machine, "--time", "when", "--model", name, "--output", f"{name}.csv").code == 0
+    done = run("diff", "first", "second", machine, "--time", "when", "--output", "moved.csv")
+    done.succeeded("600 steps by first and by second", "anomalies: 12 before, 12 after")
+    first, second, moved = (pd.read_csv(f"{name}.csv") for name in ("first", "second", "moved"))
+    assert moved["when"].tolist() == first["when"].tolist()
+    for one, when in ((first, "before"), (second, "after")):
+        np.testing.assert_array_equal(moved[f"score_{when}"], one["score"])
+        np.testing.assert_array_equal(moved[f"is_anomaly_{when}"], one["is_anomaly"])
+        np.testing.assert_array_equal(moved[f"rank_{when}"], one["score"].rank(ascending=False, method="first"))

@@ -5,7 +5,11 @@ import tomllib
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from addml.cli import commands
+from addml.cli.app import app
+from addml.cli.checks import checked
 from addml.cli.config import settings_of
 from addml.detection import record, settings
 from addml.detection.record import Run
@@ -46,6 +50,38 @@ def test_a_model_that_a_run_read_is_not_what_another_writes(tmp_path, command):
             with pytest.raises(typer.BadParameter, match=f"reads the model 'm'; addml {command} would write over it"):
                 settings_of(str(path), known, command)
         assert settings_of(str(path), known, "score")["model"] == "m"
+
+
+def test_a_record_of_before_repeats_its_run(tmp_path):
+    path = tmp_path / "x.run.toml"
+    run = Run.begin("detect", ["detect", "x.csv"], {"file": "x.csv", "memory": "2GiB"})
+    path.write_text(record.record(run, {}), "utf-8")  # as it was written when nobody had said --memory
+    assert settings_of(str(path), {"file": str, "memory": str}, "detect") == {"file": "x.csv"}
+    path.write_text('memory = "2GiB"')  # which somebody wrote by hand
+    assert settings_of(str(path), {"memory": str}, "detect") == {"memory": "2GiB"}
+
+
+@pytest.mark.parametrize(
+    ("file", "said", "taken"),
+    [
+        ("contamination = 0.1", ["--tau", "2"], {"tau": 2.0, "contamination": None}),
+        ("contamination = 0.1", ["--threshold", "tail"], {"threshold": "tail", "contamination": None}),
+        ("tau = 3", ["--contamination", "0.2"], {"tau": None, "contamination": 0.2}),
+        ('threshold = "auto"', ["--contamination", "0.2"], {"threshold": None, "contamination": 0.2}),
+        ('threshold = "tail"', ["--contamination", "0.2"], {"threshold": "tail", "contamination": 0.2}),
+        ('report = "a.html"', ["--no-report"], {"report": None, "no_report": True}),
+        ("no-report = true", ["--report", "a.html"], {"report": "a.html", "no_report": False}),
+        ("all-rows = true", ["--sample", "50"], {"all_rows": False, "sample": 50}),
+        ("sample = 50", ["--all-rows"], {"all_rows": True, "sample": settings.TRAINING_ROWS}),
+        ("sample = 50\ncontamination = 0.2", ["--seed", "1"], {"sample": 50, "contamination": 0.2, "seed": 1}),
+    ],
+)
+def test_the_command_line_stands_in_place_of_what_a_file_says(tmp_path, monkeypatch, file, said, taken):
+    path, seen = tmp_path / "x.toml", []
+    path.write_text(file)
+    monkeypatch.setattr(commands, "detect", lambda given: seen.append(checked(given).plain()))
+    assert CliRunner().invoke(app, ["detect", "x.csv", "--config", str(path), *said]).exit_code == 0
+    assert {name: seen[0][name] for name in taken} == taken
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,18 @@ import subprocess
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
 from addml.compute import on_threads
+from addml.data.readers import open_batches
 from addml.data.sampling import draw
 from addml.detection import detecting, inputs
 from addml.detection.progress import Silent
 from addml.detection.scoring import highest
 from addml.detection.settings import Selection, Settings, Training
-from tests.cli.running import command, write_small
+from tests.cli.running import command, run_addml, write_small
 
 
 def batches(rows, size):
@@ -88,12 +90,37 @@ def test_a_pipe(model, small_csv, tmp_path):
     assert json.loads(done.stdout)["rows"] == 300
 
 
+def test_what_is_wrong_with_standard_input_is_said_of_it(tmp_path, model):
+    run_addml(tmp_path, "score", "-", "--model", model).failed("Error: standard input: is empty")
+    done = run_addml(tmp_path, "score", "-", "--model", model, stdin=b"name,height,weight,colour,when\na,tall,1,red,\n")
+    done.failed("Error: standard input, line 2: column 'height' holds 'tall' where a number is expected")
+
+
 def test_what_is_large_is_told_by_size(tmp_path, monkeypatch):
     path = write_small(tmp_path / "small.csv")
     assert inputs.open_input(Settings(str(path))).table is not None
     monkeypatch.setattr(inputs, "free_memory", lambda: 4 * path.stat().st_size - 1)
     assert inputs.open_input(Settings(str(path))).table is None
     assert inputs.expected_rows(str(path)) == 301
+
+
+@pytest.mark.parametrize(("ending", "kind"), [("gz", "gzip"), ("zst", "zstd"), ("bz2", "bz2"), ("txt", "lz4")])
+def test_rows_of_a_compressed_text_are_estimated(tmp_path, monkeypatch, ending, kind):
+    """By its beginning, whatever the file is called."""
+    text = "".join(f"{value}\n" for value in np.random.default_rng(0).random(300_000)).encode()
+    with pa.CompressedOutputStream(tmp_path / f"t.{ending}", kind) as stream:
+        stream.write(text)
+    monkeypatch.setattr(inputs, "HEAD", len(text) // 2)
+    assert inputs.expected_rows(str(tmp_path / f"t.{ending}")) == pytest.approx(300_000, rel=0.3)
+    (tmp_path / f"t.{ending}").write_bytes((tmp_path / f"t.{ending}").read_bytes()[:100])
+    assert inputs.expected_rows(str(tmp_path / f"t.{ending}")) is None
+
+
+def test_rows_of_a_file_that_is_read_whole_are_known(tmp_path):
+    feather.write_feather(pa.table({"a": range(10_000)}), tmp_path / "t.arrow")
+    assert open_batches(tmp_path / "t.arrow", batch_rows=16).rows == 10_000
+    (tmp_path / "t.csv").write_text("a\n1\n2\n")
+    assert open_batches(tmp_path / "t.csv").rows is None
 
 
 def test_rows_of_parquet_are_known_before_they_are_read(tmp_path):

@@ -249,7 +249,8 @@ def test_dates_are_local_time_in_the_zone_of_training() -> None:
     "texts",
     [
         ["2024-01-31 15:30", "2024-02-01 00:00:00", "2023-12-24 09:05:00.0"],
-        ["2024-01-31T15:30Z", "2024-02-01T00:00:00+02:00", "2023-12-24T09:05:00-0500"],  # as the clock there shows
+        ["2024-01-31T15:30+0200", "2024-02-01T00:00:00+02:00", "2023-12-24 09:05:00+02"],  # as the clock there shows
+        ["2024-01-31T15:30Z", "2024-02-01T02:00:00+02:00", "2023-12-24T04:05:00-0500"],  # as that of UTC shows
         ["31.01.2024 15:30", "1.2.2024", "24.12.23 9:05"],
         ["01/31/2024 3:30 PM", "2/1/2024", "12/24/2023 9:05 am"],
         ["31 Jan 2024 15:30", "1 February 2024", "Sun, 24 Dec 2023 09:05"],
@@ -269,6 +270,38 @@ def test_dates_from_text(texts: list[str]) -> None:
     np.testing.assert_allclose(columns.transform(table)[:3], expected.transform(pa.table({"when": moments})), atol=1e-9)
     typed = columns.transform(pa.table({"when": moments}))
     np.testing.assert_allclose(columns.transform(table)[:3], typed, atol=1e-9)
+
+
+INSTANTS = pa.array(
+    [datetime.datetime(2024, 1, 31, 23, 30), datetime.datetime(2024, 7, 1, 6)], pa.timestamp("us", "UTC")
+)
+WRITTEN = [  # the same two, wherever the clock stands
+    ["2024-01-31T23:30Z", "2024-07-01T06:00:00Z"],
+    ["2024-02-01T01:30+02:00", "2024-07-01 08:00 +0200"],
+    ["2024-01-31 18:30:00-05", "2024-07-01 02:00:00-04"],
+]
+
+
+@pytest.mark.parametrize("taught", [*WRITTEN, INSTANTS.cast(pa.timestamp("s", "Europe/Berlin"))])
+@pytest.mark.parametrize("given", [*WRITTEN, INSTANTS.cast(pa.timestamp("ns", "America/New_York"))])
+def test_the_same_instants_read_alike_in_any_zone(taught: Any, given: Any) -> None:
+    columns = Columns.fit(pa.table({"when": taught}))
+    expected = columns.transform(pa.table({"when": taught}))
+    np.testing.assert_allclose(columns.transform(pa.table({"when": given})), expected, atol=1e-9)
+
+
+def test_without_zones_in_training_what_the_clock_shows_counts() -> None:
+    columns = Columns.fit(pa.table({"when": ["31.01.2024 23:30", "1.7.2024 06:00"]}))
+    expected = columns.transform(pa.table({"when": ["31.01.2024 23:30", "1.7.2024 06:00"]}))
+    given = pa.table({"when": ["31.01.2024 23:30 +05:00", "1.7.2024 06:00 -0300"]})
+    np.testing.assert_array_equal(columns.transform(given), expected)
+
+
+def test_times_of_the_day_with_a_zone() -> None:
+    columns = Columns.fit(pa.table({"at": ["06:00+01:00", "18:00+01:00", "23:30+01:00"]}))
+    given = pa.table({"at": ["05:00Z", "12:00-05:00", "00:30+02:00"]})
+    angles = 2 * np.pi * np.array([6, 18, 23.5]) / 24
+    np.testing.assert_allclose(columns.transform(given), np.column_stack([np.sin(angles), np.cos(angles)]), atol=1e-9)
 
 
 def test_times_of_the_day() -> None:

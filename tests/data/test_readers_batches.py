@@ -76,8 +76,23 @@ def test_missing_column(tmp_path: Path) -> None:
 
 def test_number_that_is_text_is_named_by_line_and_column(tmp_path: Path) -> None:
     batches = open_batches(csv_file(tmp_path, 300_000, "7,many,w\n"), schema=SCHEMA)
-    with pytest.raises(ReadError, match=r"t\.csv, line 300002: column 'n' holds 'many' where double is expected"):
+    with pytest.raises(ReadError, match=r"t\.csv, line 300002: column 'n' holds 'many' where a number is expected"):
         sum(batch.num_rows for batch in batches)
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "said"),
+    [
+        ("UTC", "2024-05-01T12:00:00", r"where a time zone is expected\. Write one behind every time, as in 12:00Z"),
+        (None, "2024-05-01T12:00:00Z", r"where no time zone is expected\. Write the times without theirs"),
+        (None, "soon", r"where a date is expected\. Correct the value"),
+    ],
+)
+def test_a_time_without_the_zone_of_the_schema_is_named(tmp_path: Path, zone: str | None, text: str, said: str) -> None:
+    first = "2024-05-01T11:00:00" + ("Z" if zone else "")
+    (tmp_path / "t.csv").write_text(f"when,n\n{first},1\n{text},2\n")
+    with pytest.raises(ReadError, match=rf"t\.csv, line 3: column 'when' holds '{text}' {said}"):
+        list(open_batches(tmp_path / "t.csv", schema=pa.schema({"when": pa.timestamp("s", zone)})))
 
 
 def test_ragged_line_far_down(tmp_path: Path) -> None:

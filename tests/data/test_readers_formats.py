@@ -293,6 +293,8 @@ def test_sql(shop: str) -> None:
         ("select * from orders where id > 5", "holds no rows"),
         ("drop table orders", "must begin with select"),
         ("/* x */ delete from orders", "must begin with select"),
+        ("with few as (select 1) delete from orders", "attempt to write a readonly database"),
+        ("with few as (select 1) update orders set amount = 0 returning id", "attempt to write a readonly database"),
     ],
 )
 def test_sql_errors(shop: str, query: str | None, said: str) -> None:

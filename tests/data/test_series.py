@@ -127,7 +127,7 @@ def test_missing_values_take_the_one_before_or_the_usual_one():
         (frame(pd.to_datetime(["2026-01-01", "2026-01-01"])), "'when' of X repeats in row 1.*keep one row a time"),
         (frame(pd.to_datetime(["2026-01-01", None])), "no time in row 1"),
         (frame(np.array(["9999-12-31", "2026-01-01"], "datetime64[s]")), "'when': 9999-12-31.*outside the years"),
-        (frame(pd.date_range("2026", periods=2), a=["x", "y"]), r"column\(s\) \['a'\] hold no numbers"),
+        (frame(pd.date_range("2026", periods=2), a=["x", "y"]), r"has 1 column without numbers, \['a'\]; a series"),
         (frame(pd.date_range("2026", periods=2), b=pd.date_range("2025", periods=2)), "2 columns of times"),
     ],
 )

@@ -161,7 +161,7 @@ def info(model: ModelFolder, settings: Settings) -> None:
 
 
 @app.command()
-@with_settings("naming", "listing", "writing", "reading", "computing", "showing")
+@with_settings("naming", "timing", "listing", "writing", "reading", "computing", "showing")
 def diff(before: BeforeFolder, after: AfterFolder, file: File, settings: Settings) -> None:
     """Score a table by two saved models and say which rows moved in rank and which decisions changed."""
     from addml.cli import commands

@@ -10,10 +10,21 @@ from typing import Any
 
 import typer
 
+from addml.detection.settings import MEMORY
 from addml.wording import did_you_mean
 
 RUN = "run"  # the table in which a run's record tells of itself; no settings
 WRITERS = ("detect", "fit")  # commands to which `model` is what they write
+FORMER = {"memory": MEMORY}  # what earlier records tell though nobody asked for it: it is what holds anyway
+ALTERNATIVES = {  # an option, and what of a file it stands in place of
+    "tau": ("threshold", "contamination"),
+    "threshold": ("tau", "contamination"),
+    "contamination": ("tau", "threshold"),
+    "no_report": ("report", "format"),
+    "report": ("no_report",),
+    "all_rows": ("sample",),
+    "sample": ("all_rows",),
+}
 WORDS = {bool: "true or false", list: "a text, or a list of texts", str: "one text or number"}
 
 
@@ -23,6 +34,19 @@ def apply(context: typer.Context, value: str | None) -> str | None:
         known = {parameter.name or "": _kind(parameter) for parameter in context.command.params}
         context.default_map = settings_of(value, known, context.info_name or "")
     return value
+
+
+def give_way(context: typer.Context, values: dict[str, Any]) -> None:
+    """Put what the file says back to its default where the command line says something that stands in its place."""
+    defaults = {parameter.name: parameter.default for parameter in context.command.params}
+    sources = {name: getattr(context.get_parameter_source(name), "name", None) for name in values}
+    for option, others in ALTERNATIVES.items():
+        if sources.get(option) != "COMMANDLINE":
+            continue
+        for other in others:
+            of_tail = option == "contamination" and values[other] == "tail"  # which has a share of its own
+            if sources.get(other) == "DEFAULT_MAP" and not of_tail:
+                values[other] = defaults[other]
 
 
 def _kind(parameter: Any) -> type:
@@ -42,6 +66,8 @@ def settings_of(path: str, known: dict[str, type], command: str) -> dict[str, An
         raise typer.BadParameter(f"{path}: is not a TOML file: {error}.") from error
     other = _command_of(document.pop(RUN, None))
     found = {name.replace("-", "_"): value for name, value in document.items()}
+    if other is not None:
+        found = {name: value for name, value in found.items() if FORMER.get(name) != value}
     if "model" in found and command in WRITERS and other not in (None, *WRITERS):
         raise typer.BadParameter(
             f"{path}: is the record of an addml {other}, which reads the model {found['model']!r}; addml {command} "

@@ -13,6 +13,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from addml.cli import config
+from addml.cli.config import give_way
 from addml.detection import settings as known
 from addml.detection.settings import Settings
 
@@ -43,7 +44,8 @@ def with_settings(*groups: str) -> Callable[[Callable[..., None]], Callable[...,
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def spread(config: str | None = None, **values: Any) -> None:
+        def spread(context: typer.Context, config: str | None = None, **values: Any) -> None:
+            give_way(context, values)
             _refuse_empty(command, values)
             filled = {name: _filled(GROUPS[name], values) for name in groups}
             try:
@@ -80,6 +82,7 @@ def _parameters(command: Callable[..., None], groups: tuple[str, ...]) -> Iterat
         for one in fields(kind):
             yield _parameter(one.name, *_option(one, types[one.name], panel))
     yield _parameter("config", CONFIG, None)
+    yield _parameter("context", typer.Context, inspect.Parameter.empty)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from addml.data.files.origin import STREAMS, is_special
+from addml.data.files.origin import STANDARD_INPUT, STREAMS, is_special
 from addml.detection.errors import UserError
 from addml.detection.record import Run, record
 from addml.detection.settings import Reporting, Settings, Showing
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from addml.findings import Findings
 
 STDOUT = 1  # the number of the stream
+FOLDERS = ("figures", "model")
 TABLES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson")
 ENDINGS = (".gz", ".zst", ".bz2", ".lz4", *TABLES, ".html", ".htm", ".md", ".scored", ".report", ".model")
 
@@ -117,6 +118,9 @@ def _check(file: str, files: Files) -> None:
     seen = {source: "input, which is never overwritten"}
     for what, text in files.named().items():
         path = Path(text)
+        if text == STANDARD_INPUT:
+            pipe = "" if what in FOLDERS else ", or /dev/stdout to send it into a pipe"
+            raise UserError(f"-: is no name; give the {_spoken(what)} one{pipe}.")
         if is_special(path):
             continue
         if path.resolve() in seen:
@@ -128,7 +132,7 @@ def _check(file: str, files: Files) -> None:
             raise UserError(
                 f"{path}: lies in the input, which would hold it the next time; write the {_spoken(what)} elsewhere."
             )
-        is_folder = what in ("figures", "model")
+        is_folder = what in FOLDERS
         if path.exists() and path.is_dir() != is_folder:
             raise UserError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {_spoken(what)} another name.")
         if what == "scored":

@@ -208,7 +208,7 @@ def show_drift(screen: Screen, findings: Findings) -> None:
 
 def show_diff(screen: Screen, moved: Moved, top: int) -> None:
     """What two models say differently of a table."""
-    rows = counted(len(moved.before), "row")
+    rows = counted(len(moved.before), moved.noun)
     screen.say(f"{moved.source}: {rows} by {moved.models[0]} and by {moved.models[1]}", style="bold")
     screen.say(
         f"  ranks agree by {moved.agreement:.3f} (Spearman); {moved.shared:,} of the first {moved.first:,} are the same"
@@ -221,9 +221,9 @@ def show_diff(screen: Screen, moved: Moved, top: int) -> None:
         return
     screen.say()
     screen.grid(
-        ("row", *found[0]["ids"], "rank before", "rank after", "decision"),
+        (moved.noun, *found[0]["ids"], "rank before", "rank after", "decision"),
         [[row["row"], *row["ids"].values(), row["rank_before"], row["rank_after"], row["decision"]] for row in found],
-        right=("row", "rank before", "rank after"),
+        right=(moved.noun, "rank before", "rank after"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ class Batches:
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     notes: list[str] = field(default_factory=list)
+    rows: int | None = None  # in all, where the file was read whole
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.batches
@@ -236,7 +237,8 @@ def _streamed(
 
 def _cut(whole: ReadResult, columns: Sequence[str] | None, schema: pa.Schema | None, rows: int, source: str) -> Batches:
     batches = whole.table.to_batches(max_chunksize=rows)
-    return _begun(conformed(batches, columns, schema, rows, source), whole.notes, source)
+    begun = _begun(conformed(batches, columns, schema, rows, source), whole.notes, source)
+    return replace(begun, rows=whole.table.num_rows)
 
 
 def _begun(batches: Iterator[pa.RecordBatch], notes: list[str], source: str) -> Batches:

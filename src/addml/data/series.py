@@ -136,9 +136,9 @@ def _from_frame(X: Any, what: str) -> Series:
     names = [name for name in frame.columns if name != chosen]
     others = [name for name in names if not (frame.schema[name].is_numeric() or frame.schema[name] == nw.Boolean)]
     if others or not names:
+        strange = f"{counted(len(others), 'column')} without numbers, {others}" if others else "no column of numbers"
         raise ValueError(
-            f"{what}: column(s) {others or 'beside the time'} hold no numbers; a series has numbers and one column of "
-            "times, as dates (pandas.to_datetime)"
+            f"{what} has {strange}; a series has numbers and one column of times, as dates (pandas.to_datetime)"
         )
     columns = [np.asarray(frame.get_column(name).cast(nw.Float64).to_numpy(), np.float64) for name in names]
     values = _finite(_two_dimensional(np.column_stack(columns), what), what)

@@ -191,7 +191,7 @@ def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcom
     with on_disk(settings.file) as file:
         data, ids = open_for_model(replace(settings, file=file), fitted, BATCH_ROWS)
         carried = [*ids, *([label] if label else [])]
-        rows = expected_rows(file)
+        rows = expected_rows(file, data.rows)
         with progress.stage(f"Scoring {source}", rows) as advance:
             scored = score_all(fitted, data, carried, settings.explaining, advance, drift, rows=rows, mapped=mapped)
     _warn_of_outside(drift.outside)

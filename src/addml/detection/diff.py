@@ -1,4 +1,4 @@
-"""Two models over one table: which rows moved in rank, and which decisions changed."""
+"""Two models over one table or series: which rows moved in rank, and which decisions changed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from addml.compute import blas_threads
+from addml.detection import series
 from addml.detection.detecting import use_threads
 from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
@@ -16,7 +17,7 @@ from addml.detection.pieces import ranks
 from addml.detection.progress import Progress
 from addml.detection.scoring import BATCH_ROWS
 from addml.detection.selection import beside
-from addml.detection.settings import Deciding, Settings
+from addml.detection.settings import Deciding, Settings, Using
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +36,7 @@ class Moved:
     ranks: tuple[np.ndarray, np.ndarray]
     flagged: tuple[np.ndarray, np.ndarray]
     ids: pa.Table
+    noun: str = "row"
 
     @property
     def first(self) -> int:
@@ -118,7 +120,9 @@ class Moved:
 
 
 def compare_models(before: str, after: str, settings: Settings, progress: Progress) -> Moved:
-    """Score a file by two saved models, each by its own threshold."""
+    """Score a file by two saved models, each by its own threshold; the steps of a series where a time is named."""
+    if settings.timing.time is not None:
+        return _compare_series(before, after, settings, progress)
     use_threads(settings.computing)
     models = [Fitted.load(folder, settings.computing, Deciding()) for folder in (before, after)]
     scores: list[np.ndarray] = []
@@ -126,7 +130,7 @@ def compare_models(before: str, after: str, settings: Settings, progress: Progre
     with on_disk(settings.file) as file:
         for folder, fitted in zip((before, after), models, strict=True):
             data, names = open_for_model(replace(settings, file=file), fitted, BATCH_ROWS)
-            with progress.stage(f"Scoring by {folder}", expected_rows(file)) as advance, blas_threads(1):
+            with progress.stage(f"Scoring by {folder}", expected_rows(file, data.rows)) as advance, blas_threads(1):
                 found, carried = _scored(data, fitted, [] if ids else names, advance)
             scores.append(found)
             ids = ids or carried  # of the first model that knows what names a row
@@ -136,6 +140,16 @@ def compare_models(before: str, after: str, settings: Settings, progress: Progre
     both = (ranks(scores[0]), ranks(scores[1]))
     flagged = (scores[0] > models[0].threshold, scores[1] > models[1].threshold)
     return Moved(shown(settings.file), (before, after), scores[0], scores[1], both, flagged, ids)
+
+
+def _compare_series(before: str, after: str, settings: Settings, progress: Progress) -> Moved:
+    with on_disk(settings.file) as file:
+        own = [replace(settings, file=file, using=Using(folder)) for folder in (before, after)]
+        (first, read, old), (second, other, new) = (series.scored(one, progress) for one in own)
+    names = (str(settings.timing.time), *(read.chosen.ids or other.chosen.ids))
+    flagged = (old > first.threshold_, new > second.threshold_)
+    both, ids = (ranks(old), ranks(new)), read.table.select(list(names))
+    return Moved(shown(settings.file), (before, after), old, new, both, flagged, ids, "step")
 
 
 def _scored(data: Any, fitted: Fitted, ids: list[str], advance: Any) -> tuple[np.ndarray, pa.Table]:

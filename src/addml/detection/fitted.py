@@ -81,7 +81,9 @@ class Fitted:
         except (KeyError, TypeError, ValueError) as error:
             raise model_file.ModelFileError(f"{folder}: is no whole model ({error}); fit it again.") from None
         if model.form is not None and model.form.is_series:
-            raise UserError(f"{folder}: was trained on a series, which addml score and evaluate take with --time NAME.")
+            raise UserError(
+                f"{folder}: was trained on a series, which addml score, evaluate and diff take with --time NAME."
+            )
         if model.columns is None and model.form is None:
             raise UserError(f"{folder}: was fitted to an array without named columns; fit it to a table: addml fit.")
         device = _device(computing.device, model)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from addml import parameters
 from addml.data.datasets import LEAST_STREAMED, Source, open_source
 from addml.data.files.formats import format_of
-from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, ReadError, find_origin, is_special
+from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, Origin, ReadError, find_origin, is_special
 from addml.data.files.sql import is_address
 from addml.data.images import is_image_folder
 from addml.data.readers import STREAMED, Batches, csv_columns, open_batches, read_table, refuse_idle
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):[^\s@]*(?=@)")
 PACKED = 5  # how much larger a compressed table is in memory
-HEAD = 1 << 20  # bytes from which the number of lines is estimated
+HEAD = 1 << 22  # bytes from which the number of lines is estimated
 ROOM = 4  # so many times its size a table must fit into memory to be held there
 
 
@@ -122,7 +122,10 @@ def on_disk(file: str) -> Iterator[str]:
         copy = Path(folder) / "standard input"
         with copy.open("wb") as target, nullcontext(sys.stdin.buffer) if not is_pipe else path.open("rb") as stream:
             shutil.copyfileobj(stream, target, 1 << 20)
-        yield str(copy)
+        try:
+            yield str(copy)
+        except ReadError as error:  # which names the copy
+            raise ReadError(str(error).replace(str(copy), file if is_pipe else copy.name)) from error
 
 
 def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batches, list[str]]:
@@ -147,19 +150,31 @@ def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batch
     return open_batches(file, schema=schema, columns=columns, batch_rows=rows, **reading), ids
 
 
-def expected_rows(file: str) -> int | None:
-    """About how many rows a file has, without reading it; None where that cannot be told."""
+def expected_rows(file: str, known: int | None = None) -> int | None:
+    """About how many rows a file has, without reading it, unless it is known; None where that cannot be told."""
     path = Path(os.path.expanduser(file))
-    if path.is_dir() or path.suffix.lower() in (".parquet", ".pq"):
-        try:
+    if known is not None or is_address(file):
+        return known
+    try:
+        if path.is_dir() or path.suffix.lower() in (".parquet", ".pq"):
             return len(open_source(path))
-        except (ReadError, OSError):
-            return None
-    if not path.is_file() or path.suffix.lower() in COMPRESSION_NAMES:
+        return _expected_lines(find_origin(path))
+    except (ReadError, OSError):
         return None
-    with path.open("rb") as stream:
+
+
+def _expected_lines(origin: Origin) -> int | None:
+    """About how many lines a text has, by its beginning and how much of the file that takes."""
+    import pyarrow as pa
+
+    with pa.OSFile(os.fsencode(str(origin.path)), "rb") as file:
+        stream = file if origin.compression is None else pa.CompressedInputStream(file, origin.compression)
         head = stream.read(HEAD)
-    return max(1, round(path.stat().st_size / max(1, len(head)) * head.count(b"\n")))
+        taken, size = file.tell(), file.size()
+    if origin.compression and taken == size and len(head) == HEAD:  # the rest was read ahead, and may be long
+        return None
+    lines: float = head.count(b"\n") * size / max(1, taken)
+    return max(1, round(lines))
 
 
 def is_large(file: str) -> bool:

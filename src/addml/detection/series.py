@@ -61,6 +61,12 @@ def detect(settings: Settings, progress: Progress) -> SeriesOutcome:
 
 def score(settings: Settings, progress: Progress) -> SeriesOutcome:
     """Rank the periods of a file by a model that was trained before."""
+    detector, read, scores = scored(settings, progress)
+    return _outcome(detector, read, scores, settings)
+
+
+def scored(settings: Settings, progress: Progress) -> tuple[ADDML, SeriesTable, np.ndarray]:
+    """A model that was trained before, the steps of a file, and their scores."""
     from addml.detector import load
 
     detector = load(str(settings.using.model), device=settings.computing.device)
@@ -76,8 +82,7 @@ def score(settings: Settings, progress: Progress) -> SeriesOutcome:
     unseen(settings.labelling.label, channels, settings.using.model)
     read = read_series_table(settings, progress, channels, detector._ids)
     with progress.stage("Scoring", None):
-        scores = detector.anomaly_score(read.series)
-    return _outcome(detector, read, scores, settings)
+        return detector, read, detector.anomaly_score(read.series)
 
 
 def _trained(read: SeriesTable, settings: Settings, progress: Progress) -> ADDML:

@@ -11,7 +11,16 @@ from itertools import chain
 from addml.data.files.csv_dialect import CsvRow, Dialect, csv_rows
 from addml.data.files.origin import Origin, ReadError
 
-CONVERSION = re.compile(r"CSV column #(\d+): .*?conversion error to ([^:]+): invalid value '(.*)'", re.DOTALL)
+CONVERSION = re.compile(
+    r"CSV column #(\d+): .*?conversion error to (\w+)[^:]*: (invalid value|expected (?:a|no) zone offset in) '(.*)'",
+    re.DOTALL,
+)
+KINDS = {"double": "a number", "timestamp": "a date", "time32": "a time of the day", "bool": "true or false"}
+CORRECT = "Correct the value, or leave the cell empty if it is not known."
+EXPECTED = {  # where something else than a value of the kind is wrong: what is expected, and the remedy
+    "expected a zone offset in": ("a time zone", "Write one behind every time, as in 12:00Z or 12:00+02:00."),
+    "expected no zone offset in": ("no time zone", "Write the times without theirs."),
+}
 SENTINEL = "a line after the last"
 
 
@@ -63,12 +72,12 @@ def _ragged(origin: Origin, dialect: Dialect) -> ReadError | None:
 
 
 def _unconvertible(origin: Origin, dialect: Dialect, conversion: re.Match[str]) -> ReadError:
-    column, kind, value = int(conversion[1]), conversion[2], conversion[3]
+    column, kind, problem, value = int(conversion[1]), conversion[2], conversion[3], conversion[4]
+    expected, remedy = EXPECTED.get(problem, (KINDS.get(kind, kind), CORRECT))
     bad = next((row for row in _body(origin, dialect) if row.cells[column : column + 1] == [value]), None)
     place = f", line {bad.first}" if bad else ""
     return ReadError(
-        f"{origin.name}{place}: column {dialect.names[column]!r} holds {value!r} where {kind} is expected. "
-        "Correct the value, or leave the cell empty if it is not known."
+        f"{origin.name}{place}: column {dialect.names[column]!r} holds {value!r} where {expected} is expected. {remedy}"
     )
 
 

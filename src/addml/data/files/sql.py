@@ -72,6 +72,8 @@ def _fetch(engine: Any, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     shown = engine.url.render_as_string(hide_password=True)
     try:
         with engine.connect() as connection:  # never committed
+            if engine.dialect.name == "sqlite":  # whose driver commits `with ... delete` by itself
+                connection.exec_driver_sql("pragma query_only = on")
             options = connection.execution_options(stream_results=True, no_parameters=True)
             result = options.exec_driver_sql(query)
             if not result.returns_rows:

@@ -1,4 +1,4 @@
-"""Dates and times written as text, in the forms that people use."""
+"""Dates and times written as text, in the forms that people use, with a zone or without."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.data.preparation.arrow_values import as_days, taken
+from addml.data.preparation.arrow_values import PER_DAY, as_days, taken
 
 READ_AT_LEAST = 0.95  # of the rows: a column of dates may hold a slip, which counts as a gap
 FEW = 50  # texts that suffice to say no
+MINUTES = 1440  # of a day
 TIME = (
     r"(?:[T ,]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
-    r"\s*(?P<half>[AaPp][Mm])?\s*(?:Z|UTC|[+-]\d{2}:?\d{2})?)?\s*$"
+    r"\s*(?P<half>[AaPp][Mm])?\s*(?P<zone>Z|UTC|[+-][01]\d(?::?[0-5]\d)?)?)?\s*$"
 )
 CLOCK = TIME.replace(r"(?:[T ,]+", r"^\s*(?:", 1).replace(r")?\s*$", r")\s*$", 1)
 MARK = r"[-/. ]"
@@ -44,15 +45,29 @@ def written_dates(values: pa.Array, counts: np.ndarray) -> tuple[str, float] | N
     return (form, shares[form]) if shares[form] >= READ_AT_LEAST else None
 
 
-def parse_dates(column: pa.Array, form: str) -> np.ndarray:
-    """Days since 1970 as the text says them, its zone left aside; NaN for gaps and what is no such date."""
+def written_zone(values: pa.Array, form: str) -> str | None:
+    """The zone in which the distinct texts are to be read: the one that they say, UTC for several, None for none."""
+    offsets = _offsets(pc.extract_regex(values, FORMS[form]))
+    said = np.unique(offsets[~np.isnan(offsets)])
+    if len(said) != 1:
+        return "UTC" if len(said) else None
+    hours, minutes = divmod(round(abs(said[0]) * MINUTES), 60)
+    return f"{'-' if said[0] < 0 else '+'}{hours:02}:{minutes:02}"
+
+
+def parse_dates(column: pa.Array, form: str, zone: str | None) -> np.ndarray:
+    """Days since 1970 on the clock of a zone; NaN for gaps and what is no such date.
+
+    A date that says its zone is a moment, one that says none is on that clock. Without `zone`, what a date says of its
+    own is left aside.
+    """
     if form == "iso":
         try:
             return as_days(column.cast(pa.timestamp("us")), None)
         except pa.ArrowInvalid:
             pass  # a slip, a zone or another mark than Arrow's
     encoded = column.dictionary_encode()
-    return taken(encoded, _days(encoded.dictionary, form), np.nan)
+    return taken(encoded, _days(encoded.dictionary, form, zone), np.nan)
 
 
 def _share_read(values: pa.Array, counts: np.ndarray, form: str) -> float:
@@ -66,14 +81,41 @@ def _read(values: pa.Array, form: str) -> np.ndarray:
     return read.astype(np.float64)
 
 
-def _days(values: pa.Array, form: str) -> np.ndarray:
+def _days(values: pa.Array, form: str, zone: str | None = None) -> np.ndarray:
     """The days of distinct texts."""
     parts = pc.extract_regex(values, FORMS[form])
     whole = _integers(parts)
     valid = np.asarray(pc.is_valid(parts))
     day, in_calendar = (np.zeros(len(values)), valid) if form == "clock" else _calendar_days(parts, whole)
     time, on_clock = _day_shares(parts, whole)
-    return np.where(valid & in_calendar & on_clock, day + time, np.nan)
+    days = np.where(valid & in_calendar & on_clock, day + time, np.nan)
+    if zone is not None:
+        days = days + _shifts(days, _offsets(parts), zone)
+    return days - np.floor(days) if form == "clock" else days
+
+
+def _offsets(parts: pa.StructArray) -> np.ndarray:
+    """How far ahead of UTC each text says that its clock is, in days; NaN where it says nothing."""
+    encoded = parts.field("zone").dictionary_encode()
+    return taken(encoded, np.array([_offset(text) for text in encoded.dictionary.to_pylist()], np.float64), np.nan)
+
+
+def _offset(text: str) -> float:
+    if not text:
+        return np.nan
+    figures = text[1:].replace(":", "")
+    minutes = 60 * int(figures[:2]) + int(figures[2:] or 0) if figures.isdigit() else 0  # Z and UTC
+    return (-minutes if text[0] == "-" else minutes) / MINUTES
+
+
+def _shifts(days: np.ndarray, offsets: np.ndarray, zone: str) -> np.ndarray:
+    """What leads from the clock that each text is about to that of the zone: 0 where they are the same."""
+    shifts, known = np.zeros(len(days)), ~np.isnan(days + offsets)
+    moments = np.rint((days - offsets)[known] * PER_DAY["us"]).astype(np.int64)
+    utc = pa.array(moments).cast(pa.timestamp("us", "UTC"))
+    ahead = np.rint((as_days(utc, zone) - as_days(utc, "UTC")) * MINUTES) / MINUTES
+    shifts[known] = ahead - offsets[known]
+    return shifts
 
 
 def _integers(parts: pa.StructArray) -> Callable[[str], np.ndarray]:

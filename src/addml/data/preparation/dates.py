@@ -40,7 +40,7 @@ class DateColumn:
     parts: tuple[str, ...]  # of PARTS: the first, and those that differed between training rows
     means: tuple[float, ...]  # of the parts in training, which gaps take in all but the first
     spread: Spread  # in days since 1970
-    zone: str | None = None
+    zone: str | None = None  # whose clock dates with a zone are read on; None where training had none
     form: str | None = None  # of FORMS, where training had text
     slips: bool = False  # whether training held text that is no date; else such text is an error
 
@@ -106,7 +106,7 @@ class DateColumn:
         return as_days(column, self.zone)
 
     def _from_text(self, column: pa.Array) -> np.ndarray:
-        days = parse_dates(column, self.form or ("clock" if self.clock else "iso"))
+        days = parse_dates(column, self.form or ("clock" if self.clock else "iso"), self.zone)
         if self.slips or not (missing := np.isnan(days)).any():
             return days
         wrong = missing & ~np.asarray(pc.equal(pc.utf8_trim_whitespace(column), "").fill_null(True))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from addml.data.preparation.arrow_values import as_days, as_numbers, is_date, is_numeric, is_text, plain_chunks
 from addml.data.preparation.categories import CategoryColumn
 from addml.data.preparation.copies import code_mark, number_mark, sample_rows
-from addml.data.preparation.date_text import parse_dates, written_dates
+from addml.data.preparation.date_text import parse_dates, written_dates, written_zone
 from addml.data.preparation.dates import DateColumn
 from addml.data.preparation.distinct_texts import DistinctTexts
 from addml.data.preparation.identifiers import identifier_numbers, identifier_texts
@@ -105,8 +105,9 @@ def _texts(name: str, column: pa.ChunkedArray) -> Kept | LeftOut:
     if found is None:
         return _categories(name, texts)
     form, share = found
-    days = _spread_out(parse_dates(texts.values, form), texts)
-    prepared = DateColumn.fit(name, days, form == "clock", form=form, slips=share < 1)
+    zone = written_zone(texts.values, form)
+    days = _spread_out(parse_dates(texts.values, form, zone), texts)
+    prepared = DateColumn.fit(name, days, form == "clock", zone=zone, form=form, slips=share < 1)
     return _dates(days, prepared, _date_notes(prepared, texts, share))
 
 
