@@ -35,7 +35,6 @@ class Stream:
             (len(model.encoder.weights), max(STEPS, model.scorer.tile), model.encoder.outputs), np.float32
         )
         self._past = np.zeros((2, self.window, self.channels), np.float32)  # twice: the window is always in one piece
-        self._row = self._past.reshape(1, -1)
         self._last = self.features.median  # what stands for a missing value before any is known
         self._is_small = _largest_product(model) <= SMALL
         exact = abs(self.features.mean).max() < LARGE
@@ -67,7 +66,7 @@ class Stream:
     def _prepared(self, step: Any) -> np.ndarray:
         try:
             values = np.array(step, np.float64).reshape(-1)  # a copy, which is kept
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise type(error)(f"step={step!r} does not hold one number for each channel ({error})") from None
         if len(values) != self.channels:
             raise ValueError(f"the step has {len(values)} channel(s), the detector was fitted to {self.channels}")
@@ -102,7 +101,8 @@ class Stream:
         self._z[:, 0] = z
         if self._views:
             begin = self._steps % self.window * self.channels
-            placed = model.scorer.place(self._row[:, begin : begin + self.window * self.channels], self._ready)
+            row = self._past.reshape(1, -1)[:, begin : begin + self.window * self.channels]
+            placed = model.scorer.place(row, self._ready)
         scores = model.scorer.score(self._z, self._ready, model.distance, placed)[:, 0]
         assert model.scale is not None
         return model.scale.combine_one(scores.astype(np.float64))
