@@ -98,10 +98,10 @@ class TrainingScores:
     def stability(self, scores: np.ndarray, tau: float) -> np.ndarray:
         """How often each decision stays the same when as many training rows are drawn again, with replacement.
 
-        As many of the rows drawn as now lie above the threshold then lie above the new one. So a row is an anomaly where
-        fewer than that score higher than it: a binomial law of the share of training rows that do (compare ExCeeD,
-        Perini et al. 2020), O(log n) a row. Above the threshold and all training rows, where their number tells nothing
-        any more, the law of their tail does.
+        As many of the rows drawn as now lie above the threshold then lie above the new one. So a row is an anomaly
+        where fewer than that score higher than it: a binomial law of the share of training rows that do (compare
+        ExCeeD, Perini et al. 2020), O(log n) a row. Above the threshold and all training rows, where their number tells
+        nothing any more, the law of their tail does.
         """
         n, end = len(self.ordered), max(tau, float(self.ordered[-1]))
         flagged = n - int(np.searchsorted(self.ordered, tau, side="right"))
