@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 import addml
@@ -240,6 +241,26 @@ def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
     with pytest.raises(OverflowError, match=r"^step=\[10+, 0, 0\] does not hold one number for each channel"):
         stream.score([10**400, 0, 0])
     assert stream.is_anomaly([90.0, 0.0, 0.0]) is True
+
+
+def test_steps_with_names_go_by_them():
+    """As frames do, in `anomaly_score`."""
+    frame = pd.DataFrame(waves(), columns=["a", "b", "c"])
+    one, test = detector(causal=True, epochs=1).fit(frame), frame[["c", "a", "b"]][:20]
+    expected = one.anomaly_score(frame[:20])
+    for steps in (
+        [step for _, step in test.iterrows()],
+        test.to_dict("records"),
+        [test[row : row + 1] for row in range(20)],
+        [pl.from_pandas(test)[row] for row in range(20)],
+        frame[:20].to_numpy(),
+        [pd.Series(step) for step in frame[:20].to_numpy()],  # numbered, which are no names
+    ):
+        stream = one.stream()
+        np.testing.assert_array_equal([stream.score(step) for step in steps], expected)
+    for other in ({"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}, pd.Series({"a": 1, "b": 2, "x": 3})):
+        with pytest.raises(ValueError, match=r"the step has the channels \['a', 'b'.*the detector \['a', 'b', 'c'\]"):
+            one.stream().score(other)
 
 
 @pytest.mark.filterwarnings("ignore:.*missing value")
