@@ -136,6 +136,13 @@ def test_a_loaded_detector_goes_on(saved, detector, tmp_path):
     assert addml.load(tmp_path / "again", device="cpu").threshold_ == loaded.threshold_
 
 
+def test_an_empty_path_is_not_the_model_of_the_present_folder(saved, monkeypatch):
+    monkeypatch.chdir(saved)
+    assert addml.load(".", device="cpu").n_features_in_
+    with pytest.raises(ModelFileError, match="path='' names no folder; give the folder of a saved model"):
+        addml.load("")
+
+
 def test_a_model_is_saved_in_a_folder_with_a_name(detector):
     with pytest.raises(ValueError, match="path='' names no folder"):
         detector.save("")

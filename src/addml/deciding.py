@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from addml import parameters
 from addml.arrays import to_numpy
-from addml.scoring.decision import BY_HAND, Decision, TrainingScores, stability
+from addml.scoring.decision import BY_HAND, Decision, TrainingScores
 from addml.scoring.ladder import Ladder
 from addml.scoring.thresholds import METHODS, WITH_SHARE
 
@@ -65,4 +65,4 @@ class Decides(Ladder):
         return self._stability(to_numpy(self.anomaly_score(X)))
 
     def _stability(self, scores: np.ndarray) -> np.ndarray:
-        return stability(scores, self.training_.ordered, self.threshold_)
+        return self.training_.stability(scores, self.threshold_)

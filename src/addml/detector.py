@@ -348,7 +348,8 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
     def stream(self) -> Stream:
         """A series scored step by step as it arrives, in constant time: exactly the scores of `causal=True`."""
         check_is_fitted(self, "threshold_")
-        return Stream.of(self.model_, self.threshold_)
+        names = self._names() if hasattr(self, "feature_names_in_") else None
+        return Stream.of(self.model_, self.threshold_, names)
 
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""

@@ -153,7 +153,8 @@ def metric_space(
 def _norms(prepared: Callable[[np.ndarray], np.ndarray], ids: np.ndarray, reach: np.ndarray) -> np.ndarray:
     """How far rows lie from the middle along their columns, prepared some at a time."""
     size = max(256, min(ROWS_AT_ONCE, VALUES // len(reach)))
-    return np.concatenate([abs(prepared(ids[start : start + size])) @ reach for start in range(0, len(ids), size)])
+    with np.errstate(invalid="ignore"):  # OpenBLAS reads beyond the ends here and may take what lies there for numbers
+        return np.concatenate([abs(prepared(ids[start : start + size])) @ reach for start in range(0, len(ids), size)])
 
 
 def fitted_model(

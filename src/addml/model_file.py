@@ -76,6 +76,8 @@ def _named_weights(folder: Path) -> str | None:
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Read a model folder: its JSON document and its arrays, all checked."""
+    if not os.fspath(path):  # which Path takes for the present folder
+        raise ModelFileError(f"path={path!r} names no folder; give the folder of a saved model")
     folder = Path(os.path.expanduser(path))
     for attempt in (1, 2):
         document = _document(folder / "model.json")

@@ -158,6 +158,8 @@ def _numbers_among(array: np.ndarray, allowed: tuple[int, ...]) -> np.ndarray:
 
 def _label_array(labels: Any) -> np.ndarray:
     try:
+        if np.ma.is_masked(labels):
+            return np.array(labels.tolist())  # what is hidden is None there
         array = np.asarray(labels)
         return np.array(array.tolist()) if array.dtype.kind == "O" else array  # numbers in an object array are numbers
     except ValueError:

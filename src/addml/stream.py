@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,9 @@ STEPS = 8  # rows of the block that a step is scored in, at least
 class Stream:
     """One series under way; `score(step)` gives the score of each step from the steps so far."""
 
-    def __init__(self, model: MetricModel, threshold: float) -> None:
+    def __init__(self, model: MetricModel, threshold: float, names: Sequence[str] | None = None) -> None:
         assert model.form is not None
-        self.model, self.threshold = model, threshold
+        self.model, self.threshold, self.names = model, threshold, names
         self.window, self.channels = model.form.shape
         self.features = model.step_features
         self._ready, self._views = model.scorer_ready("cpu"), not isinstance(model.scorer, OfEmbeddings)
@@ -36,7 +37,6 @@ class Stream:
             (len(model.encoder.weights), max(STEPS, model.scorer.tile), model.encoder.outputs), np.float32
         )
         self._past = np.zeros((2, self.window, self.channels), np.float32)  # twice: the window is always in one piece
-        self._row = self._past.reshape(1, -1)
         self._last = self.features.median  # what stands for a missing value before any is known
         self._is_small = _largest_product(model) <= SMALL
         exact = abs(self.features.mean).max() < LARGE
@@ -44,16 +44,19 @@ class Stream:
         self._steps = 0
 
     @classmethod
-    def of(cls, model: MetricModel, threshold: float) -> Stream:
+    def of(cls, model: MetricModel, threshold: float, names: Sequence[str] | None = None) -> Stream:
         """A new series; the detector must have been fitted to series, by their past alone."""
         if model.form is None or not model.form.is_series:
             raise ValueError("stream() is for series; fit with encoder='recurrent', window=... and causal=True")
         if not model.form.causal:
             raise ValueError("stream() knows the past alone, as causal=True does; fit with causal=True")
-        return cls(model, threshold)
+        return cls(model, threshold, names)
 
     def score(self, step: Any) -> float:
-        """How anomalous the next step (channels,) is; NaN for a missing value, which takes the one before."""
+        """How anomalous the next step (channels,) is; NaN for a missing value, which takes the one before.
+
+        Where the channels have names, so may those of the step: a dict, or a row of a frame.
+        """
         with np.errstate(over="ignore"):  # what is beyond all numbers is as far as anything
             prepared = self._prepared(step)
         if self._is_small:
@@ -66,9 +69,11 @@ class Stream:
         return self.score(step) > self.threshold
 
     def _prepared(self, step: Any) -> np.ndarray:
+        if self.names is not None and type(step) not in (np.ndarray, list, tuple):
+            step = self._by_name(step)
         try:
             values = np.array(step, np.float64).reshape(-1)  # a copy, which is kept
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise type(error)(f"step={step!r} does not hold one number for each channel ({error})") from None
         if len(values) != self.channels:
             raise ValueError(
@@ -88,6 +93,15 @@ class Stream:
         np.minimum(features, FARTHEST, out=features)
         return features
 
+    def _by_name(self, step: Any) -> Any:
+        """The values of a step with names in the order of the channels; a step without names as it is."""
+        given = list(step.keys() if hasattr(step, "keys") else getattr(step, "columns", ()))
+        if not any(isinstance(name, str) for name in given):
+            return step
+        if set(given) != set(self.names or ()):
+            raise ValueError(f"the step has the channels {given}, the detector {self.names}; give the same ones")
+        return [step[name] for name in self.names or ()]
+
     def _next(self, prepared: np.ndarray) -> float:
         if not self._steps:
             for _ in range(self.window - 1):
@@ -105,7 +119,8 @@ class Stream:
         self._z[:, 0] = z
         if self._views:
             begin = self._steps % self.window * self.channels
-            placed = model.scorer.place(self._row[:, begin : begin + self.window * self.channels], self._ready)
+            row = self._past.reshape(1, -1)[:, begin : begin + self.window * self.channels]
+            placed = model.scorer.place(row, self._ready)
         scores = model.scorer.score(self._z, self._ready, model.distance, placed)[:, 0]
         assert model.scale is not None
         return model.scale.combine_one(scores.astype(np.float64))

@@ -229,6 +229,7 @@ ZEROS = np.zeros(60)
         (pd.Series([pd.NA, 0, 1] * 20), "labels holds <NA>"),
         (pd.Series([True, pd.NA, False] * 20, dtype="boolean"), "labels holds <NA>"),
         ([1, 0, None] * 20, "labels holds None"),
+        (np.ma.masked_array(ZEROS, np.arange(60) == 3), "labels holds None .*-1 for unknown"),
         (pd.Series([None, 0, 1] * 20, dtype="Int64"), "labels holds (nan|<NA>)"),
         (ZEROS + 1, "at least two must be normal or unknown"),
         (np.r_[-1, ZEROS[1:] + 1], "at least two must be normal or unknown"),

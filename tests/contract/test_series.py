@@ -1,9 +1,12 @@
 """The detector on series: scores of steps, streams, files, and the contract of tables where it makes sense."""
 
+import copy
+import pickle
 import re
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 import addml
@@ -75,6 +78,18 @@ def test_a_stream_gives_the_bits_of_the_causal_scores(changes):
     np.testing.assert_array_equal([stream.score(step) for step in test], expected)
     replayed = model.stream()  # training steps: rows that are references themselves
     np.testing.assert_array_equal([replayed.score(step) for step in waves()], model.anomaly_scores_)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))], ids=["copy", "pickle"])
+@pytest.mark.parametrize("changes", [{}, {"cell": "tcn", "hidden": None}, {"encoder": "mlp"}], ids=str)
+def test_a_copy_of_a_stream_goes_on_as_the_stream_does(changes, again):
+    model, test = detector(causal=True, epochs=1, **changes).fit(waves()), waves(60, seed=2)
+    stream, expected = model.stream(), model.anomaly_score(test)
+    for step in test[:20]:
+        stream.score(step)
+    other = again(stream)
+    np.testing.assert_array_equal([other.score(step) for step in test[20:]], expected[20:])
+    np.testing.assert_array_equal([stream.score(step) for step in test[20:]], expected[20:])  # each has its own past
 
 
 def test_causal_scores_do_not_know_the_future_and_others_do():
@@ -223,7 +238,29 @@ def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
         stream.score(["a", "b", "c"])
     with pytest.raises(TypeError, match=r"^step=\{'x': 1\} does not hold one number for each channel"):
         stream.score({"x": 1})
+    with pytest.raises(OverflowError, match=r"^step=\[10+, 0, 0\] does not hold one number for each channel"):
+        stream.score([10**400, 0, 0])
     assert stream.is_anomaly([90.0, 0.0, 0.0]) is True
+
+
+def test_steps_with_names_go_by_them():
+    """As frames do, in `anomaly_score`."""
+    frame = pd.DataFrame(waves(), columns=["a", "b", "c"])
+    one, test = detector(causal=True, epochs=1).fit(frame), frame[["c", "a", "b"]][:20]
+    expected = one.anomaly_score(frame[:20])
+    for steps in (
+        [step for _, step in test.iterrows()],
+        test.to_dict("records"),
+        [test[row : row + 1] for row in range(20)],
+        [pl.from_pandas(test)[row] for row in range(20)],
+        frame[:20].to_numpy(),
+        [pd.Series(step) for step in frame[:20].to_numpy()],  # numbered, which are no names
+    ):
+        stream = one.stream()
+        np.testing.assert_array_equal([stream.score(step) for step in steps], expected)
+    for other in ({"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}, pd.Series({"a": 1, "b": 2, "x": 3})):
+        with pytest.raises(ValueError, match=r"the step has the channels \['a', 'b'.*the detector \['a', 'b', 'c'\]"):
+            one.stream().score(other)
 
 
 @pytest.mark.filterwarnings("ignore:.*missing value")

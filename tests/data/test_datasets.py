@@ -120,6 +120,13 @@ def test_a_file_of_no_bytes_is_named(folder, name):
         open_source(folder)
 
 
+def test_an_empty_path_is_not_the_present_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert len(open_source("."))
+    with pytest.raises(ReadError, match="an empty path names no table"):
+        open_source("")
+
+
 def test_a_table_without_rows_is_refused(tmp_path):
     write(tmp_path / "table", 0, x=np.empty(0))
     with pytest.raises(ReadError, match="holds no rows"):

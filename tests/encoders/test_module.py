@@ -152,6 +152,7 @@ def test_a_table_through_a_module():
         (lambda: 3, {}, "made int; give a torch.nn.Module"),
         (lambda: nn.Sequential(nn.BatchNorm2d(2), Net()), {}, "BatchNorm2d, which makes a row depend on the rows"),
         (lambda: nn.Flatten(), {}, "no parameters to learn"),
+        (lambda: Net().requires_grad_(False), {}, "no parameters to learn"),
         (lambda: nn.Conv2d(2, 4, 3), {}, r"gives \(2, 4, 2, 2\) for two rows; embeddings \(2, w\) are wanted"),
         (lambda: nn.Linear(7, 4), {}, r"cannot take rows of shape \(b, 2, 4, 4\)"),
     ],
@@ -159,6 +160,66 @@ def test_a_table_through_a_module():
 def test_modules_that_are_no_encoders(images, encoder, changes, message):
     with pytest.raises(ValueError, match=message):
         addml.ADDML(encoder=encoder, **{"metric_dim": 4, "members": 1, **changes}).fit(images)
+
+
+def frozen():
+    net = Net()
+    net.layers[0].requires_grad_(False)
+    return net
+
+
+def test_parameters_that_are_frozen_stay_as_they_are(images):
+    net = frozen()
+    detector = addml.ADDML(encoder=net, metric_dim=4, members=2, epochs=3, weight_decay=0.1, random_state=0).fit(images)
+    start = np.concatenate([part.detach().numpy().ravel() for part in net.parameters()])
+    of_convolution = 3 * 2 * 3 * 3 + 3
+    for weights in detector.encoder_.weights:
+        np.testing.assert_array_equal(weights[:of_convolution], start[:of_convolution])
+        assert (weights[of_convolution:] != start[of_convolution:]).all()
+
+
+class Together(Net):
+    """Rows are measured from their mean."""
+
+    def forward(self, x):
+        z = super().forward(x)
+        return z - z.mean(0)
+
+
+class Steps(nn.Module):
+    """Rows are taken for the steps of one sequence."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LSTM(32, 4)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1))[0]
+
+
+class Chance(Net):
+    """Another answer each time."""
+
+    def forward(self, x):
+        return super().forward(x) + torch.rand(1)
+
+
+class Squeezed(Net):
+    """One row loses its axis."""
+
+    def forward(self, x):
+        return super().forward(x).squeeze()
+
+
+@pytest.mark.parametrize("encoder", [Together, Steps, Chance])
+def test_a_module_must_take_each_row_by_itself(images, encoder):
+    with pytest.raises(ValueError, match=r"other embeddings of two rows together than of each alone.*batch_first=True"):
+        addml.ADDML(encoder=encoder, metric_dim=4, members=1).fit(images)
+
+
+def test_a_module_must_take_one_row(images):
+    with pytest.raises(ValueError, match=r"the encoder gives \(4,\) for one row; embeddings \(1, w\) are wanted"):
+        addml.ADDML(encoder=Squeezed, metric_dim=4, members=1).fit(images)
 
 
 def test_an_encoder_for_a_model_that_has_its_own(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from addml.scoring.decision import Decision, TrainingScores, best_expected, stability
+from addml.scoring.decision import Decision, TrainingScores, best_expected
 from addml.scoring.thresholds import quantile_threshold
 
 
@@ -20,22 +20,49 @@ def test_stability_is_what_resampling_gives(rows, share):
     tau, scores = quantile_threshold(training, share), np.linspace(-1, 3, 81)
     often = resampled(scores, training, share)
     expected = np.where(scores > tau, often, 1 - often)
-    assert abs(stability(scores, training, tau) - expected).max() < 0.25  # between two rows of a small sample
-    assert abs(stability(scores, training, tau) - expected).mean() < 0.03
+    found = TrainingScores(training).stability(scores, tau)
+    assert abs(found - expected).max() < 0.25  # between two rows of a small sample
+    assert abs(found - expected).mean() < 0.03
 
 
 def test_far_from_the_threshold_decisions_are_sure_and_near_it_they_are_not():
     training = np.sort(np.random.default_rng(0).standard_normal(500))
     tau = quantile_threshold(training, 0.1)
-    near, below, above = stability(np.array([tau, -2.0, 9.0]), training, tau)
+    near, below, above = TrainingScores(training).stability(np.array([tau, -2.0, 9.0]), tau)
     assert 0.3 < near < 0.7
     assert min(below, above) > 0.99
+
+
+@pytest.mark.parametrize("flagged", [0, 1, 2])
+def test_far_above_all_training_rows_decisions_are_sure_however_few_of_those_are_flagged(flagged):
+    training = np.sort(np.random.default_rng(0).standard_normal(500))
+    tau = training[-1 - flagged]
+    sure = TrainingScores(training).stability(training[-1] + np.array([1e-9, 0.1, 0.5, 2.0, 9.0, 1e9]), tau)
+    assert (np.diff(sure) > 0).sum() >= 4
+    assert (np.diff(sure) >= 0).all()
+    assert sure[0] < 0.9
+    assert sure[-2] > 0.9
+    assert sure[-1] > 0.999
+
+
+def test_a_threshold_above_all_training_rows_divides_what_lies_above_them():
+    training = np.sort(np.random.default_rng(0).standard_normal(500))
+    below, above, far = TrainingScores(training).stability(np.array([4.0, 6.1, 20.0]), 6.0)
+    assert 0.5 < below < 1  # a decision that it is normal
+    assert above < 0.6
+    assert far > 0.95
+
+
+def test_what_scores_above_rows_that_are_all_alike_is_an_anomaly_for_sure():
+    same, higher = TrainingScores(np.zeros(50)).stability(np.array([0.0, 1.0]), 0.0)
+    assert same > 0.5
+    assert higher > 0.99
 
 
 @pytest.mark.parametrize("tau", [-1e9, 1e9, 0.0])
 def test_stability_of_any_threshold_lies_between_0_and_1(tau):
     training = np.repeat([0.0, 1.0], 10)
-    sure = stability(np.array([-5.0, 0.0, 0.5, 1.0, 7.0]), training, tau)
+    sure = TrainingScores(training).stability(np.array([-5.0, 0.0, 0.5, 1.0, 7.0]), tau)
     assert ((sure >= 0) & (sure <= 1)).all()
 
 
@@ -50,7 +77,8 @@ def test_stability_is_the_binomial_law_whether_it_is_remembered_or_not(most, mon
     for scores in (random.standard_normal(400), random.standard_normal(7)):  # of the second most are known by then
         share = ((training > scores[:, None]).sum(axis=1) + 1) / 302
         often = (binom.cdf(flagged - 1, 300, share) + binom.cdf(flagged, 300, share)) / 2
-        assert stability(scores, training, tau) == pytest.approx(np.where(scores > tau, often, 1 - often), abs=1e-12)
+        found = TrainingScores(training).stability(scores, tau)
+        assert found == pytest.approx(np.where(scores > tau, often, 1 - often), abs=1e-12)
 
 
 def test_the_best_expected_f1_against_all_cuts():

@@ -22,7 +22,7 @@ from addml.explain.heat import heat_map
 from addml.findings import Usual
 from addml.model import MetricModel
 from addml.plain import ids_from_plain
-from addml.scoring.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores, stability
+from addml.scoring.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores
 from addml.scoring.thresholds import METHODS, WITH_SHARE
 from addml.wording import did_you_mean, listed
 
@@ -111,7 +111,7 @@ class Fitted:
 
     def confidence(self, scores: np.ndarray) -> np.ndarray:
         """How often each decision would be the same with other training rows."""
-        return stability(scores, self.training.ordered, self.threshold)
+        return self.training.stability(scores, self.threshold)
 
     # What it is ---------------------------------------------------------------------------------------------
 

@@ -80,8 +80,12 @@ class ModuleEncoder(Autograd):
         return changed
 
     def is_matrix(self) -> Array:
-        """Which of the P weights belong to a parameter of two dimensions or more (1), not to a bias (0)."""
-        marks = [np.full(part.numel(), part.ndim > 1) for _, part in self.module.named_parameters()]
+        """Which of the P weights belong to a parameter of two dimensions or more (1), not to a bias (0).
+
+        Nor to one that is not to be learned, which does not decay.
+        """
+        parts = self.module.parameters()
+        marks = [np.full(part.numel(), part.ndim > 1 and part.requires_grad) for part in parts]
         return as_like(np.concatenate(marks), self.weights)
 
     def to_plain(self) -> dict[str, Any]:
@@ -113,10 +117,11 @@ class ModuleEncoder(Autograd):
         return self.module
 
     def _parameters(self, own: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """The parameters that lie one after another in one member's weights (P,)."""
+        """The parameters that lie one after another in one member's weights (P,); frozen ones have no gradient."""
         start = 0
         for name, part in self.module.named_parameters():
-            yield name, own[start : start + part.numel()].reshape(part.shape)
+            values = own[start : start + part.numel()].reshape(part.shape)
+            yield name, values if part.requires_grad else values.detach()
             start += part.numel()
 
 
@@ -149,7 +154,7 @@ def _check(module: Module) -> None:
                 f"the layer {name!r} of the encoder is {type(layer).__name__}, which makes a row depend on the rows "
                 "beside it; use GroupNorm or LayerNorm"
             )
-    if not any(True for _ in module.parameters()):
+    if not any(part.requires_grad for part in module.parameters()):
         raise ValueError("the encoder has no parameters to learn")
     module.eval()  # no dropout: the closeness of two rows must not be chance
 
@@ -174,15 +179,23 @@ def _constants(module: Module) -> str:
 
 
 def _outputs(module: Module, shape: Sequence[int]) -> int:
-    """The width w of what the module gives for rows of this shape."""
+    """The width w of what the module gives for rows of this shape, each of them by itself."""
     import torch
 
+    rows = torch.linspace(-1, 1, 2 * math.prod(shape)).reshape(2, *shape)
     try:
         with torch.no_grad():
-            z = module(torch.zeros(2, *shape))
+            z, alone = module(rows), [module(row[None]) for row in rows]
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"the encoder cannot take rows of shape (b, {', '.join(map(str, shape))}): {error}") from None
     if not isinstance(z, torch.Tensor) or z.ndim != 2 or len(z) != 2:
         given = tuple(z.shape) if isinstance(z, torch.Tensor) else type(z).__name__
         raise ValueError(f"the encoder gives {given} for two rows; embeddings (2, w) are wanted")
+    if any(one.shape != z[:1].shape for one in alone):
+        raise ValueError(f"the encoder gives {tuple(alone[0].shape)} for one row; embeddings (1, w) are wanted")
+    if bool((abs(z - torch.cat(alone)) > ALIKE * abs(z).max().clip(1e-6)).any()):
+        raise ValueError(
+            "the encoder makes other embeddings of two rows together than of each alone: by chance, or because a row "
+            "depends on the rows beside it, as in layers that take rows for steps; give those batch_first=True"
+        )
     return int(z.shape[1])

@@ -97,26 +97,26 @@ class _Convolved:
 
     def __init__(self, encoder: Recurrent) -> None:
         assert isinstance(encoder.body, Convolutions)
-        self.encoder, self.body = encoder, encoder.body
-        members, dtype = len(encoder.weights), encoder.weights.dtype
-        widths = self.body.widths
+        self.encoder, body = encoder, encoder.body
+        members, dtype, widths = len(encoder.weights), encoder.weights.dtype, body.widths
         spans = [(KERNEL - 1) * 2**layer + 1 for layer in range(len(widths) - 1)]
         self.past = [
             np.zeros((1 if layer == 0 else members, span, width), dtype)
             for layer, (span, width) in enumerate(zip(spans, widths, strict=False))
         ]
-        outputs = encoder.layout.window - reach(len(spans)) + 1 if self.body.mean else 1
+        outputs = encoder.layout.window - reach(len(spans)) + 1 if body.mean else 1
         self.out = np.zeros((outputs, members, 1, widths[-1]), dtype).swapaxes(0, 1)  # those of a step in one piece
 
     def push(self, step: np.ndarray) -> np.ndarray:
-        newest = step[None]
+        body, newest = self.encoder.body, step[None]
+        assert isinstance(body, Convolutions)
         for layer, parts in enumerate(self.encoder.parts):
             past = self.past[layer]
             past[:, :-1] = past[:, 1:].copy()
             past[:, -1] = newest
             seen = past[:, :: 2**layer].reshape(len(past), -1)
-            newest = self.body.convolve(tile_of(seen), parts)[:, 0]
+            newest = body.convolve(tile_of(seen), parts)[:, 0]
         self.out[:, :-1] = self.out[:, 1:].copy()
         self.out[:, -1, 0] = newest
-        pooled = mean_of_steps(self.out)[:, 0] if self.body.mean else newest
+        pooled = mean_of_steps(self.out)[:, 0] if body.mean else newest
         return np.asarray(self.encoder.finish(tile_of(pooled), 1)[:, 0])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from addml.scoring.probability import Probability
+from addml.scoring.probability import Probability, tail_beyond
 from addml.scoring.thresholds import METHODS, foreign_threshold, quantile_threshold
 
 BY_HAND = "tau"
@@ -89,6 +89,29 @@ class TrainingScores:
         """The scores, ascending."""
         return np.sort(self.values)
 
+    @cached_property
+    def _tail(self) -> tuple[np.ndarray, np.ndarray]:
+        """How far above the highest score, and what share of the rows that pass that one pass this too."""
+        far, shares = tail_beyond(self.ordered, 1.0)
+        return np.concatenate([[0.0], far - self.ordered[-1]]), np.concatenate([[1.0], shares])
+
+    def stability(self, scores: np.ndarray, tau: float) -> np.ndarray:
+        """How often each decision stays the same when as many training rows are drawn again, with replacement.
+
+        As many of the rows drawn as now lie above the threshold then lie above the new one. So a row is an anomaly
+        where fewer than that score higher than it: a binomial law of the share of training rows that do (compare
+        ExCeeD, Perini et al. 2020), O(log n) a row. Above the threshold and all training rows, where their number tells
+        nothing any more, the law of their tail does.
+        """
+        n, end = len(self.ordered), max(tau, float(self.ordered[-1]))
+        flagged = n - int(np.searchsorted(self.ordered, tau, side="right"))
+        higher = n - np.searchsorted(self.ordered, scores, side="right")
+        anomalous = _remembered(higher, n, flagged) if n <= MOST_REMEMBERED else _anomalous(higher, n, flagged)
+        far = scores > end
+        if far.any():
+            anomalous[far] = _anomalous(higher[far], n, flagged, np.interp(scores[far] - end, *self._tail))
+        return np.asarray(np.where(scores > tau, anomalous, 1 - anomalous))
+
     def decide(self, method: Any, share: float | None = None) -> Decision:
         """The decision of a method of METHODS, or of a thresholder of PyThresh.
 
@@ -110,27 +133,17 @@ def best_expected(scores: np.ndarray, probability: np.ndarray) -> float:
     return float(scores[order[best + 1]]) if best + 1 < len(scores) else quantile_threshold(scores, 0.5)
 
 
-def stability(scores: np.ndarray, training: np.ndarray, tau: float) -> np.ndarray:
-    """How often each decision stays the same when as many training rows are drawn again, with replacement.
+def _anomalous(higher: np.ndarray, n: int, flagged: int, rest: np.ndarray | float = 1.0) -> np.ndarray:
+    """How often a row is an anomaly that so many of n training rows score higher than, of which some are flagged.
 
-    As many of the rows drawn as now lie above the threshold then lie above the new one. So a row is an anomaly where
-    fewer than that score higher than it: a binomial law of the share of training rows that do (compare ExCeeD, Perini
-    et al. 2020). `training` is sorted: O(log n) a row.
+    One row more is taken to do so, or the `rest` of one that would still come as far. A draw with as many above the
+    row as are flagged is a draw between both, until the row lies far above all.
     """
-    n = len(training)
-    flagged = n - int(np.searchsorted(training, tau, side="right"))
-    higher = n - np.searchsorted(training, scores, side="right")
-    anomalous = _remembered(higher, n, flagged) if n <= MOST_REMEMBERED else _anomalous(higher, n, flagged)
-    return np.asarray(np.where(scores > tau, anomalous, 1 - anomalous))
-
-
-def _anomalous(higher: np.ndarray, n: int, flagged: int) -> np.ndarray:
-    """How often a row is an anomaly that so many of n training rows score higher than, of which some are flagged."""
     from scipy.special import bdtr
 
-    share = (higher + 1) / (n + 2)
+    share = (higher + rest) / (n + 2)
     fewer = bdtr(flagged - 1, n, share) if flagged else np.zeros(len(share))
-    return np.asarray((fewer + bdtr(flagged, n, share)) / 2)  # a draw with as many is a draw between both
+    return np.asarray((rest * fewer + (2 - rest) * bdtr(flagged, n, share)) / 2)
 
 
 def _remembered(higher: np.ndarray, n: int, flagged: int) -> np.ndarray:

@@ -94,11 +94,11 @@ def _of_ranks(scores: np.ndarray) -> Probability:
     at, first, count = np.unique(ordered, return_index=True, return_counts=True)
     above = 1 - (first + count / 2) / n  # ties share their middle place
     chosen = end_to_end(np.arange(len(at)), KNOTS)
-    far, beyond = _beyond(ordered, float(above[-1]))
+    far, beyond = tail_beyond(ordered, float(above[-1]))
     return Probability(np.concatenate([at[chosen], far]), of_share(np.concatenate([above[chosen], beyond])))
 
 
-def _beyond(ordered: np.ndarray, last: float) -> tuple[np.ndarray, np.ndarray]:
+def tail_beyond(ordered: np.ndarray, last: float) -> tuple[np.ndarray, np.ndarray]:
     """Scores above the highest one, `last` of the rows being above that, and the shares above them."""
     peaks = _peaks(ordered, float(np.quantile(ordered, 1 - TAIL)))
     if not len(peaks):  # many rows share the highest score: of scores that are distinct

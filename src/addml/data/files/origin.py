@@ -100,6 +100,8 @@ def find_origin(source: str | os.PathLike[str]) -> Origin:
     name = os.fspath(source)
     if name == STANDARD_INPUT:
         return _in_memory("standard input", sys.stdin.buffer.read())
+    if not name:  # which Path takes for the present folder
+        raise ReadError("an empty path names no table; give that of a file or a folder, '.' for the present one.")
     path = Path(os.path.expanduser(name))
     if not path.exists():
         raise no_such_file(path)
