@@ -61,6 +61,7 @@ def test_a_long_gap_ends_an_event(tmp_path, monkeypatch):
     ("time", "first"),
     [
         (lambda step: 1_700_000_000 + 60 * step, "1700018000"),
+        (lambda step: f"{step:05}", "300"),  # a number, not a code
         (lambda step: np.datetime64("2026-03-01T00:00:00.1") + np.timedelta64(step, "s"), "2026-03-01 00:05:00.1"),
     ],
 )

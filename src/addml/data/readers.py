@@ -69,15 +69,17 @@ def read_table(
     encoding: str | None = None,
     decimal: str | None = None,
     texts: Sequence[str] = (),
+    codes: bool = True,
     labels: Sequence[str] = (),
 ) -> ReadResult:
     """The table of a file, a Parquet folder, standard input ('-') or a database address with a `query`.
 
     `part` names the sheet of a workbook or the array of a file of several; what is None is found out. Of a CSV,
-    columns among `texts` stay text, with their zeros in front and all their digits. Of a file of arrays, labels beside
-    the table are left out, lest they be learned from, unless `labels` or `columns` name them.
+    columns among `texts` stay text, with their zeros in front and all their digits, and so do columns of digits with
+    zeros in front, unless `codes` says that these are numbers. Of a file of arrays, labels beside the table are left
+    out, lest they be learned from, unless `labels` or `columns` name them.
     """
-    hints = CsvHints(delimiter, header, encoding, decimal, tuple(columns or ()), tuple(texts))
+    hints = CsvHints(delimiter, header, encoding, decimal, tuple(columns or ()), tuple(texts), codes)
     if is_address(os.fspath(source)):
         return _from_database(os.fspath(source), query, columns, part, hints)
     origin, kind, notes = _locate(source, query, part, hints)
@@ -97,6 +99,7 @@ def open_batches(
     encoding: str | None = None,
     decimal: str | None = None,
     texts: Sequence[str] = (),
+    codes: bool = True,
     labels: Sequence[str] = (),
 ) -> Batches:
     """As `read_table`, at most `batch_rows` rows at a time; CSV and Parquet are never held whole.
@@ -105,7 +108,7 @@ def open_batches(
     else all) may name others, which keep their type in the file; in a CSV they are text beside a schema.
     """
     wanted = schema.names if columns is None and schema is not None else columns
-    hints = CsvHints(delimiter, header, encoding, decimal, tuple(wanted or ()), tuple(texts))
+    hints = CsvHints(delimiter, header, encoding, decimal, tuple(wanted or ()), tuple(texts), codes)
     if is_address(os.fspath(source)):
         whole = _from_database(os.fspath(source), query, wanted, part, hints)
         return _cut(whole, wanted, schema, batch_rows, os.fspath(source))

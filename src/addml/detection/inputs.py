@@ -66,7 +66,8 @@ def open_input(settings: Settings, ids: Sequence[str] = ()) -> Input:
     """
     file, reading = settings.file, settings.reading
     texts = _names(settings.naming.id or ids)
-    known = {"texts": texts, "labels": (*texts, *_named(settings)), **asdict(reading)}
+    is_series = settings.timing.time is not None  # in which all are numbers
+    known = {"texts": texts, "codes": not is_series, "labels": (*texts, *_named(settings)), **asdict(reading)}
     if is_large(file):
         opened = open_batches(file, **known)
         notes = [*opened.notes, "larger than memory allows to hold: read twice, a part at a time"]

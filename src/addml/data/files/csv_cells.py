@@ -22,6 +22,7 @@ EITHER_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")  # 1,234: one and a bi
 TIME = r"(?:(?P<gap>[ T])(?P<hour>\d{1,2}):\d{2}(?P<seconds>:\d{2})?(?P<half> ?[AaPp][Mm])?)?"
 DAY_FIRST = re.compile(r"(?P<a>\d{1,2})(?P<mark>[./-])(?P<b>\d{1,2})(?P=mark)(?P<year>\d{4}|\d{2})" + TIME)
 YEAR_FIRST = re.compile(r"\d{4}(?P<mark>[./])\d{1,2}(?P=mark)\d{1,2}" + TIME)
+CODE = re.compile(r"0\d+")
 ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([ T].*)?")
 
 
@@ -56,6 +57,12 @@ def is_gap(cell: str) -> bool:
 def filled(cells: Iterable[str]) -> list[str]:
     """The cells that hold a value, without the spaces around them."""
     return [stripped for cell in cells if (stripped := cell.strip()) not in GAP_SET]
+
+
+def are_codes(cells: Iterable[str]) -> bool:
+    """Whether the cells are digits with zeros before some of them, which say something: 00501 is no number."""
+    values = filled(cells)
+    return all(value.isdecimal() for value in values) and any(CODE.fullmatch(value) for value in values)
 
 
 def is_typed(cell: str) -> bool:

@@ -15,6 +15,7 @@ from addml.data.files.column_names import numbered_names, unique_names
 from addml.data.files.csv_cells import (
     NUMBER,
     NumberStyle,
+    are_codes,
     date_formats,
     decimal_mark,
     has_header,
@@ -58,6 +59,7 @@ class CsvHints:
     decimal: str | None = None
     columns: tuple[str, ...] = ()  # names of columns that must be there, which tell a header
     texts: tuple[str, ...] = ()  # names of columns, where there are such, that stay as they are written
+    codes: bool = True  # whether columns of digits with zeros before them stay as they are written
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
         texts=tuple(name for name in names if name in hints.texts),
     )
     body = [row for row in rows[named:] if len(row) == len(names)]
-    dialect, cell_notes = _with_cells(dialect, body, hints.decimal)
+    dialect, cell_notes = _with_cells(dialect, body, hints)
     header = _header_note(above + found[0].first if named else None, names)
     return dialect, [*_writing_notes(writing, sample), header, *renamed, *cell_notes]
 
@@ -256,16 +258,18 @@ def _is_named(rows: list[list[str]], hints: CsvHints) -> bool:
     return has_header([row for row in rows if len(row) == len(rows[0])])
 
 
-def _with_cells(dialect: Dialect, rows: list[list[str]], decimal: str | None) -> tuple[Dialect, list[str]]:
-    """The dialect with what the cells say: decimal mark, dates, numbers in a writing of their own."""
-    columns = list(zip(*rows, strict=True))
+def _with_cells(dialect: Dialect, rows: list[list[str]], hints: CsvHints) -> tuple[Dialect, list[str]]:
+    """The dialect with what the cells say: decimal mark, codes, dates, numbers in a writing of their own."""
+    columns, decimal = list(zip(*rows, strict=True)), hints.decimal
+    codes = [name for name, cells in zip(dialect.names, columns, strict=False) if hints.codes and are_codes(cells)]
+    dialect = replace(dialect, texts=(*dialect.texts, *(name for name in codes if name not in dialect.texts)))
     if decimal is None:
         decimal = decimal_mark((cell for row in rows for cell in row), dialect.writing.delimiter)
     formats, guess = date_formats(columns, decimal)
     found = zip(dialect.names, (number_style(cells, decimal) for cells in columns), strict=False)
     styles = {name: style for name, style in found if style is not None and name not in dialect.texts}
     dialect = replace(dialect, decimal=decimal, date_formats=tuple(formats), number_styles=styles)
-    return dialect, _cell_notes(decimal, formats, guess, styles)
+    return dialect, _code_note(codes) + _cell_notes(decimal, formats, guess, styles)
 
 
 def _writing_notes(writing: Writing, sample: Sample) -> list[str]:
@@ -287,6 +291,10 @@ def _header_note(line: int | None, names: list[str]) -> str:
         return f"header: line {line}"
     last = f" to {names[-1]}" if len(names) > 1 else ""
     return f"header: none found, the columns are called {names[0]}{last}"
+
+
+def _code_note(codes: list[str]) -> list[str]:
+    return [f"codes: {listed(codes, 5)}, digits with zeros before them, so read as text"] if codes else []
 
 
 def _cell_notes(decimal: str, formats: list[str], guess: str | None, styles: dict[str, NumberStyle]) -> list[str]:
