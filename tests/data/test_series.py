@@ -127,7 +127,8 @@ def test_missing_values_take_the_one_before_or_the_usual_one():
         (frame(pd.to_datetime(["2026-01-01", "2026-01-01"])), "'when' of X repeats in row 1.*keep one row a time"),
         (frame(pd.to_datetime(["2026-01-01", None])), "no time in row 1"),
         (frame(np.array(["9999-12-31", "2026-01-01"], "datetime64[s]")), "'when': 9999-12-31.*outside the years"),
-        (frame(pd.date_range("2026", periods=2), a=["x", "y"]), r"column\(s\) \['a'\] hold no numbers"),
+        (frame(pd.date_range("2026", periods=2), a=["x", "y"]), "X: no numbers in 'a'; a series has columns"),
+        (pd.DataFrame({"when": pd.date_range("2026", periods=2)}), "X: no column beside the time; a series has"),
         (frame(pd.date_range("2026", periods=2), b=pd.date_range("2025", periods=2)), "2 columns of times"),
     ],
 )
@@ -140,6 +141,12 @@ def test_what_is_no_series_is_refused(X, message):
 def test_what_is_no_time_is_refused(values):
     with pytest.raises(ValueError, match=r"the column: .*; give ISO 8601 times"):
         utc_times(np.array(values, object), "the column")
+
+
+@pytest.mark.parametrize("last", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_no_time_is_refused(last):
+    with pytest.raises(ValueError, match="t has no time in row 3; remove the row, or give its time"):
+        check_times(np.array([0.0, 1.0, last]), "t", first=1)
 
 
 def test_times_in_whole_numbers_stay_exact():

@@ -15,7 +15,7 @@ import numpy as np
 
 from addml.data.frames import column_values, is_frame
 from addml.data.windows import Windows
-from addml.wording import counted
+from addml.wording import counted, listed
 
 EVEN = 0.1  # of the middle step, that a step may differ by and still be one
 MOSTLY = 0.9  # of the steps, from which the sampling is regular
@@ -136,9 +136,9 @@ def _from_frame(X: Any, what: str) -> Series:
     names = [name for name in frame.columns if name != chosen]
     others = [name for name in names if not (frame.schema[name].is_numeric() or frame.schema[name] == nw.Boolean)]
     if others or not names:
+        said = f"no numbers in {listed(list(map(repr, others)))}" if others else "no column beside the time"
         raise ValueError(
-            f"{what}: column(s) {others or 'beside the time'} hold no numbers; a series has numbers and one column of "
-            "times, as dates (pandas.to_datetime)"
+            f"{what}: {said}; a series has columns of numbers and one of times, as dates (pandas.to_datetime)"
         )
     columns = [np.asarray(frame.get_column(name).cast(nw.Float64).to_numpy(), np.float64) for name in names]
     values = _finite(_two_dimensional(np.column_stack(columns), what), what)
@@ -209,7 +209,7 @@ def _instant(value: Any) -> Any:
 
 def check_times(times: np.ndarray, what: str, first: int = 0) -> None:
     """Times must be known and go forwards; rows count from `first`."""
-    unknown = np.isnat(times) if times.dtype.kind == "M" else np.isnan(times)
+    unknown = np.isnat(times) if times.dtype.kind == "M" else ~np.isfinite(times)
     if unknown.any():
         raise ValueError(f"{what} has no time in row {int(unknown.argmax()) + first}; remove the row, or give its time")
     steps = np.diff(times.astype(np.int64) if times.dtype.kind == "M" else times)
