@@ -22,6 +22,7 @@ from addml.data.windows import Windows
 from addml.fitting import channel_features, fitted_columns, form_of, warn, warn_of_columns
 from addml.model import MetricModel
 from addml.recipe import Recipe
+from addml.wording import counted
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
@@ -89,7 +90,7 @@ class Reads(Recipe):
             self._take_channels(series)
         elif channels != self.n_features_in_:
             raise ValueError(
-                f"X has {channels} channel(s), the detector was fitted to {self.n_features_in_}; give the same ones"
+                f"X has {counted(channels, 'channel')}, the detector was fitted to {self.n_features_in_}; give the same ones"
             )
         series = [self._by_name(one) for one in series]
         window = int(self.window) if fitting else self.model_.form.shape[0]  # type: ignore[arg-type, union-attr]
@@ -123,8 +124,8 @@ class Reads(Recipe):
             most = 4 * longest // 5  # so that a second one begins a quarter of it later
             remedy = f"give a window of at most {most}, or " if longest > 1 else "give "
             raise ValueError(
-                f"window={self.window} makes {whole} whole window(s) of X, whose longest series has {longest} step(s) "
-                f"in a row at most; {remedy}a longer series"
+                f"window={self.window} makes {counted(whole, 'whole window')} of X, whose longest series has "
+                f"{counted(longest, 'step')} in a row at most; {remedy}a longer series"
             )
 
     def _takes_images(self, X: Any) -> bool:
@@ -176,7 +177,7 @@ class Reads(Recipe):
 
         table, least = as_table(X), 2 if fitting else 1
         if len(table) < least:
-            raise ValueError(f"X has {len(table)} sample(s), while a minimum of {least} is required: give more rows")
+            raise ValueError(f"X has {counted(len(table), 'sample')}, while a minimum of {least} is required: give more rows")
         if fitting:
             validate_data(self, table, skip_check_array=True)  # its names are texts, whatever those of X are
         else:

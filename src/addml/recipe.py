@@ -21,6 +21,7 @@ from addml.model import MetricModel
 from addml.scoring.local import Local
 from addml.scoring.scorers import SCORERS, Scorer
 from addml.scoring.thresholds import METHODS, WITH_SHARE
+from addml.wording import counted
 
 RATE, RATES = 1e-3, {"conv": 3e-5}  # of learning, where none is said; and by encoder
 SCALINGS = ("auto", "robust", "standard")
@@ -221,7 +222,7 @@ class Recipe:
         if len(usable) < (1 if self.window is None else 2):
             raise ValueError(
                 f"window={self.window}, stride={self._stride}: of the whole windows that are learned from, "
-                f"{len(usable)} end(s) at a step that is normal or unknown, and at least 2 are needed; "
+                f"{counted(len(usable), 'ends', 'end')} at a step that is normal or unknown, and at least 2 are needed; "
                 "give a longer series, a smaller window or stride, or other labels"
             )
         train, validation = self._parted(usable, random)

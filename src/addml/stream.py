@@ -15,6 +15,7 @@ from addml.encoders.under_way import under_way
 from addml.model import MetricModel
 from addml.scoring.blocks import BLOCK
 from addml.scoring.scorers import OfEmbeddings
+from addml.wording import counted
 
 SMALL = 2**18  # multiplications of one product, up to which no library of products takes a second thread
 LARGE = 1e290  # mean, up to which no difference from it is beyond float64
@@ -70,7 +71,7 @@ class Stream:
         except (TypeError, ValueError) as error:
             raise type(error)(f"step={step!r} does not hold one number for each channel ({error})") from None
         if len(values) != self.channels:
-            raise ValueError(f"the step has {len(values)} channel(s), the detector was fitted to {self.channels}")
+            raise ValueError(f"the step has {counted(len(values), 'channel')}, the detector was fitted to {self.channels}")
         if not math.isfinite(np.add.reduce(values)):
             if np.isinf(values).any():
                 raise ValueError("the step holds infinity; give NaN (a gap) or a finite value")
