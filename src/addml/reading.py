@@ -89,9 +89,8 @@ class Reads(Recipe):
         if fitting:
             self._take_channels(series)
         elif channels != self.n_features_in_:
-            raise ValueError(
-                f"X has {counted(channels, 'channel')}, the detector was fitted to {self.n_features_in_}; give the same ones"
-            )
+            has = counted(channels, "channel")
+            raise ValueError(f"X has {has}, the detector was fitted to {self.n_features_in_}; give the same ones")
         series = [self._by_name(one) for one in series]
         window = int(self.window) if fitting else self.model_.form.shape[0]  # type: ignore[arg-type, union-attr]
         usual = _usual(series, self._names()) if fitting else self.model_.step_features.median
@@ -177,7 +176,8 @@ class Reads(Recipe):
 
         table, least = as_table(X), 2 if fitting else 1
         if len(table) < least:
-            raise ValueError(f"X has {counted(len(table), 'sample')}, while a minimum of {least} is required: give more rows")
+            has = counted(len(table), "sample")
+            raise ValueError(f"X has {has}, while a minimum of {least} is required: give more rows")
         if fitting:
             validate_data(self, table, skip_check_array=True)  # its names are texts, whatever those of X are
         else:

@@ -222,8 +222,8 @@ class Recipe:
         if len(usable) < (1 if self.window is None else 2):
             raise ValueError(
                 f"window={self.window}, stride={self._stride}: of the whole windows that are learned from, "
-                f"{counted(len(usable), 'ends', 'end')} at a step that is normal or unknown, and at least 2 are needed; "
-                "give a longer series, a smaller window or stride, or other labels"
+                f"{counted(len(usable), 'ends', 'end')} at a step that is normal or unknown, and at least 2 are needed"
+                "; give a longer series, a smaller window or stride, or other labels"
             )
         train, validation = self._parted(usable, random)
         if len(train) < 2:

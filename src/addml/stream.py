@@ -71,7 +71,8 @@ class Stream:
         except (TypeError, ValueError) as error:
             raise type(error)(f"step={step!r} does not hold one number for each channel ({error})") from None
         if len(values) != self.channels:
-            raise ValueError(f"the step has {counted(len(values), 'channel')}, the detector was fitted to {self.channels}")
+            has = counted(len(values), "channel")
+            raise ValueError(f"the step has {has}, the detector was fitted to {self.channels}")
         if not math.isfinite(np.add.reduce(values)):
             if np.isinf(values).any():
                 raise ValueError("the step holds infinity; give NaN (a gap) or a finite value")

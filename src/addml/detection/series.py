@@ -13,10 +13,10 @@ from addml.detection import evaluation
 from addml.detection.errors import UserError
 from addml.detection.progress import Progress, epochs_to
 from addml.detection.record import versions
+from addml.detection.scoring import LISTED
 from addml.detection.selection import beside, unseen
 from addml.detection.series_table import SeriesTable, read_series_table
 from addml.detection.settings import Settings
-from addml.detection.scoring import LISTED
 from addml.detection.training import decided, new_detector, one_sided
 from addml.detection.usual import described, usual_number
 from addml.findings import Finding, Findings, Reason, Track, Usual
