@@ -12,6 +12,7 @@ from addml.detection import detecting, pictures
 from addml.detection.errors import UserError
 from addml.detection.progress import Silent
 from addml.detection.settings import (
+    Explaining,
     Labelling,
     Learning,
     Naming,
@@ -22,6 +23,7 @@ from addml.detection.settings import (
     Streaming,
     Timing,
     Training,
+    Using,
 )
 from tests.cli.running import QUICK
 
@@ -143,6 +145,25 @@ def test_more_pixels_than_memory_holds_are_refused_before_they_are_read(photos, 
         detecting.fit(settings, notes)
     assert len(said) == 1
     assert "about 3.6 GB" in said[0]
+
+
+def test_more_images_than_memory_holds_are_not_scored(addml, photos, tmp_path, monkeypatch):
+    """By hand: 2 copies of 40 images of 9 x 8 bytes are 5,760 bytes."""
+    addml("fit", "photos", *QUICK, "--model", "m").succeeded()
+    settings = Settings(str(photos), using=Using(str(tmp_path / "m")))
+    monkeypatch.setattr(pictures, "free_memory", lambda: 5760)
+    assert detecting.score(settings, Silent(), mapped=False).findings.rows == 40
+    monkeypatch.setattr(pictures, "free_memory", lambda: 5759)
+    monkeypatch.setattr(Heads, "read", lambda self, skip_broken: pytest.fail("pixels were read"))
+    with pytest.raises(UserError, match=r"scoring 40 images of 9 x 8 pixels takes .* score a part of them at a time"):
+        detecting.score(settings, Silent(), mapped=False)
+
+
+def test_the_map_holds_few_of_large_images(photos, monkeypatch):
+    """Ten drawn ones and the four that are listed, of which some may be among them."""
+    monkeypatch.setattr(pictures, "MAPPED_NUMBERS", 10 * 9 * 8)
+    settings = Settings(str(photos), training=Training(epochs=1, members=1), explaining=Explaining(top=0))
+    assert 10 <= len(detecting.detect(settings, Silent(), mapped=True).findings.space.rows) <= 14
 
 
 def test_options_that_say_nothing_of_tables(addml, small_csv):

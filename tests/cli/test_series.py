@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,54 @@ def test_detect_ranks_periods_and_names_the_channel(machine, tmp_path):
     page = (tmp_path / "machine.report.html").read_text()
     assert 'class="track"' in page
     assert page.count('class="event"') == len(found["events"])
+
+
+def test_the_peak_of_an_event_stands_beside_the_usual_values(machine, tmp_path):
+    """Of the steps that are not flagged the middle nine tenths of heat, about a sine, lie within 1."""
+    run("detect", machine, *OPTIONS, "--format", "md", "--json").succeeded()
+    page = (tmp_path / "machine.report.md").read_text()
+    heat = next(line for line in page.split("### Row ")[1].splitlines() if line.startswith("| heat |"))
+    _, _, value, usual, where, *_ = (cell.strip() for cell in heat.split("|"))
+    assert float(value) > 4.5
+    assert [round(float(part)) for part in re.split(", mostly | to ", usual)] == [0, -1, 1]
+    assert where == "above the usual"
+
+
+def test_every_event_has_its_channels(machine):
+    found = json.loads(run("detect", machine, *OPTIONS[:-2], "--tau", "0.5", "--top", "2", "--json").succeeded().out)
+    assert len(found["events"]) > 10
+    assert all(event["channels"] for event in found["events"])
+
+
+def test_a_channel_is_drawn_as_the_detector_has_it(machine, tmp_path):
+    """Known at every other step alone it would be points without a line."""
+    lines = machine.read_text().splitlines()
+    cells = [line.split(",") for line in lines]
+    halved = [[*row[:2], "" if place % 2 else row[2], row[3]] for place, row in enumerate(cells)]
+    machine.write_text("\n".join(map(",".join, halved)) + "\n")
+    run("detect", machine, *OPTIONS).succeeded()
+    page = (tmp_path / "machine.report.html").read_text()
+    panels = dict(re.findall(r'<path d="([^"]*)" class="line">.*?<text[^>]*>(\w+):', page))
+    (path,) = [path for path, name in panels.items() if name == "heat"]
+    assert path.count("M") == 1  # nothing is known of the first step
+    assert path.count("L") > 500
+
+
+def test_a_silent_channel_is_missing_and_the_side_that_counts_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    machine = write(tmp_path / "machine.csv", broken=slice(300, 312))
+    frame = pd.read_csv(machine)
+    frame.loc[304, "heat"] = -90  # which does not count
+    frame.to_csv(machine, index=False)
+    sided = run("detect", machine, *OPTIONS, "--one-sided", "heat:high", "--model", "m", "--json").succeeded()
+    (event, *_) = json.loads(sided.out)["events"]
+    (words,) = [one["words"] for one in event["channels"] if one["channel"] == "heat"]
+    assert float(words.split()[1]) > 5
+    frame.assign(heat=np.nan).to_csv("silent.csv", index=False)
+    silent = run("score", "silent.csv", "--time", "when", "--model", "m", "--tau", "-9", "--json").succeeded()
+    assert "nan" not in silent.out
+    channels = [one for event in json.loads(silent.out)["events"] for one in event["channels"]]
+    assert {one["words"] for one in channels if one["channel"] == "heat"} <= {"heat missing"}
 
 
 def test_info_speaks_of_steps(machine):

@@ -142,6 +142,12 @@ def test_what_is_no_time_is_refused(values):
         utc_times(np.array(values, object), "the column")
 
 
+@pytest.mark.parametrize("last", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_no_time_is_refused(last):
+    with pytest.raises(ValueError, match="t has no time in row 3; remove the row, or give its time"):
+        check_times(np.array([0.0, 1.0, last]), "t", first=1)
+
+
 def test_times_in_whole_numbers_stay_exact():
     times = utc_times(np.array([2**60, 2**60 + 1]), "the column")  # nanoseconds, closer than float64 tells
     check_times(times, "the column")

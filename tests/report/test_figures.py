@@ -35,6 +35,12 @@ def test_what_is_not_there_is_not_drawn(tmp_path):
     assert write_figures(bare([np.nan]), tmp_path / "none") == []
 
 
+@pytest.mark.parametrize("noun", ["row", "image", "step"])
+def test_counts_are_of_what_is_scored(tmp_path, noun):
+    (file,) = write_figures(replace(shop(), noun=noun), tmp_path, "svg")
+    assert f">{noun}s</text>" in file.read_text()
+
+
 def test_dollars_in_the_name_of_a_channel_are_no_formula(tmp_path):
     track = Track(("a", "b"), np.zeros(9), (("in $\\foo$ \n or $1$", np.arange(9.0)),), ())
     write_figures(replace(bare(np.zeros(9)), track=track), tmp_path, "svg")

@@ -1,5 +1,7 @@
 """The report as Markdown."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from markdown_it import MarkdownIt
@@ -57,6 +59,11 @@ def test_escapes_only_what_needs_it():
 @pytest.mark.parametrize("findings", [bare([]), bare([0.5]), bare([np.nan, 2.0]), shop(ranked=(), groups=(), usual=())])
 def test_findings_with_next_to_nothing(findings):
     assert markdown(findings).startswith("# ")
+
+
+def test_values_whose_usual_ones_nobody_knows_stand_beside_none():
+    assert "## The top rows beside the usual values" in markdown(shop())
+    assert "## The values of the top rows" in markdown(replace(shop(), usual=()))
 
 
 def test_drift_is_a_table():

@@ -12,6 +12,7 @@ import pytest
 
 from addml.findings import Finding, Findings, Group, Reason, SpaceMap, Usual
 from addml.report.page import html_page, static
+from addml.report.redaction import redacted
 from tests.report.sample import shop
 
 NASTY = [
@@ -160,6 +161,25 @@ def test_each_top_row_stands_beside_the_usual_values():
     assert "amount 51234.75 12.5, mostly 3 to 40 above the usual 62 %" in said
     assert "country Elbonia mostly DE, FR, AT rare or unseen 21 %" in said
     assert "age missing 41, mostly 22 to 67" in said
+
+
+def test_values_whose_usual_ones_nobody_knows_are_called_values():
+    said = Reader(html_page(replace(shop(), usual=()))).text
+    assert "beside the usual values" not in said
+    assert re.search(r"Column Value Share of score amount 51234\.75 62 %", said)
+    assert "Column Where it lies Share of score" in Reader(html_page(redacted(shop()), is_redacted=True)).text
+
+
+@pytest.mark.parametrize(
+    ("noun", "words"),
+    [
+        ("row", "how much of the row's score goes when that column takes its usual value."),
+        ("image", "how much of what makes the image strange lies in that part of it."),
+        ("step", "how much of what makes the highest steps of an event strange is that column's."),
+    ],
+)
+def test_what_shares_are_of_is_said(noun, words):
+    assert f"The share beside a reason is {words}" in Reader(html_page(replace(shop(), noun=noun))).text
 
 
 def test_charts_are_described_for_those_who_do_not_see_them(findings):

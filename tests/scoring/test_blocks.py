@@ -46,6 +46,20 @@ def test_every_product_has_the_same_shape(rows):
     assert {shape[1:] for shape, _ in seen} == {(1, SIZE, 2)}  # whatever the number of blocks in a stack
 
 
+@pytest.mark.parametrize(("columns", "blocks"), [(1024, 32), (2048, 16), (10**5, 1)])
+def test_a_call_holds_few_blocks_of_wide_rows(columns, blocks):
+    """A call holds 2^23 numbers, or one block."""
+    X, seen = np.broadcast_to(np.float32(1), (CHUNK, columns)), []
+
+    def compute(x, rows):
+        seen.append(x.shape[:3])
+        return x[..., :1]
+
+    in_blocks(X, lambda part: part[:, :1], compute, lambda rows, block: None, "cpu", 1)
+    assert set(seen) == {(blocks, 1, SIZE)}
+    assert len(seen) == 32 // blocks
+
+
 def test_what_pads_a_block_is_zero():
     blocks = []
     in_blocks(

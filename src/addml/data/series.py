@@ -209,7 +209,7 @@ def _instant(value: Any) -> Any:
 
 def check_times(times: np.ndarray, what: str, first: int = 0) -> None:
     """Times must be known and go forwards; rows count from `first`."""
-    unknown = np.isnat(times) if times.dtype.kind == "M" else np.isnan(times)
+    unknown = np.isnat(times) if times.dtype.kind == "M" else ~np.isfinite(times)
     if unknown.any():
         raise ValueError(f"{what} has no time in row {int(unknown.argmax()) + first}; remove the row, or give its time")
     steps = np.diff(times.astype(np.int64) if times.dtype.kind == "M" else times)

@@ -22,7 +22,7 @@ from addml.detection.regions import reasons_of
 from addml.detection.scoring import LISTED, MAPPED, Explained, Part, Scored, ScoredRows, highest, sample_of
 from addml.detection.settings import Settings, Streaming
 from addml.detection.thumbnails import thumbnails
-from addml.detection.training import LONG, decided, estimate_images, in_words, new_detector
+from addml.detection.training import LONG, decided, estimate_images, images_held, in_words, new_detector
 from addml.wording import counted
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from addml.findings import Findings
 
 FILE = "file"  # the column that names an image
+SCORING_COPIES = 2  # of the images, as read and as one array
+MAPPED_NUMBERS = 2**26  # of the images in the map of the metric space, which are fewer where they are large
 FOR_OTHERS = ("selection", "naming", "labelling", "learning", "timing", "windowing", "reading")  # groups of settings
 
 
@@ -96,6 +98,8 @@ def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcom
             f"--size {settings.picturing.size}: the model knows its own size, {form.shape[1:]}; leave it out."
         )
     heads = look_at(settings.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
+    work = f"scoring {_counted(len(heads.known), heads)}"
+    _affordable(settings.file, work, images_held(heads, SCORING_COPIES), "score a part of them at a time")
     pictures = _read(settings, heads, progress)
     strange = other_scale(pictures.images, fitted.model.features.mean, fitted.model.features.scale)
     if strange is not None:
@@ -123,19 +127,28 @@ def _looked_at(settings: Settings, progress: Progress) -> Heads:
     heads, training = look_at(settings.file, size=_size(settings.picturing.size)), settings.training
     rows = len(heads.known) if training.all_rows else min(len(heads.known), training.sample)
     seconds, size = estimate_images(rows, heads, training)
-    shape = f"{counted(rows, 'image')} of {heads.shape.height} x {heads.shape.width} pixels"
-    free = free_memory()
-    if size > free and resolve_device(settings.computing.device) == "cpu":
-        raise UserError(
-            f"{settings.file}: training on {shape} takes about {size / 1e9:,.1f} GB of memory, and "
-            f"{free / 1e9:,.1f} GB are free; give a smaller --size, or fewer --members."
-        )
+    work = f"training on {_counted(rows, heads)}"
+    if resolve_device(settings.computing.device) == "cpu":
+        _affordable(settings.file, work, size, "give a smaller --size, or fewer --members")
     if seconds > LONG:
         progress.note(
-            f"training on {shape}: up to about {in_words(seconds)}, about {size / 1e9:.1f} GB of memory "
+            f"{work}: up to about {in_words(seconds)}, about {size / 1e9:.1f} GB of memory "
             "(--size, --sample and --members make it less)"
         )
     return heads
+
+
+def _counted(rows: int, heads: Heads) -> str:
+    return f"{counted(rows, 'image')} of {heads.shape.height} x {heads.shape.width} pixels"
+
+
+def _affordable(file: str, work: str, size: int, remedy: str) -> None:
+    """What memory cannot hold is refused."""
+    free = free_memory()
+    if size > free:
+        raise UserError(
+            f"{file}: {work} takes about {size / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free; {remedy}."
+        )
 
 
 def _read(settings: Settings, heads: Heads, progress: Progress) -> Pictures:
@@ -189,7 +202,8 @@ def _scored(
     reasons = [()] * len(shown) if heat is None else reasons_of(heat, settings.explaining.reasons)
     words = pa.array(["; ".join(one.words for one in own) for own in reasons], pa.string())
     explained = Explained(shown, scores[shown], names.take(pa.array(shown)), prepare(pictures.images[shown]), reasons)
-    scored = Scored(max(LISTED, settings.explaining.top), MAPPED if mapped else 0)
+    most = min(MAPPED, MAPPED_NUMBERS // fitted.model.encoder.inputs) if mapped else 0
+    scored = Scored(max(LISTED, settings.explaining.top), most)
     drawn = sample_of(np.arange(len(scores)), 0, scored.most_mapped)  # places, which are features afterwards
     sample = replace(drawn, features=prepare(pictures.images[drawn.places]))
     decided = fitted.probability(scores), fitted.confidence(scores)

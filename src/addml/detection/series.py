@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from addml.data.series import carried
 from addml.detection import evaluation
 from addml.detection.errors import UserError
 from addml.detection.progress import Progress, epochs_to
 from addml.detection.record import versions
+from addml.detection.scoring import LISTED
 from addml.detection.selection import beside, unseen
 from addml.detection.series_table import SeriesTable, read_series_table
 from addml.detection.settings import Settings
 from addml.detection.training import decided, new_detector, one_sided
-from addml.findings import Finding, Findings, Reason, Track
+from addml.detection.usual import described, usual_number
+from addml.findings import Finding, Findings, Reason, Track, Usual
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,6 +147,7 @@ def _findings(
         threshold=detector.threshold_,
         decided_by=detector.decision_.words,
         ranked=ranked,
+        usual=_usual(read, scores <= detector.threshold_) if settings.using.model is None else (),
         history=tuple(detector.history_),
         versions=versions(),
         trained_rows=len(detector.anomaly_scores_) if settings.using.model is None else 0,
@@ -152,13 +156,21 @@ def _findings(
     )
 
 
+def _usual(read: SeriesTable, kept: np.ndarray) -> tuple[Usual, ...]:
+    """What is usual in each channel of the training steps that do not stand out, where anything is known of them."""
+    parts = zip(read.series.names or (), read.series.values[kept].T, strict=True)
+    known = ((name, values[~np.isnan(values)]) for name, values in parts)
+    return tuple(described(usual_number(name, values)) for name, values in known if len(values))
+
+
 def _ranked(
     detector: ADDML, read: SeriesTable, scores: np.ndarray, found: list[Event], settings: Settings
 ) -> tuple[Finding, ...]:
     """One finding an event, the strangest first: where it begins, ends and peaks, and the channels responsible."""
     peaks = scores[[event.peak for event in found]]
     likely, sure = detector.training_.probability(peaks), detector._stability(peaks)
-    shares = _responsible(detector, read, scores, found[: settings.explaining.top], settings.explaining.reasons)
+    explained = found[: max(LISTED, settings.explaining.top)]
+    shares = _responsible(detector, read, scores, explained, settings.explaining.reasons)
     return tuple(
         Finding(
             row=event.peak + 1,
@@ -205,7 +217,10 @@ def _reasons(detector: ADDML, read: SeriesTable, event: Event, shares: list[tupl
 
     def words(channel: int) -> str:
         away = (values[:, channel] - steps.mean[channel]) / steps.scale[channel]
-        place = int(np.nanargmax(abs(away))) if not np.isnan(away).all() else 0
+        if np.isnan(away).all():
+            return f"{names[channel]} missing"
+        side = steps.sides[channel]  # the only one that counts, if not 0
+        place = int(np.nanargmax(side * away if side else abs(away)))
         return f"{names[channel]} {values[place, channel]:.4g} ({away[place]:+.1f} deviations)"
 
     return tuple(Reason(names[channel], share, words(channel)) for channel, share in shares)
@@ -235,14 +250,20 @@ def _scored(
 
 
 def _track(read: SeriesTable, scores: np.ndarray, ranked: tuple[Finding, ...], found: Sequence[Event]) -> Track:
-    """What is drawn: the scores, and the channels that events name most (the first ones where none does)."""
+    """What is drawn: the scores, and the channels that events name most (the first ones where none does).
+
+    Missing values take the one before, as the detector has it: of a channel that is known at every other step alone
+    there would be no line.
+    """
     names = list(read.series.names or [])
     named = [reason.column for finding in ranked for reason in finding.reasons[:1]]
     often = sorted(set(named), key=lambda name: (-named.count(name), names.index(name)))
     drawn = [*often, *(name for name in names if name not in often)][:DRAWN]
+    own = read.series.values[:, [names.index(name) for name in drawn]]
+    values, _ = carried(own, np.full(len(drawn), np.nan))
     return Track(
         times=(_when(read, 0), _when(read, len(scores) - 1)),
         scores=scores,
-        channels=tuple((name, read.series.values[:, names.index(name)]) for name in drawn),
+        channels=tuple(zip(drawn, values.T, strict=True)),
         events=tuple((event.start, event.stop) for event in found),
     )

@@ -125,11 +125,17 @@ def estimate_images(rows: int, heads: Heads, training: Training) -> tuple[float,
 
     What two convolutions saw and gave, 9 and 60 bytes for each pixel of each channel and image, waits for the way back.
     """
-    shape, members, depth = heads.shape, training.members, 4 if heads.deep else 1
+    shape, members = heads.shape, training.members
     pixels, kept = shape.height * shape.width, min(rows, BLOCK) * (9 * shape.channels + 60)
-    held = 3 * depth * shape.channels * len(heads.known)  # as read, as one array, and those to train on
-    size = pixels * (members * (kept + NETWORK) + 4 * shape.channels * BLOCK + held)
+    held = images_held(heads, 3)  # as read, as one array, and those to train on
+    size = pixels * (members * (kept + NETWORK) + 4 * shape.channels * BLOCK) + held
     return PIXEL_SECONDS * pixels * rows * training.epochs * members, size
+
+
+def images_held(heads: Heads, copies: int) -> int:
+    """Bytes of so many copies of the images of a folder."""
+    shape = heads.shape
+    return copies * (4 if heads.deep else 1) * shape.channels * shape.height * shape.width * len(heads.known)
 
 
 def in_words(seconds: float) -> str:

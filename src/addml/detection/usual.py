@@ -57,8 +57,7 @@ def _found(document: dict[str, Any], values: np.ndarray) -> UsualColumn:
         return _remembered(document)
     name, kind, gaps = document["name"], document["kind"], 1 - len(known) / len(values)
     if kind == "number":
-        low, middle, high = np.quantile(known, [(1 - MOST) / 2, 0.5, (1 + MOST) / 2])
-        return UsualColumn(name, kind, float(low), float(middle), float(high), gaps=gaps)
+        return usual_number(name, known, gaps)
     first, last = float(known.min()), float(known.max())
     return UsualColumn(
         name,
@@ -69,6 +68,12 @@ def _found(document: dict[str, Any], values: np.ndarray) -> UsualColumn:
         hours=_hours(known),
         weekdays=_weekdays(known) if last - first >= WEEKS_FROM else (),
     )
+
+
+def usual_number(name: str, known: np.ndarray, gaps: float = 0.0) -> UsualColumn:
+    """What is usual in a column of numbers, of which these are known, some at least."""
+    low, middle, high = np.quantile(known, [(1 - MOST) / 2, 0.5, (1 + MOST) / 2])
+    return UsualColumn(name, "number", float(low), float(middle), float(high), gaps=gaps)
 
 
 def _levels(document: dict[str, Any]) -> UsualColumn:

@@ -114,7 +114,7 @@ def _scores(findings: Findings) -> Figure | None:
         axes.legend()
     if found.log:
         axes.set_yscale("log")
-    axes.set(xlabel="score", ylabel="rows")
+    axes.set(xlabel="score", ylabel=f"{findings.noun}s")
     return figure
 
 

@@ -152,7 +152,8 @@ def _details(findings: Findings) -> list[str]:
             parts += [f"### Row {finding.row:,}, rank {finding.rank}", table(head, rows)]
             if left := len(finding.values) - len(shown):
                 parts.append(f"{counted(left, 'more column')}, less unusual, not shown.")
-    return ["## The top rows beside the usual values", *parts] if parts else []
+    title = "## The top rows beside the usual values" if usual else "## The values of the top rows"
+    return [title, *parts] if parts else []
 
 
 def _space(findings: Findings) -> list[str]:

@@ -170,12 +170,12 @@ def _opener(finding: Finding) -> Html:
 
 def _detail(finding: Finding, usual: dict[str, Usual], place: int) -> Html:
     shown = comparisons(finding, usual)
-    title = f"Row {finding.row:,} beside the usual values"
+    title = f"Row {finding.row:,}" + (" beside the usual values" if usual else "")
     folded, left = shown[SHOWN:], len(finding.values) - len(shown)
-    content = [el("h4", title, aria_hidden="true"), _compared(title, shown[:SHOWN])]
+    content = [el("h4", title, aria_hidden="true"), _compared(title, shown[:SHOWN], bool(usual))]
     if folded:
-        more = counted(len(folded), "more column") + ", less unusual"
-        content.append(el("details", el("summary", more), _compared(f"{title}, {more}", folded)))
+        more = counted(len(folded), "more column") + (", less unusual" if usual else "")
+        content.append(el("details", el("summary", more), _compared(f"{title}, {more}", folded, bool(usual))))
     if left:
         content.append(el("p", f"{counted(left, 'more column')} not shown.", class_="muted"))
     kind = "detail printed" if place < TOP else "detail"
@@ -183,10 +183,12 @@ def _detail(finding: Finding, usual: dict[str, Usual], place: int) -> Html:
     return el("tr", cell, id=f"detail-{finding.rank}", class_=kind, data_rank=finding.rank, role="row")
 
 
-def _compared(title: str, some: list[Comparison]) -> Html:
+def _compared(title: str, some: list[Comparison], is_known: bool) -> Html:
+    """Values beside the usual ones, if those are known; redacted, a value is where it lies."""
     head = ("Column", "Value", "Usual", "Where it lies", "Share of score")
-    if not any(one.usual or one.where for one in some):  # redacted: the value is where it lies
-        return table(title, (head[0], head[3], head[4]), [_short(one) for one in some], class_="compare short")
+    if not any(one.usual or one.where for one in some):
+        second = head[3] if is_known else head[1]
+        return table(title, (head[0], second, head[4]), [_short(one) for one in some], class_="compare short")
     return table(title, head, [_comparison(one) for one in some], class_="compare")
 
 

@@ -25,6 +25,11 @@ from addml.report.words import number, text
 from addml.wording import counted
 
 Section = tuple[str, str, str, Html]  # id, name in the contents, title, content
+SHARES = {  # what they are of, by what is ranked
+    "row": "how much of the row's score goes when that column takes its usual value",
+    "image": "how much of what makes the image strange lies in that part of it",
+    "step": "how much of what makes the highest steps of an event strange is that column's",
+}
 
 
 def sections(findings: Findings) -> list[Section]:
@@ -106,13 +111,12 @@ def ranked(findings: Findings) -> Html:
     if not findings.ranked:
         return Html("")
     flagged = sum(finding.is_anomaly for finding in findings.ranked[:MOST_ROWS])
-    part = "that part of the image" if findings.noun == "image" else "that column"
-    words = f"The share beside a reason is how much of the {findings.noun}'s score goes when {part} "
-    words += "takes its usual value."
+    words = f"The share beside a reason is {SHARES[findings.noun]}."
     if not flagged:
         words = f"No {findings.noun} scores above the threshold; these come nearest. {words}"
-    if min(len(findings.ranked), MOST_ROWS) > MOST_DETAILS:
-        words += f" The first {MOST_DETAILS} open to show their values beside the usual ones."
+    if findings.columns and min(len(findings.ranked), MOST_ROWS) > MOST_DETAILS:
+        beside = " beside the usual ones" if findings.usual else ""
+        words += f" The first {MOST_DETAILS} open to show their values{beside}."
     tools = el(
         "div",
         choice("all-details", "Open all details", False),

@@ -7,6 +7,7 @@ through one call, which takes the products one by one, and more threads take dif
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,7 @@ def in_blocks(
     """
     kind = "cpu" if device == "cpu" else "accelerator"
     block = block or BLOCK[kind]
-    size = block * STACK[kind]
+    size = block * _blocks_of_a_call(block * math.prod(X.shape[1:]), kind)
 
     def work(stack: int) -> None:
         begin = stack * size
@@ -60,6 +61,11 @@ def in_blocks(
 
     stacks = -(-X.shape[0] // size)
     in_threads(work, stacks, min(threads, stacks) if device == "cpu" else 1)
+
+
+def _blocks_of_a_call(size: int, kind: str) -> int:
+    """How many blocks of so many numbers go through one call: fewer than usual where it would hold too much."""
+    return min(STACK[kind], max(1, STACK[kind] * PIXELS[kind] // max(size, 1)))
 
 
 def in_resident_blocks(
