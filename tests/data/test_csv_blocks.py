@@ -15,6 +15,15 @@ from addml.data.readers import open_batches, read_table
 PIECES = ["", "a", "12.5", ",", '"', '""', "\n", "\r\n", "über", ' "', '",', '"\n"', "\t", ";"]
 
 
+@pytest.fixture
+def cores():
+    """As on a machine of four cores."""
+    before = pa.cpu_count()
+    pa.set_cpu_count(4)
+    yield
+    pa.set_cpu_count(before)
+
+
 def written(rows, **how):
     text = io.StringIO(newline="")
     csv.writer(text, **how).writerows(rows)
@@ -80,6 +89,7 @@ def test_quotes_that_are_text_and_those_that_are_escaped():
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "utf-16"])
+@pytest.mark.usefixtures("cores")
 def test_tables_in_blocks_are_those_in_one_piece(tmp_path, monkeypatch, text, in_blocks, encoding):
     header, rows = text.split("\n", 1)
     (tmp_path / "t.csv").write_bytes((header + "\n" + rows * 120_000).encode(encoding))
@@ -99,6 +109,7 @@ def test_tables_in_blocks_are_those_in_one_piece(tmp_path, monkeypatch, text, in
     assert bool(given) == (in_blocks and encoding != "utf-16")
 
 
+@pytest.mark.usefixtures("cores")
 def test_blank_lines_between_blocks_are_no_rows(tmp_path, monkeypatch):
     text = "a,b\n" + "1,2\n" * 600_000 + "\n" * 5_000_000 + "3,4\n"
     (tmp_path / "t.csv").write_text(text)
@@ -109,6 +120,7 @@ def test_blank_lines_between_blocks_are_no_rows(tmp_path, monkeypatch):
     assert table["b"][-1].as_py() == 4
 
 
+@pytest.mark.usefixtures("cores")
 def test_an_error_in_a_later_block_names_its_line(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n" + "1,2\n" * 1_500_000 + "1,2,3\n" + "1,2\n" * 10)
     schema = pa.schema({"a": pa.int64(), "b": pa.int64()})

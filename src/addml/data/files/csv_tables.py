@@ -62,7 +62,8 @@ def csv_batches(
     done = 0
     block = max(dialect.block_bytes, STREAM_BLOCK_BYTES)
     dialect = replace(dialect, block_bytes=block, newlines_in_cells=True)  # which costs a stream nothing
-    in_blocks = schema is not None and len(dialect.names) > 1 and dialect.encoding in ONE_BYTE_LINE_ENDS
+    is_plain = len(dialect.names) > 1 and dialect.encoding in ONE_BYTE_LINE_ENDS
+    in_blocks = schema is not None and is_plain and _parsing_threads() > 1
     while True:
         read = _in_blocks if in_blocks else _stream
         try:
@@ -97,18 +98,26 @@ def _in_blocks(
     import pyarrow as pa
     from pyarrow import csv
 
-    def parsed(item: tuple[int, bytes]) -> pa.RecordBatch:
+    def parsed(item: tuple[int, bytes]) -> list[pa.RecordBatch]:
         place, block = item
         read, parse, convert = _options(dialect, columns, schema)
         read.skip_rows = dialect.skip_lines if place == 0 else 0
         read.use_threads, read.block_size = False, len(block) + 1
-        (batch,) = csv.read_csv(pa.BufferReader(block), read, parse, convert).combine_chunks().to_batches()
-        return _in_schema(batch, dialect, schema, origin.name)
+        batches = csv.read_csv(pa.BufferReader(block), read, parse, convert).to_batches()
+        return [_in_schema(batch, dialect, schema, origin.name) for batch in batches]
 
     with origin.open() as stream:
         blocks = row_blocks(stream, dialect.block_bytes, dialect.writing)
         filled = ((place, block) for place, block in enumerate(blocks) if block.lstrip(b"\r\n"))
-        yield from on_threads(parsed, filled, min(pa.cpu_count(), MOST_THREADS))
+        for batches in on_threads(parsed, filled, _parsing_threads()):
+            yield from batches
+
+
+def _parsing_threads() -> int:
+    """How many threads parse blocks: on two cores the one of a stream does, as the other has the rows to work on."""
+    import pyarrow as pa
+
+    return min(int(pa.cpu_count()) // 2, MOST_THREADS)
 
 
 def _without_first(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
