@@ -216,13 +216,13 @@ def test_addresses_and_versions_are_not_numbers(tmp_path: Path) -> None:
 
 
 def test_digits_with_zeros_before_them_are_codes_and_keep_them(tmp_path: Path) -> None:
-    text = "post,zero,padded,size\n00501,0,007.5,12\n94105,10,112.5,0\n,7,008.5,300\n"
+    text = "post,zero,padded,month\n00501,0,007.5,12\n94105,10,112.5,01\n,7,008.5,03\n"
     result = read(tmp_path, text)
     assert result.table.to_pydict() == {
         "post": ["00501", "94105", None],
         "zero": [0, 10, 7],
         "padded": [7.5, 112.5, 8.5],
-        "size": [12, 0, 300],
+        "month": [12, 1, 3],
     }
     assert "codes: post, digits with zeros before them, so read as text" in result.notes
     numbers = read(tmp_path, text, codes=False)

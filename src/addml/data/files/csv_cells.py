@@ -22,7 +22,7 @@ EITHER_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")  # 1,234: one and a bi
 TIME = r"(?:(?P<gap>[ T])(?P<hour>\d{1,2}):\d{2}(?P<seconds>:\d{2})?(?P<half> ?[AaPp][Mm])?)?"
 DAY_FIRST = re.compile(r"(?P<a>\d{1,2})(?P<mark>[./-])(?P<b>\d{1,2})(?P=mark)(?P<year>\d{4}|\d{2})" + TIME)
 YEAR_FIRST = re.compile(r"\d{4}(?P<mark>[./])\d{1,2}(?P=mark)\d{1,2}" + TIME)
-CODE = re.compile(r"0\d+")
+CODE = re.compile(r"0\d{2,}")  # of two digits it is more likely a month, an hour or an age
 ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([ T].*)?")
 
 
