@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from addml.detection import detecting, pictures
 from addml.detection.errors import UserError
 from addml.detection.progress import Silent
 from addml.detection.settings import (
+    Computing,
     Explaining,
     Labelling,
     Learning,
@@ -25,6 +27,7 @@ from addml.detection.settings import (
     Training,
     Using,
 )
+from addml.model import MetricModel
 from tests.cli.running import QUICK
 
 Image = pytest.importorskip("PIL.Image")
@@ -164,6 +167,33 @@ def test_the_map_holds_few_of_large_images(photos, monkeypatch):
     monkeypatch.setattr(pictures, "MAPPED_NUMBERS", 10 * 9 * 8)
     settings = Settings(str(photos), training=Training(epochs=1, members=1), explaining=Explaining(top=0))
     assert 10 <= len(detecting.detect(settings, Silent(), mapped=True).findings.space.rows) <= 14
+
+
+class Bars(Silent):
+    """Remembers every bar: its words, how long it is, and the steps by which it moves."""
+
+    def __init__(self):
+        self.drawn = {}
+
+    def stage(self, words, total, rows_each=1):
+        self.drawn[words] = (total, [])
+        return nullcontext(self.drawn[words][1].append)
+
+
+def test_bars_move_while_images_are_scored_and_looked_into(photos, monkeypatch):
+    """Twelve at a time are 12, 12, 12 and 4 of 40; in blocks of one on two threads the five listed are 2, 2 and 1."""
+    settings = Settings(
+        str(photos), training=Training(epochs=1, members=1), explaining=Explaining(top=5), computing=Computing(jobs=2)
+    )
+    whole = detecting.detect(settings, Silent()).findings
+    monkeypatch.setattr(pictures, "NUMBERS_AT_ONCE", 12 * 9 * 8)
+    monkeypatch.setattr(MetricModel, "block", lambda self, device: 1)
+    bars = Bars()
+    parts = detecting.detect(settings, bars).findings
+    assert bars.drawn["Scoring"] == (40, [12, 12, 12, 4])
+    assert bars.drawn["Finding out where"] == (5, [2, 2, 1])
+    np.testing.assert_allclose(parts.scores, whole.scores, rtol=1e-5)
+    assert [one.row for one in parts.ranked] == [one.row for one in whole.ranked]
 
 
 def test_options_that_say_nothing_of_tables(addml, small_csv):

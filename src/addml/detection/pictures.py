@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from addml.detection import assembling
 from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
 from addml.detection.inputs import free_memory
-from addml.detection.progress import Progress, epochs_to
+from addml.detection.progress import Advance, Progress, epochs_to
 from addml.detection.regions import reasons_of
 from addml.detection.scoring import LISTED, MAPPED, Explained, Part, Scored, ScoredRows, highest, sample_of
 from addml.detection.settings import Settings, Streaming
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 FILE = "file"  # the column that names an image
 SCORING_COPIES = 2  # of the images, as read and as one array
+NUMBERS_AT_ONCE = 2**25  # of the images that are scored between two steps of the bar
 MAPPED_NUMBERS = 2**26  # of the images in the map of the metric space, which are fewer where they are large
 FOR_OTHERS = ("selection", "naming", "labelling", "learning", "timing", "windowing", "reading")  # groups of settings
 
@@ -171,19 +172,33 @@ def _ranked(
 ) -> Outcome:
     from addml.detection.detecting import Outcome
 
+    def score(images: np.ndarray) -> np.ndarray:
+        return fitted.model.scores(images, fitted.device, fitted.threads)
+
     with progress.stage("Scoring", len(pictures.names)) as advance:
-        scores = fitted.model.scores(pictures.images, fitted.device, fitted.threads)
-        advance(len(scores))
+        scores = _in_parts(score, pictures.images, NUMBERS_AT_ONCE // fitted.model.encoder.inputs, advance)
     flagged = int((scores > fitted.threshold).sum())
     shown = highest(scores, max(min(flagged, LISTED), settings.explaining.top))
-    with progress.stage("Finding out where", None):
-        heat = fitted.heat(pictures.images[shown]) if settings.explaining.reasons else None
+    heat = None
+    if settings.explaining.reasons:
+        with progress.stage("Finding out where", len(shown)) as advance:
+            at_once = fitted.model.block("cpu") * fitted.threads
+            heat = _in_parts(fitted.heat, pictures.images[shown], at_once, advance)
     scored = _scored(fitted, pictures, scores, shown, heat, settings, mapped)
     findings = assembling.findings(fitted, scored, [FILE], settings.explaining, settings.file, notes)
     typical = highest(-scores, settings.explaining.top)
     picked = thumbnails(pictures, scores, shown, typical, heat)
     rows = ScoredRows(scored, scores, fitted, [FILE], settings.explaining.top)
     return Outcome(replace(findings, pictures=picked, noun="image"), rows, fitted)
+
+
+def _in_parts(work: Callable[[np.ndarray], np.ndarray], images: np.ndarray, size: int, advance: Advance) -> np.ndarray:
+    """What work gives for the images, so many at a time."""
+    size, found = max(1, size), []
+    for start in range(0, max(1, len(images)), size):
+        found.append(work(images[start : start + size]))
+        advance(len(found[-1]))
+    return np.concatenate(found)
 
 
 def _scored(
