@@ -99,7 +99,8 @@ def test_the_peak_of_an_event_stands_beside_the_usual_values(machine, tmp_path):
     """Of the steps that are not flagged the middle nine tenths of heat, about a sine, lie within 1."""
     run("detect", machine, *OPTIONS, "--format", "md", "--json").succeeded()
     page = (tmp_path / "machine.report.md").read_text()
-    heat = next(line for line in page.split("### Row ")[1].splitlines() if line.startswith("| heat |"))
+    assert "## Ranked events" in page
+    heat = next(line for line in page.split("### Step ")[1].splitlines() if line.startswith("| heat |"))
     _, _, value, usual, where, *_ = (cell.strip() for cell in heat.split("|"))
     assert float(value) > 4.5
     assert [round(float(part)) for part in re.split(", mostly | to ", usual)] == [0, -1, 1]

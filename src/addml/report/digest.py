@@ -46,7 +46,11 @@ def lead(findings: Findings) -> str:
     if not findings.ranked:
         return f"{article(findings.noun)} stands out when its score is above {line}."
     first = findings.ranked[0]
-    name = text(next(iter(first.ids.values())), 60) if findings.pictures and first.ids else f"Row {first.row:,}"
+    name = (
+        text(next(iter(first.ids.values())), 60)
+        if findings.pictures and first.ids
+        else f"{findings.noun.capitalize()} {first.row:,}"
+    )
     return f"{name} stands out most{_why(first)} {article(findings.noun)} stands out when its score is above {line}."
 
 
@@ -116,6 +120,11 @@ def score_words(findings: Findings) -> Callable[[float], str]:
     return lambda score: fixed(score, max(0, 3 - math.floor(math.log10(most))))
 
 
+def ranked_noun(findings: Findings) -> str:
+    """What is ranked: rows, images, or the events of a series."""
+    return findings.noun if findings.track is None else "event"
+
+
 def rows_left(findings: Findings) -> str:
     """How many rows, or events of a series, stand out without being listed, said."""
     shown, is_series = listed_rows(findings), findings.track is not None
@@ -123,7 +132,7 @@ def rows_left(findings: Findings) -> str:
     more -= sum(finding.is_anomaly for finding in shown)
     if more <= 0:
         return ""
-    noun = "more event" if is_series else "more row"
+    noun = f"more {ranked_noun(findings)}"
     return f"{counted(more, noun)} {'stands' if more == 1 else 'stand'} out; the scored table has all of them."
 
 
@@ -143,9 +152,8 @@ def ungrouped(findings: Findings) -> str:
     hidden = sum(len(group.ranks) > 1 for group in findings.groups) - len(similar(findings))
     words = [f"{counted(hidden, 'more group')} not shown."] if hidden else []
     if alone:
-        words.append(
-            "1 row stands out in its own way." if alone == 1 else f"{alone:,} rows stand out each in its own way."
-        )
+        how = "stands out in its own way" if alone == 1 else "stand out each in its own way"
+        words.append(f"{counted(alone, ranked_noun(findings))} {how}.")
     return " ".join(words)
 
 

@@ -28,13 +28,13 @@ def facts(findings: Findings) -> list[tuple[str, str]]:
     return [*pairs, (f"{nouns} trained on", f"{findings.trained_rows:,}")] if findings.trained_rows else pairs
 
 
-def tails(found: charts.Histogram, threshold: float) -> str:
+def tails(found: charts.Histogram, threshold: float, noun: str) -> str:
     """What the axis of the scores does not show."""
     words = []
     if found.above:
-        words.append(f"{counted(found.above, 'row')} beyond the right end in the last bar.")
+        words.append(f"{counted(found.above, noun)} beyond the right end in the last bar.")
     if found.below:
-        words.append(f"{counted(found.below, 'row')} beyond the left end in the first bar.")
+        words.append(f"{counted(found.below, noun)} beyond the left end in the first bar.")
     if found.left_out:
         words.append(f"{counted(found.left_out, 'score')} not finite, left out.")
     if not found.edges[0] <= threshold <= found.edges[-1]:

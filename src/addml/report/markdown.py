@@ -22,6 +22,7 @@ from addml.report.digest import (
     lead,
     likely,
     listed_rows,
+    ranked_noun,
     rows_left,
     score_words,
     similar,
@@ -95,8 +96,8 @@ def _scores(findings: Findings) -> list[str]:
         for i, count in enumerate(found.counts)
     ]
     scale = "Bars grow with the logarithm of the count." if found.log else ""
-    words = " ".join(filter(None, (tails(found, findings.threshold), scale)))
-    return ["## Scores", escaped(words), table(("above", "up to", "rows", "", ""), rows)]
+    words = " ".join(filter(None, (tails(found, findings.threshold, findings.noun), scale)))
+    return ["## Scores", escaped(words), table(("above", "up to", f"{findings.noun}s", "", ""), rows)]
 
 
 def _side(place: int, found: charts.Histogram) -> str:
@@ -111,7 +112,7 @@ def _ranked(findings: Findings) -> list[str]:
     ids = list(dict.fromkeys(name for finding in listed for name, _ in ids_of(finding)))
     score = score_words(findings)
     rows = [_row(finding, ids, _scored(finding, score(finding.score))) for finding in listed]
-    parts = ["## Ranked rows", *_groups(findings), table((*head[:2], *ids, *head[2:]), rows)]
+    parts = [f"## Ranked {ranked_noun(findings)}s", *_groups(findings), table((*head[:2], *ids, *head[2:]), rows)]
     return [*parts, escaped(rows_left(findings))]
 
 
@@ -131,7 +132,10 @@ def _groups(findings: Findings) -> list[str]:
         (len(group.ranks), text(group.words or ", ".join(group.columns)), _ranks(group.ranks))
         for group in similar(findings)
     ]
-    return ["### Similar rows, grouped", table(("rows", "why", "ranks"), rows), ungrouped(findings)] if rows else []
+    if not rows:
+        return []
+    nouns = f"{ranked_noun(findings)}s"
+    return [f"### Similar {nouns}, grouped", table((nouns, "why", "ranks"), rows), ungrouped(findings)]
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -149,10 +153,11 @@ def _details(findings: Findings) -> list[str]:
         ]
         if rows:
             head = ("column", "value", "usual", "where it lies", "share of the score")
-            parts += [f"### Row {finding.row:,}, rank {finding.rank}", table(head, rows)]
+            parts += [f"### {findings.noun.capitalize()} {finding.row:,}, rank {finding.rank}", table(head, rows)]
             if left := len(finding.values) - len(shown):
                 parts.append(f"{counted(left, 'more column')}, less unusual, not shown.")
-    title = "## The top rows beside the usual values" if usual else "## The values of the top rows"
+    nouns = f"{ranked_noun(findings)}s"
+    title = f"## The top {nouns} beside the usual values" if usual else f"## The values of the top {nouns}"
     return [title, *parts] if parts else []
 
 

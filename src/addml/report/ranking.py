@@ -15,6 +15,7 @@ from addml.report.digest import (
     ids_of,
     likely,
     listed_rows,
+    ranked_noun,
     rows_left,
     score_words,
     similar,
@@ -31,17 +32,17 @@ SHOWN = 8  # columns of a row's details; the others unfold
 def top_rows(findings: Findings) -> Html:
     """The first rows, each with why, for the first screen."""
     score = _scores(findings)
-    rows = [_top_row(finding, score(finding)) for finding in findings.ranked[:TOP]]
+    rows = [_top_row(finding, score(finding), findings.noun) for finding in findings.ranked[:TOP]]
     if not rows:
-        return el("p", "No row was ranked.", class_="muted")
+        return el("p", f"No {findings.noun} was ranked.", class_="muted")
     flagged = any(finding.is_anomaly for finding in findings.ranked[:TOP])
-    noun = findings.noun if findings.track is None else "event"
-    return joined([el("h2", f"The top {noun}s" if flagged else "The highest scores"), el("ol", *rows, class_="top")])
+    title = f"The top {ranked_noun(findings)}s" if flagged else "The highest scores"
+    return joined([el("h2", title), el("ol", *rows, class_="top")])
 
 
-def _top_row(finding: Finding, score: Html) -> Html:
+def _top_row(finding: Finding, score: Html, noun: str) -> Html:
     why = joined([el("span", text(reason.words)) for reason in finding.reasons[:2]], Html("<i>; </i>"))
-    name = el("a", f"Row {finding.row:,}", href=f"#rank-{finding.rank}", class_="row-link")
+    name = el("a", f"{noun.capitalize()} {finding.row:,}", href=f"#rank-{finding.rank}", class_="row-link")
     ids = joined([el("span", value, class_="id") for _, value in ids_of(finding)[:1]])
     return el(
         "li",
@@ -74,20 +75,20 @@ def groups(findings: Findings) -> Html:
     if not several:
         return Html("")
     listed = {finding.rank: finding.row for finding in listed_rows(findings)}
-    cards = [_group(group, listed) for group in several]
+    cards = [_group(group, listed, findings) for group in several]
     rest = el("p", ungrouped(findings), class_="muted") if ungrouped(findings) else ""
-    return joined([el("h3", "Similar rows, grouped"), el("ul", *cards, class_="groups"), rest])
+    return joined([el("h3", f"Similar {ranked_noun(findings)}s, grouped"), el("ul", *cards, class_="groups"), rest])
 
 
-def _group(group: Group, listed: dict[int, int]) -> Html:
+def _group(group: Group, listed: dict[int, int], findings: Findings) -> Html:
     ranks = [rank for rank in group.ranks if rank in listed]
     rows = ", ".join(f"{listed[rank]:,}" for rank in ranks[:6]) + (" …" if len(group.ranks) > 6 else "")
     words = text(group.words or ", ".join(group.columns))
     content = joined(
         [
-            el("b", counted(len(group.ranks), "row")),
+            el("b", counted(len(group.ranks), ranked_noun(findings))),
             el("span", words, class_="words"),
-            el("small", f"row {rows}" if len(group.ranks) == 1 else f"rows {rows}") if ranks else "",
+            el("small", f"{findings.noun}{'' if len(group.ranks) == 1 else 's'} {rows}") if ranks else "",
         ]
     )
     return el("li", el("button", content, type="button", data_ranks=" ".join(map(str, ranks)), aria_pressed="false"))
@@ -104,14 +105,20 @@ def ranked_table(findings: Findings) -> Html:
     for place, finding in enumerate(listed):
         if place and listed[place - 1].is_anomaly and not finding.is_anomaly:
             body.append(_divider(findings))
-        body += _rows(finding, usual, score(finding), place)
+        body += _rows(finding, usual, score(finding), place, findings.noun)
     head = [
         el("th", title, scope="col", role="columnheader")
-        for title in ("Rank", "Row", "Score", "Why it stands out", Html('<span class="unseen">Details</span>'))
+        for title in (
+            "Rank",
+            findings.noun.capitalize(),
+            "Score",
+            "Why it stands out",
+            Html('<span class="unseen">Details</span>'),
+        )
     ]
     whole = el(
         "table",
-        el("caption", "The ranked rows with their reasons", class_="unseen"),
+        el("caption", f"The ranked {ranked_noun(findings)}s with their reasons", class_="unseen"),
         el("thead", el("tr", *head, role="row"), role="rowgroup"),
         el("tbody", *body, role="rowgroup"),
         class_="ranked",
@@ -125,24 +132,24 @@ def _divider(findings: Findings) -> Html:
     return el("tr", el("td", words, colspan=5, role="cell"), class_="divider", role="row")
 
 
-def _rows(finding: Finding, usual: dict[str, Usual], score: Html, place: int) -> list[Html]:
+def _rows(finding: Finding, usual: dict[str, Usual], score: Html, place: int, noun: str) -> list[Html]:
     has_detail = place < MOST_DETAILS and bool(finding.values)
     cells = [
         el("td", finding.rank, class_="rank", role="cell"),
-        el("th", _name(finding), scope="row", class_="name", role="rowheader"),
+        el("th", _name(finding, noun), scope="row", class_="name", role="rowheader"),
         el("td", score, class_="score", role="cell"),
         el("td", _reasons(finding.reasons), class_="reasons", role="cell"),
-        el("td", _opener(finding) if has_detail else "", class_="opener", role="cell"),
+        el("td", _opener(finding, noun) if has_detail else "", class_="opener", role="cell"),
     ]
     kind = "finding" if finding.is_anomaly else "finding below"
     rank = finding.rank
     row = el("tr", *cells, id=f"rank-{rank}", class_=kind, data_rank=rank, tabindex="-1", role="row")
-    return [row, _detail(finding, usual, place)] if has_detail else [row]
+    return [row, _detail(finding, usual, place, noun)] if has_detail else [row]
 
 
-def _name(finding: Finding) -> Html:
+def _name(finding: Finding, noun: str) -> Html:
     ids = [el("span", el("small", name), " ", value, class_="id") for name, value in ids_of(finding)]
-    return joined([el("span", f"Row {finding.row:,}", class_="row-name"), *ids])
+    return joined([el("span", f"{noun.capitalize()} {finding.row:,}", class_="row-name"), *ids])
 
 
 def _reasons(reasons: Sequence[Reason]) -> Html:
@@ -155,10 +162,10 @@ def _reasons(reasons: Sequence[Reason]) -> Html:
     return el("ul", *items)
 
 
-def _opener(finding: Finding) -> Html:
+def _opener(finding: Finding, noun: str) -> Html:
     return el(
         "button",
-        el("span", f"Details of row {finding.row}", class_="unseen"),
+        el("span", f"Details of {noun} {finding.row}", class_="unseen"),
         type="button",
         aria_expanded="false",
         aria_controls=f"detail-{finding.rank}",
@@ -168,9 +175,9 @@ def _opener(finding: Finding) -> Html:
 # One row's details ------------------------------------------------------------------------------------------
 
 
-def _detail(finding: Finding, usual: dict[str, Usual], place: int) -> Html:
+def _detail(finding: Finding, usual: dict[str, Usual], place: int, noun: str) -> Html:
     shown = comparisons(finding, usual)
-    title = f"Row {finding.row:,}" + (" beside the usual values" if usual else "")
+    title = f"{noun.capitalize()} {finding.row:,}" + (" beside the usual values" if usual else "")
     folded, left = shown[SHOWN:], len(finding.values) - len(shown)
     content = [el("h4", title, aria_hidden="true"), _compared(title, shown[:SHOWN], bool(usual))]
     if folded:

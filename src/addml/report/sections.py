@@ -100,7 +100,12 @@ def _scores(findings: Findings) -> Html:
         f"{above} above the threshold of {number(findings.threshold)}."
     )
     head = el("div", el("h2", f"Scores of all {findings.noun}s"), choice("log", "Log scale", found.log), class_="head")
-    return el("figure", head, chart("scores", label, "tall"), el("figcaption", tails(found, findings.threshold)))
+    return el(
+        "figure",
+        head,
+        chart("scores", label, "tall"),
+        el("figcaption", tails(found, findings.threshold, findings.noun)),
+    )
 
 
 # Rows and map -----------------------------------------------------------------------------------------------
