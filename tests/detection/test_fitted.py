@@ -26,7 +26,7 @@ def test_a_flagged_row_has_a_reason_where_no_row_is_usual_in_every_column():
 
 @pytest.mark.parametrize(("asked", "taken"), [("auto", "cpu"), ("cuda:1", "cuda:1"), ("cpu", "cpu")])
 def test_a_table_is_scored_on_the_cpu_unless_something_else_is_said(tmp_path, monkeypatch, asked, taken):
-    table = pa.table({"x": np.arange(50.0), "y": np.arange(50.0) % 7})
+    table = pa.table({"x": np.arange(50.0) % 11, "y": np.arange(50.0) % 7})
     Fitted.of(ADDML(epochs=1, members=1, device="cpu").fit(table), table).save(tmp_path / "model")
     monkeypatch.setattr(module, "resolve_device", {"auto": "cuda", "cuda:1": "cuda:1", "cpu": "cpu"}.__getitem__)
     found = Fitted.load(str(tmp_path / "model"), Computing(device=asked), Deciding())

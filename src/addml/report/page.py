@@ -105,6 +105,7 @@ def numbers(findings: Findings) -> dict[str, Any]:
         "threshold": charts.finite(findings.threshold, 10),
         "scores": _histogram(findings),
         "training": charts.training(findings),
+        "noun": findings.noun,
         "space": charts.space(findings),
         "dropped": charts.dropped(findings),
         "curves": charts.curves(findings),

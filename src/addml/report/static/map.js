@@ -118,7 +118,7 @@ function drawMap() {
     if (i < 0) return hideTip();
     const [x, y] = at(points.x[i], points.y[i]), frame = place.getBoundingClientRect();
     const one = ranked.get(points.rank[i]);
-    const title = one ? `Row ${number(points.row[i])}, rank ${one.rank}` : `Row ${number(points.row[i])}`;
+    const title = rowName(points.row[i]) + (one ? `, rank ${one.rank}` : "");
     const kind = points.anomaly[i] ? [] : ["not flagged"];
     const lines = [`score ${one ? one.score : number(points.score[i])}`, ...kind, ...(one ? one.why : [])];
     showTip(frame.left + x, frame.top + y, title, lines);

@@ -6,7 +6,7 @@ function drawDropped() {
   const prepare = surface(place), { epochs, cells } = found;
   const tall = Math.max(4, Math.min(17, Math.floor(640 / cells.length)));
   const below = 26, above = tall < 11 ? 6 : 0, every = tall >= 11 ? 1 : tall >= 7 ? 2 : 10;
-  const names = data.ranked.slice(0, cells.length).map((one) => `${one.rank} · row ${number(one.row)}`);
+  const names = data.ranked.slice(0, cells.length).map((one) => `${one.rank} · ${data.noun} ${number(one.row)}`);
   let wide = 1, left = 84, here = null;
 
   function draw() {
@@ -69,7 +69,7 @@ function drawDropped() {
     const ends = { 0: "kept by every member", 100: "dropped by every member" };
     const how = cell === null ? "not trained on" : ends[cell] || `dropped by ${cell} % of members`;
     const at = [frame.left + left + (c + 0.5) * wide, frame.top + above + (r + 0.5) * tall];
-    showTip(...at, `Row ${number(one.row)}, rank ${one.rank}`, [`epoch ${epochs[c]}: ${how}`]);
+    showTip(...at, `${rowName(one.row)}, rank ${one.rank}`, [`epoch ${epochs[c]}: ${how}`]);
   }
 
   place.addEventListener("pointermove", (event) => {

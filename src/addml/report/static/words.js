@@ -20,7 +20,8 @@ function number(value, digits = 4) {
   return text.replace("-", "−");
 }
 
-const rows = (count) => (count === 1 ? "1 row" : number(count) + " rows");
+const rows = (count) => `${number(count)} ${data.noun}${count === 1 ? "" : "s"}`;
+const rowName = (row) => `${data.noun[0].toUpperCase()}${data.noun.slice(1)} ${number(row)}`;
 
 // The tip ---------------------------------------------------------------------------------------------------
 
