@@ -46,20 +46,30 @@ def test_steps_that_were_not_given_are_in_windows_and_have_none():
     assert windows[:][..., 0].tolist() == [[0, 0, 0], [0, 1, 2], [1, 2, 3]]
 
 
-@pytest.mark.parametrize("given", [None, [0, 1, 3, 4, 8, 9]])
-def test_a_step_takes_the_mean_of_the_windows_it_lies_in(given):
-    series, window = random_series(10, 6), 4
-    marks = [np.ones(10, bool), np.ones(6, bool)]
+def over(row, places, which, step, window):
+    """The mean of the scores of a step's windows: those that begin in the series, or all where none of them does."""
+    ends = [k for k, (own, end) in enumerate(places) if own == which and 0 <= end - step < window]
+    whole = [k for k in ends if places[k][1] - window + 1 >= 0]
+    return np.mean([row[k] for k in whole or ends])
+
+
+@pytest.mark.parametrize("given", [None, [0, 1, 3, 4, 8, 9], [0, 1, 2, 8, 9]])
+@pytest.mark.parametrize("second", [6, 4, 3, 1])
+def test_a_step_takes_the_mean_of_the_whole_windows_it_lies_in(given, second):
+    series, window = random_series(10, second), 4
+    marks = [np.ones(10, bool), np.ones(second, bool)]
     if given is not None:
         marks[0] = np.isin(np.arange(10), given)
     windows = Windows.of(series, window, marks)
     scores = np.random.default_rng(0).standard_normal((2, len(windows)))
-    places = [(0, end) for end in np.flatnonzero(marks[0])] + [(1, end) for end in range(6)]
-    expected = [
-        [
-            np.mean([row[k] for k, (own, end) in enumerate(places) if own == which and 0 <= end - step < window])
-            for which, step in places
-        ]
-        for row in scores
-    ]
+    places = [(0, end) for end in np.flatnonzero(marks[0])] + [(1, end) for end in range(second)]
+    expected = [[over(row, places, which, step, window) for which, step in places] for row in scores]
     np.testing.assert_allclose(over_windows(scores, windows), expected, rtol=1e-12)
+
+
+def test_the_first_steps_take_the_first_whole_window_and_what_is_filled_up_counts_nowhere():
+    windows = Windows.of([np.arange(5.0)[:, None]], 3)
+    scores = np.array([[1000.0, 100, 3, 5, 10]])
+    np.testing.assert_allclose(over_windows(scores, windows), [[3, 4, 6, 7.5, 10]])
+    short = Windows.of([np.arange(2.0)[:, None]], 3)
+    np.testing.assert_allclose(over_windows(np.array([[1000.0, 100]]), short), [[550, 100]])

@@ -108,6 +108,24 @@ def test_there_are_at_most_so_many_references(references):
     assert share == arrays["references"].shape[1]
 
 
+@pytest.mark.parametrize(
+    ("references", "members", "shares"),
+    [(511, 5, 1), (1023, 5, 1), (1024, 5, 2), (1024, 1, 1), (1030, 3, 2), (2048, 5, 4), (2048, 3, 3), (4096, 5, 5)],
+)
+def test_references_are_dealt_to_members_in_shares_that_make_a_large_group(references, members, shares):
+    """By hand: as many times 512 as there are, one share a member at the most, each every so many-th reference."""
+    found = local.in_shares(np.arange(references), members)
+    dealt = references - references % shares
+    assert [share.tolist() for share in found] == [list(range(first, dealt, shares)) for first in range(shares)]
+
+
+def test_one_network_sees_all_references():
+    X = table(1030)
+    arrays = fit(X, members=1).model_.scorer_arrays
+    assert arrays["rows"].shape[:2] == (1, 1024)
+    assert arrays["references"].shape[1] == 1024
+
+
 @pytest.mark.parametrize("references", [0, 7, -1, 8.0, True, "8", None])
 def test_a_number_of_references_that_makes_no_sense_is_refused(references):
     with pytest.raises(ValueError, match="whole number of at least 8"):

@@ -68,10 +68,24 @@ class Windows:
 
 
 def over_windows(scores: np.ndarray, windows: Windows) -> np.ndarray:
-    """The mean, for each step, of the scores (k, n) of all windows that it lies in."""
-    total, count = scores.copy(), np.ones(len(windows))
+    """The mean, for each step, of the scores (k, n) of the whole windows that it lies in, or of all if none is whole.
+
+    A window that is filled up before its series begins is flat there, as hardly any other is: strange for no reason.
+    """
+    total, count = _sums(scores, windows, windows.age >= windows.window - 1)
+    lone = count == 0
+    if lone.any():  # as in a series that is shorter than a window
+        every, number = _sums(scores, windows, np.ones(len(windows), bool))
+        total, count = np.where(lone, every, total), np.where(lone, number, count)
+    return np.asarray(total / count)
+
+
+def _sums(scores: np.ndarray, windows: Windows, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each step the sum (k, n) of the scores of those windows over it that are counted, and their number (n,)."""
+    scores = np.where(counted, scores, 0)
+    total, count = scores.copy(), counted.astype(np.float64)
     for later in range(1, min(windows.window, len(windows))):
         covers = windows.first[later:] - windows.first[:-later] < windows.window  # never those of another series
         total[:, :-later] += np.where(covers, scores[:, later:], 0)
-        count[:-later] += covers
-    return np.asarray(total / count)
+        count[:-later] += covers & counted[later:]
+    return total, count

@@ -14,9 +14,9 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from multiprocessing import get_context, parent_process
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from addml.compute import AHEAD, blas_threads, in_order
+from addml.compute import AHEAD, Item, Result, blas_threads, in_order
 from addml.detection.errors import UserError
 from addml.detection.memory import keep_freed_memory
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 Batch = tuple[int, "pa.RecordBatch"]  # how many rows came before, and some rows
 
 _work: Callable[[Batch], Any]  # of a process, which does one thing alone

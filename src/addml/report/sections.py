@@ -15,6 +15,7 @@ from addml.report.digest import (
     headline,
     key_numbers,
     lead,
+    ranked_noun,
 )
 from addml.report.facts import cell, drift_head, evaluated, facts, spoken, tails
 from addml.report.gallery import gallery
@@ -37,7 +38,7 @@ def sections(findings: Findings) -> list[Section]:
     every = [
         ("pictures", "Images", "The images, and where they are strange", gallery(findings)),
         ("series", "Series", "The series, and its events", track(findings)),
-        ("rows", "Rows", f"Ranked {findings.noun}s, and why", ranked(findings)),
+        ("rows", "Rows", f"Ranked {ranked_noun(findings)}s, and why", ranked(findings)),
         ("map", "Map", "A map of the metric space", space_map(findings)),
         ("evaluation", "Evaluation", "Evaluation against the labels", evaluation(findings)),
         ("drift", "Drift", "Drift from the training rows", drift(findings)),

@@ -6,8 +6,8 @@ of a kind, so that anomalies which lie in clusters stay far from most groups; la
 clean data. The distances are taken in the metric space of every member, and along the plain columns (the sum of
 the differences in each), where one strange value among many ordinary ones is not lost. Networks draw normal rows
 together, so that few of them tell in a metric space what is far; along the columns it takes more. Where references are
-many, one member sees those in even places and the next those in odd ones: their groups are as large, and what few
-groups leave to chance is evened out between members.
+many, they are dealt to the members in turn, in shares that still make a large group: what few groups leave to chance is
+evened out between members.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Local:
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Take references at every distance from the middle of the rows, and embed those that each member sees."""
         chosen = space.usual[spread_out(space.norms, self.references)]
-        shares = in_shares(chosen)
+        shares = in_shares(chosen, len(space.center))
         embedded = space.embed([shares[member % len(shares)] for member in range(len(space.center))])
         rows = space.prepared(shares.reshape(-1)).reshape(*shares.shape, -1)
         return {"rows": rows, "reach": space.reach, "references": embedded}
@@ -199,11 +199,10 @@ def _along(placed: Placed, counts: list[int]) -> Iterator[Array]:
             yield mean + placed.beyond
 
 
-def in_shares(references: np.ndarray) -> np.ndarray:
-    """References (R,) as one share, or as two (2, R / 2) where these still make large groups."""
-    if len(references) < 2 * EMBEDDED[-1]:
-        return references[None]
-    return references[: len(references) // 2 * 2].reshape(-1, 2).T
+def in_shares(references: np.ndarray, members: int) -> np.ndarray:
+    """References (R,) dealt into shares (s, R / s): as many as still make large groups, and no more than members."""
+    shares = max(1, min(members, len(references) // EMBEDDED[-1]))
+    return references[: len(references) // shares * shares].reshape(-1, shares).T
 
 
 def _shares(own: Own, count: int) -> list[Own]:
