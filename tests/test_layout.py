@@ -27,6 +27,7 @@ LEVELS = {
             "detection baselines",
             "experiments",
             "report",
+            "client web",
             "cli demo",
             "__main__",
         ]

@@ -1,4 +1,4 @@
-"""The command line: parse, call one function of `detection`, print. Level 12."""
+"""The command line: parse, call one function of `detection`, print. Level 13."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from addml.cli.compare import compare
 from addml.cli.data import data
 from addml.cli.options import with_settings
 from addml.cli.reproduce import reproduce
+from addml.cli.serve import serve
 from addml.detection.settings import Settings
 
 File = Annotated[
@@ -181,6 +182,7 @@ def demo(settings: Settings, folder: DemoFolder = "addml-demo") -> None:
 app.add_typer(data, name="data")
 app.command()(reproduce)
 app.command()(compare)
+app.command()(serve)
 
 
 def run() -> None:

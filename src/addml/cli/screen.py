@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from addml.detection.settings import Showing
-from addml.wording import counted, listed
+from addml.wording import counted, json_value, listed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,7 +70,7 @@ class Screen:
         """The JSON document, where one is asked for."""
         if self.showing.json:
             ascii_only = not sys.stdout.encoding.lower().startswith("utf")
-            print(json.dumps(_plain(content), indent=1, ensure_ascii=ascii_only, allow_nan=False))
+            print(json.dumps(json_value(content), indent=1, ensure_ascii=ascii_only, allow_nan=False))
 
     @contextmanager
     def warned(self) -> Iterator[None]:
@@ -88,19 +87,6 @@ class Screen:
 
         self.warnings.append(str(message))
         print(f"Warning: {visible(str(message))}", file=sys.stderr)
-
-
-def _plain(value: Any) -> Any:
-    """The value as JSON has it: null for what is not finite, text for what JSON does not know."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int | bool) else str(value)
 
 
 def show_reading(screen: Screen, findings: Findings) -> None:

@@ -1,0 +1,147 @@
+"""The addresses, and what answers there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from addml import __version__
+from addml.web import bodies, jobs, rows
+from addml.web.access import Access, Guard
+from addml.web.bodies import HeardOut, RefusedError
+from addml.web.jobs import Jobs
+from addml.web.shelf import Shelf
+from addml.wording import json_value
+
+JSON_LIMIT = 64 * 10**6  # bytes of rows at once, if not less is allowed
+KINDS = {"index.html": "text/html", "inspector.js": "text/javascript", "inspector.css": "text/css"}
+# The report may run its own scripts, apart from the cookie and from all that it would open here.
+REPORT_POLICY = "sandbox allow-scripts allow-downloads; frame-ancestors 'self'"
+RESERVED = ("name", "model")  # of the query of a job; all else are options
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+def create_app(shelf: Shelf, access: Access, limit: int) -> Starlette:
+    """The whole app over these models; files of at most so many bytes."""
+    work = Jobs(shelf)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> Any:
+        try:
+            yield
+        finally:
+            await run_in_threadpool(work.close)
+
+    return Starlette(
+        routes=[*_pages(), *_models(shelf, limit), *_jobs(work, limit)],
+        middleware=[Middleware(HeardOut, most=limit), Middleware(Guard, access=access)],
+        exception_handlers={RefusedError: _refused, HTTPException: _not_found, Exception: _failed},
+        lifespan=lifespan,
+    )
+
+
+def _pages() -> Sequence[Route]:
+    async def health(request: Request) -> Response:
+        return JSONResponse({"status": "ok", "addml": __version__})
+
+    def static(name: str) -> Answer:
+        content = (resources.files("addml.web") / "static" / name).read_bytes()
+
+        async def answer(request: Request) -> Response:
+            return Response(content, media_type=f"{KINDS[name]}; charset=utf-8")
+
+        return answer
+
+    files = [Route(f"/{name}", static(name)) for name in KINDS if name != "index.html"]
+    return [Route("/", static("index.html")), *files, Route("/api/health", health)]
+
+
+def _models(shelf: Shelf, limit: int) -> Sequence[Route]:
+    async def every(request: Request) -> Response:
+        return JSONResponse({"models": [model.short() for model in shelf]})
+
+    async def one(request: Request) -> Response:
+        return JSONResponse(json_value(shelf[request.path_params["name"]].whole()))
+
+    async def score(request: Request) -> Response:
+        model = shelf[request.path_params["name"]]
+        if model.fitted is None:
+            raise RefusedError(f"{model.name} is about {model.about['noun']}s; hand in files: POST /api/jobs")
+        asked = await bodies.as_json(request, min(limit, JSON_LIMIT))
+        return JSONResponse(await run_in_threadpool(rows.score, model.fitted, asked))
+
+    return [
+        Route("/api/models", every),
+        Route("/api/models/{name}", one),
+        Route("/api/models/{name}/score", score, methods=["POST"]),
+    ]
+
+
+def _jobs(work: Jobs, limit: int) -> Sequence[Route]:
+    async def every(request: Request) -> Response:
+        return JSONResponse({"jobs": [job.short() for job in work]})
+
+    async def new(request: Request) -> Response:
+        asked = dict(request.query_params)
+        own = {name: value for name, value in asked.items() if name not in RESERVED}
+        job = work.new(asked.get("name", ""), asked.get("model") or None, own)
+        try:
+            await bodies.to_file(request, job.folder / job.file, limit)
+        except BaseException:  # a client that goes away too
+            shutil.rmtree(job.folder, ignore_errors=True)
+            raise
+        work.start(job)
+        return JSONResponse(job.whole(), 202, {"location": f"/api/jobs/{job.id}"})
+
+    async def one(request: Request) -> Response:
+        return JSONResponse(json_value(work[request.path_params["id"]].whole()))
+
+    async def remove(request: Request) -> Response:
+        await run_in_threadpool(work.remove, request.path_params["id"])
+        return Response(status_code=204)
+
+    def result(file: str, kind: str, headers: dict[str, str]) -> Answer:
+        async def answer(request: Request) -> Response:
+            job = work[request.path_params["id"]]
+            if job.state != "done":
+                raise RefusedError(f"the job is {job.state}: there is nothing to see", 409)
+            return FileResponse(job.folder / file, media_type=kind, headers=headers)
+
+        return answer
+
+    report = result(jobs.REPORT, "text/html; charset=utf-8", {"content-security-policy": REPORT_POLICY})
+    scored = result(jobs.SCORED, "text/csv; charset=utf-8", {"content-disposition": "attachment"})
+    return [
+        Route("/api/jobs", every),
+        Route("/api/jobs", new, methods=["POST"]),
+        Route("/api/jobs/{id}", one),
+        Route("/api/jobs/{id}", remove, methods=["DELETE"]),
+        Route("/api/jobs/{id}/report", report),
+        Route("/api/jobs/{id}/scored", scored),
+    ]
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    return JSONResponse({"error": str(error)}, error.status)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": f"{request.method} {request.url.path}: {error.detail}"}, error.status_code)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": f"the server failed ({type(error).__name__}); its terminal says more"}, 500)

@@ -1,0 +1,216 @@
+"""Files that are handed in, one after another, each by an `addml` command of its own.
+
+A command in a process can be stopped at any time, and takes its memory with it; what it would print is the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from addml.detection import settings as known
+from addml.web.bodies import RefusedError
+from addml.web.shelf import Shelf
+from addml.wording import did_you_mean
+
+DETECT = ("selection", "naming", "labelling", "timing", "windowing", "training", "deciding", "explaining", "reading")
+SCORE = ("naming", "timing", "deciding", "explaining", "reading")
+REDACT = "redact"  # of all that is about the report
+KEPT = 20  # jobs that are over
+GRACE = 10  # seconds for a command to put away what is unfinished
+SCORED, REPORT, MODEL = "scored.csv", "report.html", "result.model"
+BOX = re.compile(r"^[│|]\s?(.*?)\s*[│|]$")
+
+
+@dataclass
+class Job:
+    """One file, what is to be done with it, and what came of it."""
+
+    id: str
+    file: str
+    model: str | None
+    command: list[str]
+    folder: Path
+    began: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+    state: str = "waiting"  # running, done, failed, stopped
+    error: str | None = None
+    summary: dict[str, Any] | None = None
+    made: str | None = None  # the name of the model that came of it
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.state in ("done", "failed", "stopped")
+
+    def short(self) -> dict[str, Any]:
+        """What a list says of it."""
+        seconds = self.seconds if self.is_over else time.monotonic() - self.began
+        own = {name: getattr(self, name) for name in ("id", "file", "model", "state", "error", "made")}
+        return {**own, "seconds": round(seconds, 1)}
+
+    def whole(self) -> dict[str, Any]:
+        """That, and what was found: what `addml --json` prints, without the files, which have addresses."""
+        found = None if self.summary is None else {key: self.summary[key] for key in self.summary if key != "files"}
+        made = {name: f"/api/jobs/{self.id}/{name}" for name in ("report", "scored") if self.state == "done"}
+        return {**self.short(), "files": made, "summary": found}
+
+
+class Jobs:
+    """What was handed in, in a folder that is gone at the end; one command at a time."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        """An empty list, and a thread that waits for work."""
+        self.shelf = shelf
+        self._root = tempfile.TemporaryDirectory(prefix="addml-")
+        self._jobs: dict[str, Job] = {}
+        self._lock, self._waiting = threading.Lock(), queue.SimpleQueue[Job | None]()
+        self._thread = threading.Thread(target=self._work, name="addml jobs", daemon=True)
+        self._thread.start()
+
+    def new(self, file: str, model: str | None, options: Mapping[str, str]) -> Job:
+        """A job for a file that is still to be written to its folder; `start` begins it."""
+        name, own = _plain_name(file), None if model is None else self.shelf[model]
+        arguments = _arguments(options, DETECT if own is None else SCORE)
+        verb = ["detect", name, "--model", MODEL] if own is None else ["score", name, "--model", str(own.folder)]
+        outputs = ["--json", "--output", SCORED, "--report", REPORT]
+        folder = Path(tempfile.mkdtemp(dir=self._root.name))
+        return Job(secrets.token_hex(8), name, model, [*verb, *outputs, *arguments], folder)
+
+    def start(self, job: Job) -> None:
+        """Let it wait for its turn; the oldest that are over make room."""
+        with self._lock:
+            self._jobs[job.id] = job
+            over = [one for one in self._jobs.values() if one.is_over]
+        for old in over[: max(0, len(over) - KEPT)]:
+            self.remove(old.id)
+        self._waiting.put(job)
+
+    def __iter__(self) -> Any:
+        return iter(list(self._jobs.values()))
+
+    def __getitem__(self, id: str) -> Job:
+        try:
+            return self._jobs[id]
+        except KeyError:
+            raise RefusedError(f"there is no job {id!r} here; GET /api/jobs lists them", 404) from None
+
+    def remove(self, id: str) -> None:
+        """Stop it if it is under way, and forget all that came of it."""
+        job = self[id]
+        with self._lock:
+            del self._jobs[id]
+            running, job.state = job.process, "stopped"
+        if running is not None:
+            _stop(running)
+        if job.made is not None:
+            self.shelf.remove(job.made)
+        shutil.rmtree(job.folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Stop everything and remove the folder."""
+        for job in list(self):
+            with suppress(RefusedError):
+                self.remove(job.id)
+        self._waiting.put(None)
+        self._thread.join(GRACE)
+        self._root.cleanup()
+
+    # One after another --------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (job := self._waiting.get()) is not None:
+            try:
+                self._run(job)
+            except Exception as error:  # whatever it is, the next job must have its turn
+                job.state, job.error = "failed", f"{type(error).__name__}: {error}"
+
+    def _run(self, job: Job) -> None:
+        with self._lock:
+            if job.state != "waiting":
+                return
+            job.began, job.state = time.monotonic(), "running"
+            job.process = subprocess.Popen(
+                [sys.executable, "-m", "addml", *job.command],
+                cwd=job.folder,
+                env={**os.environ, "NO_COLOR": "1", "COLUMNS": "1000", "PYTHONUTF8": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        said, complained = job.process.communicate()
+        code, job.process, job.seconds = job.process.returncode, None, time.monotonic() - job.began
+        if job.state == "stopped":
+            return
+        if code != 0:
+            job.state, job.error = "failed", _complaint(complained.decode("utf-8", "replace"))
+            return
+        job.summary = json.loads(said)
+        if (job.folder / MODEL).is_dir():
+            job.made = self.shelf.add(Path(job.file).stem, job.folder / MODEL).name
+        job.state = "done"
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """As an interrupt does, so that nothing unfinished is left; what does not heed it is killed."""
+    process.terminate()
+    try:
+        process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _complaint(text: str) -> str:
+    """What a command said was wrong, in one paragraph."""
+    boxed = [found.group(1) for line in text.splitlines() if (found := BOX.match(line.strip()))]
+    if boxed:  # wrong usage
+        return " ".join(filter(None, boxed))
+    lines = [line for line in text.splitlines() if not line.startswith("Warning: ")]
+    return " ".join(lines).removeprefix("Error: ").strip() or "it ended without a word"
+
+
+def _plain_name(file: str) -> str:
+    """The name of a file without folders, to be written where nothing else is."""
+    name = re.split(r"[/\\]", file)[-1].strip()
+    if not name or name.startswith((".", "-")) or not name.isprintable() or len(name.encode()) > 200:
+        raise RefusedError(f"name={file!r}: give the name of the file, such as transactions.csv")
+    if name in (SCORED, REPORT, MODEL):
+        raise RefusedError(f"name={file!r}: is what a result is called; give the file another name")
+    return name
+
+
+def _arguments(options: Mapping[str, str], groups: tuple[str, ...]) -> list[str]:
+    """Options of a command by the names of the settings; numbers and the rest are checked by the command itself."""
+    types: dict[str, Any] = {REDACT: bool}
+    for group in groups:
+        kind = get_type_hints(known.Settings)[group]
+        hints = get_type_hints(kind)
+        types |= {one.name: hints[one.name] for one in fields(kind)}
+    arguments = []
+    for name, value in options.items():
+        if name not in types:
+            raise RefusedError(f"there is no option {name!r}.{did_you_mean(name, types)}")
+        flag = "--" + name.replace("_", "-")
+        if types[name] in (bool, bool | None):
+            if value not in ("true", "false"):
+                raise RefusedError(f"{name}={value!r}: give true or false")
+            off = [f"--no-{flag[2:]}"] if types[name] == (bool | None) else []
+            arguments += [flag] if value == "true" else off
+        else:
+            arguments.append(f"{flag}={value}")
+    return arguments

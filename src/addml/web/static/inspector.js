@@ -1,0 +1,239 @@
+"use strict";
+
+const byId = (id) => document.getElementById(id);
+const view = byId("view");
+let shown = null; // what the view shows: {job} or {model}
+let lists = { runs: "", models: "" };
+
+// Elements are made of text alone, so that nothing in a table is markup.
+function el(name, about, ...content) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(about ?? {})) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...content.flat().filter((one) => one !== null && one !== undefined));
+  return made;
+}
+
+const number = (value, digits = 4) => (value === null || value === undefined ? "–" : Number(value.toPrecision(digits)).toLocaleString("en"));
+const counted = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+
+let hiding = 0;
+function fail(words) {
+  byId("failure").textContent = words;
+  byId("failure").hidden = false;
+  clearTimeout(hiding);
+  hiding = setTimeout(() => (byId("failure").hidden = true), 12000);
+}
+
+async function ask(path, about) {
+  let answer;
+  try {
+    answer = await fetch(path, about);
+  } catch {
+    throw new Error("the server does not answer; is addml serve still running?");
+  }
+  if (answer.status === 204) return null;
+  const found = await answer.json();
+  if (!answer.ok) throw new Error(found.error);
+  return found;
+}
+
+const trying = (work) => async (...args) => {
+  try {
+    await work(...args);
+  } catch (error) {
+    fail(error.message);
+  }
+};
+
+// Runs and models ---------------------------------------------------------------------------------------------
+
+const words = { waiting: "waits for its turn", running: "at work", failed: "failed", stopped: "stopped" };
+
+function runItem(job) {
+  const state = job.state === "done" ? `${job.seconds} s` : `${words[job.state]}, ${job.seconds} s`;
+  const by = job.model ? `, by ${job.model}` : "";
+  return el("li", null,
+    el("button", { class: "open", "aria-current": shown?.job === job.id, onclick: trying(() => showRun(job.id)) },
+      job.file, el("small", null, state + by)),
+    el("button", { class: "away", title: "stop it, and forget what came of it", "aria-label": `forget ${job.file}`,
+      onclick: trying(async () => {
+        await ask(`/api/jobs/${job.id}`, { method: "DELETE" });
+        if (shown?.job === job.id) view.replaceChildren();
+        await refresh();
+      }) }, "×"));
+}
+
+function modelItem(model) {
+  return el("li", null,
+    el("button", { class: "open", "aria-current": shown?.model === model.name, onclick: trying(() => showModel(model.name)) },
+      model.name, el("small", null, `${counted(model.trained_rows, model.noun)}, ${counted(model.columns, "column")}`)));
+}
+
+async function refresh() {
+  const [{ jobs }, { models }] = await Promise.all([ask("/api/jobs"), ask("/api/models")]);
+  const runs = JSON.stringify([jobs, shown]), offered = JSON.stringify([models, shown]);
+  if (runs !== lists.runs) byId("runs").replaceChildren(...jobs.reverse().map(runItem));
+  if (offered !== lists.models) {
+    byId("models").replaceChildren(...models.map(modelItem));
+    const chosen = byId("model").value;
+    byId("model").replaceChildren(byId("model").options[0],
+      ...models.map((one) => el("option", { value: one.name }, `score it by ${one.name}`)));
+    byId("model").value = models.some((one) => one.name === chosen) ? chosen : "";
+    choosing();
+  }
+  lists = { runs, models: offered };
+  return jobs.some((job) => job.state === "waiting" || job.state === "running");
+}
+
+async function keepLooking() {
+  const busy = await refresh().catch((error) => fail(error.message));
+  setTimeout(keepLooking, busy ? 1000 : 5000);
+}
+
+// One run -----------------------------------------------------------------------------------------------------
+
+async function showRun(id) {
+  const job = await ask(`/api/jobs/${id}`);
+  shown = { job: id };
+  if (job.state === "waiting" || job.state === "running") {
+    view.replaceChildren(el("p", { class: "hint" }, `${job.file}: ${words[job.state]} …`));
+    setTimeout(trying(() => (shown?.job === id ? showRun(id) : null)), 1000);
+  } else if (job.state === "done") {
+    view.replaceChildren(el("div", { class: "card" }, ...found(job)));
+  } else {
+    view.replaceChildren(el("div", { class: "card" }, el("h3", null, `${job.file} ${words[job.state]}`), el("p", null, job.error ?? "")));
+  }
+  await refresh();
+}
+
+function found(job) {
+  const all = job.summary, noun = all.events ? "event" : "row";
+  const head = all.events
+    ? `${counted(all.events.length, "event")} in ${counted(all.rows, "step")}`
+    : `${all.anomalies.toLocaleString("en")} of ${counted(all.rows, "row")} stand out`;
+  const ranked = el("div", { class: "scroll" }, rankedTable(all.top, noun));
+  const report = el("iframe", { title: "report", src: job.files.report, hidden: true, sandbox: "allow-scripts allow-downloads" });
+  const panels = { [`Ranked ${noun}s`]: ranked, Report: report };
+  if (job.made) panels["Ask about a row"] = el("div", { hidden: true });
+  const tabs = Object.keys(panels).map((name, place) => el("button", {
+    role: "tab", "aria-selected": String(place === 0),
+    onclick: trying(async () => {
+      for (const tab of tabs) tab.setAttribute("aria-selected", String(tab.textContent === name));
+      for (const [one, panel] of Object.entries(panels)) panel.hidden = one !== name;
+      const panel = panels[name];
+      if (name.startsWith("Ask") && !panel.children.length) panel.replaceChildren(...(await questions(job.made)));
+    }),
+  }, name));
+  return [
+    el("h3", null, head),
+    el("p", { class: "muted" }, `${job.file}, ${job.seconds} s; threshold ${number(all.threshold)} ${all.decided_by}`),
+    el("p", { class: "muted" }, all.notes.join("; ")),
+    el("div", { class: "tabs", role: "tablist" }, tabs, el("a", { href: job.files.scored, download: `${job.file}.scored.csv` }, "Scored table")),
+    ...Object.values(panels),
+  ];
+}
+
+function rankedTable(top, noun) {
+  const ids = [...new Set(top.flatMap((one) => Object.keys(one.ids)))];
+  const heads = ["Rank", noun === "row" ? "Row" : "Step", ...ids, "Score", "Probability", "Why"];
+  const numbers = new Set(["Rank", "Row", "Step", "Score", "Probability"]);
+  const rows = top.map((one) => el("tr", { class: one.is_anomaly ? "strange" : null },
+    el("td", { class: "number" }, String(one.rank)), el("td", { class: "number" }, one.row.toLocaleString("en")),
+    ids.map((id) => el("td", { class: "id" }, String(one.ids[id] ?? ""))),
+    el("td", { class: "number" }, number(one.score)),
+    el("td", { class: "number" }, one.probability === null ? "–" : one.probability.toFixed(2)),
+    el("td", null, one.reasons.map((reason) => reason.words).join("; "))));
+  const line = el("tr", null, heads.map((head) => el("th", { class: numbers.has(head) ? "number" : head === "Why" ? null : "id" }, head)));
+  return el("table", null, el("thead", null, line), el("tbody", null, rows));
+}
+
+// One model ---------------------------------------------------------------------------------------------------
+
+async function showModel(name) {
+  const content = await questions(name);
+  shown = { model: name };
+  view.replaceChildren(el("div", { class: "card" }, ...content));
+  await refresh();
+}
+
+const usualValue = (one) => (one.middle !== null ? String(Number(one.middle.toPrecision(6))) : one.common[0]?.[0] ?? "");
+
+async function questions(name) {
+  const model = await ask(`/api/models/${encodeURIComponent(name)}`);
+  const head = [el("h3", null, name), el("p", { class: "muted" },
+    `learned from ${counted(model.trained_rows, model.noun)}; threshold ${number(model.threshold)} ${model.decided_by}`)];
+  if (model.noun !== "row") return [...head, el("p", null, `This model is about ${model.noun}s: hand in a file, and score it by ${name}.`)];
+  const fields = model.usual.map((one) => [one, el("input", { name: one.column, value: usualValue(one), title: one.words, autocomplete: "off" })]);
+  const verdict = el("div", null);
+  let asked = 0;
+  const judge = trying(async () => {
+    const mine = ++asked;
+    const row = Object.fromEntries(fields.map(([one, field]) => [one.column, typed(one, field.value)]));
+    const answer = await ask(`/api/models/${encodeURIComponent(name)}/score`, {
+      method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ rows: [row], all: true }) });
+    if (mine === asked) verdict.replaceChildren(...judged(answer));
+  });
+  let waiting = 0;
+  const form = el("form", { class: "row", onsubmit: (event) => event.preventDefault(), oninput: () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(judge, 250);
+  } }, fields.map(([one, field]) => el("label", null, one.column, field, el("small", null, `usual: ${one.words}`))));
+  await judge();
+  return [...head, verdict, el("p", { class: "muted" }, "Change a value of the usual row, and see what becomes of it."), form];
+}
+
+function typed(one, value) {
+  if (value.trim() === "") return null;
+  if (one.kind === "number" && Number.isFinite(Number(value))) return Number(value);
+  if (one.kind === "boolean" && /^(true|false)$/i.test(value)) return value.toLowerCase() === "true";
+  return value;
+}
+
+function judged({ threshold, results: [one] }) {
+  return [
+    el("div", { class: one.is_anomaly ? "verdict strange" : "verdict" }, el("b", null, one.is_anomaly ? "an anomaly" : "nothing unusual"),
+      el("span", null, `score ${number(one.score)}, threshold ${number(threshold)}`),
+      el("span", null, `probability ${one.probability.toFixed(2)}`), el("span", null, `confidence ${one.confidence.toFixed(2)}`)),
+    el("ul", { class: "why" }, one.reasons.map((reason) => el("li", null, reason.words))),
+  ];
+}
+
+// A file ------------------------------------------------------------------------------------------------------
+
+const file = byId("file"), drop = byId("drop");
+const choose = () => (byId("chosen").firstChild.textContent = file.files[0]?.name ?? "Drop a file here, or choose one");
+const choosing = () => document.querySelectorAll(".detect").forEach((one) => (one.hidden = byId("model").value !== ""));
+file.addEventListener("change", choose);
+byId("model").addEventListener("change", choosing);
+for (const [name, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
+  drop.addEventListener(name, (event) => {
+    event.preventDefault();
+    drop.classList.toggle("over", over);
+    if (name === "drop" && event.dataTransfer.files.length) {
+      file.files = event.dataTransfer.files;
+      choose();
+    }
+  });
+}
+
+byId("upload").addEventListener("submit", trying(async (event) => {
+  event.preventDefault();
+  const one = file.files[0];
+  if (!one) return fail("choose a file first");
+  const options = [...byId("upload").querySelectorAll("details input")].filter((field) => field.value.trim() && !field.closest("[hidden]"));
+  const query = new URLSearchParams({ name: one.name, model: byId("model").value });
+  for (const option of options) query.set(option.name, option.value.trim());
+  const button = byId("upload").querySelector("button");
+  button.disabled = true;
+  try {
+    const job = await ask(`/api/jobs?${query}`, { method: "POST", body: one });
+    await showRun(job.id);
+  } finally {
+    button.disabled = false;
+  }
+}));
+
+keepLooking();

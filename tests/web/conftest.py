@@ -1,0 +1,77 @@
+"""A real server in a process of its own, over a model of a small table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from addml.client import Client
+from tests.cli.running import QUICK, command, run_addml, write_small
+
+
+@dataclass
+class Server:
+    """Where it is, and what it must be told."""
+
+    process: subprocess.Popen[str]
+    url: str
+    token: str
+    folder: Path
+
+    @property
+    def client(self) -> Client:
+        return Client(self.url, self.token)
+
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, Any]:
+        """The status, the headers and the body of an answer, as JSON where it is; without the token."""
+        request = Request(
+            self.url + path, body, {key.replace("_", "-"): headers[key] for key in headers}, method=method
+        )
+        try:
+            answer = urlopen(request, timeout=60)
+        except HTTPError as error:
+            answer = error
+        text = answer.read().decode()
+        is_json = answer.headers.get("content-type", "").startswith("application/json")
+        return answer.status, answer.headers, json.loads(text) if is_json and text else text
+
+
+def start(folder: Path, *arguments: object) -> Server:
+    """`addml serve` at a free port."""
+    process = subprocess.Popen(
+        command("serve", *arguments, "--port", 0),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    line = process.stdout.readline()
+    if "?token=" not in line:
+        raise AssertionError((line, process.communicate()))
+    url, _, token = line.split()[-1].partition("/?token=")
+    return Server(process, url, token, folder)
+
+
+def end(server: Server) -> str:
+    """End it as a polite kill does; what it said on standard error."""
+    server.process.terminate()
+    return server.process.communicate(timeout=60)[1]
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that offers the model `small`, beside small.csv."""
+    folder = tmp_path_factory.mktemp("web")
+    write_small(folder / "small.csv")
+    run_addml(folder, "fit", "small.csv", *QUICK).succeeded()
+    one = start(folder, "small.model")
+    yield one
+    assert "Traceback" not in end(one)

@@ -1,0 +1,180 @@
+"""Files that are handed in: what comes back is what the commands say, and nothing is left of what was stopped."""
+
+import csv
+import io
+import json
+import time
+
+import numpy as np
+import pytest
+
+from addml.client import ServerError
+from addml.web.jobs import _arguments, _complaint, _plain_name
+from tests.cli.running import QUICK, run_addml, write_small
+from tests.web.conftest import end, start
+
+FEW = {"members": 2, "epochs": 6}
+
+
+def get(server, path):
+    return server.ask("GET", path, authorization=f"Bearer {server.token}")
+
+
+@pytest.fixture(scope="module")
+def job(server):
+    return server.client.detect(server.folder / "small.csv", **FEW, contamination=0.02, top=7)
+
+
+def test_a_file_is_learned_from_and_ranked_as_by_the_command(server, job, tmp_path):
+    write_small(tmp_path / "small.csv")
+    options = (*QUICK, "--contamination", 0.02, "--top", 7, "--json")
+    expected = json.loads(run_addml(tmp_path, "detect", "small.csv", *options).succeeded().out)
+    summary = job["summary"]
+    assert job["state"] == "done"
+    assert summary["source"] == "small.csv"
+    assert summary["top"] == expected["top"]
+    assert [summary[name] for name in ("rows", "anomalies", "threshold")] == [300, 6, expected["threshold"]]
+    assert len(summary["top"]) == 7
+    assert summary["top"][0]["row"] == 42
+    _, headers, text = get(server, job["files"]["scored"])
+    assert headers["content-disposition"] == "attachment"
+    assert text == (tmp_path / "small.scored.csv").read_text()
+    assert len(list(csv.reader(io.StringIO(text)))) == 301
+
+
+def test_its_report_may_do_nothing_here(server, job):
+    _, headers, page = get(server, job["files"]["report"])
+    assert "300 rows" in page
+    assert headers["content-security-policy"].startswith("sandbox allow-scripts")
+    assert "allow-same-origin" not in headers["content-security-policy"]
+
+
+def test_what_was_learned_is_a_model(server, job):
+    assert job["made"] == "small-2"  # there is a small already
+    results = server.client.score("small-2", [{"height": 170, "weight": 70, "colour": "red", "when": "2025-03-03"}])
+    assert not results[0]["is_anomaly"]
+    again = server.client.detect(server.folder / "small.csv", model="small-2", top=7)
+    assert again["summary"]["top"] == job["summary"]["top"]
+
+
+def test_results_become_files(server, job, tmp_path):
+    server.client.download(job, "scored", tmp_path / "mine.csv")
+    server.client.download(job, "report", tmp_path / "mine.html")
+    assert (tmp_path / "mine.csv").read_text() == get(server, job["files"]["scored"])[2]
+    assert (tmp_path / "mine.html").read_text().startswith("<!doctype html>")
+    with pytest.raises(ServerError, match="no job"):
+        server.client.download({"id": "x"}, "scored", tmp_path / "none.csv")
+    with pytest.raises(ValueError, match="'report', 'scored'"):
+        server.client.download(job, "model", tmp_path / "none.csv")
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.csv", "mine.html"}
+
+
+def test_a_series(server, tmp_path):
+    values = np.random.default_rng(0).standard_normal(600)
+    values[400:410] += 9
+    (tmp_path / "machine.csv").write_text("t,v\n" + "".join(f"{t},{v}\n" for t, v in enumerate(values)))
+    found = server.client.detect(tmp_path / "machine.csv", time="t", **FEW, contamination=0.02)
+    assert 398 <= float(found["summary"]["events"][0]["peak"]) <= 411
+    assert server.client.model(found["made"])["noun"] == "step"
+    with pytest.raises(ServerError, match="is about steps; hand in files"):
+        server.client.score(found["made"], [{"v": 1}])
+    again = server.client.detect(tmp_path / "machine.csv", model=found["made"], time="t")
+    assert again["summary"]["events"] == found["summary"]["events"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"contaminaton": 0.1}, "no option 'contaminaton'. Did you mean 'contamination'?"),
+        ({"config": "x.toml"}, "no option 'config'"),
+        ({"output": "/tmp/x.csv"}, "no option 'output'"),
+        ({"query": "select 1"}, "small.csv"),
+        ({"clean": "perhaps"}, "give true or false"),
+        ({"contamination": 7}, "--contamination"),
+        ({"ignore": "nothing"}, "nothing"),
+        ({"label": "colour"}, "colour"),
+        ({"model": "small", "epochs": 3}, "no option 'epochs'"),
+        ({"model": "big"}, "no model 'big'"),
+    ],
+)
+def test_what_is_wrong_with_options_is_said(server, options, words):
+    with pytest.raises(ServerError) as found:
+        server.client.detect(server.folder / "small.csv", **options)
+    assert words in str(found.value)
+    assert "Traceback" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"", "empty"), (b"\0\1\2" * 99, "odd.csv"), (b"a,b\n1,2\n", "odd.csv")]
+)
+def test_what_is_wrong_with_a_file_is_said(server, tmp_path, content, words):
+    (tmp_path / "odd.csv").write_bytes(content)
+    with pytest.raises(ServerError) as found:
+        server.client.detect(tmp_path / "odd.csv")
+    assert words in str(found.value)
+    assert "/tmp" not in str(found.value)
+
+
+def test_a_job_that_is_removed_is_stopped_and_the_next_has_its_turn(server, tmp_path):
+    write_small(tmp_path / "long.csv", rows=20_000)
+    head, body = {"authorization": f"Bearer {server.token}"}, (tmp_path / "long.csv").read_bytes()
+    _, headers, long = server.ask("POST", "/api/jobs?name=long.csv&members=50&epochs=50", body, **head)
+    _, _, waiting = server.ask("POST", "/api/jobs?name=other.csv&members=2&epochs=2", body, **head)
+    assert headers["location"] == f"/api/jobs/{long['id']}"
+    while get(server, f"/api/jobs/{long['id']}")[2]["state"] == "waiting":
+        time.sleep(0.05)
+    assert get(server, f"/api/jobs/{waiting['id']}")[2]["state"] == "waiting"
+    assert get(server, f"/api/jobs/{long['id']}/report")[0] == 409
+    server.client.remove(long)
+    assert get(server, f"/api/jobs/{long['id']}")[0] == 404
+    while get(server, f"/api/jobs/{waiting['id']}")[2]["state"] in ("waiting", "running"):
+        time.sleep(0.1)
+    done = get(server, f"/api/jobs/{waiting['id']}")[2]
+    assert done["state"] == "done"
+    assert any(one["name"] == done["made"] for one in server.client.models())
+    server.client.remove(done)
+    assert not any(one["name"] == done["made"] for one in server.client.models())
+
+
+def test_a_file_over_the_limit_is_refused(server, tmp_path):
+    one = start(server.folder, "--limit", "1MiB")
+    try:
+        for rows, words in ((300_000, r"more than 1 MB.*--limit"), (30_000_000, r"--limit")):
+            (tmp_path / "large.csv").write_bytes(b"a,b\n" + b"1,2\n" * rows)
+            with pytest.raises(ServerError, match=words) as found:
+                one.client.detect(tmp_path / "large.csv")
+            assert found.value.status == 413
+        assert one.ask("GET", "/api/jobs", authorization=f"Bearer {one.token}")[2] == {"jobs": []}
+    finally:
+        end(one)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "a/b/small.csv", r"c:\small.csv"])
+def test_names_lose_their_folders(name):
+    assert _plain_name(name) in ("passwd", "small.csv")
+
+
+@pytest.mark.parametrize("name", ["", "  ", "..", ".hidden", "-q", "a\nb.csv", "x" * 300, "a/", "scored.csv"])
+def test_names_that_mean_something_else_are_refused(name):
+    with pytest.raises(ValueError, match="name="):
+        _plain_name(name)
+
+
+def test_options_become_arguments_that_no_value_can_leave():
+    options = {
+        "contamination": "0.1 --output x",
+        "clean": "true",
+        "header": "false",
+        "ignore": "a,b",
+        "redact": "false",
+    }
+    groups = ("selection", "training", "deciding", "reading")
+    expected = ["--contamination=0.1 --output x", "--clean", "--no-header", "--ignore=a,b"]
+    assert _arguments(options, groups) == expected
+
+
+def test_complaints_are_one_paragraph():
+    box = "Usage: addml detect\n╭─ Error ──╮\n│ give this or    │\n│ that, not both. │\n╰───╯\n"
+    assert _complaint(box) == "give this or that, not both."
+    assert _complaint("Warning: w\nError: x.csv: line 3\nis odd\n") == "x.csv: line 3 is odd"
+    assert _complaint("") == "it ended without a word"

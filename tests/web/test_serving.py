@@ -1,0 +1,110 @@
+"""The command itself: where it listens, and how it ends."""
+
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from addml.web.server import is_loopback
+from tests.cli.running import QUICK, command, run_addml, write_small
+from tests.web.conftest import end, start
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_it_and_leaves_nothing(tmp_path, number, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    write_small(tmp_path / "small.csv", rows=20_000)
+    one = start(tmp_path)
+    body, path = (tmp_path / "small.csv").read_bytes(), "/api/jobs?name=small.csv&members=50&epochs=50"
+    _, _, job = one.ask("POST", path, body, authorization=f"Bearer {one.token}")
+    while one.ask("GET", f"/api/jobs/{job['id']}", authorization=f"Bearer {one.token}")[2]["state"] == "waiting":
+        pass
+    assert list((tmp_path / "tmp").iterdir())
+    one.process.send_signal(number)
+    _, err = one.process.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert one.process.returncode in (0, 128 + number, -number)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_it_listens_to_this_machine_alone(tmp_path):
+    one = start(tmp_path)
+    try:
+        assert one.url.startswith("http://127.0.0.1:")
+        port = int(one.url.rpartition(":")[2])
+        addresses = {found[4][0] for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+        for address in addresses - {"127.0.0.1", "127.0.1.1"}:
+            with pytest.raises(OSError, match=r"."):
+                socket.create_connection((address, port), timeout=2)
+    finally:
+        end(one)
+
+
+def test_others_are_let_in_only_when_told_and_that_is_said(tmp_path):
+    one = start(tmp_path, "--host", "0.0.0.0")
+    assert "others can reach 0.0.0.0" in end(one)
+
+
+def test_a_token_of_ones_own_is_not_printed(tmp_path):
+    for arguments, variables in ((("--token", "s" * 20), {}), ((), {"ADDML_TOKEN": "s" * 20})):
+        process = subprocess.Popen(
+            command("serve", "--port", 0, *arguments),
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **variables},
+        )
+        said = process.stdout.readline()
+        process.terminate()
+        assert "?token=..." in said
+        assert "ssss" not in said + process.communicate(timeout=60)[0]
+
+
+def test_a_port_that_is_taken_is_named(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        run_addml(tmp_path, "serve", "--port", port).failed(f"127.0.0.1:{port}", "--port")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nothing.model",), "nothing.model"),
+        (("--token", "short"), "--token"),
+        (("--limit", "much"), "--limit"),
+        (("--host", "no.such.host.invalid"), "no.such.host.invalid"),
+    ],
+)
+def test_what_cannot_be_served_is_said(tmp_path, arguments, words):
+    run_addml(tmp_path, "serve", *arguments).failed(words)
+
+
+def test_two_models_of_one_name(tmp_path):
+    write_small(tmp_path / "small.csv")
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        run_addml(tmp_path, "fit", "small.csv", "--model", f"{folder}/shop.model", *QUICK).succeeded()
+    run_addml(tmp_path, "serve", "a/shop.model", "b/shop.model").failed("is called shop too", "rename")
+
+
+def test_what_is_missing_is_named(tmp_path):
+    (tmp_path / "starlette.py").write_text("raise ImportError('no starlette')")
+    paths = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    run_addml(tmp_path, "serve", PYTHONPATH=paths).failed("pip install 'addml[web]'")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False)],
+)
+def test_loopback(host, expected):
+    assert is_loopback(host) is expected
+
+
+def test_static_files_are_in_the_package():
+    folder = Path(__import__("addml.web").web.__file__).parent / "static"
+    assert {path.name for path in folder.iterdir()} == {"index.html", "inspector.js", "inspector.css"}
