@@ -88,8 +88,12 @@ class Browser:
 
     def load(self, path: Path) -> None:
         """Go to a file and wait until it is loaded."""
+        self.go(path.resolve().as_uri())
+
+    def go(self, address: str) -> None:
+        """Go to an address and wait until it is loaded."""
         self.events.clear()
-        self.send("Page.navigate", url=path.resolve().as_uri())
+        self.send("Page.navigate", url=address)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._receive())
 

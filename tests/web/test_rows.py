@@ -126,6 +126,11 @@ def test_models_are_listed_and_described(server):
     about = server.client.model("small")
     assert about["columns"] == {"height": "number", "weight": "number", "colour": "category", "when": "date"}
     assert [one["column"] for one in about["usual"]] == list(COLUMNS)
+    height, weight, colour, when = (one["value"] for one in about["usual"])
+    assert 168 < height < 172
+    assert 68 < weight < 72
+    assert colour in ("red", "green", "blue")
+    assert when == "2025-03-14"
     assert str(server.folder) not in json.dumps(about)
 
 

@@ -198,7 +198,7 @@ def _responsible(
     """The channels of each event with their shares of what raises its highest scores, the largest first."""
     if not found or not most:
         return []
-    chosen = [event.start + np.argsort(-scores[event.start : event.stop])[:STEPS_EXPLAINED] for event in found]
+    chosen = [_telling(detector, event, scores) for event in found]
     contributions = np.maximum(detector.explain(read.series, rows=np.concatenate(chosen)), 0)
     parts = np.split(contributions, np.cumsum([len(rows) for rows in chosen])[:-1])
     result = []
@@ -209,6 +209,19 @@ def _responsible(
             [(int(channel), float(share[channel])) for channel in np.argsort(-share)[:most] if share[channel]]
         )
     return result
+
+
+def _telling(detector: ADDML, event: Event, scores: np.ndarray) -> np.ndarray:
+    """The steps whose windows, each of which ends at its step, say why an event's highest scores are high.
+
+    Where scores look ahead, a step's is the mean of all windows over it: that in whose middle it lies tells too.
+    """
+    form = detector.model_.form
+    assert form is not None
+    highest = event.start + np.argsort(-scores[event.start : event.stop])[:STEPS_EXPLAINED]
+    if form.causal:
+        return highest
+    return np.unique([*highest, *np.minimum(highest + form.shape[0] // 2, len(scores) - 1)])
 
 
 def _reasons(detector: ADDML, read: SeriesTable, event: Event, shares: list[tuple[int, float]]) -> tuple[Reason, ...]:

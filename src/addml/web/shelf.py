@@ -12,6 +12,8 @@ from addml.detection.about import about_model
 from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
 from addml.detection.settings import Computing, Deciding
+from addml.detection.usual import described
+from addml.explain import UsualColumn
 from addml.web.bodies import RefusedError
 from addml.wording import did_you_mean
 
@@ -33,8 +35,20 @@ class Shelved:
 
     def whole(self) -> dict[str, Any]:
         """All that is known of it, but for where it lies."""
-        usual = [] if self.fitted is None else [asdict(one) for one in self.fitted.usual]
+        columns = () if self.fitted is None else self.fitted.usual_columns
+        usual = [asdict(described(one)) | {"value": _ordinary(one)} for one in columns]
         return {**self.about, "name": self.name, "model": self.name, "usual": usual}
+
+
+def _ordinary(column: UsualColumn) -> Any:
+    """A value that is nothing special: the middle one, the most common one, a day between the first and the last."""
+    if column.earliest is not None and column.latest is not None:
+        return str(column.earliest + (column.latest - column.earliest) / 2)[:10]
+    return (
+        column.middle
+        if column.kind == "number"
+        else max(column.levels, key=lambda one: column.levels[one], default=None)
+    )
 
 
 class Shelf:

@@ -159,7 +159,7 @@ async function showModel(name) {
   await refresh();
 }
 
-const usualValue = (one) => (one.middle !== null ? String(Number(one.middle.toPrecision(6))) : one.common[0]?.[0] ?? "");
+const usualValue = ({ value }) => (typeof value === "number" ? String(Number(value.toPrecision(6))) : value ?? "");
 
 async function questions(name) {
   const model = await ask(`/api/models/${encodeURIComponent(name)}`);
