@@ -42,13 +42,20 @@ class Explains(Reads, Saves):
 
         A row of it adds up to the row's score less that of the usual row, `baseline_`. Columns that the detector
         does not use add nothing. In a series a column is a channel, and what is explained is the window that ends at a
-        step. `rows` are the places of the rows to explain, where not all are wanted. The commands' reasons replace one
-        column at a time and may name others: see docs/decisions.md.
+        step; with `causal=True` networks judge no window that is not whole yet, nor then the usual row. `rows` are the
+        places of the rows to explain, where not all are wanted. The commands' reasons replace one column at a time and
+        may name others: see docs/decisions.md.
         """
         check_is_fitted(self, "threshold_")
-        features = self._features(X, rows)
+        X = self._read(X)
+        asked, begun = parameters.places("rows", rows, len(X)), self.model_.begun(X)
         used = attributions(
-            self.model_, features, self.baseline_, resolve_device(self.device), most_threads(self.n_jobs)
+            self.model_,
+            self._features(X, asked),
+            self.baseline_,
+            resolve_device(self.device),
+            most_threads(self.n_jobs),
+            None if begun is None else begun[asked],
         )
         if self.model_.form is not None and self.model_.form.kind == "images":
             return heat_map(used, self.model_.form)
@@ -65,12 +72,11 @@ class Explains(Reads, Saves):
         parameters.whole("k", k)
         if not len(self._examples.rows):
             raise ValueError("no training rows were remembered; fit with examples=1000, for example")
-        return self._examples.nearest(self.model_, self._features(X), k)
-
-    def _features(self, X: Any, rows: Any = None) -> np.ndarray:
         X = self._read(X)
-        places = parameters.places("rows", rows, len(X))
+        return self._examples.nearest(self.model_, self._features(X, np.arange(len(X))), k)
+
+    def _features(self, X: Any, places: np.ndarray) -> np.ndarray:
+        """The prepared rows at some places of what was read."""
         if isinstance(X, Windows):
             return WindowRows(X.prepared(self.model_.step_features.transform)).take(places)
-        features = self.model_.prepare(X)
-        return features if rows is None else features[places]
+        return np.asarray(self.model_.prepare(X)[places])

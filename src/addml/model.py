@@ -47,15 +47,32 @@ class MetricModel:
 
     def scores(self, X: Any, device: str, threads: int) -> np.ndarray:
         """One score a row, float64, whatever the rows beside it."""
-        return np.asarray(self.combine(self.member_scores(X, device, threads)))
+        return np.asarray(self.combine(self.member_scores(X, device, threads), self.begun(X)))
 
-    def combine(self, member_scores: Array) -> Array:
-        """One score a row (n,) from the scores of all members (E, n)."""
+    def combine(self, member_scores: Array, begun: np.ndarray | None = None) -> Array:
+        """One score a row (n,) from the scores of all members (E, n); embeddings do not judge the rows in `begun`."""
         assert self.scale is not None
-        return self.scale.combine(member_scores)
+        return self.scale.combine(member_scores if begun is None else self.unjudged(member_scores, begun))
 
-    def with_scale(self, member_scores: np.ndarray) -> MetricModel:
-        """The model that weighs its members by these scores of the training rows."""
+    def begun(self, X: Any) -> np.ndarray | None:
+        """Where the past alone counts, which steps (n,) have windows that are not whole yet.
+
+        A window that is filled up is flat, as hardly any other is: strange to embeddings for no reason.
+        """
+        if self.form is None or not self.form.causal or not isinstance(X, Windows):
+            return None
+        return ~X.is_whole
+
+    def unjudged(self, member_scores: np.ndarray, begun: np.ndarray) -> np.ndarray:
+        """The scores (E, n) in which embeddings say what is usual of the steps marked in `begun` (n,)."""
+        assert self.scale is not None
+        embedded = self.scorer.embedded(len(self.encoder.weights))
+        return np.where(embedded[:, None] & begun, self.scale.usual, member_scores)
+
+    def with_scale(self, member_scores: np.ndarray, begun: np.ndarray | None = None) -> MetricModel:
+        """The model that weighs its members by these scores of the training rows, without those in `begun`."""
+        if begun is not None and not begun.all():
+            member_scores = member_scores[:, ~begun]
         views = self.scorer.views(len(self.encoder.weights))
         return replace(self, scale=MemberScale.fit(member_scores, views, self.scorer.floor))
 

@@ -11,6 +11,8 @@ import pytest
 
 import addml
 from addml import ADDML
+from addml.data.windows import Windows
+from addml.explain.prepared import behind_features
 
 STEPS, CHANNELS, WINDOW = 400, 3, 12
 
@@ -100,6 +102,92 @@ def test_causal_scores_do_not_know_the_future_and_others_do():
     np.testing.assert_array_equal(model.anomaly_score(changed)[:150], model.anomaly_score(long)[:150])
     both = detector(scorer="center").fit(waves())
     assert (both.anomaly_score(changed)[140:150] != both.anomaly_score(long)[140:150]).any()
+
+
+def views_of_steps(model, X):
+    """The views (V, n) of causal scores, step by step: those of embeddings are 0 until there is a whole window."""
+    raw, scale = model.member_scores(Windows.of([X], WINDOW), "cpu", 1), model.scale
+    members = (np.log(np.maximum(raw, scale.floor)) - scale.mean) / scale.deviation
+    members[model.scorer.embedded(len(model.encoder.weights)), : WINDOW - 1] = 0
+    means = np.array([members[scale.view == view].mean(axis=0) for view in range(len(scale.middle))])
+    return (means - scale.middle) / scale.reach
+
+
+def test_embeddings_say_nothing_of_a_step_until_its_window_is_whole():
+    test = np.random.default_rng(3).standard_normal((STEPS, CHANNELS))  # nothing is as strange to it as what is flat
+    one = detector(causal=True).fit(test)
+    test[3, 1] += 9  # the plain channels see it
+    expected = views_of_steps(one.model_, test).max(axis=0)
+    np.testing.assert_allclose(one.anomaly_score(test), expected, rtol=1e-9, atol=1e-9)
+    assert one.anomaly_score(test).argmax() == 3
+    np.testing.assert_array_equal(one.anomaly_score(test[:5]), one.anomaly_score(test)[:5])  # shorter than a window
+
+
+def test_windows_that_are_not_whole_do_not_tell_what_is_usual():
+    model = detector(causal=True).fit(waves()).model_
+    scores = model.member_scores(Windows.of([waves()], WINDOW), "cpu", 1)[:, WINDOW - 1 :]
+    np.testing.assert_allclose(model.scale.mean[:, 0], np.log(scores).mean(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(model.scale.deviation[:, 0], np.log(scores).std(axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_step_of_which_nothing_is_known_yet_has_the_usual_score(members):
+    one = detector(causal=True, scorer="center", members=members).fit(waves())
+    known = one.anomaly_scores_[WINDOW - 1 :]
+    usual = np.exp(np.log(known).mean()) if members == 1 else 0
+    np.testing.assert_allclose(one.anomaly_scores_[: WINDOW - 1], usual, atol=1e-12)
+    assert known.min() < usual < known.max()
+    np.testing.assert_allclose(one.anomaly_score(waves(4, seed=2) + 50), usual, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_the_first_steps_of_noise_are_as_ordinary_as_the_others(seed):
+    X = np.random.default_rng(seed).standard_normal((3000, 2))
+    scores = ADDML(encoder="recurrent", window=16, causal=True, random_state=0, device="cpu").fit(X).anomaly_scores_
+    far = abs(X[:15]).max(axis=1) > 2  # what is far along a channel is strange from the first step on
+    assert scores[:15][~far].max() < np.quantile(scores, 0.9)
+    assert (scores[:15] > np.quantile(scores, 0.99)).sum() <= 1
+
+
+@pytest.mark.filterwarnings("ignore:.*longer than the window")
+def test_after_a_long_gap_a_series_begins_anew():
+    times = pd.date_range("2026-01-01", periods=200, freq="min")
+    times = times[:100].append(times[100:] + pd.Timedelta("2h"))
+    one, test = detector(causal=True, epochs=1).fit(waves()), waves(200, seed=2)
+    scores = one.anomaly_score(pd.DataFrame(test, index=times))
+    apart = [one.anomaly_score(test[:100]), one.anomaly_score(test[100:])]
+    np.testing.assert_array_equal(scores, np.concatenate(apart))
+    stream = one.stream()
+    np.testing.assert_array_equal([stream.score(step) for step in test[100:]], scores[100:])
+
+
+@pytest.mark.parametrize("scorer", ["local", "center"])
+def test_streams_follow_labels_and_a_refit(scorer):
+    labels, X = np.full(STEPS, -1), waves()
+    labels[[2, 100, 101, 102]] = 1
+    X[labels == 1] += 3
+    one = detector(causal=True, scorer=scorer).fit(X, labels=labels)
+    for again in (one, one.refit(waves(seed=9))):
+        stream, test = again.stream(), waves(40, seed=2)
+        np.testing.assert_array_equal([stream.score(step) for step in test], again.anomaly_score(test))
+
+
+@pytest.mark.parametrize("scorer", ["local", "center"])
+def test_contributions_of_causal_scores_add_up(scorer):
+    """To the score less that of the usual row, which embeddings judge no more than they do the step."""
+    test = np.random.default_rng(3).standard_normal((STEPS, CHANNELS))
+    one = detector(causal=True, scorer=scorer).fit(test)
+    test[3, 1] += 9
+    contributions, scores = one.explain(test), one.anomaly_score(test)
+    rest = scores - contributions.sum(axis=1)
+    usual = behind_features(one.model_).scores(one.baseline_[None], "cpu", 1)[0]
+    np.testing.assert_allclose(rest[WINDOW - 1 :], usual, atol=1e-6)
+    np.testing.assert_allclose(rest[: WINDOW - 1], rest[0], atol=1e-6)
+    if scorer == "center":
+        assert not contributions[: WINDOW - 1].any()
+    else:
+        assert contributions[3].argmax() == 1
+    np.testing.assert_array_equal(one.explain(test, rows=[30, 3]), contributions[[30, 3]])
 
 
 def test_series_of_a_list_are_scored_each_by_itself(fitted):

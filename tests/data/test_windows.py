@@ -38,6 +38,7 @@ def test_whole_windows_are_those_without_filling():
     windows = Windows.of(random_series(6, 2, 9), 4)
     assert windows.whole(1).tolist() == [3, 4, 5, *range(11, 17)]
     assert windows.whole(2).tolist() == [3, 5, 11, 13, 15]
+    assert np.flatnonzero(windows.is_whole).tolist() == windows.whole(1).tolist()
 
 
 def test_steps_that_were_not_given_are_in_windows_and_have_none():

@@ -22,6 +22,12 @@ def test_two_members_by_hand():
     np.testing.assert_allclose(scale.combine(np.array([[E**3], [E**3]])), [root])
 
 
+def test_what_is_usual_is_neither_high_nor_low():
+    scale = MemberScale.fit(np.array([[1, E, E**2], [E, E**5, E**3]]))
+    np.testing.assert_allclose(scale.usual, [[E], [E**3]])
+    np.testing.assert_allclose(scale.combine(scale.usual), [0], atol=1e-12)
+
+
 def test_a_single_members_score_stays_untouched():
     scores = np.array([[3.0, 0.0, 7.5]])
     np.testing.assert_array_equal(MemberScale.fit(scores).combine(scores), scores[0])

@@ -57,10 +57,14 @@ class Windows:
         """The steps themselves, (n, channels)."""
         return np.asarray(self.values[self.first + self.window - 1])
 
+    @property
+    def is_whole(self) -> np.ndarray:
+        """Which steps have windows that are not filled up, (n,)."""
+        return np.asarray(self.age >= self.window - 1)
+
     def whole(self, stride: int) -> np.ndarray:
         """Steps whose windows are not filled up, every `stride`-th of each series, (k,)."""
-        late = self.age - (self.window - 1)
-        return np.flatnonzero((late >= 0) & (late % stride == 0))
+        return np.flatnonzero(self.is_whole & ((self.age - (self.window - 1)) % stride == 0))
 
     def prepared(self, prepare: Callable[[np.ndarray], np.ndarray]) -> Windows:
         """The windows of steps that are prepared once, not once for each window over them."""
@@ -72,7 +76,7 @@ def over_windows(scores: np.ndarray, windows: Windows) -> np.ndarray:
 
     A window that is filled up before its series begins is flat there, as hardly any other is: strange for no reason.
     """
-    total, count = _sums(scores, windows, windows.age >= windows.window - 1)
+    total, count = _sums(scores, windows, windows.is_whole)
     lone = count == 0
     if lone.any():  # as in a series that is shorter than a window
         every, number = _sums(scores, windows, np.ones(len(windows), bool))

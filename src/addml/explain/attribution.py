@@ -31,15 +31,24 @@ TINY = np.finfo(np.float32).tiny
 
 
 def attributions(
-    model: MetricModel, rows: np.ndarray, baseline: np.ndarray, device: str = "cpu", threads: int = 1
+    model: MetricModel,
+    rows: np.ndarray,
+    baseline: np.ndarray,
+    device: str = "cpu",
+    threads: int = 1,
+    begun: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Contributions (m, columns), float64, of the columns that the model uses to prepared rows (m, d')."""
+    """Contributions (m, columns), float64, of the columns that the model uses to prepared rows (m, d').
+
+    Embeddings do not judge the rows marked in `begun` (m,), nor the usual row that these are compared with.
+    """
     walks = _Walks(model, baseline, device)
     result = np.empty((len(rows), len(walks.features)))
+    begun = np.zeros(len(rows), bool) if begun is None else begun
 
     def work(part: int) -> None:
         chosen = slice(part * walks.block, (part + 1) * walks.block)
-        result[chosen] = walks.contributions(rows[chosen])
+        result[chosen] = walks.contributions(rows[chosen], begun[chosen])
 
     most = model.scorer.most_threads if device == "cpu" else 1
     in_threads(work, -(-len(rows) // walks.block), min(threads, most))
@@ -67,22 +76,25 @@ class _Walks:
         cheap = isinstance(model.scorer, (Center, Dissimilarity))  # in constant time
         alone = ALONE if model.form is None else PATCHES_ALONE
         self.edges = steps(len(self.features), ALONE_WHERE_CHEAP if cheap else alone)
-        filling = np.repeat(baseline[None], self.block, axis=0)
-        self.usual = float(self._scores(filling, None)[0])
+        usual = self._member_scores(np.repeat(baseline[None], self.block, axis=0), None)[:, :1]
+        self.usual, self.usual_unjudged = (float(model.combine(usual, np.array([begun]))[0]) for begun in (False, True))
 
-    def contributions(self, rows: np.ndarray) -> np.ndarray:
+    def contributions(self, rows: np.ndarray, begun: np.ndarray) -> np.ndarray:
         """The contributions (n, columns) of rows (n, d'), at most a block of them."""
         x, n = np.repeat(self.baseline[None], self.block, axis=0), len(rows)
-        x[:n] = rows
+        x[:n], begun = rows, np.append(begun, np.zeros(self.block - n, bool))
         own = self._places(x)
         out = self._out(x, own)
         order = np.argsort(-out, axis=1, kind="stable")
         rank = np.argsort(order, axis=1, kind="stable")[:, self.column]  # of the column of each feature
-        scores = self._scores(x, own)
-        middle = self.edges[1:-1]
-        first = [scores, *(self._scores(np.where(rank < edge, self.baseline, x), own) for edge in middle), self.usual]
-        last = [self.usual, *(self._scores(np.where(rank >= edge, self.baseline, x), own) for edge in middle), scores]
-        contributions = _shared(_beside(first), _beside(last), out, order, self.edges)
+
+        def scores(x: np.ndarray) -> np.ndarray:
+            return np.asarray(self.model.combine(self._member_scores(x, own), begun))
+
+        row, usual, middle = scores(x), np.where(begun, self.usual_unjudged, self.usual), self.edges[1:-1]
+        first = [row, *(scores(np.where(rank < edge, self.baseline, x)) for edge in middle), usual]
+        last = [usual, *(scores(np.where(rank >= edge, self.baseline, x)) for edge in middle), row]
+        contributions = _shared(np.stack(first, axis=1), np.stack(last, axis=1), out, order, self.edges)
         return np.asarray(contributions[:n])
 
     def _out(self, x: np.ndarray, own: list[Any]) -> np.ndarray:
@@ -122,8 +134,8 @@ class _Walks:
         x = on_device(x, self.device)
         return [self.model.scorer.place(x[part], self.ready) for part in self._parts()]
 
-    def _scores(self, x: np.ndarray, own: list[Any] | None) -> np.ndarray:
-        """Scores (b,) of changed rows, which are still the references that they were before."""
+    def _member_scores(self, x: np.ndarray, own: list[Any] | None) -> np.ndarray:
+        """Scores (E, b) of changed rows, which are still the references that they were before."""
         scorer, values = self.model.scorer, on_device(np.ascontiguousarray(x, np.float32), self.device)
         z, results = self.encoder.embed(values[None, None])[0], []
         for place, part in enumerate(self._parts()):
@@ -131,7 +143,7 @@ class _Walks:
             if own is not None:
                 placed = _still(placed, own[place])
             results.append(to_numpy(scorer.score(z[:, part], self.ready, self.model.distance, placed)))
-        return np.asarray(self.model.combine(np.concatenate(results, axis=1).astype(np.float64)))
+        return np.concatenate(results, axis=1).astype(np.float64)
 
     def _parts(self) -> list[slice]:
         return [slice(start, start + self.at_once) for start in range(0, self.block, self.at_once)]
@@ -149,11 +161,6 @@ def _still(placed: Any, before: Any) -> Any:
     if isinstance(placed, GuidedPlace):
         return placed._replace(inner=_still(placed.inner, before.inner), own=before.own)
     return placed if placed is None else placed._replace(own=before.own)
-
-
-def _beside(values: list[Any]) -> np.ndarray:
-    """Values of all rows beside each other, (b, values), where some are one number for all."""
-    return np.stack(np.broadcast_arrays(*values), axis=1)
 
 
 def _shared(first: np.ndarray, last: np.ndarray, out: np.ndarray, order: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -58,6 +58,11 @@ class MemberScale:
         middle += DOUBT * (doubts - doubts.min()) * _positive(reach)
         return cls(lowest, mean, deviation, middle, _positive(reach), view)
 
+    @property
+    def usual(self) -> np.ndarray:
+        """The score (E, 1) of each member that makes a row neither stranger nor more ordinary: 0 when standardised."""
+        return np.asarray(np.exp(self.mean))
+
     def combine(self, scores: Array) -> Array:
         """One score a row (n,) from scores (E, n); a single member's score stays untouched."""
         combined = self._combined(scores)
