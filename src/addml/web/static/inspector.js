@@ -56,7 +56,7 @@ function runItem(job) {
   const state = job.state === "done" ? `${job.seconds} s` : `${words[job.state]}, ${job.seconds} s`;
   const by = job.model ? `, by ${job.model}` : "";
   return el("li", null,
-    el("button", { class: "open", "aria-current": shown?.job === job.id, onclick: trying(() => showRun(job.id)) },
+    el("button", { class: "open", "aria-current": shown?.job === job.id ? "true" : null, onclick: trying(() => showRun(job.id)) },
       job.file, el("small", null, state + by)),
     el("button", { class: "away", title: "stop it, and forget what came of it", "aria-label": `forget ${job.file}`,
       onclick: trying(async () => {
@@ -68,7 +68,7 @@ function runItem(job) {
 
 function modelItem(model) {
   return el("li", null,
-    el("button", { class: "open", "aria-current": shown?.model === model.name, onclick: trying(() => showModel(model.name)) },
+    el("button", { class: "open", "aria-current": shown?.model === model.name ? "true" : null, onclick: trying(() => showModel(model.name)) },
       model.name, el("small", null, `${counted(model.trained_rows, model.noun)}, ${counted(model.columns, "column")}`)));
 }
 
