@@ -1,8 +1,10 @@
 """Nobody is let in without the token, from no page but the server's own."""
 
 import pytest
+from starlette.datastructures import URL
+from starlette.requests import Request
 
-from addml.web.access import Access
+from addml.web.access import Access, Guard
 
 ADDRESSES = ["/", "/inspector.js", "/api/models", "/api/models/small", "/api/jobs", "/nowhere"]
 
@@ -28,6 +30,28 @@ def test_only_that_it_is_there_is_said_to_all(server):
     status, _, said = server.ask("GET", "/api/health")
     assert status == 200
     assert set(said) == {"status", "addml"}
+
+
+def asked(path, **headers):
+    named = [(name.encode(), value.encode()) for name, value in headers.items()]
+    query = path.partition("?")[2].encode()
+    scope = {"type": "http", "method": "GET", "path": path.partition("?")[0], "query_string": query, "headers": named}
+    return Request(scope)
+
+
+@pytest.mark.parametrize("host", ["x/api/health?", "x/api/health#", "[::", ""])
+def test_the_host_header_opens_nothing(host, monkeypatch):
+    """Older versions of Starlette put it into the address unread."""
+    monkeypatch.setattr(Request, "url", URL(f"http://{host}/api/models"))
+    guard = Guard(None, Access("t" * 20, "addml"))
+    assert guard._answer(asked("/api/models", host=host)).status_code == 401
+    assert guard._answer(asked("/api/health", host=host)) is None
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "/\\\\evil.example/", "///evil.example/"])
+def test_the_first_address_leads_to_no_other_server(path):
+    answer = Guard(None, Access("t" * 20, "addml"))._answer(asked(f"{path}?token={'t' * 20}"))
+    assert answer.headers["location"] == "/evil.example/"
 
 
 def cookie(server):

@@ -76,10 +76,12 @@ class Guard:
 
     def _answer(self, request: Request) -> Response | None:
         """What is said without asking the app."""
-        if request.url.path in OPEN:
+        path = request.scope["path"]  # as the routes see it; request.url is made of the Host header too
+        if path in OPEN:
             return None
         if request.method == "GET" and self.access.knows(request.query_params.get("token")):
-            answer = RedirectResponse(request.url.path, 303)  # so that the token is in no history
+            here = "/" + path.lstrip("/\\")  # two slashes would lead to another server
+            answer = RedirectResponse(here, 303)  # so that the token is in no history
             answer.set_cookie(self.access.cookie, self.access.token, httponly=True, samesite="strict")
             return answer
         if self.access.allows(request):
