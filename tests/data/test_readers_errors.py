@@ -129,6 +129,7 @@ def test_given_encoding_that_does_not_fit(tmp_path: Path) -> None:
     message = refused(tmp_path, b"a,b\n1,x\n2,K\xf6ln\n", encoding="utf-8")
     assert message.startswith("t.csv, line 3: byte 0xf6 is not utf-8")
     assert "there is no encoding 'utf-99'" in refused(tmp_path, "a,b\n1,2\n", encoding="utf-99")
+    assert "there is no encoding 'zip'" in refused(tmp_path, "a,b\n1,2\n", encoding="zip")  # none of text
 
 
 def test_columns_parted_by_many_spaces(tmp_path: Path) -> None:

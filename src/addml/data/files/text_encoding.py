@@ -46,6 +46,7 @@ def decoded_head(origin: Origin, size: int) -> str:
 
 def decode_start(raw: bytes, encoding: str) -> str:
     """The text of `raw`, which may end in the middle of a character."""
+    b"x".decode(encoding, "ignore")  # a LookupError where it is none of text, such as zip
     return codecs.getincrementaldecoder(encoding)("replace").decode(raw)
 
 
