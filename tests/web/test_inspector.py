@@ -64,6 +64,32 @@ def test_what_went_wrong_is_shown(page, tmp_path):
     assert "at least two" in page.value("document.querySelector('#view p').textContent")
 
 
+def test_the_focus_stays_when_a_list_is_made_anew(page):
+    page.value("document.querySelector('#runs .away').focus()")
+    before = page.value("(document.activeElement.mine = true, document.activeElement.dataset.key)")
+    page.value("(lists.runs = '', refresh())")
+    assert page.value("document.activeElement.mine") is None
+    assert page.value("document.activeElement.dataset.key") == before
+
+
+def test_a_run_that_is_removed_is_shown_no_longer(server, page):
+    hand_in(page, server.folder / "small.csv")
+    page.wait("!!document.querySelector('#runs [aria-current]')?.textContent.startsWith('small.csv')")
+    page.value("document.querySelector('#runs li:has([aria-current]) .away').click()")
+    page.wait("shown === null && document.querySelector('#view').children.length === 0")
+    page.value("new Promise((done) => setTimeout(done, 1200))")  # it is looked after every second
+    assert page.value("document.querySelector('#failure').hidden")
+
+
+def test_reasons_have_room_on_a_narrow_screen(page):
+    page.send("Emulation.setDeviceMetricsOverride", width=360, height=700, deviceScaleFactor=1, mobile=False)
+    page.value("[...document.querySelectorAll('#runs .open')].at(-1).click()")
+    page.wait("!!document.querySelector('td.reasons')")
+    assert page.value("document.querySelector('td.reasons').offsetWidth") >= 14 * 15
+    assert page.value("document.documentElement.scrollWidth") == 360
+    page.send("Emulation.clearDeviceMetricsOverride")
+
+
 def test_no_error_and_no_other_server(server, page):
     problems = [event for event in page.events if event.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded")]
     assert problems == []

@@ -56,31 +56,41 @@ function runItem(job) {
   const state = job.state === "done" ? `${job.seconds} s` : `${words[job.state]}, ${job.seconds} s`;
   const by = job.model ? `, by ${job.model}` : "";
   return el("li", null,
-    el("button", { class: "open", "aria-current": shown?.job === job.id ? "true" : null, onclick: trying(() => showRun(job.id)) },
+    el("button", { class: "open", "data-key": `open ${job.id}`, "aria-current": shown?.job === job.id ? "true" : null, onclick: trying(() => showRun(job.id)) },
       job.file, el("small", null, state + by)),
-    el("button", { class: "away", title: "stop it, and forget what came of it", "aria-label": `forget ${job.file}`,
+    el("button", { class: "away", "data-key": `away ${job.id}`, title: "stop it, and forget what came of it", "aria-label": `forget ${job.file}`,
       onclick: trying(async () => {
+        if (shown?.job === job.id) {
+          shown = null;
+          view.replaceChildren();
+        }
         await ask(`/api/jobs/${job.id}`, { method: "DELETE" });
-        if (shown?.job === job.id) view.replaceChildren();
         await refresh();
       }) }, "×"));
 }
 
 function modelItem(model) {
   return el("li", null,
-    el("button", { class: "open", "aria-current": shown?.model === model.name ? "true" : null, onclick: trying(() => showModel(model.name)) },
+    el("button", { class: "open", "data-key": model.name, "aria-current": shown?.model === model.name ? "true" : null, onclick: trying(() => showModel(model.name)) },
       model.name, el("small", null, `${counted(model.trained_rows, model.noun)}, ${counted(model.columns, "column")}`)));
+}
+
+// The button that has the focus keeps it, since a list is made anew every second while a run is at work.
+function list(id, items) {
+  const held = byId(id).contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  byId(id).replaceChildren(...items);
+  if (held !== null) [...byId(id).querySelectorAll("button")].find((one) => one.dataset.key === held)?.focus();
 }
 
 async function refresh() {
   const [{ jobs }, { models }] = await Promise.all([ask("/api/jobs"), ask("/api/models")]);
   const runs = JSON.stringify([jobs, shown]), offered = JSON.stringify([models, shown]);
-  if (runs !== lists.runs) byId("runs").replaceChildren(...jobs.reverse().map(runItem));
+  if (runs !== lists.runs) list("runs", jobs.reverse().map(runItem));
   if (offered !== lists.models) {
-    byId("models").replaceChildren(...models.map(modelItem));
+    list("models", models.map(modelItem));
     const chosen = byId("model").value;
     byId("model").replaceChildren(byId("model").options[0],
-      ...models.map((one) => el("option", { value: one.name }, `score it by ${one.name}`)));
+      ...models.filter((one) => one.noun !== "image").map((one) => el("option", { value: one.name }, `score it by ${one.name}`)));
     byId("model").value = models.some((one) => one.name === chosen) ? chosen : "";
     choosing();
   }
@@ -96,11 +106,16 @@ async function keepLooking() {
 // One run -----------------------------------------------------------------------------------------------------
 
 async function showRun(id) {
-  const job = await ask(`/api/jobs/${id}`);
   shown = { job: id };
+  await follow(id);
+}
+
+async function follow(id) {
+  const job = await ask(`/api/jobs/${id}`);
+  if (shown?.job !== id) return; // something else was opened meanwhile
   if (job.state === "waiting" || job.state === "running") {
     view.replaceChildren(el("p", { class: "hint" }, `${job.file}: ${words[job.state]} …`));
-    setTimeout(trying(() => (shown?.job === id ? showRun(id) : null)), 1000);
+    setTimeout(trying(() => (shown?.job === id ? follow(id) : null)), 1000);
   } else if (job.state === "done") {
     view.replaceChildren(el("div", { class: "card" }, ...found(job)));
   } else {
@@ -145,7 +160,7 @@ function rankedTable(top, noun) {
     ids.map((id) => el("td", { class: "id" }, String(one.ids[id] ?? ""))),
     el("td", { class: "number" }, number(one.score)),
     el("td", { class: "number" }, one.probability === null ? "–" : one.probability.toFixed(2)),
-    el("td", null, one.reasons.map((reason) => reason.words).join("; "))));
+    el("td", { class: "reasons" }, one.reasons.map((reason) => reason.words).join("; "))));
   const line = el("tr", null, heads.map((head) => el("th", { class: numbers.has(head) ? "number" : head === "Why" ? null : "id" }, head)));
   return el("table", null, el("thead", null, line), el("tbody", null, rows));
 }
@@ -153,8 +168,9 @@ function rankedTable(top, noun) {
 // One model ---------------------------------------------------------------------------------------------------
 
 async function showModel(name) {
-  const content = await questions(name);
   shown = { model: name };
+  const content = await questions(name);
+  if (shown?.model !== name) return;
   view.replaceChildren(el("div", { class: "card" }, ...content));
   await refresh();
 }
@@ -165,7 +181,10 @@ async function questions(name) {
   const model = await ask(`/api/models/${encodeURIComponent(name)}`);
   const head = [el("h3", null, name), el("p", { class: "muted" },
     `learned from ${counted(model.trained_rows, model.noun)}; threshold ${number(model.threshold)} ${model.decided_by}`)];
-  if (model.noun !== "row") return [...head, el("p", null, `This model is about ${model.noun}s: hand in a file, and score it by ${name}.`)];
+  if (model.noun !== "row") {
+    const way = model.noun === "image" ? "score folders of them by the command addml score" : `hand in a file, and score it by ${name}`;
+    return [...head, el("p", null, `This model is about ${model.noun}s: ${way}.`)];
+  }
   const fields = model.usual.map((one) => [one, el("input", { name: one.column, value: usualValue(one), title: one.words, autocomplete: "off" })]);
   const verdict = el("div", null);
   let asked = 0;
