@@ -8,13 +8,17 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import parse_qs, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qs, quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 ROWS_AT_ONCE = 10_000
+BYTES_AT_ONCE = 16 * 10**6  # a server takes 64 MB, if not less is allowed there
 OVER = ("done", "failed", "stopped")
 FILES = ("report", "scored")
 
@@ -37,9 +41,7 @@ class Client:
 
     def __init__(self, url: str = "http://127.0.0.1:8765", token: str | None = None, *, timeout: float = 60) -> None:
         """Nothing is sent yet; `timeout` is in seconds, of every request."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ValueError(f"url={url!r}: give an address such as http://127.0.0.1:8765")
+        parts = _address(url)
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self._token = token or parse_qs(parts.query).get("token", [None])[0] or os.environ.get("ADDML_TOKEN")
         self._timeout = timeout
@@ -59,8 +61,8 @@ class Client:
         """
         path, results = f"/api/models/{quote(model, safe='')}/score", list[dict[str, Any]]()
         for part in _parts(rows):
-            asked = json.dumps({"rows": part, "reasons": reasons, "all": all}, default=str).encode()
-            results += self._json("POST", path, asked)["results"]
+            asked = f'{{"rows": [{", ".join(part)}], "reasons": {json.dumps(reasons)}, "all": {json.dumps(all)}}}'
+            results += self._json("POST", path, asked.encode())["results"]
         return results
 
     def detect(self, file: str | Path, *, model: str | None = None, **options: Any) -> dict[str, Any]:
@@ -88,31 +90,58 @@ class Client:
         target = Path(path)
         unfinished = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            with self._open("GET", f"/api/jobs/{job['id']}/{what}") as answer, unfinished.open("wb") as file:
+            with self._answer("GET", f"/api/jobs/{job['id']}/{what}") as answer, unfinished.open("wb") as file:
                 shutil.copyfileobj(answer, file)
+                if answer.length:  # reading piece by piece does not complain
+                    raise IncompleteRead(b"", answer.length)
             unfinished.replace(target)
         finally:
             unfinished.unlink(missing_ok=True)
 
     def remove(self, job: Mapping[str, Any]) -> None:
         """Let the server forget a job, and the model that it learned."""
-        self._open("DELETE", f"/api/jobs/{job['id']}").close()
+        with self._answer("DELETE", f"/api/jobs/{job['id']}"):
+            pass
 
     def _json(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
-        with self._open(method, path, body, headers) as answer:
-            return json.load(answer)
+        with self._answer(method, path, body, headers) as answer:
+            text = answer.read()
+        try:
+            return dict(json.loads(text))
+        except (ValueError, TypeError):
+            raise ServerError(f"{self.url} answers, but not as addml serve does; is it another server?") from None
 
-    def _open(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Iterator[Any]:
         own = {"authorization": f"Bearer {self._token}"} if self._token else {}
         request = Request(self.url + path, body, {**own, **(headers or {})}, method=method)
         try:
-            return urlopen(request, timeout=self._timeout)
+            with urlopen(request, timeout=self._timeout) as answer:
+                yield answer
         except HTTPError as error:
             raise ServerError(_said(error), error.code) from None
-        except URLError as error:
-            if isinstance(error.reason, BrokenPipeError | ConnectionResetError):
-                raise ServerError(f"{self.url} hung up; is the file larger than its --limit?", 413) from None
-            raise ServerError(f"{self.url} does not answer ({error.reason}); is addml serve running there?") from None
+        except (URLError, ConnectionError, TimeoutError, HTTPException) as error:
+            raise self._silence(getattr(error, "reason", error), body is not None) from None
+
+    def _silence(self, reason: Any, was_sending: bool) -> ServerError:
+        """Why there is no answer."""
+        if isinstance(reason, TimeoutError):
+            return ServerError(f"{self.url} did not answer within {self._timeout} s; Client(timeout=...) waits longer")
+        if was_sending and isinstance(reason, BrokenPipeError | ConnectionResetError):
+            return ServerError(f"{self.url} hung up; is the file larger than its --limit?", 413)
+        return ServerError(f"{self.url} does not answer ({reason}); is addml serve running there?")
+
+
+def _address(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.netloc and parts.port != 0:  # a port may be no number
+            return parts
+    except ValueError:
+        pass
+    raise ValueError(f"url={url!r}: give an address such as http://127.0.0.1:8765")
 
 
 def _said(error: HTTPError) -> str:
@@ -130,22 +159,61 @@ def _option(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
 
 
-def _parts(rows: Any) -> Iterator[list[dict[str, Any]]]:
-    """The rows as JSON can hold them, some at a time."""
-    if not isinstance(rows, Sequence):
-        import narwhals.stable.v2 as nw
+def _parts(rows: Any) -> Iterator[list[str]]:
+    """The rows as JSON, some at a time, all with the same names: what some rows lack is a gap in any part."""
+    rows = _as_dicts(rows)
+    lacking, part, size = {str(name): None for row in rows for name in row}, list[str](), 0
+    for place, row in enumerate(rows, start=1):
+        text = json.dumps(lacking | _plain(row, place), default=str)
+        if part and (len(part) == ROWS_AT_ONCE or size + len(text) > BYTES_AT_ONCE):
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += len(text)
+    if part:
+        yield part
 
-        rows = nw.from_native(rows, eager_only=True).rows(named=True)
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        yield [_plain(row, start + place) for place, row in enumerate(rows[start : start + ROWS_AT_ONCE], start=1)]
+
+def _as_dicts(rows: Any) -> Sequence[Mapping[str, Any]]:
+    """A dict for each row of a list or of a data frame."""
+    if isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
+        return rows
+    import narwhals.stable.v2 as nw
+
+    try:
+        return list(nw.from_native(rows, eager_only=True).rows(named=True))
+    except TypeError:
+        kind = type(rows).__name__
+        raise TypeError(f"rows: of type {kind}; give a data frame, or a list with a dict for each row") from None
 
 
 def _plain(row: Mapping[str, Any], place: int) -> dict[str, Any]:
     """A row without what is not a number, which is a gap; infinity has no name in JSON."""
     plain = {}
     for name, value in row.items():
-        value = value.item() if hasattr(value, "item") else value
+        value = _scalar(value)
         if isinstance(value, float) and math.isinf(value):
             raise ValueError(f"row {place}: {name} is {value}; give a finite number, or None where nothing is known")
-        plain[str(name)] = None if value is None or value != value else value
+        if isinstance(value, bytes) or hasattr(value, "shape"):
+            raise ValueError(f"row {place}: {name} is of type {type(value).__name__}; give one number, text or date")
+        plain[str(name)] = value
     return plain
+
+
+def _scalar(value: Any) -> Any:
+    """A value as JSON has them; numpy's times as text, since some are whole numbers of nanoseconds for Python."""
+    if _is_gap(value):
+        return None
+    if isinstance(value, Decimal):
+        return float(value)
+    if getattr(value, "shape", None) != ():
+        return value
+    return str(value) if value.dtype.kind in "mM" else value.item()
+
+
+def _is_gap(value: Any) -> bool:
+    """Whether nothing is known: None, what is not a number or not a time, and pandas' NA, which is not even unequal."""
+    try:
+        return value is None or (not hasattr(value, "__len__") and bool(value != value))
+    except TypeError:
+        return True

@@ -1,15 +1,23 @@
 """Files that are handed in: what comes back is what the commands say, and nothing is left of what was stopped."""
 
+import asyncio
 import csv
 import io
 import json
+import logging
+import re
+import socket
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from addml.client import ServerError
+from addml.web import jobs
+from addml.web.app import _failed
 from addml.web.jobs import _arguments, _complaint, _plain_name
+from addml.web.shelf import Shelved
 from tests.cli.running import QUICK, run_addml, write_small
 from tests.web.conftest import end, start
 
@@ -50,11 +58,14 @@ def test_its_report_may_do_nothing_here(server, job):
 
 
 def test_what_was_learned_is_a_model(server, job):
-    assert job["made"] == "small-2"  # there is a small already
-    results = server.client.score("small-2", [{"height": 170, "weight": 70, "colour": "red", "when": "2025-03-03"}])
+    made = job["made"]
+    assert re.fullmatch(r"small-\d", made)  # there is a small already
+    results = server.client.score(made, [{"height": 170, "weight": 70, "colour": "red", "when": "2025-03-03"}])
     assert not results[0]["is_anomaly"]
-    again = server.client.detect(server.folder / "small.csv", model="small-2", top=7)
+    again = server.client.detect(server.folder / "small.csv", model=made, top=7)
     assert again["summary"]["top"] == job["summary"]["top"]
+    report = get(server, again["files"]["report"])[2]
+    assert f"<td>{made}.model</td>" in report  # not where it lies
 
 
 def test_results_become_files(server, job, tmp_path):
@@ -149,6 +160,83 @@ def test_a_file_over_the_limit_is_refused(server, tmp_path):
         end(one)
 
 
+def test_a_client_that_goes_away_is_no_failure(server):
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    before = get(server, "/api/jobs")[2]["jobs"]
+    head = f"POST /api/jobs?name=a.csv HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
+    with socket.create_connection((host, int(port))) as gone:
+        gone.sendall(f"{head}Content-Length: 1000\r\n\r\na,b\n".encode())
+    assert [one["id"] for one in get(server, "/api/jobs")[2]["jobs"]] == [one["id"] for one in before]
+
+
+class Quick:
+    """A command that is done at once."""
+
+    returncode = 0
+
+    def __init__(self, command, cwd, **others):
+        (cwd / jobs.MODEL).mkdir()
+
+    def communicate(self):
+        return b"{}", b""
+
+    def terminate(self):
+        """There is nothing to end."""
+
+    def wait(self, seconds):
+        """Nor to wait for."""
+
+
+def test_a_job_that_is_removed_while_its_model_is_loaded_leaves_none(monkeypatch):
+    monkeypatch.setattr(jobs.subprocess, "Popen", Quick)
+    names = set()
+
+    class Shelf:
+        device = "cpu"
+
+        def add(self, name, folder):
+            work.remove(job.id)
+            names.add(name)
+            return SimpleNamespace(name=name)
+
+        def remove(self, name):
+            names.discard(name)
+
+    work = jobs.Jobs(Shelf())
+    job = work.new("a.csv", None, [("learn-from", "known")])
+    assert job.command[-2:] == ["--device=cpu", "--learn-from=known"]
+    work.start(job)
+    work._waiting.put(None)
+    work._thread.join(60)
+    assert job.state == "stopped"
+    assert names == set()
+    assert list(work) == []
+    work.close()
+
+
+def test_models_of_images_take_no_files(tmp_path):
+    work = jobs.Jobs({"faces": Shelved("faces", tmp_path, {"noun": "image"}, None)})
+    with pytest.raises(ValueError, match="faces is about images; score folders of them by the command addml score"):
+        work.new("a.png", "faces", [])
+    work.close()
+
+
+def test_a_file_may_not_be_called_like_the_model(tmp_path):
+    work = jobs.Jobs({"shop": Shelved("shop", tmp_path, {"noun": "row"}, None)})
+    with pytest.raises(ValueError, match="is what the model is called"):
+        work.new("shop.model", "shop", [])
+    work.close()
+
+
+def test_failures_of_the_server_are_told_in_its_terminal(caplog):
+    request = SimpleNamespace(method="GET", scope={"path": "/api/jobs"})
+    answer = asyncio.run(_failed(request, KeyError("/home/somebody")))
+    assert answer.status_code == 500
+    assert b"/home" not in answer.body
+    assert [(one.name, one.getMessage()) for one in caplog.records] == [("addml", "GET /api/jobs")]
+    assert caplog.records[0].exc_info
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b/small.csv", r"c:\small.csv"])
 def test_names_lose_their_folders(name):
     assert _plain_name(name) in ("passwd", "small.csv")
@@ -170,7 +258,15 @@ def test_options_become_arguments_that_no_value_can_leave():
     }
     groups = ("selection", "training", "deciding", "reading")
     expected = ["--contamination=0.1 --output x", "--clean", "--no-header", "--ignore=a,b"]
-    assert _arguments(options, groups) == expected
+    assert _arguments(options.items(), groups) == expected
+
+
+def test_options_that_may_be_given_again_are_all_kept():
+    assert _arguments([("ignore", "a"), ("ignore", "b")], ("selection",)) == ["--ignore=a", "--ignore=b"]
+    with pytest.raises(ValueError, match="contamination is given twice"):
+        _arguments([("contamination", "0.1"), ("contamination", "0.2")], ("deciding",))
+    with pytest.raises(ValueError, match="holds a NUL"):
+        _arguments([("ignore", "a\0b")], ("selection",))
 
 
 def test_complaints_are_one_paragraph():
@@ -178,3 +274,10 @@ def test_complaints_are_one_paragraph():
     assert _complaint(box) == "give this or that, not both."
     assert _complaint("Warning: w\nError: x.csv: line 3\nis odd\n") == "x.csv: line 3 is odd"
     assert _complaint("") == "it ended without a word"
+
+
+def test_a_traceback_is_for_the_terminal(caplog):
+    text = "Traceback (most recent call last):\n  File \"/home/somebody/x.py\", line 1, in f\nKeyError: '/home'\n"
+    with caplog.at_level(logging.ERROR, "addml"):
+        assert _complaint(text) == "it broke off (KeyError); the server's terminal says more"
+    assert "/home/somebody/x.py" in caplog.text

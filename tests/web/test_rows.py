@@ -1,7 +1,12 @@
 """Rows by REST get what rows of a file get, to the last bit."""
 
 import csv
+import datetime
 import json
+import socket
+import threading
+from decimal import Decimal
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +15,7 @@ import pytest
 
 import addml
 from addml.client import Client, ServerError
+from addml.web.rows import _known
 from tests.cli.running import run_addml
 
 COLUMNS = {"height": float, "weight": float, "colour": str, "when": str}
@@ -53,6 +59,44 @@ def test_many_rows_are_sent_some_at_a_time(server, rows, monkeypatch):
     assert len(whole) == 300
 
 
+def test_wide_rows_are_sent_fewer_at_a_time(server, rows, monkeypatch):
+    """And a column that one part of them lacks is a gap there, as it is among others."""
+    odd = [{name: value for name, value in rows[0].items() if name != "weight"}, *rows[:9]]
+    whole = server.client.score("small", odd)
+    monkeypatch.setattr("addml.client.BYTES_AT_ONCE", 100)
+    assert server.client.score("small", odd) == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "same"),
+    [
+        ("weight", Decimal("70.5"), 70.5),
+        ("weight", Decimal("NaN"), None),
+        ("weight", pd.NA, None),
+        ("weight", np.float32(70.5), 70.5),
+        ("when", np.datetime64("2025-03-03", "ns"), "2025-03-03"),
+        ("when", np.datetime64("NaT"), None),
+        ("when", datetime.date(2025, 3, 3), "2025-03-03"),
+        ("when", pd.Timestamp("2025-03-03"), "2025-03-03"),
+    ],
+)
+def test_values_of_many_kinds(server, rows, name, value, same):
+    first, second, _ = server.client.score("small", [{**rows[0], name: value}, {**rows[0], name: same}, rows[1]])
+    assert first == second
+
+
+@pytest.mark.parametrize("value", [b"red", np.zeros(3)])
+def test_values_that_are_none_are_refused(rows, value):
+    with pytest.raises(ValueError, match="row 1: colour is of type"):
+        Client().score("small", [{**rows[0], "colour": value}])
+
+
+@pytest.mark.parametrize("odd", ["height", {"height": 1}, [[1, 2]], np.zeros((2, 2)), iter([])])
+def test_what_are_no_rows_is_said(odd):
+    with pytest.raises(TypeError, match="give a data frame, or a list with a dict for each row"):
+        Client().score("small", odd)
+
+
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_data_frames(server, rows, frame):
     assert server.client.score("small", frame(rows[:5])) == server.client.score("small", rows[:5])
@@ -86,6 +130,15 @@ def test_what_is_not_used_is_said(server, rows):
     _, _, said = server.ask("POST", "/api/models/small/score", body, authorization=f"Bearer {server.token}")
     assert said["ignored"] == ["name", "shoe"]
     assert said["threshold"] == addml.load(server.folder / "small.model").threshold_
+
+
+def test_what_is_not_used_may_be_of_any_kind(server, rows):
+    odd = [{**rows[0], "note": 1}, {**rows[0], "note": "x"}, {**rows[0], "note": [{}]}]
+    assert server.client.score("small", odd) == server.client.score("small", [rows[0]] * 3)
+
+
+def test_the_names_of_what_lies_within_are_known():
+    assert _known(SimpleNamespace(used=("a.b.c", "d"), ids=("e",))) == {"a", "a.b", "a.b.c", "d", "e"}
 
 
 @pytest.mark.parametrize(
@@ -147,3 +200,50 @@ def test_a_client_says_what_is_wrong_with_an_address():
         Client("http://127.0.0.1:9", "x").models()
     with pytest.raises(ServerError, match="does not answer"):
         Client("http://127.0.0.1:9/?token=abc").models()
+    for odd in ("http://[::1", "http://localhost:1x", "http://localhost:99999"):
+        with pytest.raises(ValueError, match="give an address"):
+            Client(odd)
+
+
+@pytest.fixture
+def answering():
+    """A client of a server that says one thing and hangs up, or says nothing at all."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def client(said):
+            def answer():
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(100_000)
+                    connection.sendall(said)
+
+            if said is not None:
+                threading.Thread(target=answer, daemon=True).start()
+            return Client(f"http://127.0.0.1:{listening.getsockname()[1]}", "x", timeout=0.5)
+
+        yield client
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: "
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (None, "did not answer within 0.5 s"),
+        (b"", "does not answer"),
+        (b"who is there?\r\n\r\n", "does not answer"),
+        (HEAD + b"99\r\n\r\n{}", "does not answer"),
+        (HEAD + b"6\r\n\r\n<html>", "not as addml serve does"),
+        (b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 6\r\n\r\n<html>", "502 Bad Gateway"),
+    ],
+)
+def test_whatever_is_wrong_with_a_server_is_one_error(answering, said, words):
+    with pytest.raises(ServerError, match=words):
+        answering(said).models()
+
+
+def test_half_a_file_is_none(answering, tmp_path):
+    with pytest.raises(ServerError, match="more expected"):
+        answering(HEAD + b"99\r\n\r\na,b\n").download({"id": "x"}, "scored", tmp_path / "a.csv")
+    assert list(tmp_path.iterdir()) == []

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib import resources
+from threading import Event
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
@@ -35,19 +38,26 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 def create_app(shelf: Shelf, access: Access, limit: int) -> Starlette:
     """The whole app over these models; files of at most so many bytes."""
-    work = Jobs(shelf)
+    work, ending = Jobs(shelf), Event()
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> Any:
         try:
             yield
         finally:
+            ending.set()
             await run_in_threadpool(work.close)
 
     return Starlette(
-        routes=[*_pages(), *_models(shelf, limit), *_jobs(work, limit)],
+        routes=[*_pages(), *_models(shelf, limit, ending), *_jobs(work, limit)],
         middleware=[Middleware(HeardOut, most=limit), Middleware(Guard, access=access)],
-        exception_handlers={RefusedError: _refused, HTTPException: _not_found, Exception: _failed},
+        exception_handlers={
+            RefusedError: _refused,
+            HTTPException: _not_found,
+            ClientDisconnect: _gone,
+            OSError: _no_room,
+            Exception: _failed,
+        },
         lifespan=lifespan,
     )
 
@@ -68,7 +78,7 @@ def _pages() -> Sequence[Route]:
     return [Route("/", static("index.html")), *files, Route("/api/health", health)]
 
 
-def _models(shelf: Shelf, limit: int) -> Sequence[Route]:
+def _models(shelf: Shelf, limit: int, ending: Event) -> Sequence[Route]:
     async def every(request: Request) -> Response:
         return JSONResponse({"models": [model.short() for model in shelf]})
 
@@ -78,9 +88,9 @@ def _models(shelf: Shelf, limit: int) -> Sequence[Route]:
     async def score(request: Request) -> Response:
         model = shelf[request.path_params["name"]]
         if model.fitted is None:
-            raise RefusedError(f"{model.name} is about {model.about['noun']}s; hand in files: POST /api/jobs")
+            raise model.refusal()
         asked = await bodies.as_json(request, min(limit, JSON_LIMIT))
-        return JSONResponse(await run_in_threadpool(rows.score, model.fitted, asked))
+        return JSONResponse(await run_in_threadpool(rows.score, model.fitted, asked, ending.is_set))
 
     return [
         Route("/api/models", every),
@@ -94,8 +104,8 @@ def _jobs(work: Jobs, limit: int) -> Sequence[Route]:
         return JSONResponse({"jobs": [job.short() for job in work]})
 
     async def new(request: Request) -> Response:
-        asked = dict(request.query_params)
-        own = {name: value for name, value in asked.items() if name not in RESERVED}
+        asked = request.query_params
+        own = [(name, value) for name, value in asked.multi_items() if name not in RESERVED]
         job = work.new(asked.get("name", ""), asked.get("model") or None, own)
         try:
             await bodies.to_file(request, job.folder / job.file, limit)
@@ -143,5 +153,17 @@ async def _not_found(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": f"{request.method} {request.url.path}: {error.detail}"}, error.status_code)
 
 
+async def _gone(request: Request, error: Exception) -> Response:
+    """Nobody hears it; but it is no failure of the server."""
+    return Response(status_code=400)
+
+
+async def _no_room(request: Request, error: Exception) -> Response:
+    if not isinstance(error, OSError) or error.errno != errno.ENOSPC:
+        raise error
+    return JSONResponse({"error": "the server has no room left on its disk; remove jobs, or send less"}, 507)
+
+
 async def _failed(request: Request, error: Exception) -> Response:
+    logging.getLogger("addml").error("%s %s", request.method, request.scope["path"], exc_info=error)
     return JSONResponse({"error": f"the server failed ({type(error).__name__}); its terminal says more"}, 500)

@@ -26,7 +26,7 @@ async def to_file(request: Request, path: Path, most: int) -> int:
         async for piece in request.stream():
             size += len(piece)
             if size > most:
-                raise _too_large(most)
+                raise _too_large(most, "allow more by --limit")
             file.write(piece)
     if not size:
         raise RefusedError("the request is empty; send the bytes of a file as its body")
@@ -39,7 +39,7 @@ async def as_json(request: Request, most: int) -> Any:
     async for piece in request.stream():
         size += len(piece)
         if size > most:
-            raise _too_large(most)
+            raise _too_large(most, "send fewer rows at a time")
         pieces.append(piece)
     try:
         return json.loads(b"".join(pieces))
@@ -47,8 +47,8 @@ async def as_json(request: Request, most: int) -> Any:
         raise RefusedError(f"the body is not JSON ({error}); send {{'rows': [...]}}".replace("'", '"')) from None
 
 
-def _too_large(most: int) -> RefusedError:
-    return RefusedError(f"more than {most / 1e6:,.0f} MB; send less at a time, or allow more by --limit", 413)
+def _too_large(most: int, remedy: str) -> RefusedError:
+    return RefusedError(f"more than {most / 1e6:,.0f} MB; {remedy}", 413)
 
 
 class HeardOut:

@@ -6,6 +6,7 @@ A command in a process can be stopped at any time, and takes its memory with it;
 from __future__ import annotations
 
 import json
+import logging
 import os
 import queue
 import re
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -24,11 +25,11 @@ from typing import Any, get_type_hints
 
 from addml.detection import settings as known
 from addml.web.bodies import RefusedError
-from addml.web.shelf import Shelf
+from addml.web.shelf import Shelf, Shelved
 from addml.wording import did_you_mean
 
-DETECT = ("selection", "naming", "labelling", "timing", "windowing", "training", "deciding", "explaining", "reading")
 SCORE = ("naming", "timing", "deciding", "explaining", "reading")
+DETECT = (*SCORE, "selection", "labelling", "learning", "windowing", "training")
 REDACT = "redact"  # of all that is about the report
 KEPT = 20  # jobs that are over
 GRACE = 10  # seconds for a command to put away what is unfinished
@@ -83,13 +84,17 @@ class Jobs:
         self._thread = threading.Thread(target=self._work, name="addml jobs", daemon=True)
         self._thread.start()
 
-    def new(self, file: str, model: str | None, options: Mapping[str, str]) -> Job:
+    def new(self, file: str, model: str | None, options: Iterable[tuple[str, str]]) -> Job:
         """A job for a file that is still to be written to its folder; `start` begins it."""
         name, own = _plain_name(file), None if model is None else self.shelf[model]
         arguments = _arguments(options, DETECT if own is None else SCORE)
-        verb = ["detect", name, "--model", MODEL] if own is None else ["score", name, "--model", str(own.folder)]
-        outputs = ["--json", "--output", SCORED, "--report", REPORT]
+        if own is not None and not own.takes_files:
+            raise own.refusal()
+        if own is not None and name == _link_name(own):
+            raise RefusedError(f"name={file!r}: is what the model is called; give the file another name")
         folder = Path(tempfile.mkdtemp(dir=self._root.name))
+        verb = ["detect", name, f"--model={MODEL}"] if own is None else ["score", name, f"--model={_link(own, folder)}"]
+        outputs = ["--json", "--output", SCORED, "--report", REPORT, f"--device={self.shelf.device}"]
         return Job(secrets.token_hex(8), name, model, [*verb, *outputs, *arguments], folder)
 
     def start(self, job: Job) -> None:
@@ -98,7 +103,8 @@ class Jobs:
             self._jobs[job.id] = job
             over = [one for one in self._jobs.values() if one.is_over]
         for old in over[: max(0, len(over) - KEPT)]:
-            self.remove(old.id)
+            with suppress(RefusedError):  # somebody else was faster
+                self.remove(old.id)
         self._waiting.put(job)
 
     def __iter__(self) -> Any:
@@ -112,8 +118,8 @@ class Jobs:
 
     def remove(self, id: str) -> None:
         """Stop it if it is under way, and forget all that came of it."""
-        job = self[id]
         with self._lock:
+            job = self[id]
             del self._jobs[id]
             running, job.state = job.process, "stopped"
         if running is not None:
@@ -161,9 +167,14 @@ class Jobs:
             job.state, job.error = "failed", _complaint(complained.decode("utf-8", "replace"))
             return
         job.summary = json.loads(said)
-        if (job.folder / MODEL).is_dir():
-            job.made = self.shelf.add(Path(job.file).stem, job.folder / MODEL).name
-        job.state = "done"
+        folder, made = job.folder / MODEL, None
+        if folder.is_dir():
+            made = self.shelf.add(Path(job.file).stem, folder).name
+        with self._lock:
+            if job.state != "stopped":
+                job.made, job.state = made, "done"
+        if job.state == "stopped" and made is not None:  # removed while its model was loaded
+            self.shelf.remove(made)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -173,10 +184,28 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(GRACE)
     except subprocess.TimeoutExpired:
         process.kill()
+        process.wait()
+
+
+def _link_name(model: Shelved) -> str:
+    return f"{model.name}.model"
+
+
+def _link(model: Shelved, folder: Path) -> str:
+    """The model under its name in the folder of a job, so that no message and no report tells where it lies."""
+    link = folder / _link_name(model)
+    try:
+        link.symlink_to(model.folder, target_is_directory=True)
+    except OSError:  # Windows lets not everybody
+        return str(model.folder)
+    return link.name
 
 
 def _complaint(text: str) -> str:
     """What a command said was wrong, in one paragraph."""
+    if "Traceback (most recent call last)" in text:  # our own fault: its paths are for the terminal alone
+        logging.getLogger("addml").error(text)
+        return f"it broke off ({text.strip().splitlines()[-1].partition(':')[0]}); the server's terminal says more"
     boxed = [found.group(1) for line in text.splitlines() if (found := BOX.match(line.strip()))]
     if boxed:  # wrong usage
         return " ".join(filter(None, boxed))
@@ -194,17 +223,23 @@ def _plain_name(file: str) -> str:
     return name
 
 
-def _arguments(options: Mapping[str, str], groups: tuple[str, ...]) -> list[str]:
+def _arguments(options: Iterable[tuple[str, str]], groups: tuple[str, ...]) -> list[str]:
     """Options of a command by the names of the settings; numbers and the rest are checked by the command itself."""
     types: dict[str, Any] = {REDACT: bool}
     for group in groups:
         kind = get_type_hints(known.Settings)[group]
         hints = get_type_hints(kind)
         types |= {one.name: hints[one.name] for one in fields(kind)}
-    arguments = []
-    for name, value in options.items():
+    arguments, seen = [], set[str]()
+    for said, value in options:
+        name = said.replace("-", "_")
         if name not in types:
-            raise RefusedError(f"there is no option {name!r}.{did_you_mean(name, types)}")
+            raise RefusedError(f"there is no option {said!r}.{did_you_mean(name, types)}")
+        if name in seen and types[name] != tuple[str, ...]:
+            raise RefusedError(f"{name} is given twice; give it once")
+        if "\0" in value:
+            raise RefusedError(f"{name}={value!r}: holds a NUL, which no option can")
+        seen.add(name)
         flag = "--" + name.replace("_", "-")
         if types[name] in (bool, bool | None):
             if value not in ("true", "false"):

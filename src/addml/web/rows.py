@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,23 +27,33 @@ MOST_REASONS = 20
 NAME = "rows.jsonl"
 
 
-def score(fitted: Fitted, asked: Any) -> dict[str, Any]:
+def score(fitted: Fitted, asked: Any, is_over: Callable[[], bool]) -> dict[str, Any]:
     """The answer to {"rows": [{column: value}], "reasons": 3, "all": false}: one result a row, in the same order.
 
     Reasons are given for the rows that are anomalies, or for all. What only some rows name is missing in the others.
+    When it is over, since the server ends, the rest is left undone.
     """
     rows, most, of_all = _checked(asked)
-    named = {name for row in rows for name in row}
-    ignored, drift = sorted(named - {*fitted.used, *fitted.ids}), fitted.drift()
+    named, drift = {name for row in rows for name in row}, fitted.drift()
+    ignored = sorted(named - _known(fitted))
     with tempfile.TemporaryDirectory(prefix="addml-") as folder:
         file = Path(folder) / NAME
-        file.write_text("".join(json.dumps(dict.fromkeys(named) | row) + "\n" for row in rows), encoding="utf-8")
+        lacking, empty = dict.fromkeys(named), dict.fromkeys(ignored)  # whose kinds do not matter
+        file.write_text("".join(json.dumps(lacking | row | empty) + "\n" for row in rows), encoding="utf-8")
         try:
             data, _ = open_for_model(Settings(file=str(file)), fitted, BATCH_ROWS)
-            results = list(_results(fitted, data, drift, most, of_all))
+            results = list(_results(fitted, takewhile(lambda _: not is_over(), data), drift, most, of_all))
         except ValueError as error:  # which names the file
             raise RefusedError(str(error).replace(str(file), "rows")) from error
+    if len(results) < len(rows):
+        raise RefusedError("the server ends", 503)
     return {"threshold": fitted.threshold, "results": results, "ignored": ignored, "notes": list(drift.new_gaps)}
+
+
+def _known(fitted: Fitted) -> set[str]:
+    """Names that a row may have: those of the columns, and for a.b, which is b within a, that of a."""
+    columns = {*fitted.used, *fitted.ids}
+    return columns | {name[:at] for name in columns for at, letter in enumerate(name) if letter == "."}
 
 
 def _checked(asked: Any) -> tuple[list[dict[str, Any]], int, bool]:

@@ -18,10 +18,9 @@ MISSING = "addml serve needs Starlette and uvicorn; install them: pip install 'a
 def serve(models: Sequence[str], host: str, port: int, token: str | None, limit: int, computing: Computing) -> None:
     """Offer these models and take files, until interrupted; says where, with the token."""
     try:
-        import uvicorn
-
         from addml.web.access import Access
         from addml.web.app import create_app
+        from addml.web.interruptible import Interruptible
     except ImportError as error:
         raise UserError(f"{MISSING} ({error})") from None
     from addml.web.shelf import Shelf
@@ -31,15 +30,12 @@ def serve(models: Sequence[str], host: str, port: int, token: str | None, limit:
     port = listening.getsockname()[1]
     access = Access(token or secrets.token_urlsafe(32), f"addml-{port}")
 
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            _say(host, port, access.token, made_up=token is None)  # when it answers, and heeds signals
+    def say() -> None:
+        _say(host, port, access.token, made_up=token is None)
 
     app = create_app(shelf, access, limit)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, timeout_keep_alive=30)
     with blas_threads(1):  # a row's bits are the same alone, in a file and here
-        Server(config).run(sockets=[listening])
+        Interruptible(app, say).run(sockets=[listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -27,6 +27,18 @@ class Shelved:
     about: dict[str, Any]
     fitted: Fitted | None
 
+    @property
+    def takes_files(self) -> bool:
+        """Whether a file can be handed in to it; images come in folders."""
+        return bool(self.about["noun"] != "image")
+
+    def refusal(self) -> RefusedError:
+        """What is said to whoever brings what it does not take."""
+        way = "score folders of them by the command addml score"
+        if self.takes_files:
+            way = "hand in files: POST /api/jobs"
+        return RefusedError(f"{self.name} is about {self.about['noun']}s; {way}")
+
     def short(self) -> dict[str, Any]:
         """What a list says of it."""
         about = self.about
@@ -57,6 +69,7 @@ class Shelf:
     def __init__(self, computing: Computing) -> None:
         """None yet; they will compute as is said."""
         self._computing, self._models = computing, dict[str, Shelved]()
+        self.device = computing.device
 
     @classmethod
     def of(cls, folders: Sequence[str], computing: Computing) -> Shelf:
