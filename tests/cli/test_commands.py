@@ -103,6 +103,7 @@ def test_json_for_machines(addml, small_csv):
     assert found["anomalies"] == 30
     assert found["top"][0]["row"] == 42
     assert found["top"][0]["ids"] == {"name": "person-00042"}
+    assert found["top"][0]["values"]["height"] == 260
     assert found["top"][0]["reasons"][0]["column"]
     assert found["files"]["scored"] == "small.scored.csv"
     assert done.err == ""
@@ -130,9 +131,12 @@ def test_other_formats_and_no_reasons(addml, small_csv, tmp_path):
     assert all(line["reasons"] is None for line in lines)
 
 
-def test_redacted_output_holds_no_values(addml, small_csv, tmp_path):
-    done = addml("detect", "small.csv", *QUICK, "--redact").succeeded()
-    assert "person-00042" not in done.out + (tmp_path / "small.report.html").read_text()
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_redacted_output_holds_no_values(addml, small_csv, tmp_path, more):
+    done = addml("detect", "small.csv", *QUICK, "--redact", *more).succeeded()
+    text = done.out + (tmp_path / "small.report.html").read_text()
+    assert "person-00042" not in text
+    assert "260" not in done.out
 
 
 def test_redacted_scores_hold_no_values(addml, small_csv, model, tmp_path):

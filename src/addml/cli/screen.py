@@ -278,7 +278,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     return {
         **{
             name: getattr(finding, name)
-            for name in ("rank", "row", "score", "probability", "confidence", "is_anomaly", "ids")
+            for name in ("rank", "row", "score", "probability", "confidence", "is_anomaly", "ids", "values")
         },
         "reasons": reasons,
     }
