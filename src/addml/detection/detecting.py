@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from addml.checkpoint import Storage
 from addml.data.datasets import Source, open_source
 from addml.data.images import is_image_folder
 from addml.data.sampling import draw
@@ -159,15 +160,15 @@ def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outco
     """Train on a file and rank its own rows; `mapped` for the map of the metric space, which only a report shows."""
     if is_image_folder(settings.file):
         return pictures.detect(settings, progress, mapped)
+    folder = Storage(scratch=settings.streaming.cache_dir).folder  # which must be there before the work
     trained = _fit(settings, progress)
     fitted, label = trained.fitted, trained.chosen.label
     ids = fitted.identifiers(trained.data.names)
     carried = [*ids, *([label] if label else [])]
     batches = trained.data.batches(list(dict.fromkeys([*fitted.used, *carried])), BATCH_ROWS)
     with progress.stage("Scoring", trained.rows) as advance:
-        folder, rows = settings.streaming.cache_dir, trained.rows
         scored = score_all(
-            fitted, batches, carried, settings.explaining, advance, rows=rows, mapped=mapped, folder=folder
+            fitted, batches, carried, settings.explaining, advance, rows=trained.rows, mapped=mapped, folder=folder
         )
     outcome = _outcome(fitted, scored, ids, settings, trained.data.source, trained.notes)
     findings = replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -139,7 +140,7 @@ def score_all(
     *,
     rows: int | None = None,
     mapped: bool = True,
-    folder: str | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> Scored:
     """Score every batch, several at a time, holding a few.
 
