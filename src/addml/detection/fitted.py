@@ -275,5 +275,5 @@ def _type_of(document: dict[str, Any]) -> pa.DataType:
     if kind == "category" or document.get("written") or document.get("form"):
         return pa.string()
     if kind == "date":
-        return pa.timestamp("s", document["zone"]) if "time" in document["parts"] else pa.time32("s")
+        return pa.timestamp("us", document["zone"]) if "time" in document["parts"] else pa.time32("s")
     return pa.bool_() if kind == "boolean" else pa.float64()
