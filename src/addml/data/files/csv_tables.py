@@ -173,7 +173,7 @@ def _column_types(dialect: Dialect, schema: pa.Schema | None) -> dict[str, pa.Da
 
 
 def _as_written(field: pa.Field, dialect: Dialect) -> pa.DataType:
-    """The type in which Arrow takes a column: one with a zone takes dates with zones alone, and one without no others."""
+    """The type in which Arrow takes a column: one with a zone takes dates with zones alone, and one without none."""
     import pyarrow as pa
 
     kind = field.type
