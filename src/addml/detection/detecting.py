@@ -160,7 +160,7 @@ def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outco
     """Train on a file and rank its own rows; `mapped` for the map of the metric space, which only a report shows."""
     if is_image_folder(settings.file):
         return pictures.detect(settings, progress, mapped)
-    folder = Storage(scratch=settings.streaming.cache_dir).folder  # which must be there before the work
+    folder = str(Storage(scratch=settings.streaming.cache_dir).folder)  # which must be there before the work
     trained = _fit(settings, progress)
     fitted, label = trained.fitted, trained.chosen.label
     ids = fitted.identifiers(trained.data.names)

@@ -87,7 +87,7 @@ class Fitted:
         if model.columns is None and model.form is None:
             raise UserError(f"{folder}: was fitted to an array without named columns; fit it to a table: addml fit.")
         device = _device(computing.device, model)
-        known = () if model.columns is None else usual.load(folder, document["weights"], model.columns)
+        known = () if model.columns is None else usual.load_columns(folder, document["weights"], model.columns)
         rest = (_threads(device, computing.jobs), known, None, own["baseline"], ids)
         return cls(model, own["center"], training, history, decision, device, *rest)
 
@@ -96,7 +96,7 @@ class Fitted:
         assert self.detector is not None
         self.detector.save(folder)
         if self.model.columns is not None:
-            usual.save(folder, model_file.load(folder)[0]["weights"], self.usual_columns)
+            usual.save(folder, self.usual_columns)
 
     # What it decides ----------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ AT_ONCE = 1 << 20  # rows
 class Pieces:
     """Record batches of one schema that are written once and read as often as wanted."""
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, folder: str | None = None) -> None:
         """`folder` is for what memory should not hold."""
         self.folder = folder
         self._writer: Any = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -140,7 +139,7 @@ def score_all(
     *,
     rows: int | None = None,
     mapped: bool = True,
-    folder: str | os.PathLike[str] | None = None,
+    folder: str | None = None,
 ) -> Scored:
     """Score every batch, several at a time, holding a few.
 
