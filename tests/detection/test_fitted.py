@@ -5,12 +5,16 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from addml import ADDML
+import addml
+from addml import ADDML, model_file
+from addml.checkpoint import Checkpoint
 from addml.detection import detecting
 from addml.detection import fitted as module
+from addml.detection.about import about_model
 from addml.detection.fitted import Fitted
 from addml.detection.progress import Silent
 from addml.detection.settings import Computing, Deciding, Explaining, Settings, Training, Using
+from addml.model_file import ModelFileError
 
 
 def test_a_flagged_row_has_a_reason_where_no_row_is_usual_in_every_column():
@@ -34,6 +38,39 @@ def test_a_table_is_scored_on_the_cpu_unless_something_else_is_said(tmp_path, mo
     monkeypatch.setattr(module, "resolve_device", {"auto": "cuda", "cuda:1": "cuda:1", "cpu": "cpu"}.__getitem__)
     found = Fitted.load(str(tmp_path / "model"), Computing(device=asked), Deciding())
     assert found.device == taken
+
+
+READERS = {
+    "load": addml.load,
+    "score": lambda folder: Fitted.load(str(folder), Computing(), Deciding()),
+    "info": lambda folder: about_model(str(folder)),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_a_checkpoint_is_no_model_yet(tmp_path, monkeypatch, read):
+    def killed(self, *state):
+        save(self, *state)
+        raise KeyboardInterrupt
+
+    save = Checkpoint.save
+    monkeypatch.setattr(Checkpoint, "save", killed)
+    table = pa.table({"x": np.arange(50.0) % 11})
+    with pytest.raises(KeyboardInterrupt):
+        ADDML(epochs=2, members=1, random_state=0).fit(table, checkpoint=tmp_path / "begun")
+    with pytest.raises(ModelFileError, match="begun is the checkpoint of a training that is not over: run it again"):
+        read(tmp_path / "begun")
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("history", [[1], [{"seconds": "x"}], None])
+def test_a_history_that_is_none_is_refused_by_all_that_read_it(tmp_path, read, history):
+    table = pa.table({"x": np.arange(50.0) % 11, "colour": ["red", "blue"] * 25})
+    ADDML(epochs=1, members=1).fit(table).save(tmp_path)
+    document, arrays = model_file.load(tmp_path)
+    model_file.save(tmp_path, {**document, "history": history}, arrays)
+    with pytest.raises(ModelFileError, match="does not describe a detector"):
+        read(tmp_path)
 
 
 MOMENTS = np.datetime64("2024-01-01T00:00:00") + np.arange(200) * np.timedelta64(7, "h")  # as a clock shows them
