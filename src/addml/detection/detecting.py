@@ -140,9 +140,10 @@ def _fit_streamed(settings: Settings, source: Source, progress: Progress) -> Tra
 
 def _marks(column: pa.ChunkedArray, anomalous: str | None, name: str) -> np.ndarray:
     """Labels to learn from; a column without any is an error."""
-    if column.null_count == len(column):
+    marks = None if column.null_count == len(column) else evaluation.read_label(column, anomalous, name)
+    if marks is None or (marks == evaluation.UNKNOWN).all():
         raise UserError(f"the column {name!r} (--learn-from) holds no label; leave it out, or fill some in.")
-    return evaluation.read_label(column, anomalous, name)
+    return marks
 
 
 def _taught(marks: np.ndarray, name: str) -> str:
