@@ -174,6 +174,8 @@ def test_what_is_said_of_the_columns_shows_no_value_when_redacted(addml, small_c
         (("score", "--model", "m", "--format", "md"), "--format is that of a report"),
         (("detect", "--contamination", "0"), "a share above 0"),
         (("score", "--model", "m", "--contamination", "0"), "a share above 0"),
+        (("fit", "--sample", "100", "--all-rows"), "--all-rows leaves nothing for --sample 100 to do"),
+        (("evaluate", "--label", "y", "--sample", "100", "--all-rows"), "--all-rows leaves nothing for --sample"),
         (("diff", "m", "m", "--reasons", "2"), "No such option"),
     ],
 )
@@ -187,7 +189,7 @@ def test_training_on_a_sample_is_said(addml, small_csv):
     found = json.loads(addml("detect", "small.csv", *QUICK, "--sample", 100, "--json").succeeded().out)
     assert found["trained_rows"] == 100
     assert any("100 of 300 rows" in note for note in found["notes"])
-    found = json.loads(addml("detect", "small.csv", *QUICK, "--sample", 100, "--all-rows", "--json").succeeded().out)
+    found = json.loads(addml("detect", "--config", "small.run.toml", "--all-rows").succeeded().out)
     assert found["trained_rows"] == 300
 
 

@@ -59,8 +59,9 @@ def test_what_was_learned_is_a_model(server, job):
     assert [{**one, "values": None} for one in again["summary"]["top"]] == apart
 
 
-def test_results_become_files(server, job, tmp_path):
-    server.client.download(job, "scored", tmp_path / "mine.csv")
+def test_results_become_files(server, job, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    server.client.download(job, "scored", "~/mine.csv")
     server.client.download(job, "report", tmp_path / "mine.html")
     assert (tmp_path / "mine.csv").read_text() == get(server, job["files"]["scored"])[2]
     assert (tmp_path / "mine.html").read_text().startswith("<!doctype html>")
