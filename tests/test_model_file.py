@@ -670,6 +670,11 @@ FORGED = {
     "columns": (tell("columns_in", 4), "columns_in=4 .*not those of the model"),
     "a flag for columns": (tell("columns_in", True), "columns_in=True"),
     "an epoch of words": (lambda document, arrays: document["history"][0].update(epoch="x"), "of the history"),
+    "an endless epoch": (lambda document, arrays: document["history"][0].update(epoch=10**30), "of the history"),
+    "a member's endless epoch": (
+        lambda document, arrays: document["history"][0]["members"][0].update(kept=-(10**400)),
+        "of the history",
+    ),
     "sides": (setting("one_sided", 3), "one_sided=3 must map columns"),
     "no threshold": (tell("threshold", None), "tau"),
     "names": (tell("names", ["a"]), r"the names \['a'\] for 3 columns"),

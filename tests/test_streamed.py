@@ -70,6 +70,19 @@ def same(one, other):
     assert one.threshold_ == other.threshold_
 
 
+def test_a_home_folder_is_found_by_all_that_take_paths(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "table").symlink_to(folder, target_is_directory=True)
+    for name in ("cache", "here"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    detector = quick(epochs=1).fit("~/table", checkpoint="~/checkpoint", scratch="~/cache")
+    detector.write_scores("~/table/0.parquet", "~/scores.csv")
+    assert len((tmp_path / "scores.csv").read_text().splitlines()) == 3001
+    np.testing.assert_array_equal(detector.anomaly_score("~/table"), detector.anomaly_score(folder))
+    assert not list((tmp_path / "here").iterdir())
+
+
 @pytest.mark.parametrize("cache", [True, False])
 @pytest.mark.parametrize(
     "changes",

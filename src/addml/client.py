@@ -71,7 +71,7 @@ class Client:
         Options are those of `addml detect` and `addml score`, such as `contamination=0.02`. The result's `summary` is
         what `--json` prints; `download` fetches the files.
         """
-        path = Path(file)
+        path = Path(os.path.expanduser(file))
         named = {key: _option(value) for key, value in options.items() if value is not None}
         query = urlencode({"name": path.name, "model": model or "", **named})
         with path.open("rb") as body:
@@ -87,7 +87,7 @@ class Client:
         """The "report" or the "scored" table of a job as a file, which is there whole or not at all."""
         if what not in FILES:
             raise ValueError(f"what={what!r}: give one of {', '.join(map(repr, FILES))}")
-        target = Path(path)
+        target = Path(os.path.expanduser(path))
         unfinished = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             with self._answer("GET", f"/api/jobs/{job['id']}/{what}") as answer, unfinished.open("wb") as file:

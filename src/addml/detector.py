@@ -26,7 +26,6 @@ from addml.learning.state import TrainingState
 from addml.learning.training import train
 from addml.listening import on_standard_error
 from addml.model import MetricModel
-from addml.model_file import ModelFileError
 from addml.scoring.decision import Decision, TrainingScores
 from addml.scoring.guided import Guided
 from addml.scoring.scorers import Scorer
@@ -386,13 +385,9 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = N
             f"encoder={encoder!r} is no network of your own; give the one that was fitted, or leave it out"
         )
     document, arrays = model_file.load(path)
-    try:
+    with model_file.told(path, document):
         own_settings = {"device": device} | ({} if encoder is None else {"encoder": encoder})
         detector = ADDML(**{**plain.settings_from_plain(document["parameters"]), **own_settings})
         detector._check_parameters()
         detector._restore(document, arrays, encoder)
-    except ModelFileError as error:
-        raise ModelFileError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ModelFileError(f"{path}: model.json does not describe a detector ({error!r}); save it again") from None
     return detector

@@ -11,7 +11,8 @@ import json
 import os
 import re
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,19 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
     if hashlib.sha256(content).hexdigest() != document["weights"]:
         raise ModelFileError(f"{weights} is damaged or was changed: its hash is not the one in its name; copy it again")
     return document, _checked_arrays(weights, content, document["arrays"])
+
+
+@contextmanager
+def told(path: str | os.PathLike[str], document: dict[str, Any]) -> Iterator[None]:
+    """Where a document of the folder `path` tells of no model, or of none that fits together, that is an error."""
+    if "checkpoint" in document:
+        raise ModelFileError(f"{path} is the checkpoint of a training that is not over: run it again, and it goes on")
+    try:
+        yield
+    except ModelFileError as error:
+        raise ModelFileError(f"{path}: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ModelFileError(f"{path}: model.json does not describe a detector ({error!r}); save it again") from None
 
 
 def expect(name: str, array: np.ndarray, dtype: type[np.generic], shape: tuple[int | None, ...]) -> None:

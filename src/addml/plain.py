@@ -33,7 +33,7 @@ def plain_record(record: dict[str, Any]) -> dict[str, Any]:
 
 def record_from_plain(plain: dict[str, Any]) -> dict[str, Any]:
     record = {name: np.nan if value is None else value for name, value in plain.items() if name != "members"}
-    if any(type(value) not in (int, float) for value in record.values()):
+    if not all(type(value) is float or (type(value) is int and abs(value) < 2**63) for value in record.values()):
         raise ValueError(f"the epoch {plain} of the history")
     return record | ({"members": list(map(record_from_plain, plain["members"]))} if "members" in plain else {})
 

@@ -103,6 +103,7 @@ def test_json_for_machines(addml, small_csv):
     assert found["anomalies"] == 30
     assert found["top"][0]["row"] == 42
     assert found["top"][0]["ids"] == {"name": "person-00042"}
+    assert found["top"][0]["values"]["height"] == 260
     assert found["top"][0]["reasons"][0]["column"]
     assert found["files"]["scored"] == "small.scored.csv"
     assert done.err == ""
@@ -130,9 +131,12 @@ def test_other_formats_and_no_reasons(addml, small_csv, tmp_path):
     assert all(line["reasons"] is None for line in lines)
 
 
-def test_redacted_output_holds_no_values(addml, small_csv, tmp_path):
-    done = addml("detect", "small.csv", *QUICK, "--redact").succeeded()
-    assert "person-00042" not in done.out + (tmp_path / "small.report.html").read_text()
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_redacted_output_holds_no_values(addml, small_csv, tmp_path, more):
+    done = addml("detect", "small.csv", *QUICK, "--redact", *more).succeeded()
+    text = done.out + (tmp_path / "small.report.html").read_text()
+    assert "person-00042" not in text
+    assert not more or json.loads(done.out)["top"][0]["values"]["height"] == "above the usual"
 
 
 def test_redacted_scores_hold_no_values(addml, small_csv, model, tmp_path):
@@ -170,6 +174,8 @@ def test_what_is_said_of_the_columns_shows_no_value_when_redacted(addml, small_c
         (("score", "--model", "m", "--format", "md"), "--format is that of a report"),
         (("detect", "--contamination", "0"), "a share above 0"),
         (("score", "--model", "m", "--contamination", "0"), "a share above 0"),
+        (("fit", "--sample", "100", "--all-rows"), "--all-rows leaves nothing for --sample 100 to do"),
+        (("evaluate", "--label", "y", "--sample", "100", "--all-rows"), "--all-rows leaves nothing for --sample"),
         (("diff", "m", "m", "--reasons", "2"), "No such option"),
     ],
 )
@@ -183,7 +189,7 @@ def test_training_on_a_sample_is_said(addml, small_csv):
     found = json.loads(addml("detect", "small.csv", *QUICK, "--sample", 100, "--json").succeeded().out)
     assert found["trained_rows"] == 100
     assert any("100 of 300 rows" in note for note in found["notes"])
-    found = json.loads(addml("detect", "small.csv", *QUICK, "--sample", 100, "--all-rows", "--json").succeeded().out)
+    found = json.loads(addml("detect", "--config", "small.run.toml", "--all-rows").succeeded().out)
     assert found["trained_rows"] == 300
 
 

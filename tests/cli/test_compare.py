@@ -107,9 +107,11 @@ def test_a_value_that_cannot_be_learned_from_is_told_by_its_row_of_the_file(addm
         (["--label", "kind", "--output", "figures.xyz"], 2, "must end in one of .csv"),
         (["--label", "kind", "--output", "table.csv"], 2, "is the input, which is never overwritten"),
         (["--label", "kind", "--output", "no/figures.csv"], 2, "the folder no does not exist"),
+        (["--label", "kind", "--output", "folder.csv"], 2, "folder.csv: is a folder; give the figures another name"),
     ],
 )
-def test_what_is_wrong_is_said(addml, labelled, arguments, code, words):
+def test_what_is_wrong_is_said(addml, labelled, tmp_path, arguments, code, words):
+    (tmp_path / "folder.csv").mkdir()
     done = addml("compare", labelled.name, *arguments, COLUMNS="300")
     assert done.code == code
     assert words in done.err

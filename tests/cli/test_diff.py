@@ -99,3 +99,7 @@ def test_agreement_is_spearmans():
     before, after = random.standard_normal((2, 50))
     assert moved(before, after).agreement == pytest.approx(spearmanr(before, after).statistic)
     assert moved([1.0], [2.0]).agreement == 1
+    before, after = random.integers(0, 4, (2, 50)).astype(float)  # ties have no order of their own
+    assert moved(before, after).agreement == pytest.approx(spearmanr(before, after).statistic)
+    assert moved([1.0, 1.0], [3.0, 3.0]).agreement == 1
+    assert moved([1.0, 1.0], [3.0, 4.0]).agreement == 0

@@ -15,6 +15,8 @@ from addml.detection.evaluation import CURVE_POINTS, evaluate, read_label
         ([True, False], [1, 0]),
         (["Normal", "ANOMALY", "normal"], [0, 1, 0]),
         (["no", "yes"], [0, 1]),
+        (["no", "", " ", "yes"], [0, -1, -1, 1]),
+        ([0.0, float("nan"), 1.0, None], [0, -1, 1, -1]),
     ],
 )
 def test_known_words(values, expected):
@@ -24,6 +26,8 @@ def test_known_words(values, expected):
 def test_a_value_that_is_named():
     column = pa.chunked_array([["a", "b"], ["c", None]])
     assert read_label(column, "b", "y").tolist() == [0, 1, 0, -1]
+    assert read_label(pa.chunked_array([["a", "", "b"]]), "b", "y").tolist() == [0, -1, 1]
+    assert read_label(pa.chunked_array([[2.0, float("nan"), 3.0]]), "3", "y").tolist() == [0, -1, 1]
     with pytest.raises(ValueError, match="no row has 'd'"):
         read_label(column, "d", "y")
     with pytest.raises(ValueError, match="--anomalous"):

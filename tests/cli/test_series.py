@@ -97,9 +97,18 @@ def test_detect_ranks_periods_and_names_the_channel(machine, tmp_path):
 
 def test_the_peak_of_an_event_stands_beside_the_usual_values(machine, tmp_path):
     """Of the steps that are not flagged the middle nine tenths of heat, about a sine, lie within 1."""
-    run("detect", machine, *OPTIONS, "--format", "md", "--json").succeeded()
+    run("detect", machine, *OPTIONS, "--format", "md", "--json", "--model", "m").succeeded()
     page = (tmp_path / "machine.report.md").read_text()
     assert "## Ranked events" in page
+    _check_heat(page)
+    run("score", machine, "--time", "when", "--model", "m", "--report", "scored.md").succeeded()
+    _check_heat((tmp_path / "scored.md").read_text())
+    (tmp_path / "m" / "usual.json").unlink()
+    run("score", machine, "--time", "when", "--model", "m", "--report", "scored.md").succeeded()
+    assert "## The values of the top events" in (tmp_path / "scored.md").read_text()
+
+
+def _check_heat(page):
     heat = next(line for line in page.split("### Step ")[1].splitlines() if line.startswith("| heat |"))
     _, _, value, usual, where, *_ = (cell.strip() for cell in heat.split("|"))
     assert float(value) > 4.5

@@ -2,6 +2,8 @@
 
 import math
 import tomllib
+from dataclasses import fields, is_dataclass
+from typing import get_type_hints
 
 import pytest
 import typer
@@ -14,7 +16,7 @@ from addml.cli.config import settings_of
 from addml.detection import record, settings
 from addml.detection.record import Run
 from addml.detection.selection import choose, resolve
-from addml.detection.settings import Naming, Selection, Settings
+from addml.detection.settings import Naming, Selection, Settings, Training
 from addml.detection.training import estimate, in_words, new_detector
 from addml.detector import ADDML
 
@@ -73,6 +75,17 @@ def test_a_record_of_before_repeats_its_run(tmp_path):
         ("no-report = true", ["--report", "a.html"], {"report": "a.html", "no_report": False}),
         ("all-rows = true", ["--sample", "50"], {"all_rows": False, "sample": 50}),
         ("sample = 50", ["--all-rows"], {"all_rows": True, "sample": settings.TRAINING_ROWS}),
+        ("sample = 50", ["--no-all-rows"], {"all_rows": False, "sample": 50}),
+        ("all-rows = true\nquiet = true", ["--no-all-rows"], {"all_rows": False, "quiet": True}),
+        ("quiet = true\njson = true\nredact = true", ["--no-quiet", "--no-json"], {"quiet": False, "json": False}),
+        (
+            "clean = true\nskip-broken = true",
+            ["--no-clean", "--no-skip-broken"],
+            {"clean": False, "skip_broken": False},
+        ),
+        ("no-cache = true", ["--cache"], {"no_cache": False}),
+        ("no-cache = true", ["--cache", "--no-cache"], {"no_cache": True}),
+        ("no-report = true", ["--format", "md"], {"format": "md", "no_report": False}),
         ("sample = 50\ncontamination = 0.2", ["--seed", "1"], {"sample": 50, "contamination": 0.2, "seed": 1}),
     ],
 )
@@ -82,6 +95,19 @@ def test_the_command_line_stands_in_place_of_what_a_file_says(tmp_path, monkeypa
     monkeypatch.setattr(commands, "detect", lambda given: seen.append(checked(given).plain()))
     assert CliRunner().invoke(app, ["detect", "x.csv", "--config", str(path), *said]).exit_code == 0
     assert {name: seen[0][name] for name in taken} == taken
+
+
+def test_every_switch_of_a_file_can_be_turned_off():
+    own = [one for group in get_type_hints(Settings).values() if is_dataclass(group) for one in fields(group)]
+    switches = {one.name for one in own if one.default is False}
+    made = {one.name: one.secondary_opts for one in typer.main.get_command(app).commands["detect"].params}
+    assert {name for name in switches if not made[name]} == {"no_report"}  # which --report FILE does
+
+
+def test_all_rows_and_a_sample_of_them_cannot_both_be_had():
+    with pytest.raises(typer.BadParameter, match="--all-rows leaves nothing for --sample 50 to do"):
+        checked(Settings(training=Training(sample=50, all_rows=True)))
+    assert checked(Settings(training=Training(all_rows=True))).training.all_rows  # as a record has it
 
 
 @pytest.mark.parametrize(

@@ -112,15 +112,37 @@ def test_a_size_that_is_none(folder):
 
 
 @pytest.mark.parametrize(
-    "words", [("table", "--memory", "1GiB"), ("table", "--memory", "2GiB"), ("small.csv", "--all-rows", "--no-cache")]
+    "words",
+    [
+        ("table", "--memory", "1GiB"),
+        ("table", "--memory", "2GiB"),
+        ("table", "--cache-dir", "."),
+        ("small.csv", "--all-rows", "--no-cache"),
+    ],
 )
 def test_options_that_would_do_nothing_are_refused(folder, words):
     (folder / "small.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
-    run_addml(folder, "fit", *words).failed("--memory and --no-cache are about training on all rows of Parquet files")
+    option = next(word for word in words[::-1] if word.startswith("--"))
+    run_addml(folder, "fit", *words).failed(f"{option} is about training on all rows of Parquet files")
 
 
-def test_a_cache_folder_that_is_none(folder):
-    run_addml(folder, "fit", "table", *STREAMED, "--cache-dir", "none").failed("'none' is no folder")
+@pytest.mark.parametrize("words", [("fit", "table", *STREAMED), ("detect", "small.csv")])
+def test_a_cache_folder_that_is_none(folder, words):
+    (folder / "small.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
+    run_addml(folder, *words, "--cache-dir", "none").failed("'none' is no folder")
+
+
+def test_a_home_folder_is_found_by_all_options(folder, tmp_path_factory):
+    other, quick = tmp_path_factory.mktemp("other"), ("--members", "1", "--epochs", "1")
+    (folder / "small.csv").write_text("a,b\n1,2\n3,4\n5,7\n9,8\n" * 5)
+    written = {"--output": "x.csv", "--report": "x.html", "--model": "m"}
+    options = [word for name, path in written.items() for word in (name, f"~/{path}")]
+    again = ("--config", "~/x.run.toml", "--cache-dir", "~", "--checkpoint", "~/checkpoint")
+    run_addml(other, "detect", "~/small.csv", *quick, *options, HOME=str(folder)).succeeded()
+    run_addml(other, "detect", *again, HOME=str(folder)).succeeded()
+    run_addml(other, "demo", "~/demo", *quick, HOME=str(folder)).succeeded()
+    assert left_in(other) == set()
+    assert left_in(folder) == {"table", "small.csv", "x.run.toml", "demo", *written.values()}
 
 
 def test_every_stage_says_how_far_it_is(folder, monkeypatch):

@@ -32,6 +32,15 @@ def test_grey_images_keep_their_bytes_and_come_in_the_order_of_their_names(tmp_p
     assert found.notes == ("passed over, being no image files: 1 .txt",)
 
 
+def test_a_home_folder_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    save(tmp_path / "images", "a.png", GREY)
+    assert is_image_folder("~/images")
+    assert read_images("~/images").names == ("a.png",)
+    with pytest.raises(ImageError, match=": is no folder"):
+        read_images("")
+
+
 def test_links_to_folders_are_not_followed_and_named(tmp_path):
     save(tmp_path, "sub/a.png", GREY)
     (tmp_path / "sub" / "around").symlink_to(tmp_path, target_is_directory=True)

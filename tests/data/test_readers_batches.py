@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +82,29 @@ def test_number_that_is_text_is_named_by_line_and_column(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("zone", "texts", "kind"),
+    [
+        (None, ["2024-05-01 12:00", "2024-05-01T12:00:00.25"], pa.timestamp("us")),
+        (None, ["2024-05-01 12:00Z", "", "2024-05-01T12:00+02:00"], pa.string()),
+        ("UTC", ["2024-05-01 12:00Z", "", "2024-05-01T12:00+02:00"], pa.timestamp("us", "UTC")),
+        ("UTC", ["2024-05-01", "2024-05-01 12:00"], pa.timestamp("us")),
+        ("UTC", ["01.05.2024", "31.05.2024"], pa.timestamp("us")),
+        ("UTC", ["2024-05-01 12:00", "2024-05-01 12:00Z"], pa.string()),
+        ("UTC", ["2024-05-01 12:00 +0200", "2024-05-01 12:00 +0200"], pa.string()),
+        ("UTC", ["2024-05-01 12:00:00.123456789Z", "2024-05-01 12:00Z"], pa.string()),
+        ("UTC", ["", ""], pa.timestamp("us", "UTC")),
+    ],
+)
+def test_dates_are_read_as_their_zones_allow(tmp_path: Path, zone: str | None, texts: list[str], kind: Any) -> None:
+    lines = [f"{text},{row}" for row, text in enumerate(texts)]
+    (tmp_path / "t.csv").write_text("\n".join(["when,n", *lines]) + "\n")
+    schema = pa.schema({"when": pa.timestamp("us", zone), "n": pa.int64()})
+    found = pa.Table.from_batches(open_batches(tmp_path / "t.csv", schema=schema))
+    assert found["when"].type == kind
+    assert found["when"].null_count == texts.count("")
+
+
+@pytest.mark.parametrize(
     ("zone", "text", "said"),
     [
         ("UTC", "2024-05-01T12:00:00", r"where a time zone is expected\. Write one behind every time, as in 12:00Z"),
@@ -90,8 +114,8 @@ def test_number_that_is_text_is_named_by_line_and_column(tmp_path: Path) -> None
 )
 def test_a_time_without_the_zone_of_the_schema_is_named(tmp_path: Path, zone: str | None, text: str, said: str) -> None:
     first = "2024-05-01T11:00:00" + ("Z" if zone else "")
-    (tmp_path / "t.csv").write_text(f"when,n\n{first},1\n{text},2\n")
-    with pytest.raises(ReadError, match=rf"t\.csv, line 3: column 'when' holds '{text}' {said}"):
+    (tmp_path / "t.csv").write_text("when,n\n" + 300 * f"{first},1\n" + f"{text},2\n")  # far below what is looked at
+    with pytest.raises(ReadError, match=rf"t\.csv, line 302: column 'when' holds '{text}' {said}"):
         list(open_batches(tmp_path / "t.csv", schema=pa.schema({"when": pa.timestamp("s", zone)})))
 
 

@@ -3,11 +3,18 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
-from addml import ADDML
+import addml
+from addml import ADDML, model_file
+from addml.checkpoint import Checkpoint
+from addml.detection import detecting
 from addml.detection import fitted as module
+from addml.detection.about import about_model
 from addml.detection.fitted import Fitted
-from addml.detection.settings import Computing, Deciding
+from addml.detection.progress import Silent
+from addml.detection.settings import Computing, Deciding, Explaining, Settings, Training, Using
+from addml.model_file import ModelFileError
 
 
 def test_a_flagged_row_has_a_reason_where_no_row_is_usual_in_every_column():
@@ -31,3 +38,73 @@ def test_a_table_is_scored_on_the_cpu_unless_something_else_is_said(tmp_path, mo
     monkeypatch.setattr(module, "resolve_device", {"auto": "cuda", "cuda:1": "cuda:1", "cpu": "cpu"}.__getitem__)
     found = Fitted.load(str(tmp_path / "model"), Computing(device=asked), Deciding())
     assert found.device == taken
+
+
+READERS = {
+    "load": addml.load,
+    "score": lambda folder: Fitted.load(str(folder), Computing(), Deciding()),
+    "info": lambda folder: about_model(str(folder)),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_a_checkpoint_is_no_model_yet(tmp_path, monkeypatch, read):
+    def killed(self, *state):
+        save(self, *state)
+        raise KeyboardInterrupt
+
+    save = Checkpoint.save
+    monkeypatch.setattr(Checkpoint, "save", killed)
+    table = pa.table({"x": np.arange(50.0) % 11})
+    with pytest.raises(KeyboardInterrupt):
+        ADDML(epochs=2, members=1, random_state=0).fit(table, checkpoint=tmp_path / "begun")
+    with pytest.raises(ModelFileError, match="begun is the checkpoint of a training that is not over: run it again"):
+        read(tmp_path / "begun")
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("history", [[1], [{"seconds": "x"}], None])
+def test_a_history_that_is_none_is_refused_by_all_that_read_it(tmp_path, read, history):
+    table = pa.table({"x": np.arange(50.0) % 11, "colour": ["red", "blue"] * 25})
+    ADDML(epochs=1, members=1).fit(table).save(tmp_path)
+    document, arrays = model_file.load(tmp_path)
+    model_file.save(tmp_path, {**document, "history": history}, arrays)
+    with pytest.raises(ModelFileError, match="does not describe a detector"):
+        read(tmp_path)
+
+
+MOMENTS = np.datetime64("2024-01-01T00:00:00") + np.arange(200) * np.timedelta64(7, "h")  # as a clock shows them
+WRITINGS = {"plain": ("", None), "utc": ("Z", "UTC"), "east": ("+02:00", "+02:00"), "fractions": (".250", None)}
+
+
+def write_dates(folder, name):
+    """The same clock in a zone or in none, as CSV and as Parquet, beside a number."""
+    ending, zone = WRITINGS[name]
+    numbers, moments = np.arange(200) % 7, pa.array(MOMENTS.astype("datetime64[us]"))
+    if name == "fractions":
+        moments = pa.array(MOMENTS.astype("datetime64[us]") + np.timedelta64(250, "ms"))
+    lines = [f"{moment}{ending},{number}" for moment, number in zip(MOMENTS, numbers, strict=True)]
+    (folder / f"{name}.csv").write_text("\n".join(["when,n", *lines]) + "\n")
+    if zone is not None:
+        moments = pa.compute.assume_timezone(moments, zone)
+    parquet.write_table(pa.table({"when": moments, "n": numbers}), folder / f"{name}.parquet")
+
+
+@pytest.mark.parametrize("taught", WRITINGS)
+def test_dates_of_a_csv_and_of_parquet_score_alike_whatever_their_zones(tmp_path, taught):
+    for name in WRITINGS:
+        write_dates(tmp_path, name)
+    training, quick = Training(members=1, epochs=1), Explaining(top=0, reasons=0)
+    fitted = detecting.fit(Settings(str(tmp_path / f"{taught}.csv"), training=training), Silent()).fitted
+    fitted.save(tmp_path / "model")
+
+    def scores(file):
+        settings = Settings(str(tmp_path / file), using=Using(str(tmp_path / "model")), explaining=quick)
+        return detecting.score(settings, Silent(), mapped=False).findings.scores
+
+    for name in WRITINGS:
+        np.testing.assert_array_equal(scores(f"{name}.csv"), scores(f"{name}.parquet"))
+    np.testing.assert_array_equal(scores("utc.csv"), scores("plain.csv"))  # where training had zones, on UTC's clock
+    same = np.array_equal(scores("east.csv"), scores("plain.csv"))
+    assert same == (WRITINGS[taught][1] is None)  # what the clock shows counts where training had none
+    np.testing.assert_allclose(scores(f"{taught}.csv"), fitted.detector.anomaly_scores_)

@@ -46,6 +46,11 @@ def test_a_file_is_ranked_looked_into_and_asked_about(server, page):
     page.value(f"(() => {{{change} field.dispatchEvent(new Event('input', {{bubbles: true}}))}})()")
     page.wait("document.querySelector('.verdict b').textContent === 'an anomaly'")
     assert "height" in page.value("document.querySelector('.why').textContent")
+    page.value("document.querySelector('tbody .ask').click()")  # the strangest row
+    page.wait("document.querySelector('#view').textContent.includes('Change a value of row 42,')")
+    assert page.value("document.querySelector('[name=height]').value") == "260"
+    score = page.value("document.querySelector('tbody tr').children[3].textContent")
+    assert page.value("document.querySelector('.verdict span').textContent").startswith(f"score {score},")
 
 
 def test_what_a_table_holds_is_never_markup(server, page, tmp_path):

@@ -50,12 +50,14 @@ def _check_series(settings: Settings) -> None:
 
 def _idle(settings: Settings) -> Iterator[str]:
     """Options that would do nothing beside the others, or without them, in words."""
-    labelling, reporting = settings.labelling, settings.reporting
+    labelling, reporting, training = settings.labelling, settings.reporting, settings.training
     if settings.deciding.contamination == 0:
         yield "--contamination 0 calls no row an anomaly; give a share above 0."
     if settings.using.model is not None and settings.selection != Selection():
         yield "--columns and --ignore are about training; leave them out with --model."
     if labelling.anomalous is not None and labelling.label is None and settings.learning.learn_from is None:
         yield "--anomalous is a value of a label column; name that by --label or --learn-from."
+    if training.all_rows and training.sample != Training().sample:
+        yield f"--all-rows leaves nothing for --sample {training.sample} to do; give one of them."
     if reporting.no_report and (reporting.report is not None or reporting.format is not None):
         yield "--no-report leaves nothing for --report and --format to do; leave them out."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def demo(folder: str, settings: Settings) -> None:
     """`addml demo`."""
     from addml.detection.example import write_example
 
-    target = Path(folder)
+    target = Path(os.path.expanduser(folder))
     file = write_example(target)
     groups = ("naming", "labelling", "deciding", *settings.groups)
     label = Labelling("diagnosis", "malignant")

@@ -14,6 +14,7 @@ import typer
 from addml.cli.bars import bars
 from addml.cli.grids import following, show_grid, usage
 from addml.cli.options import Device, Jobs, with_settings
+from addml.cli.outputs import check_writable
 from addml.cli.screen import Screen, show_left_out
 from addml.detection.errors import UserError
 from addml.detection.settings import Settings
@@ -94,15 +95,18 @@ def compare(
 
 def _target(output: str | None, file: str) -> Path | None:
     """Where the figures go, found out before the work."""
+    from addml.data.datasets import is_part
+
     if output is None:
         return None
     path = Path(os.path.expanduser(output))
     if path.suffix.lower() not in ENDINGS:
         raise UserError(f"{path}: the name must end in one of {', '.join(ENDINGS)} (--output).")
-    if path.resolve() == Path(os.path.expanduser(file)).resolve():
-        raise UserError(f"{path}: is the input, which is never overwritten (--output).")
-    if not path.parent.is_dir():
-        raise UserError(f"{path}: the folder {path.parent} does not exist (--output). Make it, or write elsewhere.")
+    if is_part(path, file):
+        raise UserError(f"{path}: is the input, which is never overwritten, or lies in it (--output).")
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; give the figures another name (--output).")
+    check_writable(path)
     return path
 
 

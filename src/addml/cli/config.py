@@ -22,6 +22,7 @@ ALTERNATIVES = {  # an option, and what of a file it stands in place of
     "contamination": ("tau", "threshold"),
     "no_report": ("report", "format"),
     "report": ("no_report",),
+    "format": ("no_report",),
     "all_rows": ("sample",),
     "sample": ("all_rows",),
 }
@@ -41,7 +42,7 @@ def give_way(context: typer.Context, values: dict[str, Any]) -> None:
     defaults = {parameter.name: parameter.default for parameter in context.command.params}
     sources = {name: getattr(context.get_parameter_source(name), "name", None) for name in values}
     for option, others in ALTERNATIVES.items():
-        if sources.get(option) != "COMMANDLINE":
+        if sources.get(option) != "COMMANDLINE" or values[option] is False:  # a switch that is off stands for nothing
             continue
         for other in others:
             of_tail = option == "contamination" and values[other] == "tail"  # which has a share of its own

@@ -92,17 +92,25 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 def _option(one: Field[Any], kind: Any, panel: str) -> tuple[Any, Any]:
     """The annotation and the default by which typer makes an option of a field."""
     about, name = one.metadata, "--" + one.name.replace("_", "-")
-    limits = {"min": about["least"], "max": about["most"]}
+    limits, is_switch = {"min": about["least"], "max": about["most"]}, kind in (bool, bool | None)
     option = typer.Option(
-        name + (f"/--no-{name[2:]}" if kind == (bool | None) else ""),
+        name + (_opposite(name) if is_switch else ""),
         *about["short"],
         help=about["words"][0].upper() + about["words"][1:] + ".",
-        metavar="" if kind in (bool, bool | None) else about["shown"],
+        metavar="" if is_switch else about["shown"],
+        show_default=not is_switch,  # off
         rich_help_panel=panel,
         callback=_one_of(about["choices"]) if about["choices"] else None,
         **{key: limit for key, limit in limits.items() if limit is not None},
     )
     return Annotated[list[str] | None if kind == LIST else kind, option], None if kind == LIST else one.default
+
+
+def _opposite(name: str) -> str:
+    """How a switch that a file has on is turned off: /--no-quiet for --quiet, /--cache for --no-cache."""
+    if name == "--no-report":  # --report FILE and --format do it
+        return ""
+    return f"/--{name[5:]}" if name.startswith("--no-") else f"/--no-{name[2:]}"
 
 
 def _one_of(choices: tuple[str, ...]) -> Callable[[str | None], str | None]:

@@ -137,14 +137,15 @@ def _check(file: str, files: Files) -> None:
             raise UserError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {_spoken(what)} another name.")
         if what == "scored":
             table_format(path)
-        _check_writable(path)
+        check_writable(path)
 
 
 def _spoken(what: str) -> str:
     return "scored table" if what == "scored" else what
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
+    """A file of this name must be possible."""
     folder = path.parent
     if not folder.is_dir():
         raise UserError(f"{path}: cannot be written: the folder {folder} does not exist. Make it, or write elsewhere.")

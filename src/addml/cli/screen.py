@@ -196,9 +196,9 @@ def show_diff(screen: Screen, moved: Moved, top: int) -> None:
     """What two models say differently of a table."""
     rows = counted(len(moved.before), moved.noun)
     screen.say(f"{moved.source}: {rows} by {moved.models[0]} and by {moved.models[1]}", style="bold")
-    screen.say(
-        f"  ranks agree by {moved.agreement:.3f} (Spearman); {moved.shared:,} of the first {moved.first:,} are the same"
-    )
+    few = moved.first == len(moved.before)  # of which all are the same
+    shared = "" if few else f"; {moved.shared:,} of the first {moved.first:,} are the same"
+    screen.say(f"  ranks agree by {moved.agreement:.3f} (Spearman){shared}")
     before, after = (int(flags.sum()) for flags in moved.flagged)
     new, gone = (int((moved.decision == what).sum()) for what in ("new", "gone"))
     screen.say(f"  anomalies: {before:,} before, {after:,} after; {new:,} new, {gone:,} gone")
@@ -278,7 +278,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     return {
         **{
             name: getattr(finding, name)
-            for name in ("rank", "row", "score", "probability", "confidence", "is_anomaly", "ids")
+            for name in ("rank", "row", "score", "probability", "confidence", "is_anomaly", "ids", "values")
         },
         "reasons": reasons,
     }

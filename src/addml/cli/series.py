@@ -14,7 +14,7 @@ def detect(settings: Settings, files: Files) -> None:
 
     with session("detect", settings, files) as one:
         outcome = series.detect(settings, one.progress)
-        outputs.save_model(files, outcome.detector.save)
+        outputs.save_model(files, outcome.save)
         finish(one, outcome)
 
 
@@ -23,9 +23,9 @@ def fit(settings: Settings, files: Files) -> None:
     from addml.detection import series
 
     with session("fit", settings, files) as one:
-        detector, findings = series.fit(settings, one.progress)
-        outputs.save_model(files, detector.save)
-        finish_training(one, findings)
+        outcome = series.fit(settings, one.progress)
+        outputs.save_model(files, outcome.save)
+        finish_training(one, outcome.findings)
 
 
 def score(settings: Settings, files: Files) -> None:

@@ -66,6 +66,7 @@ def look_at(
 ) -> Heads:
     """What the heads of all image files of a folder say, before their pixels are read, as `read_images` does."""
     _pillow()
+    folder = os.path.expanduser(folder)
     files, shape = image_files(folder), _shape(size, channels)
     if not files:
         raise ImageError(f"{folder}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
@@ -104,6 +105,7 @@ class Heads:
 
 def is_image_folder(path: str | os.PathLike[str]) -> bool:
     """Whether this is a folder with at least one image file in it; one with Parquet files beside them is a table."""
+    path = os.path.expanduser(path)
     if not os.path.isdir(path) or any(name.lower().endswith(PARQUET) for name in os.listdir(path)):
         return False
     return next(_walk(path), None) is not None

@@ -104,8 +104,9 @@ def open_batches(
 ) -> Batches:
     """As `read_table`, at most `batch_rows` rows at a time; CSV and Parquet are never held whole.
 
-    The columns of `schema` must be there and are read in its types. `columns` (by default those of `schema`,
-    else all) may name others, which keep their type in the file; in a CSV they are text beside a schema.
+    The columns of `schema` must be there and are read in its types, but for dates of a CSV that say their zone where
+    the schema has none, or none where it has one: these are text, or without a zone. `columns` (by default those of
+    `schema`, else all) may name others, which keep their type in the file; in a CSV they are text beside a schema.
     """
     wanted = schema.names if columns is None and schema is not None else columns
     hints = CsvHints(delimiter, header, encoding, decimal, tuple(wanted or ()), tuple(texts), codes)
@@ -117,7 +118,8 @@ def open_batches(
         whole = _whole(origin, kind, wanted, part, hints, labels, notes)
         return _cut(whole, wanted, schema, batch_rows, origin.name)
     batches = _streamed(origin, kind, wanted, schema, hints, batch_rows, notes)
-    return _begun(conformed(batches, wanted, schema, batch_rows, origin.name), notes, origin.name)
+    cast = None if kind == "csv" else schema  # which is read in its types
+    return _begun(conformed(batches, wanted, cast, batch_rows, origin.name), notes, origin.name)
 
 
 def csv_columns(

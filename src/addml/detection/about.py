@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 NOUNS = {"rows": "row", "images": "image", "series": "step"}  # what was trained on, by the form of it
 
@@ -12,15 +15,20 @@ NOUNS = {"rows": "row", "images": "image", "series": "step"}  # what was trained
 def about_model(folder: str) -> dict[str, Any]:
     """Columns, settings, training, threshold, versions and size of a saved model."""
     from addml import model_file
+
+    document, arrays = model_file.load(folder)
+    with model_file.told(folder, document):
+        return {"model": folder, **_about(document, arrays), "bytes": _size(Path(os.path.expanduser(folder)))}
+
+
+def _about(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     from addml.plain import ids_from_plain
     from addml.scoring.decision import Decision
 
-    document, arrays = model_file.load(folder)
     columns = document.get("columns") or {}
     kinds = {column["name"]: column["kind"] for column in columns.get("columns", [])}
     history, scores = document.get("history", []), arrays["anomaly_scores"]
     return {
-        "model": folder,
         "columns": kinds or dict.fromkeys(document.get("names") or [], "number"),
         "left_out": [{"column": name, "why": why} for name, why in columns.get("left_out", [])],
         "ids": list(ids_from_plain(document)),
@@ -36,8 +44,12 @@ def about_model(folder: str) -> dict[str, Any]:
         "settings": document["parameters"],
         "addml": document["addml"],
         "format": document["format"],
-        "bytes": sum(file.stat().st_size for file in Path(os.path.expanduser(folder)).iterdir() if file.is_file()),
     }
+
+
+def _size(folder: Path) -> int:
+    """Bytes of all files in it."""
+    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
 
 
 def _layers(encoder: dict[str, Any]) -> list[Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from addml.checkpoint import Storage
 from addml.data.datasets import Source, open_source
 from addml.data.images import is_image_folder
 from addml.data.sampling import draw
@@ -139,9 +140,10 @@ def _fit_streamed(settings: Settings, source: Source, progress: Progress) -> Tra
 
 def _marks(column: pa.ChunkedArray, anomalous: str | None, name: str) -> np.ndarray:
     """Labels to learn from; a column without any is an error."""
-    if column.null_count == len(column):
+    marks = None if column.null_count == len(column) else evaluation.read_label(column, anomalous, name)
+    if marks is None or (marks == evaluation.UNKNOWN).all():
         raise UserError(f"the column {name!r} (--learn-from) holds no label; leave it out, or fill some in.")
-    return evaluation.read_label(column, anomalous, name)
+    return marks
 
 
 def _taught(marks: np.ndarray, name: str) -> str:
@@ -159,15 +161,15 @@ def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outco
     """Train on a file and rank its own rows; `mapped` for the map of the metric space, which only a report shows."""
     if is_image_folder(settings.file):
         return pictures.detect(settings, progress, mapped)
+    folder = str(Storage(scratch=settings.streaming.cache_dir).folder)  # which must be there before the work
     trained = _fit(settings, progress)
     fitted, label = trained.fitted, trained.chosen.label
     ids = fitted.identifiers(trained.data.names)
     carried = [*ids, *([label] if label else [])]
     batches = trained.data.batches(list(dict.fromkeys([*fitted.used, *carried])), BATCH_ROWS)
     with progress.stage("Scoring", trained.rows) as advance:
-        folder, rows = settings.streaming.cache_dir, trained.rows
         scored = score_all(
-            fitted, batches, carried, settings.explaining, advance, rows=rows, mapped=mapped, folder=folder
+            fitted, batches, carried, settings.explaining, advance, rows=trained.rows, mapped=mapped, folder=folder
         )
     outcome = _outcome(fitted, scored, ids, settings, trained.data.source, trained.notes)
     findings = replace(

@@ -50,11 +50,12 @@ class Moved:
 
     @property
     def agreement(self) -> float:
-        """Spearman's correlation of the ranks; 1 for a single row."""
-        if len(self.before) < 2:
-            return 1.0
-        apart = (self.ranks[0] - self.ranks[1]).astype(float)
-        return float(1 - 6 * (apart**2).sum() / (len(apart) * (len(apart) ** 2 - 1.0)))
+        """Spearman's correlation, equal scores sharing a rank; 1 where both models rank nothing, 0 where one does."""
+        before, after = (_shared_ranks(scores) for scores in (self.before, self.after))
+        spreads = float(before @ before), float(after @ after)
+        if not all(spreads):
+            return float(not any(spreads))
+        return float(before @ after / np.sqrt(spreads[0] * spreads[1]))
 
     @property
     def decision(self) -> np.ndarray:
@@ -117,6 +118,13 @@ class Moved:
             "decisions": {name: int((decision == name).sum()) for name in ("new", "gone", "anomaly", "normal")},
             "moved": self.listed(top),
         }
+
+
+def _shared_ranks(scores: np.ndarray) -> np.ndarray:
+    """The rank of every score, less the mean of all; equal scores share the middle one of theirs."""
+    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
+    middle = np.cumsum(count) - (count + len(scores)) / 2
+    return np.asarray(middle[place])
 
 
 def compare_models(before: str, after: str, settings: Settings, progress: Progress) -> Moved:

@@ -21,7 +21,7 @@ FIRST_ROWS = (10, 50, 100, 500, 1000)  # k of precision at k
 
 
 def read_label(column: pa.ChunkedArray, anomalous: str | None, name: str) -> np.ndarray:
-    """1 for anomalies, 0 for normal rows, -1 where the label is missing."""
+    """1 for anomalies, 0 for normal rows, -1 where the label is missing: a gap, NaN or an empty text."""
     import pyarrow as pa
 
     encoded = pa.chunked_array([column.combine_chunks()]).dictionary_encode().combine_chunks()
@@ -32,25 +32,27 @@ def read_label(column: pa.ChunkedArray, anomalous: str | None, name: str) -> np.
 
 
 def _word(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    """The value as it is named on the command line; nothing for NaN."""
+    if isinstance(value, float) and (value.is_integer() or value != value):
+        return "" if value != value else str(int(value))
+    return str(value).strip()
 
 
 def _meanings(values: list[str], anomalous: str | None, name: str) -> list[int]:
     if anomalous is not None:
         if anomalous not in values:
             raise UserError(f"no row has {anomalous!r} (--anomalous) in the label column {name!r}; {_shown(values)}")
-        return [int(value == anomalous) for value in values]
+        return [int(value == anomalous) if value else UNKNOWN for value in values]
     words = [value.lower() for value in values]
-    strange = [value for value, word in zip(values, words, strict=True) if word not in ANOMALOUS | NORMAL]
-    if strange:
+    if not {*words} <= ANOMALOUS | NORMAL | {""}:
         raise UserError(
             f"say which value of the label column {name!r} marks an anomaly: --anomalous VALUE; {_shown(values)}"
         )
-    return [int(word in ANOMALOUS) for word in words]
+    return [int(word in ANOMALOUS) if word else UNKNOWN for word in words]
 
 
 def _shown(values: list[str]) -> str:
-    return f"it holds {listed(list(map(repr, values)))}."
+    return f"it holds {listed([repr(value) for value in values if value])}."
 
 
 def evaluate(

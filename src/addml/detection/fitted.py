@@ -21,7 +21,7 @@ from addml.explain import Reasons, UsualColumn, attributions, behind_features, c
 from addml.explain.heat import heat_map
 from addml.findings import Usual
 from addml.model import MetricModel
-from addml.plain import ids_from_plain
+from addml.plain import ids_from_plain, record_from_plain
 from addml.scoring.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores
 from addml.scoring.thresholds import METHODS, WITH_SHARE
 from addml.wording import did_you_mean, listed
@@ -70,16 +70,13 @@ class Fitted:
     def load(cls, folder: str, computing: Computing, deciding: Deciding) -> Fitted:
         """A saved model, with another threshold if one is asked for; without scikit-learn, a second of imports."""
         document, arrays = model_file.load(folder)
-        try:
+        with model_file.told(folder, document):
             own = {name: arrays.pop(name) for name in OWN_ARRAYS}
             model = MetricModel.from_plain(document, arrays)
-            history, training = tuple(document["history"]), TrainingScores.from_plain(document, own)
-            decision = _decided(Decision.from_plain(document), training, deciding)
-            ids = ids_from_plain(document)
-        except model_file.ModelFileError as error:
-            raise model_file.ModelFileError(f"{folder}: {error}") from None
-        except (KeyError, TypeError, ValueError) as error:
-            raise model_file.ModelFileError(f"{folder}: is no whole model ({error}); fit it again.") from None
+            history = tuple(map(record_from_plain, document["history"]))
+            training = TrainingScores.from_plain(document, own)
+            present, ids = Decision.from_plain(document), ids_from_plain(document)
+        decision = _decided(present, training, deciding)
         if model.form is not None and model.form.is_series:
             raise UserError(
                 f"{folder}: was trained on a series, which addml score, evaluate and diff take with --time NAME."
@@ -87,7 +84,7 @@ class Fitted:
         if model.columns is None and model.form is None:
             raise UserError(f"{folder}: was fitted to an array without named columns; fit it to a table: addml fit.")
         device = _device(computing.device, model)
-        known = () if model.columns is None else usual.load(folder, document["weights"], model.columns)
+        known = () if model.columns is None else usual.load_columns(folder, document["weights"], model.columns)
         rest = (_threads(device, computing.jobs), known, None, own["baseline"], ids)
         return cls(model, own["center"], training, history, decision, device, *rest)
 
@@ -96,7 +93,7 @@ class Fitted:
         assert self.detector is not None
         self.detector.save(folder)
         if self.model.columns is not None:
-            usual.save(folder, model_file.load(folder)[0]["weights"], self.usual_columns)
+            usual.save(folder, self.usual_columns)
 
     # What it decides ----------------------------------------------------------------------------------------
 
@@ -275,5 +272,5 @@ def _type_of(document: dict[str, Any]) -> pa.DataType:
     if kind == "category" or document.get("written") or document.get("form"):
         return pa.string()
     if kind == "date":
-        return pa.timestamp("s", document["zone"]) if "time" in document["parts"] else pa.time32("s")
+        return pa.timestamp("us", document["zone"]) if "time" in document["parts"] else pa.time32("s")
     return pa.bool_() if kind == "boolean" else pa.float64()

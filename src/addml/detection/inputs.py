@@ -103,12 +103,15 @@ def on_disk_source(settings: Settings) -> Source | None:
 
 def _not_streamed(settings: Settings) -> None:
     """What bounds memory bounds nothing where a table is held in it, or a sample of its rows is."""
-    given, unknown = settings.streaming, Streaming()
-    if (given.memory, given.no_cache) != (unknown.memory, unknown.no_cache):
-        raise UserError(
-            f"{shown(settings.file)}: --memory and --no-cache are about training on all rows of Parquet files; "
-            "give --all-rows and such files, or leave them out."
-        )
+    names = ["memory", "no_cache"]
+    if "writing" not in settings.groups:  # else the folder is for scored rows too
+        names.append("cache_dir")
+    for name in names:
+        if getattr(settings.streaming, name) != getattr(Streaming(), name):
+            raise UserError(
+                f"{shown(settings.file)}: --{name.replace('_', '-')} is about training on all rows of Parquet files; "
+                "give --all-rows and such files, or leave it out."
+            )
 
 
 @contextmanager

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from addml import model_file
 from addml.data.series import carried
-from addml.detection import evaluation
+from addml.detection import evaluation, usual
 from addml.detection.errors import UserError
 from addml.detection.progress import Progress, epochs_to
 from addml.detection.record import versions
@@ -18,10 +19,12 @@ from addml.detection.selection import beside, unseen
 from addml.detection.series_table import SeriesTable, read_series_table
 from addml.detection.settings import Settings
 from addml.detection.training import decided, new_detector, one_sided
-from addml.detection.usual import described, usual_number
-from addml.findings import Finding, Findings, Reason, Track, Usual
+from addml.explain import UsualColumn
+from addml.findings import Finding, Findings, Reason, Track
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from addml.detector import ADDML
@@ -41,31 +44,39 @@ class Event:
 
 @dataclass(frozen=True)
 class SeriesOutcome:
-    """What a run found, the scored steps, and the detector."""
+    """What a run found, the scored steps, the detector, and what is usual in each channel of its training steps."""
 
     findings: Findings
     scored: list[pa.Table]  # in pieces
     detector: ADDML
+    usual: Sequence[UsualColumn]
+
+    def save(self, folder: Path) -> None:
+        """Write the model, and beside it what is usual."""
+        self.detector.save(folder)
+        usual.save(folder, self.usual)
 
 
-def fit(settings: Settings, progress: Progress) -> tuple[ADDML, Findings]:
+def fit(settings: Settings, progress: Progress) -> SeriesOutcome:
     """Train on the series of a file."""
     read = read_series_table(settings, progress)
     detector = _trained(read, settings, progress)
-    return detector, _findings(detector, read, detector.anomaly_scores_, settings, (), ())
+    known = _usual(detector, read)
+    return SeriesOutcome(_findings(detector, read, detector.anomaly_scores_, settings, known), [], detector, known)
 
 
 def detect(settings: Settings, progress: Progress) -> SeriesOutcome:
     """Train on the series of a file, and rank its own periods."""
     read = read_series_table(settings, progress)
     detector = _trained(read, settings, progress)
-    return _outcome(detector, read, detector.anomaly_scores_, settings)
+    return _outcome(detector, read, detector.anomaly_scores_, settings, _usual(detector, read))
 
 
 def score(settings: Settings, progress: Progress) -> SeriesOutcome:
     """Rank the periods of a file by a model that was trained before."""
     detector, read, scores = scored(settings, progress)
-    return _outcome(detector, read, scores, settings)
+    folder = str(settings.using.model)
+    return _outcome(detector, read, scores, settings, usual.load(folder, model_file.load(folder)[0]["weights"]))
 
 
 def scored(settings: Settings, progress: Progress) -> tuple[ADDML, SeriesTable, np.ndarray]:
@@ -117,15 +128,17 @@ def events(scores: np.ndarray, threshold: float, begins: Sequence[int] = ()) -> 
     return sorted(found, key=lambda event: -scores[event.peak])
 
 
-def _outcome(detector: ADDML, read: SeriesTable, scores: np.ndarray, settings: Settings) -> SeriesOutcome:
+def _outcome(
+    detector: ADDML, read: SeriesTable, scores: np.ndarray, settings: Settings, known: Sequence[UsualColumn]
+) -> SeriesOutcome:
     found = events(scores, detector.threshold_, detector.sampling_.begins)
     ranked = _ranked(detector, read, scores, found, settings)
-    findings = _findings(detector, read, scores, settings, ranked, found)
+    findings = _findings(detector, read, scores, settings, known, ranked, found)
     if read.marks is not None:
         label = str(settings.labelling.label)
         found_out = evaluation.evaluate(scores, read.marks, detector.threshold_, label, steps=True)
         findings = replace(findings, evaluation=found_out)
-    return SeriesOutcome(findings, [_scored(read, settings, scores, found, detector.threshold_)], detector)
+    return SeriesOutcome(findings, [_scored(read, settings, scores, found, detector.threshold_)], detector, known)
 
 
 def _findings(
@@ -133,8 +146,9 @@ def _findings(
     read: SeriesTable,
     scores: np.ndarray,
     settings: Settings,
-    ranked: tuple[Finding, ...],
-    found: Sequence[Event],
+    known: Sequence[UsualColumn],
+    ranked: tuple[Finding, ...] = (),
+    found: Sequence[Event] = (),
 ) -> Findings:
     names = tuple(map(str, read.series.names or ()))
     return Findings(
@@ -147,7 +161,7 @@ def _findings(
         threshold=detector.threshold_,
         decided_by=detector.decision_.words,
         ranked=ranked,
-        usual=_usual(read, scores <= detector.threshold_) if settings.using.model is None else (),
+        usual=tuple(map(usual.described, known)),
         history=tuple(detector.history_),
         versions=versions(),
         trained_rows=len(detector.anomaly_scores_) if settings.using.model is None else 0,
@@ -156,11 +170,12 @@ def _findings(
     )
 
 
-def _usual(read: SeriesTable, kept: np.ndarray) -> tuple[Usual, ...]:
+def _usual(detector: ADDML, read: SeriesTable) -> list[UsualColumn]:
     """What is usual in each channel of the training steps that do not stand out, where anything is known of them."""
+    kept = detector.anomaly_scores_ <= detector.threshold_
     parts = zip(read.series.names or (), read.series.values[kept].T, strict=True)
     known = ((name, values[~np.isnan(values)]) for name, values in parts)
-    return tuple(described(usual_number(name, values)) for name, values in known if len(values))
+    return [usual.usual_number(name, values) for name, values in known if len(values)]
 
 
 def _ranked(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from addml import model_file
 from addml.data.writers import write_whole
 from addml.explain import UsualColumn
 from addml.findings import Usual
@@ -123,20 +124,27 @@ def _weekdays(days: np.ndarray) -> tuple[float, ...]:
 # A file beside the model ------------------------------------------------------------------------------------
 
 
-def save(folder: Path, model: str, usual: Sequence[UsualColumn]) -> None:
-    """Write the file beside the model whose weights have this hash."""
-    content = {"weights": model, "columns": [asdict(one) for one in usual]}
+def save(folder: Path, usual: Sequence[UsualColumn]) -> None:
+    """Write the file beside the model of this folder."""
+    weights = model_file.load(folder)[0]["weights"]  # their hash
+    content = {"weights": weights, "columns": [asdict(one) for one in usual]}
     write_whole(folder / FILE, json.dumps(content, default=datetime.isoformat, ensure_ascii=False).encode())
 
 
-def load(folder: str, model: str, columns: Columns) -> list[UsualColumn]:
-    """What was saved beside this model, or what its columns remember."""
+def load(folder: str, weights: str) -> list[UsualColumn]:
+    """What was saved beside the model whose weights have this hash; nothing where there is none, or another's."""
     try:
         content = json.loads((Path(os.path.expanduser(folder)) / FILE).read_text("utf-8"))
         saved = [_from_plain(one) for one in content["columns"]]
+        return saved if content["weights"] == weights else []
     except (OSError, ValueError, TypeError, KeyError):
-        return usual_columns(columns, None)
-    fits = content["weights"] == model and [(one.column, one.kind) for one in saved] == list(columns.kinds.items())
+        return []
+
+
+def load_columns(folder: str, weights: str, columns: Columns) -> list[UsualColumn]:
+    """What was saved beside the model of a table, or what its columns remember."""
+    saved = load(folder, weights)
+    fits = [(one.column, one.kind) for one in saved] == list(columns.kinds.items())
     return saved if fits else usual_columns(columns, None)
 
 

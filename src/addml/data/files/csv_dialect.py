@@ -18,9 +18,11 @@ from addml.data.files.csv_cells import (
     are_codes,
     date_formats,
     decimal_mark,
+    filled,
     has_header,
     is_gap,
     number_style,
+    says_zone,
 )
 from addml.data.files.origin import Origin, ReadError
 from addml.data.files.text_encoding import decode_start, encoding_of
@@ -91,6 +93,7 @@ class Dialect:
     date_formats: tuple[str, ...] = ()
     number_styles: Mapping[str, NumberStyle] = field(default_factory=dict)
     texts: tuple[str, ...] = ()
+    zones: Mapping[str, bool | None] = field(default_factory=dict)  # of columns with a value in the first rows
     newlines_in_cells: bool = False
     encoding_is_given: bool = False
     block_bytes: int = BLOCK_BYTES
@@ -268,7 +271,8 @@ def _with_cells(dialect: Dialect, rows: list[list[str]], hints: CsvHints) -> tup
     formats, guess = date_formats(columns, decimal)
     found = zip(dialect.names, (number_style(cells, decimal) for cells in columns), strict=False)
     styles = {name: style for name, style in found if style is not None and name not in dialect.texts}
-    dialect = replace(dialect, decimal=decimal, date_formats=tuple(formats), number_styles=styles)
+    zones = {name: says_zone(own) for name, own in zip(dialect.names, columns, strict=False) if filled(own)}
+    dialect = replace(dialect, decimal=decimal, date_formats=tuple(formats), number_styles=styles, zones=zones)
     return dialect, _code_note(codes) + _cell_notes(decimal, formats, guess, styles)
 
 

@@ -56,7 +56,10 @@ def csv_batches(
     schema: pa.Schema | None,
     notes: list[str],
 ) -> Iterator[pa.RecordBatch]:
-    """The table a few megabytes at a time, columns outside `schema` as text; typed by the first if None."""
+    """The table a few megabytes at a time, columns outside `schema` as text; typed by the first if None.
+
+    Dates without the zones of the schema have none, and those that no type of Arrow's takes are text.
+    """
     import pyarrow as pa
 
     done = 0
@@ -165,7 +168,21 @@ def _column_types(dialect: Dialect, schema: pa.Schema | None) -> dict[str, pa.Da
     text = dict.fromkeys(read, pa.string())
     if schema is None:
         return text
-    return text | {field.name: field.type for field in schema if field.name not in dialect.number_styles}
+    known = [field for field in schema if field.name not in dialect.number_styles]
+    return text | {field.name: _as_written(field, dialect) for field in known}
+
+
+def _as_written(field: pa.Field, dialect: Dialect) -> pa.DataType:
+    """The type in which Arrow takes a column: one with a zone takes dates with zones alone, and one without none."""
+    import pyarrow as pa
+
+    kind = field.type
+    if not pa.types.is_timestamp(kind) or field.name not in dialect.zones:
+        return kind
+    zoned = dialect.zones[field.name]
+    if zoned is None or (zoned and kind.tz is None):
+        return pa.string()
+    return kind if zoned else pa.timestamp(kind.unit)
 
 
 def _amended(origin: Origin, dialect: Dialect, error: Exception, notes: list[str]) -> Dialect:

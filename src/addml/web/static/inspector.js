@@ -129,17 +129,24 @@ function found(job) {
   const head = all.events
     ? `${counted(all.events.length, "event")} in ${counted(all.rows, "step")}`
     : `${all.anomalies.toLocaleString("en")} of ${counted(all.rows, "row")} stand out`;
-  const ranked = el("div", { class: "scroll" }, rankedTable(all.top, noun));
+  const asking = job.made && !all.events ? el("div", { hidden: true }) : null;
+  const about = asking && (async (row) => {
+    asking.replaceChildren(...(await questions(job.made, row)));
+    open("Ask about a row");
+  });
+  const ranked = el("div", { class: "scroll" }, rankedTable(all.top, noun, about));
   const report = el("iframe", { title: "report", src: job.files.report, hidden: true, sandbox: "allow-scripts allow-downloads" });
   const panels = { [`Ranked ${noun}s`]: ranked, Report: report };
-  if (job.made) panels["Ask about a row"] = el("div", { hidden: true });
+  if (asking) panels["Ask about a row"] = asking;
+  function open(name) {
+    for (const tab of tabs) tab.setAttribute("aria-selected", String(tab.textContent === name));
+    for (const [one, panel] of Object.entries(panels)) panel.hidden = one !== name;
+  }
   const tabs = Object.keys(panels).map((name, place) => el("button", {
     role: "tab", "aria-selected": String(place === 0),
     onclick: trying(async () => {
-      for (const tab of tabs) tab.setAttribute("aria-selected", String(tab.textContent === name));
-      for (const [one, panel] of Object.entries(panels)) panel.hidden = one !== name;
-      const panel = panels[name];
-      if (name.startsWith("Ask") && !panel.children.length) panel.replaceChildren(...(await questions(job.made)));
+      open(name);
+      if (panels[name] === asking && !asking.children.length) await about(null);
     }),
   }, name));
   return [
@@ -151,12 +158,15 @@ function found(job) {
   ];
 }
 
-function rankedTable(top, noun) {
+function rankedTable(top, noun, about) {
   const ids = [...new Set(top.flatMap((one) => Object.keys(one.ids)))];
   const heads = ["Rank", noun === "row" ? "Row" : "Step", ...ids, "Score", "Probability", "Why"];
   const numbers = new Set(["Rank", "Row", "Step", "Score", "Probability"]);
   const rows = top.map((one) => el("tr", { class: one.is_anomaly ? "strange" : null },
-    el("td", { class: "number" }, String(one.rank)), el("td", { class: "number" }, one.row.toLocaleString("en")),
+    el("td", { class: "number" }, String(one.rank)),
+    el("td", { class: "number" }, about
+      ? el("button", { class: "ask", title: "ask about this row", onclick: trying(() => about(one)) }, one.row.toLocaleString("en"))
+      : one.row.toLocaleString("en")),
     ids.map((id) => el("td", { class: "id" }, String(one.ids[id] ?? ""))),
     el("td", { class: "number" }, number(one.score)),
     el("td", { class: "number" }, one.probability === null ? "–" : one.probability.toFixed(2)),
@@ -166,6 +176,8 @@ function rankedTable(top, noun) {
 }
 
 // One model ---------------------------------------------------------------------------------------------------
+
+const asText = (value) => (value === null || value === undefined ? "" : String(value));
 
 async function showModel(name) {
   shown = { model: name };
@@ -177,7 +189,8 @@ async function showModel(name) {
 
 const usualValue = ({ value }) => (typeof value === "number" ? String(Number(value.toPrecision(6))) : value ?? "");
 
-async function questions(name) {
+// The usual row of a model, or one that was ranked, whose values can be changed.
+async function questions(name, ranked = null) {
   const model = await ask(`/api/models/${encodeURIComponent(name)}`);
   const head = [el("h3", null, name), el("p", { class: "muted" },
     `learned from ${counted(model.trained_rows, model.noun)}; threshold ${number(model.threshold)} ${model.decided_by}`)];
@@ -185,7 +198,7 @@ async function questions(name) {
     const way = model.noun === "image" ? "score folders of them by the command addml score" : `hand in a file, and score it by ${name}`;
     return [...head, el("p", null, `This model is about ${model.noun}s: ${way}.`)];
   }
-  const fields = model.usual.map((one) => [one, el("input", { name: one.column, value: usualValue(one), title: one.words, autocomplete: "off" })]);
+  const fields = model.usual.map((one) => [one, el("input", { name: one.column, value: ranked ? asText(ranked.values[one.column]) : usualValue(one), title: one.words, autocomplete: "off" })]);
   const verdict = el("div", null);
   let asked = 0;
   const judge = trying(async () => {
@@ -201,7 +214,7 @@ async function questions(name) {
     waiting = setTimeout(judge, 250);
   } }, fields.map(([one, field]) => el("label", null, one.column, field, el("small", null, `usual: ${one.words}`))));
   await judge();
-  return [...head, verdict, el("p", { class: "muted" }, "Change a value of the usual row, and see what becomes of it."), form];
+  return [...head, verdict, el("p", { class: "muted" }, `Change a value of ${ranked ? `row ${ranked.row}` : "the usual row"}, and see what becomes of it.`), form];
 }
 
 function typed(one, value) {
