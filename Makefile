@@ -15,7 +15,7 @@ is_usable := -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11
 has_cuda := -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format benchmark benchmark-large picture setup interpreter clean
+.PHONY: help demo test lint types format docs benchmark benchmark-large picture setup interpreter clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ types: setup  ## Check types
 format: setup  ## Format the code and mend what can be mended by itself
 	$(RUN) -m ruff check --fix-only
 	$(RUN) -m ruff format
+
+docs: $(VENV)/.installed-docs  ## Make a site of docs/ and the docstrings, in build/docs
+	@$(RUN) -m sphinx -q --fail-on-warning --keep-going docs build/docs $(ARGS) && echo build/docs/index.html
 
 benchmark: $(VENV)/.installed-bench  ## Run the benchmarks
 	@$(RUN) -m benchmarks $(ARGS)
@@ -87,4 +90,8 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 
 $(VENV)/.installed-bench: $(VENV)/.installed
 	@$(RUN) -m pip install -qq --constraint $(VENV)/constraints.txt --editable '.[dev,bench]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@$(RUN) -m pip install -qq --constraint $(VENV)/constraints.txt --editable '.[dev,docs]'
 	@touch $@

@@ -52,8 +52,8 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
 
     Parameters
     ----------
-    encoder : the kind of network, "mlp" or, for images, "conv"; a torch module of your own, which every member starts
-        from; or what makes such modules, called once a member. See docs/method.md and docs/images.md.
+    encoder : the kind of network, "mlp", for images "conv", for series "recurrent"; a torch module of your own, which
+        every member starts from; or what makes such modules, called once a member. See docs/method.md.
     hidden : widths of the hidden layers, channels of the convolutions of "conv"; () for none, None for the encoder's
         own, (64,) for "mlp" and (16, 32) for "conv".
     metric_dim : dimensions of the metric space.
