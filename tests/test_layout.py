@@ -23,7 +23,7 @@ LEVELS = {
             "reading checkpoint saving",
             "explaining streamed",
             "detector",
-            "findings",
+            "export findings",
             "detection baselines",
             "experiments",
             "report",
