@@ -62,6 +62,7 @@ PARTS = {
     "many": _later("many", "many"),
     "presets": _later("presets", "presets"),
     "scores": scores,
+    "onnx": _later("exported", "exported"),
     "files": _later("files", "files"),
     "profile": profile,
 }

@@ -32,7 +32,7 @@ def score_in_torch(detector: ADDML) -> Callable[[Any], Any]:
             away = (abs(x[:, None] - ready["all_rows"]) * arrays["reach"]).sum(-1)
             placed = Placed(len(x), nobody, away, torch.zeros(len(x)))
         z = x[None]
-        for matrix, bias in encoder._layers:  # embed() works in place, which has no gradient
+        for matrix, bias in encoder.layers:  # embed() works in place, which has no gradient
             z = torch.tanh(z @ matrix + bias)
         scores = model.scorer.score(z, ready, model.distance, placed).double()
         if len(scores) == 1:

@@ -23,7 +23,7 @@ LEVELS = {
             "reading checkpoint saving",
             "explaining streamed",
             "detector",
-            "findings pyod",
+            "export findings pyod",
             "detection baselines",
             "experiments",
             "report",

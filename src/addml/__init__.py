@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from addml.data.images import read_images
     from addml.detector import ADDML, load
+    from addml.export import to_onnx
 
-__all__ = ["ADDML", "__version__", "load", "read_images"]
+__all__ = ["ADDML", "__version__", "load", "read_images", "to_onnx"]
 
-_WHERE = {"ADDML": "addml.detector", "load": "addml.detector", "read_images": "addml.data.images"}
+_WHERE = {
+    "ADDML": "addml.detector",
+    "load": "addml.detector",
+    "read_images": "addml.data.images",
+    "to_onnx": "addml.export",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from typer.main import get_command
 
 from addml.cli.app import app
 
-COMMANDS = ["detect", "fit", "score", "evaluate", "info", "diff", "demo", "reproduce", "compare", "serve"]
+COMMANDS = ["detect", "fit", "score", "evaluate", "info", "diff", "export", "demo", "reproduce", "compare", "serve"]
 GROUPS = ["data"]
 HEAVY = {"numpy", "pyarrow", "sklearn", "torch", "pandas", "scipy"}
 

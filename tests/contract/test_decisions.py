@@ -127,7 +127,7 @@ def test_embeddings_hold_the_members_side_by_side(quick, X):
     mean, scale = X.mean(axis=0), X.std(axis=0)
     for e in range(3):
         z = (X - mean) / scale
-        for matrix, bias in ((m[e], b[e]) for m, b in detector.encoder_._layers):
+        for matrix, bias in ((m[e], b[e]) for m, b in detector.encoder_.layers):
             z = np.tanh(z @ matrix + bias)
         np.testing.assert_allclose(embeddings[:, 4 * e : 4 * e + 4], z, atol=1e-6)
 

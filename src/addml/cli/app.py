@@ -36,6 +36,10 @@ AfterFolder = Annotated[
     str, typer.Argument(help="The folder of the second model.", metavar="MODEL_B", show_default=False)
 ]
 DemoFolder = Annotated[str, typer.Argument(help="Where to write the table and what is found in it.", metavar="FOLDER")]
+OnnxFile = Annotated[
+    str | None,
+    typer.Option("--output", help="The ONNX file; named after the model if not told.", metavar="FILE"),
+]
 
 app = typer.Typer(
     name="addml",
@@ -168,6 +172,15 @@ def diff(before: BeforeFolder, after: AfterFolder, file: File, settings: Setting
     from addml.cli import commands
 
     commands.diff(before, after, settings)
+
+
+@app.command()
+@with_settings("showing")
+def export(model: ModelFolder, settings: Settings, output: OnnxFile = None) -> None:
+    """Write a saved model of a table of numbers as an ONNX file, for programs without Python to score by."""
+    from addml.cli import commands
+
+    commands.export(model, output, settings)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from addml.cli import outputs, screen, series
 from addml.cli.checks import checked
 from addml.cli.screen import Screen
 from addml.cli.session import finish, finish_training, session
+from addml.data.files.origin import STANDARD_INPUT, is_special
 from addml.detection.inputs import name_of, on_disk_source
 from addml.detection.settings import Labelling, Naming, Settings
 
@@ -108,6 +109,21 @@ def info(model: str, settings: Settings) -> None:
     out = Screen(settings.showing)
     out.document(about)
     screen.show_model(out, about)
+
+
+def export(model: str, output: str | None, settings: Settings) -> None:
+    """`addml export`."""
+    from addml.detector import load
+    from addml.export import to_onnx
+
+    file = output or f"{Path(os.path.abspath(os.path.expanduser(model))).name.removesuffix('.model')}.onnx"
+    to_pipe = is_special(Path(file))
+    if file == STANDARD_INPUT or (to_pipe and settings.showing.json):
+        raise typer.BadParameter(f"--output {file}: give the ONNX file a name; without --json it may be /dev/stdout.")
+    to_onnx(load(model, device="cpu"), file)
+    out = Screen(settings.showing, aside=to_pipe)
+    out.document({"model": model, "files": {"onnx": file}})
+    out.say(f"ONNX file: {file}", whole=True)
 
 
 def demo(folder: str, settings: Settings) -> None:

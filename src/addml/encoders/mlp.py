@@ -58,7 +58,7 @@ class MLP:
     def __init__(self, widths: Sequence[int], activations: Sequence[str], weights: Array) -> None:
         """Widths are (in, hidden..., metric_dim); activations one a layer; weights (E, P)."""
         self.widths, self.activations, self.weights = tuple(widths), tuple(activations), weights
-        self._layers = list(_layer_views(self.widths, weights))
+        self.layers = list(_layer_views(self.widths, weights))
         self._acts = [ACTIVATIONS[name] for name in self.activations]
         self._gradient: Array = None  # made once: what one step has given, the next one overwrites
 
@@ -127,7 +127,7 @@ class MLP:
     @property
     def first_layer(self) -> tuple[Array, Array]:
         """The matrix (E, d, h) and the bias (E, 1, h) of the first layer."""
-        return self._layers[0]
+        return self.layers[0]
 
     def embed_from_first(self, x: Array) -> Array:
         """Embeddings (E, b, w) of rows that have come to the first activation, x (E, b, h), which is used up."""
@@ -144,7 +144,7 @@ class MLP:
         return outputs[-1], lambda grad: self._back(outputs, grad)
 
     def _layer(self, layer: int, x: Array) -> Array:
-        matrix, bias = self._layers[layer]
+        matrix, bias = self.layers[layer]
         if not isinstance(x, np.ndarray) and len(matrix) == 1:
             flat = namespace(x).addmm(bias[0, 0], x.reshape(-1, x.shape[-1]), matrix[0])  # one pass over the result
             return self._acts[layer].apply(flat.reshape(*x.shape[:-1], flat.shape[-1]))
@@ -166,7 +166,7 @@ class MLP:
             xp.matmul(outputs[layer].mT, grad, out=matrix)
             column_sums(grad, out=bias)
             if layer:
-                grad = grad @ self._layers[layer][0].mT
+                grad = grad @ self.layers[layer][0].mT
         return gradient
 
 
