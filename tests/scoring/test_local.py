@@ -7,8 +7,9 @@ from sklearn.metrics import roc_auc_score
 
 from addml import ADDML
 from addml.scoring import Local, local
-from addml.scoring.local import ALONG, EMBEDDED, SCALES, _themselves, group_counts, row_keys, spread_out
+from addml.scoring.local import ALONG, EMBEDDED, SCALES, group_counts, spread_out
 from addml.scoring.scorers import score_rows
+from addml.scoring.themselves import _themselves, row_keys
 from tests.scoring import by_hand
 
 ROWS = [2, 3, 9, 100, 1030]

@@ -21,9 +21,10 @@ from addml.arrays import Array, as_like, namespace, to_numpy
 from addml.geometry import Distance
 from addml.scoring.axes import Axes
 from addml.scoring.even import evenly
-from addml.scoring.local import Own, Piece, changed_rows, own_of, own_references, reference_keys, spread_out
+from addml.scoring.local import Piece, changed_rows, spread_out
 from addml.scoring.members import MemberScale
 from addml.scoring.scorers import SCORERS, MetricSpace, Scorer, Shapes
+from addml.scoring.themselves import Own, own_of, own_references, reference_keys
 
 ANOMALIES, NORMALS = 256, 512  # counter-references and references, at the most
 NEIGHBOURS = 5  # normal rows whose mean distance counts
