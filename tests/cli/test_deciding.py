@@ -86,9 +86,23 @@ def test_detect_learns_too(folder):
     assert json.loads(done.succeeded().out)["top"][0]["row"] in (42, 3)
 
 
+def test_rows_named_by_their_numbers_are_learned_from_as_those_of_a_column(folder):
+    known = ("--known-anomalies", "42,3", "--known-normal", "10", "--known-normal", "11")
+    done = run_addml(folder, "fit", "small.csv", *QUICK, *known, "--model", "told")
+    done.succeeded("learned from answers: 2 anomalies and 2 normal rows labelled")
+    run_addml(folder, "fit", "known.csv", *QUICK, "--learn-from", "checked", "--model", "read").succeeded()
+    table = folder / "small.csv"
+    told, read = (run_addml(folder, "score", table, "--model", name, "--json").succeeded() for name in ("told", "read"))
+    assert [row["score"] for row in json.loads(told.out)["top"]] == [
+        row["score"] for row in json.loads(read.out)["top"]
+    ]
+
+
 @pytest.mark.parametrize(
     ("file", "options", "words"),
     [
+        ("small.csv", ("--known-anomalies", "3", "--known-normal", "3"), ("row 3 is among both",)),
+        ("small.csv", ("--known-normal", "9999"), ("there is no row 9999 (--known-normal)",)),
         ("known.csv", ("--learn-from", "cheked"), ("no column 'cheked' (--learn-from)", "checked")),
         ("known.csv", ("--learn-from", "checked", "--label", "checked"), ("both --label", "--learn-from")),
         ("known.csv", ("--learn-from", "checked", "--columns", "checked,height"), ("holds labels (--learn-from)",)),

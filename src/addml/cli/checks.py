@@ -40,8 +40,9 @@ def _check_series(settings: Settings) -> None:
     training = settings.training
     if training.all_rows or training.sample != Training().sample:
         raise typer.BadParameter("--sample and --all-rows are about rows; a series is learned from whole.")
-    if settings.learning.learn_from is not None:
-        raise typer.BadParameter("--learn-from is about rows; leave it out with --time.")
+    for name, value in vars(settings.learning).items():
+        if value:
+            raise typer.BadParameter(f"--{name.replace('_', '-')} is about rows; leave it out with --time.")
     if settings.picturing != Picturing():
         raise typer.BadParameter("--size and --skip-broken are about images; leave them out with --time.")
     if replace(settings.streaming, checkpoint=None) != Streaming():

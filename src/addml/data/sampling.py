@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,11 +10,14 @@ import numpy as np
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    First = Callable[[pa.RecordBatch, int], np.ndarray]
+
 
 class Reservoir:
     """At most so many rows, drawn at random from all that were added.
 
-    Every row draws a number and the smallest stay, so that the sample does not depend on how the rows come.
+    Every row draws a number and the smallest stay, so that the sample does not depend on how the rows come. Rows that
+    come first draw smaller ones than all others.
     """
 
     def __init__(self, most: int | None, seed: int) -> None:
@@ -24,9 +27,9 @@ class Reservoir:
         self._keys: list[np.ndarray] = []
         self._places: list[np.ndarray] = []
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Let the next rows take part."""
-        keys = self._random.random(batch.num_rows)
+    def add(self, batch: pa.RecordBatch, first: np.ndarray | None = None) -> None:
+        """Let the next rows take part, and say which of them come first."""
+        keys = self._random.random(batch.num_rows) - (0.0 if first is None else first)
         places = np.arange(self.seen, self.seen + batch.num_rows)
         self.seen += batch.num_rows
         if self._limit < np.inf:  # what draws more than every row that stays cannot stay
@@ -56,11 +59,16 @@ class Reservoir:
         self._limit = float(keys[kept].max())
 
 
-def draw(batches: Iterable[pa.RecordBatch], most: int | None, seed: int) -> tuple[pa.Table, np.ndarray, int]:
-    """At most `most` rows drawn at random, in their order; their places, and the number of rows gone through."""
+def draw(
+    batches: Iterable[pa.RecordBatch], most: int | None, seed: int, first: First | None = None
+) -> tuple[pa.Table, np.ndarray, int]:
+    """At most `most` rows drawn at random, in their order; their places, and the number of rows gone through.
+
+    `first` says which rows of a batch, behind so many others, come before all others.
+    """
     reservoir = Reservoir(most, seed)
     for batch in batches:
-        reservoir.add(batch)
+        reservoir.add(batch, None if first is None else first(batch, reservoir.seen))
     return *reservoir.drawn(), reservoir.seen
 
 

@@ -12,6 +12,7 @@ from addml.data.datasets import Source, open_source
 from addml.data.images import is_image_folder
 from addml.data.sampling import draw
 from addml.detection import assembling, evaluation, pictures
+from addml.detection.answers import Answers
 from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
 from addml.detection.inputs import (
@@ -94,24 +95,24 @@ def _fit(settings: Settings, progress: Progress) -> Trained:
         return _fit_streamed(settings, source, progress)
     with progress.stage(f"Reading {shown(settings.file)}", None):
         data = open_input(settings)
-    label, taught = settings.labelling.label, settings.learning.learn_from
-    chosen = choose(data.names, settings.selection, settings.naming, label, data.source, taught)
+    label, answers = settings.labelling.label, Answers.of(settings)
+    chosen = choose(data.names, settings.selection, settings.naming, label, data.source, answers.column)
     if data.table is not None and label is not None:  # a label that says nothing is found before training
         evaluation.read_label(data.table[label], settings.labelling.anomalous, label)
     training = settings.training
     most = None if training.all_rows else training.sample
     with progress.stage("Choosing training rows", None) as advance:
-        wanted = [*chosen.features, *([taught] if taught else [])]
-        table, places, rows = draw(_counted(data.batches(wanted, BATCH_ROWS), advance), most, training.seed)
+        wanted = [*chosen.features, *([answers.column] if answers.column else [])]
+        batches = _counted(data.batches(wanted, BATCH_ROWS), advance)
+        table, places, rows = draw(batches, most, training.seed, answers.known if answers.names else None)
     if rows == 1:
         others = "".join(f" ({note}; --part names another)" for note in data.notes if "not read: " in note)
         raise UserError(f"{data.source}: holds a single row{others}; to tell what is normal takes at least two.")
     sampled = f"trained on {len(places):,} of {rows:,} rows, drawn at random (--all-rows takes all)"
     notes = [*data.notes, sampled] if len(places) < rows else data.notes
-    marks = None
-    if taught is not None:
-        marks = _marks(table[taught], settings.labelling.anomalous, taught)
-        table, notes = table.drop_columns([taught]), [*notes, _taught(marks, taught)]
+    marks = answers.marks(table, places, rows)
+    if marks is not None:
+        table, notes = table.select(chosen.features), [*notes, answers.words(marks)]
     checkpoint = settings.streaming.checkpoint
     detector = train(table, training, settings.deciding, settings.computing, progress, marks, checkpoint)
     detector._ids = chosen.ids
@@ -121,13 +122,13 @@ def _fit(settings: Settings, progress: Progress) -> Trained:
 
 def _fit_streamed(settings: Settings, source: Source, progress: Progress) -> Trained:
     """Train on all rows of files that memory need not hold."""
-    label, taught = settings.labelling.label, settings.learning.learn_from
-    if taught is not None:
+    label, answers = settings.labelling.label, Answers.of(settings)
+    if answers.names:
         raise UserError(
-            f"--learn-from {taught}: labels are not learned from where a table is larger than --memory "
+            f"{answers.names}: labels are not learned from where a table is larger than --memory "
             f"{settings.streaming.most}; train on a sample (without --all-rows), or allow more memory."
         )
-    chosen = choose(source.names, settings.selection, settings.naming, label, source.name, taught)
+    chosen = choose(source.names, settings.selection, settings.naming, label, source.name)
     data = Input(settings.file, settings.reading, source.names, source.notes, None)
     own = open_source(settings.file, chosen.features)
     detector = train_streamed(
@@ -136,25 +137,6 @@ def _fit_streamed(settings: Settings, source: Source, progress: Progress) -> Tra
     detector._ids = chosen.ids
     fitted = Fitted.of(detector, None)
     return Trained(fitted, data, chosen, None, len(own), (*source.notes, *fitted.columns.notes))
-
-
-def _marks(column: pa.ChunkedArray, anomalous: str | None, name: str) -> np.ndarray:
-    """Labels to learn from; a column without any is an error."""
-    marks = None if column.null_count == len(column) else evaluation.read_label(column, anomalous, name)
-    if marks is None or (marks == evaluation.UNKNOWN).all():
-        raise UserError(f"the column {name!r} (--learn-from) holds no label; leave it out, or fill some in.")
-    return marks
-
-
-def _taught(marks: np.ndarray, name: str) -> str:
-    """What labels there are to learn from, in words."""
-    anomalies, normal = int((marks == 1).sum()), int((marks == 0).sum())
-    if anomalies + 2 > len(marks):
-        raise UserError(
-            f"the column {name!r} (--learn-from) marks all rows as anomalies; there is nothing normal to learn."
-        )
-    both = f"{counted(anomalies, 'anomaly', 'anomalies')} and {counted(normal, 'normal row')}"
-    return f"learned from {name}: {both} labelled"
 
 
 def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:

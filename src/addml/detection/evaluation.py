@@ -22,13 +22,25 @@ FIRST_ROWS = (10, 50, 100, 500, 1000)  # k of precision at k
 
 def read_label(column: pa.ChunkedArray, anomalous: str | None, name: str) -> np.ndarray:
     """1 for anomalies, 0 for normal rows, -1 where the label is missing: a gap, NaN or an empty text."""
-    import pyarrow as pa
-
-    encoded = pa.chunked_array([column.combine_chunks()]).dictionary_encode().combine_chunks()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    values = [_word(value) for value in encoded.dictionary.to_pylist()]
+    codes, values = _coded(column)
     meanings = np.array([*_meanings(values, anomalous, name), UNKNOWN])  # the last is that of code -1
     return np.asarray(meanings[codes])
+
+
+def is_labelled(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Whether each row has a label, whatever it says."""
+    codes, values = _coded(column)
+    return np.asarray(np.array([*map(bool, values), False])[codes])
+
+
+def _coded(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
+    """The number of each row's label, -1 for a gap, and what the labels are."""
+    import pyarrow as pa
+
+    whole = column if isinstance(column, pa.Array) else column.combine_chunks()
+    encoded = pa.chunked_array([whole]).dictionary_encode().combine_chunks()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return codes, [_word(value) for value in encoded.dictionary.to_pylist()]
 
 
 def _word(value: Any) -> str:

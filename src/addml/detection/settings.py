@@ -66,6 +66,10 @@ class Learning:
         "empty where nobody knows",
         shown="NAME",
     )
+    known_anomalies: tuple[str, ...] = setting(
+        (), "rows that are known to be anomalies, to learn from, by the numbers that the list gives them", shown="ROWS"
+    )
+    known_normal: tuple[str, ...] = setting((), "rows that are known to be normal, to learn from", shown="ROWS")
 
 
 @dataclass(frozen=True)
