@@ -20,7 +20,7 @@ from urllib.request import Request, urlopen
 ROWS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 16 * 10**6  # a server takes 64 MB, if not less is allowed there
 OVER = ("done", "failed", "stopped")
-FILES = ("report", "scored")
+FILES = ("report", "scored", "model")
 
 
 class ServerError(RuntimeError):
@@ -72,19 +72,28 @@ class Client:
         what `--json` prints; `download` fetches the files.
         """
         path = Path(os.path.expanduser(file))
-        named = {key: _option(value) for key, value in options.items() if value is not None}
-        query = urlencode({"name": path.name, "model": model or "", **named})
+        query = urlencode({"name": path.name, "model": model or "", **_options(options)})
         with path.open("rb") as body:
             job = self._json("POST", f"/api/jobs?{query}", body, {"content-length": str(path.stat().st_size)})
+        return self._over(job)
+
+    def again(self, job: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        """The file of a job once more, with these options in place of earlier ones, and wait.
+
+        `known_anomalies=[13, 1], known_normal=[90]` learns from what is known of rows, by the numbers in the list.
+        """
+        return self._over(self._json("POST", f"/api/jobs/{job['id']}/again?{urlencode(_options(options))}", b""))
+
+    def _over(self, job: dict[str, Any]) -> dict[str, Any]:
         while job["state"] not in OVER:
             time.sleep(0.2)
             job = self._json("GET", f"/api/jobs/{job['id']}")
         if job["state"] != "done":
-            raise ServerError(f"{path.name}: {job['error'] or job['state']}", 422)
-        return dict(job)
+            raise ServerError(f"{job['file']}: {job['error'] or job['state']}", 422)
+        return job
 
     def download(self, job: Mapping[str, Any], what: str, path: str | Path) -> None:
-        """The "report" or the "scored" table of a job as a file, which is there whole or not at all."""
+        """The "report", the "scored" table or the "model" (zipped) of a job as a file, there whole or not at all."""
         if what not in FILES:
             raise ValueError(f"what={what!r}: give one of {', '.join(map(repr, FILES))}")
         target = Path(os.path.expanduser(path))
@@ -150,6 +159,11 @@ def _said(error: HTTPError) -> str:
         return str(json.load(error)["error"])
     except (ValueError, KeyError, TypeError):
         return f"{error.code} {error.reason}"
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, str]:
+    """Those that are given, as a query holds them."""
+    return {key: _option(value) for key, value in given.items() if value is not None}
 
 
 def _option(value: Any) -> str:

@@ -53,6 +53,33 @@ def test_a_file_is_ranked_looked_into_and_asked_about(server, page):
     assert page.value("document.querySelector('.verdict span').textContent").startswith(f"score {score},")
 
 
+def answer(page, row, word):
+    cells = f"[...document.querySelectorAll('tbody tr')].find(one => one.children[1].textContent === '{row}')"
+    page.value(f"[...{cells}.querySelectorAll('.answer')].find(one => one.textContent === '{word}').click()")
+
+
+def test_answers_are_learned_from(server, page):
+    page.value("view.replaceChildren()")
+    hand_in(page, server.folder / "small.csv")
+    page.wait("!!document.querySelector('.answers')")
+    assert page.value("document.querySelector('.answers button').hidden")
+    rows = page.value("[...document.querySelectorAll('tbody tr')].map(one => one.children[1].textContent)")
+    answer(page, 42, "yes")
+    answer(page, rows[5], "yes")
+    answer(page, rows[5], "no")  # changed
+    answer(page, rows[6], "no")
+    answer(page, rows[6], "no")  # and taken back
+    assert page.value("document.querySelector('.answers button').textContent") == "Learn from 2 answers"
+    page.value("document.querySelector('.answers button').click()")
+    page.wait("document.querySelector('.answers')?.textContent.includes('Learned from 2 answers.')")
+    assert "1 anomaly and 1 normal row labelled" in page.value("document.querySelector('#view').textContent")
+    pressed = page.value(
+        "[...document.querySelectorAll('.answer[aria-pressed=true]')].map("
+        "one => one.closest('tr').children[1].textContent + one.textContent)"
+    )
+    assert "42yes" in pressed
+
+
 def test_what_a_table_holds_is_never_markup(server, page, tmp_path):
     rows = "".join(f"{i % 7},{i % 5},<img src=x onerror=alert(1)>\n" for i in range(80))
     (tmp_path / "<b>odd.csv").write_text("a,<i>b</i>,c\n" + rows + "900,900,<script>alert(1)</script>\n")

@@ -8,6 +8,7 @@ import logging
 import re
 import socket
 import time
+import zipfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -76,9 +77,43 @@ def test_results_become_files(server, job, tmp_path, monkeypatch):
     assert (tmp_path / "mine.html").read_text().startswith("<!doctype html>")
     with pytest.raises(ServerError, match="no job"):
         server.client.download({"id": "x"}, "scored", tmp_path / "none.csv")
-    with pytest.raises(ValueError, match="'report', 'scored'"):
-        server.client.download(job, "model", tmp_path / "none.csv")
+    with pytest.raises(ValueError, match="'report', 'scored', 'model'"):
+        server.client.download(job, "weights", tmp_path / "none.csv")
     assert {path.name for path in tmp_path.iterdir()} == {"mine.csv", "mine.html"}
+
+
+def test_what_was_learned_can_be_taken_home(server, job, tmp_path):
+    server.client.download(job, "model", tmp_path / "mine.zip")
+    with zipfile.ZipFile(tmp_path / "mine.zip") as archive:
+        archive.extractall(tmp_path)
+    table = server.folder / "small.csv"
+    done = run_addml(tmp_path, "score", table, "--model", "small.model", "--json", "--top", 7).succeeded()
+    assert [row["score"] for row in json.loads(done.out)["top"]] == [row["score"] for row in job["summary"]["top"]]
+    scored = server.client.detect(server.folder / "small.csv", model="small")
+    assert "model" not in scored["files"]
+    with pytest.raises(ServerError, match=r"small.csv was scored by small: nothing was learned from it"):
+        server.client.download(scored, "model", tmp_path / "none.zip")
+
+
+def test_a_file_once_more_with_what_is_known_of_its_rows(server, job, tmp_path):
+    """Options that are not named stay; one that is empty is gone."""
+    taught = server.client.again(job, known_anomalies=[3], known_normal=[10, 11], contamination="")
+    assert taught["id"] != job["id"]
+    assert dict(taught["options"]) == {"members": "2", "epochs": "6", "top": "7"} | {
+        "known_anomalies": "3", "known_normal": "10,11"
+    }  # fmt: skip
+    known = ("--known-anomalies", 3, "--known-normal", "10,11")
+    table = server.folder / "small.csv"
+    done = run_addml(tmp_path, "detect", table, *QUICK, *known, "--top", 7, "--json", "--no-report").succeeded()
+    assert taught["summary"]["top"] == json.loads(done.out)["top"]
+    assert "learned from answers: 1 anomaly and 2 normal rows labelled" in taught["summary"]["notes"]
+    assert server.client.again(taught, known_anomalies="", known_normal="")["summary"]["anomalies"] == 30
+    with pytest.raises(ServerError, match="there is no row 301"):
+        server.client.again(job, known_normal=[301])
+    with pytest.raises(ServerError, match=r"there is no option 'known_good'\. Did you mean"):
+        server.client.again(job, known_good=[1])
+    with pytest.raises(ServerError, match="there is no job 'x'"):
+        server.client.again({"id": "x"})
 
 
 def test_a_series(server, tmp_path):

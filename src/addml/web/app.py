@@ -115,6 +115,11 @@ def _jobs(work: Jobs, limit: int) -> Sequence[Route]:
         work.start(job)
         return JSONResponse(job.whole(), 202, {"location": f"/api/jobs/{job.id}"})
 
+    async def again(request: Request) -> Response:
+        asked = request.query_params.multi_items()
+        job = await run_in_threadpool(work.again, request.path_params["id"], asked)
+        return JSONResponse(job.whole(), 202, {"location": f"/api/jobs/{job.id}"})
+
     async def one(request: Request) -> Response:
         return JSONResponse(json_value(work[request.path_params["id"]].whole()))
 
@@ -127,19 +132,24 @@ def _jobs(work: Jobs, limit: int) -> Sequence[Route]:
             job = work[request.path_params["id"]]
             if job.state != "done":
                 raise RefusedError(f"the job is {job.state}: there is nothing to see", 409)
+            if not (job.folder / file).exists():
+                raise RefusedError(f"{job.file} was scored by {job.model}: nothing was learned from it", 404)
             return FileResponse(job.folder / file, media_type=kind, headers=headers)
 
         return answer
 
     report = result(jobs.REPORT, "text/html; charset=utf-8", {"content-security-policy": REPORT_POLICY})
     scored = result(jobs.SCORED, "text/csv; charset=utf-8", {"content-disposition": "attachment"})
+    model = result(jobs.ZIPPED, "application/zip", {"content-disposition": "attachment"})
     return [
         Route("/api/jobs", every),
         Route("/api/jobs", new, methods=["POST"]),
         Route("/api/jobs/{id}", one),
         Route("/api/jobs/{id}", remove, methods=["DELETE"]),
+        Route("/api/jobs/{id}/again", again, methods=["POST"]),
         Route("/api/jobs/{id}/report", report),
         Route("/api/jobs/{id}/scored", scored),
+        Route("/api/jobs/{id}/model", model),
     ]
 
 

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -33,7 +34,7 @@ DETECT = (*SCORE, "selection", "labelling", "learning", "windowing", "training")
 REDACT = "redact"  # of all that is about the report
 KEPT = 20  # jobs that are over
 GRACE = 10  # seconds for a command to put away what is unfinished
-SCORED, REPORT, MODEL = "scored.csv", "report.html", "result.model"
+SCORED, REPORT, MODEL, ZIPPED = "scored.csv", "report.html", "result.model", "model.zip"
 BOX = re.compile(r"^[│|]\s?(.*?)\s*[│|]$")
 
 
@@ -44,6 +45,7 @@ class Job:
     id: str
     file: str
     model: str | None
+    options: list[tuple[str, str]]
     command: list[str]
     folder: Path
     began: float = field(default_factory=time.monotonic)
@@ -68,8 +70,9 @@ class Job:
     def whole(self) -> dict[str, Any]:
         """That, and what was found: what `addml --json` prints, without the files, which have addresses."""
         found = None if self.summary is None else {key: self.summary[key] for key in self.summary if key != "files"}
-        made = {name: f"/api/jobs/{self.id}/{name}" for name in ("report", "scored") if self.state == "done"}
-        return {**self.short(), "files": made, "summary": found}
+        names = ["report", "scored", *(["model"] if self.made else [])] if self.state == "done" else []
+        made = {name: f"/api/jobs/{self.id}/{name}" for name in names}
+        return {**self.short(), "options": self.options, "files": made, "summary": found}
 
 
 class Jobs:
@@ -86,7 +89,7 @@ class Jobs:
 
     def new(self, file: str, model: str | None, options: Iterable[tuple[str, str]]) -> Job:
         """A job for a file that is still to be written to its folder; `start` begins it."""
-        name, own = _plain_name(file), None if model is None else self.shelf[model]
+        name, own, options = _plain_name(file), None if model is None else self.shelf[model], list(options)
         arguments = _arguments(options, DETECT if own is None else SCORE)
         if own is not None and not own.takes_files:
             raise own.refusal()
@@ -95,7 +98,21 @@ class Jobs:
         folder = Path(tempfile.mkdtemp(dir=self._root.name))
         verb = ["detect", name, f"--model={MODEL}"] if own is None else ["score", name, f"--model={_link(own, folder)}"]
         outputs = ["--json", "--output", SCORED, "--report", REPORT, f"--device={self.shelf.device}"]
-        return Job(secrets.token_hex(8), name, model, [*verb, *outputs, *arguments], folder)
+        return Job(secrets.token_hex(8), name, model, options, [*verb, *outputs, *arguments], folder)
+
+    def again(self, id: str, options: Iterable[tuple[str, str]]) -> Job:
+        """The file of a job once more, with these options in place of the earlier ones of their names."""
+        job, asked = self[id], [(name.replace("-", "_"), value) for name, value in options]
+        names = {name for name, _ in asked}
+        kept = [(name, value) for name, value in job.options if name.replace("-", "_") not in names]
+        new = self.new(job.file, job.model, [*kept, *((name, value) for name, value in asked if value)])
+        try:
+            shutil.copyfile(job.folder / job.file, new.folder / new.file)
+        except FileNotFoundError:  # removed meanwhile
+            shutil.rmtree(new.folder, ignore_errors=True)
+            raise RefusedError(f"there is no job {id!r} here any more; hand the file in anew", 404) from None
+        self.start(new)
+        return new
 
     def start(self, job: Job) -> None:
         """Let it wait for its turn; the oldest that are over make room."""
@@ -144,7 +161,8 @@ class Jobs:
             try:
                 self._run(job)
             except Exception as error:  # whatever it is, the next job must have its turn
-                job.state, job.error = "failed", f"{type(error).__name__}: {error}"
+                if job.state != "stopped":  # and its files removed
+                    job.state, job.error = "failed", f"{type(error).__name__}: {error}"
 
     def _run(self, job: Job) -> None:
         with self._lock:
@@ -169,12 +187,21 @@ class Jobs:
         job.summary = json.loads(said)
         folder, made = job.folder / MODEL, None
         if folder.is_dir():
-            made = self.shelf.add(Path(job.file).stem, folder).name
+            name = Path(job.file).stem
+            _zip(folder, job.folder / ZIPPED, f"{name}.model")
+            made = self.shelf.add(name, folder).name
         with self._lock:
             if job.state != "stopped":
                 job.made, job.state = made, "done"
         if job.state == "stopped" and made is not None:  # removed while its model was loaded
             self.shelf.remove(made)
+
+
+def _zip(folder: Path, file: Path, name: str) -> None:
+    """A folder as one file, in which it has this name."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for one in sorted(folder.rglob("*")):
+            archive.write(one, Path(name) / one.relative_to(folder))
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -218,7 +245,7 @@ def _plain_name(file: str) -> str:
     name = re.split(r"[/\\]", file)[-1].strip()
     if not name or name.startswith((".", "-")) or not name.isprintable() or len(name.encode()) > 200:
         raise RefusedError(f"name={file!r}: give the name of the file, such as transactions.csv")
-    if name in (SCORED, REPORT, MODEL):
+    if name in (SCORED, REPORT, MODEL, ZIPPED):
         raise RefusedError(f"name={file!r}: is what a result is called; give the file another name")
     return name
 

@@ -134,7 +134,8 @@ function found(job) {
     asking.replaceChildren(...(await questions(job.made, row)));
     open("Ask about a row");
   });
-  const ranked = el("div", { class: "scroll" }, rankedTable(all.top, noun, about));
+  const given = asking && answers(job);
+  const ranked = el("div", null, el("div", { class: "scroll" }, rankedTable(all.top, noun, about, given)), given?.bar);
   const report = el("iframe", { title: "report", src: job.files.report, hidden: true, sandbox: "allow-scripts allow-downloads" });
   const panels = { [`Ranked ${noun}s`]: ranked, Report: report };
   if (asking) panels["Ask about a row"] = asking;
@@ -153,14 +154,48 @@ function found(job) {
     el("h3", null, head),
     el("p", { class: "muted" }, `${job.file}, ${job.seconds} s; threshold ${number(all.threshold)} ${all.decided_by}`),
     el("p", { class: "muted" }, all.notes.join("; ")),
-    el("div", { class: "tabs", role: "tablist" }, tabs, el("a", { href: job.files.scored, download: `${job.file}.scored.csv` }, "Scored table")),
+    el("div", { class: "tabs", role: "tablist" }, tabs, el("span", { class: "files" },
+      el("a", { href: job.files.scored, download: `${job.file}.scored.csv` }, "Scored table"),
+      job.files.model ? el("a", { href: job.files.model, download: `${job.file}.model.zip`, title: "a folder for addml score --model" }, "Model") : null)),
     ...Object.values(panels),
   ];
 }
 
-function rankedTable(top, noun, about) {
+// What somebody knows of rows, {row: is an anomaly}, and the bar that learns from it: the same file once more.
+function answers(job) {
+  const rows = (name) => job.options.filter(([key]) => key === name).flatMap(([, value]) => value.split(",").map(Number));
+  const known = new Map([...rows("known_anomalies").map((row) => [row, true]), ...rows("known_normal").map((row) => [row, false])]);
+  const numbers = (is) => [...known].filter(([, one]) => one === is).map(([row]) => row).sort((a, b) => a - b).join(",");
+  const asked = () => ({ known_anomalies: numbers(true), known_normal: numbers(false) });
+  const before = JSON.stringify(asked());
+  const button = el("button", { class: "main", onclick: trying(async () => {
+    button.disabled = true;
+    const next = await ask(`/api/jobs/${job.id}/again?${new URLSearchParams(asked())}`, { method: "POST" });
+    await showRun(next.id);
+  }) });
+  const show = () => {
+    const changed = JSON.stringify(asked()) !== before;
+    button.textContent = known.size ? `Learn from ${counted(known.size, "answer")}` : "Learn without answers";
+    button.hidden = !changed;
+    hint.textContent = changed ? "" : known.size ? `Learned from ${counted(known.size, "answer")}.` : "Do you know some of these rows? Answer yes or no, and it learns from that.";
+  };
+  const hint = el("span", { class: "muted" }), bar = el("p", { class: "answers" }, button, hint);
+  const choice = (row, is, word) => {
+    const one = el("button", { class: "answer", "aria-pressed": String(known.get(row) === is), onclick: () => {
+      if (known.get(row) === is) known.delete(row);
+      else known.set(row, is);
+      for (const other of one.parentElement.children) other.setAttribute("aria-pressed", String(other === one && known.has(row)));
+      show();
+    } }, word);
+    return one;
+  };
+  show();
+  return { bar, of: (row) => el("td", { class: "known" }, choice(row, true, "yes"), choice(row, false, "no")) };
+}
+
+function rankedTable(top, noun, about, given) {
   const ids = [...new Set(top.flatMap((one) => Object.keys(one.ids)))];
-  const heads = ["Rank", noun === "row" ? "Row" : "Step", ...ids, "Score", "Probability", "Why"];
+  const heads = ["Rank", noun === "row" ? "Row" : "Step", ...ids, "Score", "Probability", "Why", ...(given ? ["An anomaly?"] : [])];
   const numbers = new Set(["Rank", "Row", "Step", "Score", "Probability"]);
   const rows = top.map((one) => el("tr", { class: one.is_anomaly ? "strange" : null },
     el("td", { class: "number" }, String(one.rank)),
@@ -170,8 +205,9 @@ function rankedTable(top, noun, about) {
     ids.map((id) => el("td", { class: "id" }, String(one.ids[id] ?? ""))),
     el("td", { class: "number" }, number(one.score)),
     el("td", { class: "number" }, one.probability === null ? "–" : one.probability.toFixed(2)),
-    el("td", { class: "reasons" }, one.reasons.map((reason) => reason.words).join("; "))));
-  const line = el("tr", null, heads.map((head) => el("th", { class: numbers.has(head) ? "number" : head === "Why" ? null : "id" }, head)));
+    el("td", { class: "reasons" }, one.reasons.map((reason) => reason.words).join("; ")),
+    given?.of(one.row)));
+  const line = el("tr", null, heads.map((head) => el("th", { class: numbers.has(head) ? "number" : ids.includes(head) ? "id" : head === "Why" ? null : "known" }, head)));
   return el("table", null, el("thead", null, line), el("tbody", null, rows));
 }
 
