@@ -177,7 +177,7 @@ function answers(job) {
     const changed = JSON.stringify(asked()) !== before;
     button.textContent = known.size ? `Learn from ${counted(known.size, "answer")}` : "Learn without answers";
     button.hidden = !changed;
-    hint.textContent = changed ? "" : known.size ? `Learned from ${counted(known.size, "answer")}.` : "Do you know some of these rows? Answer yes or no, and it learns from that.";
+    hint.textContent = changed ? "" : known.size ? `Learned from ${counted(known.size, "answer")}.` : "Do you know some of these rows? Answer yes or no, and it learns from that; a yes teaches most.";
   };
   const hint = el("span", { class: "muted" }), bar = el("p", { class: "answers" }, button, hint);
   const choice = (row, is, word) => {
