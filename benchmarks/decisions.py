@@ -1,4 +1,4 @@
-"""`python -m benchmarks decisions`: what thresholds, probabilities, reasons and labels are worth."""
+"""`python -m benchmarks decisions`: what thresholds, probabilities, reasons, labels and answers are worth."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from addml.data import registry
 from addml.explain import column_contributions
 from addml.scoring.probability import Probability
 from addml.scoring.thresholds import METHODS
+from benchmarks import answers as first_rows
 from benchmarks import planted
 from benchmarks.attributions import gradient_times_input, integrated_gradients
 from benchmarks.documents import DOCS, asked, write_part
@@ -357,11 +358,19 @@ def labels() -> str:
     )
 
 
+def answers() -> str:
+    """What answers about the first rows of the list bring on the unseen fold."""
+    return first_rows.table(
+        [first_rows.of_table(divided(name, seed), seed) for name in labelled_tables() for seed in SEEDS]
+    )
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "thresholds": thresholds,
     "probabilities": probabilities,
     "reasons": reasons,
     "labels": labels,
+    "answers": answers,
 }
 
 

@@ -256,7 +256,7 @@ def test_a_model_is_two_files(saved, detector):
     digest = hashlib.sha256(weights_of(saved).read_bytes()).hexdigest()
     assert names == ["model.json", f"weights-{digest}.safetensors"]
     document = json.loads((saved / "model.json").read_text())
-    assert document["format"] == 2
+    assert document["format"] == 3
     assert document["weights"] == digest
     assert document["addml"] == addml.__version__
     assert document["threshold"] == detector.threshold_
@@ -501,7 +501,7 @@ DAMAGED = [
     (pickled_json, "model.json is cut off or not JSON"),
     (huge_header, "is not a safetensors file"),
     (half_precision, "encoder.weights is float16, which no model holds"),
-    (lambda folder: rewrite(folder, format=3), "has format 3, this version of addml reads up to 2: update addml"),
+    (lambda folder: rewrite(folder, format=4), "has format 4, this version of addml reads up to 3: update addml"),
     (lambda folder: rewrite(folder, format=1), r"earlier version of addml \(format 1\).*local score.*fit and save"),
     (lambda folder: (folder / "model.json").write_text('{"format": 99}'), "has format 99.*update addml"),
     (lambda folder: rewrite(folder, format=0), "is not the description of an ADDML model"),
@@ -525,18 +525,31 @@ def test_a_damaged_file_is_named_with_the_remedy(saved, damage, message):
     assert not (saved.parent / "sprung").exists()
 
 
-def test_an_earlier_file_is_read_unless_its_score_is_no_longer_the_same(tmp_path):
-    """Of format 1 the local score alone has changed, with labels or without."""
-    labels = np.where(X[:, 0] > 1, 1, -1)
-    for scorer in ("center", "knn"):
-        detector = addml.ADDML(**SMALL, scorer=scorer).fit(X, labels=labels if scorer == "knn" else None)
-        detector.save(tmp_path / scorer)
-        rewrite(tmp_path / scorer, format=1)
-        np.testing.assert_array_equal(addml.load(tmp_path / scorer).anomaly_score(X), detector.anomaly_score(X))
-    addml.ADDML(**SMALL).fit(X, labels=labels).save(tmp_path / "local")
-    rewrite(tmp_path / "local", format=1)
-    with pytest.raises(ModelFileError, match=r"local: the model was saved by an earlier version.*fit and save"):
-        addml.load(tmp_path / "local")
+@pytest.mark.parametrize(("scorer", "format"), [("center", 1), ("knn", 1), ("knn", 2), ("local", 2)])
+def test_an_earlier_file_is_read(tmp_path, scorer, format):
+    detector = addml.ADDML(**SMALL, scorer=scorer).fit(X)
+    detector.save(tmp_path / scorer)
+    rewrite(tmp_path / scorer, format=format)
+    np.testing.assert_array_equal(addml.load(tmp_path / scorer).anomaly_score(X), detector.anomaly_score(X))
+
+
+@pytest.mark.parametrize(("scorer", "labelled", "format"), [("local", False, 1), ("local", True, 2), ("knn", True, 2)])
+def test_an_earlier_file_is_refused_where_its_score_is_no_longer_the_same(tmp_path, scorer, labelled, format):
+    """Since format 2 the local score is another one, since format 3 what is guided by labels."""
+    labels = np.where(X[:, 0] > 1, 1, -1) if labelled else None
+    addml.ADDML(**SMALL, scorer=scorer).fit(X, labels=labels).save(tmp_path / "model")
+    rewrite(tmp_path / "model", format=format)
+    with pytest.raises(ModelFileError, match=r"model: the model was saved by an earlier version.*fit and save"):
+        addml.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("marks", [[1], [0], [1, 0]])
+def test_whatever_was_labelled_the_scores_come_back(tmp_path, marks):
+    labels = np.full(len(X), -1)
+    labels[: len(marks)] = marks
+    detector = addml.ADDML(**SMALL).fit(X, labels=labels)
+    detector.save(tmp_path / "model")
+    np.testing.assert_array_equal(addml.load(tmp_path / "model").anomaly_score(X), detector.anomaly_score(X))
 
 
 @pytest.mark.parametrize("depth", range(300, 1001, 20))

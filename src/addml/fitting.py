@@ -22,7 +22,8 @@ from addml.learning.metric import MetricLearner
 from addml.learning.state import Member, TrainingState
 from addml.model import MetricModel
 from addml.scoring.even import end_to_end
-from addml.scoring.guided import Guided, believed, calibrated, pushed
+from addml.scoring.guided import Guided
+from addml.scoring.guiding import believed, calibrated, pushed
 from addml.scoring.scorers import MetricSpace
 from addml.wording import listed
 
@@ -160,7 +161,7 @@ def _norms(prepared: Callable[[np.ndarray], np.ndarray], ids: np.ndarray, reach:
 def fitted_model(
     model: MetricModel, X: Any, space: MetricSpace, device: str, threads: int
 ) -> tuple[MetricModel, np.ndarray]:
-    """The model with the scale of its members, guided where anomalies are labelled, and the training scores."""
+    """The model with the scale of its members, guided where rows are labelled, and the training scores."""
     scorer, rows, distance, begun = model.scorer, X.shape[0], space.distance, model.begun(X)
     if not isinstance(scorer, Guided):
         scores = model.member_scores(X, device, threads)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MANY_ROWS, NARROW = 2**18, 256  # of one product on a device, where rows have so few numbers
 ROWS_SENT = 2**20  # to a device at once
-LOCAL_SINCE = 2  # format of model files, from which on the local score is what it is now
+SINCE = {Local.name: 2, Guided.name: 3}  # formats of model files, from which on these scores are what they are now
 
 
 @dataclass(frozen=True)
@@ -250,11 +250,11 @@ def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _check_format(document: dict[str, Any], scorer: Scorer) -> None:
     """A score that has since become another one would be compared with training scores of its old kind."""
-    written, inner = document.get("format", FORMAT), scorer.inner if isinstance(scorer, Guided) else scorer
-    if isinstance(inner, Local) and written < LOCAL_SINCE:
+    written, since = document.get("format", FORMAT), SINCE.get(scorer.name, 0)
+    if written < since:
         raise ModelFileError(
-            f"the model was saved by an earlier version of addml (format {written}), whose local score was another "
-            f"one than this version's (format {LOCAL_SINCE} and up); fit and save the model again"
+            f"the model was saved by an earlier version of addml (format {written}), whose {scorer.name} score was "
+            f"another one than this version's (format {since} and up); fit and save the model again"
         )
 
 

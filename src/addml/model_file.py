@@ -14,11 +14,12 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
-FORMAT = 2  # 1: the local score had three scales
+FORMAT = 3  # 1: the local score had three scales; 2: what is known to be normal did not guide scores
 DTYPES = ("float32", "float64", "int64", "uint8")
 HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -109,13 +110,14 @@ def told(path: str | os.PathLike[str], document: dict[str, Any]) -> Iterator[Non
         raise ModelFileError(f"{path}: model.json does not describe a detector ({error!r}); save it again") from None
 
 
-def expect(name: str, array: np.ndarray, dtype: type[np.generic], shape: tuple[int | None, ...]) -> None:
-    """An array of a loaded model must have this dtype and shape; None is any length of at least one."""
+def expect(name: str, array: np.ndarray, dtype: type[np.generic], shape: tuple[int | EllipsisType | None, ...]) -> None:
+    """An array of a loaded model must have this dtype and shape; None is any length of at least one, ... any at all."""
     fits = len(array.shape) == len(shape) and all(
-        have == want or (want is None and have > 0) for have, want in zip(array.shape, shape, strict=True)
+        have == want or want is ... or (want is None and have > 0)
+        for have, want in zip(array.shape, shape, strict=True)
     )
     if array.dtype != dtype or not fits:
-        wanted = ", ".join("n" if length is None else str(length) for length in shape)
+        wanted = ", ".join(str(length) if isinstance(length, int) else "n" for length in shape)
         raise ModelFileError(
             f"{name} is {array.dtype} {array.shape}, not {np.dtype(dtype)} ({wanted}) as the layers ask for; "
             "fit and save the model again"

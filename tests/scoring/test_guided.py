@@ -8,18 +8,9 @@ import pytest
 from addml import ADDML
 from addml.explain.prepared import behind_features
 from addml.explain.replacement import column_contributions
-from addml.scoring import guided
-from addml.scoring.guided import (
-    ALIKE,
-    LEAST,
-    NEIGHBOURS,
-    TRUSTED,
-    WEIGHTS,
-    Guided,
-    best_weight,
-    plausible,
-    scorer_from_plain,
-)
+from addml.scoring import guided, guiding
+from addml.scoring.guided import ALIKE, NEIGHBOURS, TRUSTED, Guided, forgiven, scorer_from_plain
+from addml.scoring.guiding import LEAST, WEIGHTS, best_weight, plausible
 from addml.scoring.local import Local
 from addml.scoring.scorers import Center
 
@@ -45,15 +36,19 @@ def marks(anomalies, normal=()):
 
 
 def likeness(detector, X):
+    return guided.likeness(*nearest(detector, X))
+
+
+def nearest(detector, X):
     scorer, ready = detector.model_.scorer, detector.model_.scorer_ready("cpu")
-    return scorer.likeness(scorer.place(detector.model_.prepare(X), ready), ready)
+    return scorer.nearest(scorer.place(detector.model_.prepare(X), ready), ready), ready["counter"]["learned"]
 
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_likeness_by_brute_force(X, count):
     detector = fitted(X, marks(range(count)), scaling="standard")
     arrays = detector.model_.scorer_arrays
-    least, middle, deviation, trust = arrays["counter_likeness"]
+    least, middle, deviation, trust, *_ = arrays["counter_likeness"]
     new = np.random.default_rng(1).standard_normal((20, 3))
     x = detector.model_.prepare(new)
     near = np.sort(abs(x[:, None] - arrays["counter_normals"]).sum(axis=2), axis=1)[:, :NEIGHBOURS].mean(axis=1)
@@ -161,7 +156,7 @@ def test_of_few_labels_none_is_doubted(X):
 
 @pytest.mark.parametrize(("sure", "left"), [(5, 11), (6, 6)])
 def test_where_most_labels_would_be_doubted_none_is(X, monkeypatch, sure, left):
-    monkeypatch.setattr(guided, "plausible", lambda labelled, rows: np.arange(labelled.shape[1]) < sure)
+    monkeypatch.setattr(guiding, "plausible", lambda labelled, rows: np.arange(labelled.shape[1]) < sure)
     assert len(fitted(X, marks(range(11))).model_.scorer_arrays["counter_anomalies"]) == left
 
 
@@ -189,8 +184,47 @@ def test_normal_rows_that_are_all_alike(count):
     assert scores[:count].min() > scores[count:].max()
 
 
-def test_normal_labels_alone_guide_nothing(X):
-    assert not isinstance(fitted(X, marks((), range(20))).model_.scorer, Guided)
+def test_a_row_counts_as_no_farther_from_normal_rows_than_from_one_known_to_be_normal(X):
+    """By brute force: how much farther out than usual a row lies is forgiven, down to the distance of the known row."""
+    X = np.vstack([X, [[6.0, 6, 6], [6.5, 6, 6], [-6, 6, -6]]])
+    detector = fitted(X, np.where(np.arange(153) == 150, 0, -1), scaling="standard")
+    x = detector.model_.prepare(X)
+    distances = abs(x[:, None] - x).sum(axis=2)
+    known = distances[:, 150].copy()
+    np.fill_diagonal(distances, np.inf)
+    near = np.sort(distances, axis=1)[:, :NEIGHBOURS].mean(axis=1)
+    least = LEAST * np.median(near)
+    far, usual = np.log(near + least), np.median(np.log(near + least))
+    expected = np.maximum(0, far - np.maximum(np.log(known + least), usual)) / far.std()
+    found = forgiven(*nearest(detector, X))
+    np.testing.assert_allclose(found, expected, atol=0.05)  # distances in small whole steps
+    assert found[150] == pytest.approx((far[150] - usual) / far.std(), abs=0.05)  # itself, wholly
+    assert found[151] > 1  # what is like it
+    assert found[152] == 0  # as far out, elsewhere
+    assert (found[:150] < 0.2).all()
+
+
+def test_what_is_known_to_be_normal_stands_out_no_more(X):
+    X = np.vstack([X, [[6.0, 6, 6], [6.1, 6, 6], [-6, 6, -6]]])
+    labels = np.where(np.arange(153) == 150, 0, -1)
+    plain, taught = fitted(X, None), fitted(X, labels)
+    assert isinstance(taught.model_.scorer, Guided)
+    order = np.argsort(-plain.anomaly_scores_)[:3]
+    assert {150, 151, 152} == set(order.tolist())
+    ranks = np.argsort(np.argsort(-taught.anomaly_scores_))
+    assert ranks[152] == 0
+    assert ranks[150] > 20
+    assert taught.anomaly_score([[6.0, 6.05, 6]]) < plain.anomaly_score([[6.0, 6.05, 6]]) - 1
+
+
+def test_what_is_forgiven_does_not_hang_on_the_weight_of_likeness(X, monkeypatch):
+    falls = []
+    for weight in (0.25, 4.0):
+        monkeypatch.setattr(guiding, "best_weight", lambda *_, weight=weight: weight)
+        detector = fitted(X, marks(range(4), range(60, 70)))
+        falls.append(detector.model_.scorer_arrays["counter_push"][0] * forgiven(*nearest(detector, X[60:70])))
+    assert falls[0].max() > 0.1
+    np.testing.assert_allclose(*falls, rtol=1e-5)
 
 
 def test_labelled_normal_rows_are_references(X):

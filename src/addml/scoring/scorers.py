@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from numbers import Integral
+from types import EllipsisType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -19,8 +20,9 @@ from addml.geometry import Distance, center_distances, cross_distances
 from addml.scoring.local import Local, Piece
 
 REFERENCES_AT_ONCE = 4096
-# Names and shapes of a scorer's arrays: None is any length, a name always the same one, "inputs" those of the encoder.
-Shapes = dict[str, tuple[int | str | None, ...]]
+# Names and shapes of a scorer's arrays: None is any length of at least one, ... any at all, a name always the same one,
+# "inputs" those of the encoder.
+Shapes = dict[str, tuple[int | str | EllipsisType | None, ...]]
 
 
 class MetricSpace(NamedTuple):
