@@ -171,12 +171,7 @@ def _take_sample(origin: Origin, encoding: str | None) -> Sample:
         size *= 4
         raw = origin.head(size)
     found, name = encoding_of(raw, origin.name) if encoding is None else (encoding, f"{encoding}, as given")
-    try:
-        return Sample(decode_start(raw, found), len(raw) < size, found, name)
-    except LookupError as error:
-        raise ReadError(f"{origin.name}: there is no encoding {encoding!r}. Try 'utf-8' or 'cp1252'.") from error
-    except UnicodeError as error:
-        raise ReadError(f"{origin.name}: is not in {encoding}: {error}. Left out, the encoding is found.") from error
+    return Sample(decode_start(raw, found, origin.name), len(raw) < size, found, name)
 
 
 def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> Writing:
