@@ -93,6 +93,9 @@ def test_number_that_is_text_is_named_by_line_and_column(tmp_path: Path) -> None
         ("UTC", ["2024-05-01 12:00 +0200", "2024-05-01 12:00 +0200"], pa.string()),
         ("UTC", ["2024-05-01 12:00:00.123456789Z", "2024-05-01 12:00Z"], pa.string()),
         ("UTC", ["", ""], pa.timestamp("us", "UTC")),
+        (None, [" 2024-05-01", "2024-05-02"], pa.string()),  # which Arrow takes for a day, and not for a time
+        (None, ["2024-05-01", "2024-05-02 "], pa.string()),
+        (None, [" 01/05/2024", " 31/05/2024"], pa.timestamp("us")),  # read by a format, which passes over spaces
     ],
 )
 def test_dates_are_read_as_their_zones_allow(tmp_path: Path, zone: str | None, texts: list[str], kind: Any) -> None:
