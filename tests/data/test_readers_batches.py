@@ -122,6 +122,12 @@ def test_a_time_without_the_zone_of_the_schema_is_named(tmp_path: Path, zone: st
         list(open_batches(tmp_path / "t.csv", schema=pa.schema({"when": pa.timestamp("s", zone)})))
 
 
+def test_a_cell_with_spaces_around_it_is_found(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("n,m\n1,2\n many ,3\n")
+    with pytest.raises(ReadError, match=r"t\.csv, line 3: column 'n' holds ' ?many ?' where a number is expected"):
+        list(open_batches(tmp_path / "t.csv", schema=pa.schema({"n": pa.float64(), "m": pa.int64()})))
+
+
 def test_ragged_line_far_down(tmp_path: Path) -> None:
     batches = open_batches(csv_file(tmp_path, 300_000, "7,1\n"), schema=SCHEMA)
     with pytest.raises(ReadError, match=r"t\.csv, line 300002: too few fields"):

@@ -61,7 +61,7 @@ class CsvHints:
     decimal: str | None = None
     columns: tuple[str, ...] = ()  # names of columns that must be there, which tell a header
     texts: tuple[str, ...] = ()  # names of columns, where there are such, that stay as they are written
-    codes: bool = True  # whether columns of digits with zeros before them stay as they are written
+    codes: bool = True  # whether columns of digits with zeros or 0x before them stay as they are written
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ def _header_note(line: int | None, names: list[str]) -> str:
 
 
 def _code_note(codes: list[str]) -> list[str]:
-    return [f"codes: {listed(codes, 5)}, digits with zeros before them, so read as text"] if codes else []
+    return [f"codes: {listed(codes, 5)}, digits with zeros or 0x before them, so read as text"] if codes else []
 
 
 def _cell_notes(decimal: str, formats: list[str], guess: str | None, styles: dict[str, NumberStyle]) -> list[str]:
