@@ -21,6 +21,7 @@ from addml.data.preparation.spread import Spread
 from addml.wording import listed, shortened
 
 UNREAD = "do not and count as gaps"  # how a note of such values ends
+AMONG_NUMBERS = "among its numbers; correct that, or make it a gap"  # and one of values that make numbers text
 EMPTY = "empty: no row has a value"
 MOST_SHOWN = 3  # texts among numbers
 
@@ -130,7 +131,7 @@ def _with_slips(name: str, decided: Kept | LeftOut, texts: DistinctTexts) -> Kep
     if slips is None:
         return decided
     shown = listed([repr(shortened(text)) for text in slips.to_pylist()], MOST_SHOWN)
-    words = f"{shown} {'is' if len(slips) == 1 else 'are'} among its numbers; correct that, or make it a gap"
+    words = f"{shown} {'is' if len(slips) == 1 else 'are'} {AMONG_NUMBERS}"
     if isinstance(decided, LeftOut):
         return LeftOut(f"text: {words}")
     decided.notes.append(f"column {name!r} is read as text: {words}")
