@@ -14,6 +14,11 @@ def listed(words: Sequence[str], most: int = 5, between: str = ", ") -> str:
     return between.join(words[:most]) + more
 
 
+def shortened(text: str, most: int = 60) -> str:
+    """A text of at most so many characters, the last of them an ellipsis where there were more."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def counted(count: int, one: str, many: str | None = None) -> str:
     """`1 row`, `2,000 rows`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -32,6 +32,13 @@ def test_only_a_header(addml, tmp_path):
     addml("detect", "header.csv").failed("header.csv", "no rows")
 
 
+def test_a_cell_as_long_as_a_book_does_not_fill_the_terminal(addml, tmp_path):
+    (tmp_path / "long.csv").write_text(f"a,b\n1,{'x' * 100_000}\n2,y\n3,z\n")
+    done = addml("evaluate", "long.csv", "--label", "b")
+    done.failed("Error: say which value of the label column 'b' marks an anomaly", "xx … xx", "'y', 'z'.")
+    assert len(done.err) < 1100
+
+
 def test_one_column_is_enough(addml, tmp_path):
     values = np.random.default_rng(0).normal(0, 1, 200)
     values[17] = 40

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from addml.cli import main
 from tests.cli.running import command, left_in, write_small
 
 
@@ -27,3 +28,15 @@ def test_an_interrupt_while_training(tmp_path, number, code):
     assert running.returncode == code
     assert "Traceback" not in err
     assert left_in(tmp_path) == {"small.csv"}
+
+
+def test_an_interrupt_before_a_command_has_begun(monkeypatch):
+    """While modules are still read: no traceback either."""
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("addml.cli.app.run", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130

@@ -87,6 +87,23 @@ def test_texts_that_read_as_numbers_or_dates(texts: list[str], kind: str) -> Non
     assert kind_of(cycled(*texts)) == kind
 
 
+def test_texts_that_keep_a_column_from_being_numbers_are_said() -> None:
+    """An amount in which somebody wrote a word is no identifier, and a size no category, for nothing said."""
+    amounts, sizes = [f"{row * 1.7:.2f}" for row in range(ROWS)], [str(36 + row % 5) for row in range(ROWS)]
+    amounts[7], sizes[3], sizes[4] = "x" * 100, "large", "small"
+    columns = Columns.fit(pa.table({"amount": amounts, "size": sizes}))
+    cut = "x" * 59 + "…"
+    assert columns.left_out == [("amount", f"text: '{cut}' is among its numbers; correct that, or make it a gap")]
+    assert columns.kinds == {"size": "category"}
+    said = "'large', 'small' are among its numbers; correct that, or make it a gap"
+    assert columns.notes == columns.unread == [f"column 'size' is read as text: {said}"]
+
+
+def test_texts_among_which_are_numbers_need_no_words() -> None:
+    for texts in (["12", "14", "12A"], ["00501", "10115", "75001", "none"]):  # too many others; codes
+        assert Columns.fit(pa.table({"a": cycled(*texts), "b": cycled("u", "v", "w")})).notes == []
+
+
 def test_a_slip_among_dates_is_a_gap_and_said() -> None:
     days = [f"2024-03-{1 + row % 28:02}" for row in range(ROWS)]
     days[7] = "unknown"
@@ -111,6 +128,7 @@ def test_a_slip_among_dates_is_a_gap_and_said() -> None:
         ([f"customer {row}" for row in range(ROWS)], "identifier: (nearly) every row has a value of its own"),
         ([f"the parcel came late, on day {row}" for row in range(ROWS)], "free text: 7 words on average"),
         (["same"] * ROWS, "constant: 'same' in every row"),
+        (["x" * 10_000] * ROWS, f"constant: '{'x' * 59}…' in every row"),
         ([1.5] * ROWS, "constant: 1.5 in every row"),
         ([True] * ROWS, "constant: true in every row"),
         ([DAY] * ROWS, "constant: 2024-01-01 in every row"),

@@ -93,6 +93,9 @@ def test_number_that_is_text_is_named_by_line_and_column(tmp_path: Path) -> None
         ("UTC", ["2024-05-01 12:00 +0200", "2024-05-01 12:00 +0200"], pa.string()),
         ("UTC", ["2024-05-01 12:00:00.123456789Z", "2024-05-01 12:00Z"], pa.string()),
         ("UTC", ["", ""], pa.timestamp("us", "UTC")),
+        (None, [" 2024-05-01", "2024-05-02"], pa.string()),  # which Arrow takes for a day, and not for a time
+        (None, ["2024-05-01", "2024-05-02 "], pa.string()),
+        (None, [" 01/05/2024", " 31/05/2024"], pa.timestamp("us")),  # read by a format, which passes over spaces
     ],
 )
 def test_dates_are_read_as_their_zones_allow(tmp_path: Path, zone: str | None, texts: list[str], kind: Any) -> None:
@@ -117,6 +120,12 @@ def test_a_time_without_the_zone_of_the_schema_is_named(tmp_path: Path, zone: st
     (tmp_path / "t.csv").write_text("when,n\n" + 300 * f"{first},1\n" + f"{text},2\n")  # far below what is looked at
     with pytest.raises(ReadError, match=rf"t\.csv, line 302: column 'when' holds '{text}' {said}"):
         list(open_batches(tmp_path / "t.csv", schema=pa.schema({"when": pa.timestamp("s", zone)})))
+
+
+def test_a_cell_with_spaces_around_it_is_found(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("n,m\n1,2\n many ,3\n")
+    with pytest.raises(ReadError, match=r"t\.csv, line 3: column 'n' holds ' ?many ?' where a number is expected"):
+        list(open_batches(tmp_path / "t.csv", schema=pa.schema({"n": pa.float64(), "m": pa.int64()})))
 
 
 def test_ragged_line_far_down(tmp_path: Path) -> None:

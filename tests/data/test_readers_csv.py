@@ -224,7 +224,8 @@ def test_digits_with_zeros_before_them_are_codes_and_keep_them(tmp_path: Path) -
         "padded": [7.5, 112.5, 8.5],
         "month": [12, 1, 3],
     }
-    assert "codes: post, digits with zeros before them, so read as text" in result.notes
+    assert "codes: post, digits with zeros or 0x before them, so read as text" in result.notes
+    assert read(tmp_path, "n,flags\n1,0x1F\n2,0x02\n3,\n").table["flags"].to_pylist() == ["0x1F", "0x02", None]
     numbers = read(tmp_path, text, codes=False)
     assert numbers.table["post"].to_pylist() == [501, 94105, None]
     assert not any(note.startswith("codes") for note in numbers.notes)

@@ -132,6 +132,13 @@ def test_given_encoding_that_does_not_fit(tmp_path: Path) -> None:
     assert "there is no encoding 'zip'" in refused(tmp_path, "a,b\n1,2\n", encoding="zip")  # none of text
 
 
+@pytest.mark.parametrize("content", ['{"a": 1}\n{"a": 2}\n', '[{"a": 1}, {"a": 2}]'])
+def test_given_encoding_that_does_not_fit_json(tmp_path: Path, content: str) -> None:
+    for encoding in ("utf-99", "zip"):
+        assert f"t.json: there is no encoding '{encoding}'." in refused(tmp_path, content, "t.json", encoding=encoding)
+    assert refused(tmp_path, content, "t.json", encoding="utf-16").startswith("t.json: is not in utf-16: ")
+
+
 def test_columns_parted_by_many_spaces(tmp_path: Path) -> None:
     assert "parted by several spaces" in refused(tmp_path, "  1.0   2.0\n 11.0  12.0\n  1.0   3.5\n")
 

@@ -108,3 +108,15 @@ def test_dates_of_a_csv_and_of_parquet_score_alike_whatever_their_zones(tmp_path
     same = np.array_equal(scores("east.csv"), scores("plain.csv"))
     assert same == (WRITINGS[taught][1] is None)  # what the clock shows counts where training had none
     np.testing.assert_allclose(scores(f"{taught}.csv"), fitted.detector.anomaly_scores_)
+
+
+def test_a_csv_with_odd_cells_is_scored_as_it_was_learned(tmp_path):
+    """What Arrow takes for one type when it guesses, and refuses when it is told: days after spaces, 0x1F."""
+    days = MOMENTS.astype("datetime64[D]")
+    lines = [f"{day}, {row % 7}, {row % 3 > 1} ,{row % 5:#04x}" for row, day in enumerate(days)]
+    (tmp_path / "t.csv").write_text("\n ".join(["day, n, flag ,bits", *lines]) + "\n")
+    fitted = detecting.fit(Settings(str(tmp_path / "t.csv"), training=Training(members=1, epochs=1)), Silent()).fitted
+    fitted.save(tmp_path / "model")
+    settings = Settings(str(tmp_path / "t.csv"), using=Using(str(tmp_path / "model")), explaining=Explaining(top=0))
+    found = detecting.score(settings, Silent(), mapped=False).findings.scores
+    np.testing.assert_allclose(found, fitted.detector.anomaly_scores_)

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command that the arguments name and end with its exit code."""
-    from addml.cli.app import run
+    try:
+        from addml.cli.app import run
 
-    run()
+        run()
+    except KeyboardInterrupt:  # before a command has begun: modules are still read
+        raise SystemExit(130) from None

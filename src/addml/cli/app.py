@@ -69,6 +69,7 @@ def root(
     """Find the anomalies in a table, without labels."""
 
 
+LONGEST = 1000  # characters of a line of an error, in which a cell of the table may stand
 LEARNED_BY = ("selection", "naming", "labelling", "learning", "timing", "windowing", "training", "deciding")
 
 
@@ -210,8 +211,13 @@ def run() -> None:
         from addml.report.words import visible
 
         message = str(error) or "not enough memory; --sample trains on fewer rows"
-        print("Error: " + "\n".join(map(visible, message.splitlines())), file=sys.stderr)
+        print("Error: " + "\n".join(visible(_brief(line)) for line in message.splitlines()), file=sys.stderr)
         sys.exit(1)
+
+
+def _brief(line: str) -> str:
+    """A line without its middle where that is long, so that the place before it and the remedy behind it are seen."""
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
 
 
 def _heed_signals() -> None:

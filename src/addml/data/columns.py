@@ -18,7 +18,7 @@ from addml.data.preparation import plain_values
 from addml.data.preparation.categories import CategoryColumn
 from addml.data.preparation.copies import code_copies, number_copies
 from addml.data.preparation.dates import DateColumn
-from addml.data.preparation.kinds import UNREAD, Kept, LeftOut, prepare_column
+from addml.data.preparation.kinds import AMONG_NUMBERS, UNREAD, Kept, LeftOut, prepare_column
 from addml.data.preparation.numbers import BooleanColumn, NumberColumn
 from addml.data.preparation.prepared import HALF, CellError, Prepared, rarity
 from addml.data.tables import as_table, check_names
@@ -72,8 +72,8 @@ class Columns:
 
     @property
     def unread(self) -> list[str]:
-        """The notes of values that could not be read, and so became gaps."""
-        return [note for note in self.notes if note.endswith(UNREAD)]
+        """The notes of values that could not be read, and so became gaps, or made text of numbers."""
+        return [note for note in self.notes if note.endswith((UNREAD, AMONG_NUMBERS))]
 
     @cached_property
     def names(self) -> list[str]:

@@ -128,8 +128,8 @@ def on_disk(file: str) -> Iterator[str]:
             shutil.copyfileobj(stream, target, 1 << 20)
         try:
             yield str(copy)
-        except ReadError as error:  # which names the copy
-            raise ReadError(str(error).replace(str(copy), file if is_pipe else copy.name)) from error
+        except (ReadError, UserError) as error:  # which names the copy
+            raise type(error)(str(error).replace(str(copy), file if is_pipe else copy.name)) from error
 
 
 def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batches, list[str]]:

@@ -23,7 +23,9 @@ TIME = r"(?:(?P<gap>[ T])(?P<hour>\d{1,2}):\d{2}(?P<seconds>:\d{2})?(?P<half> ?[
 DAY_FIRST = re.compile(r"(?P<a>\d{1,2})(?P<mark>[./-])(?P<b>\d{1,2})(?P=mark)(?P<year>\d{4}|\d{2})" + TIME)
 YEAR_FIRST = re.compile(r"\d{4}(?P<mark>[./])\d{1,2}(?P=mark)\d{1,2}" + TIME)
 CODE = re.compile(r"0\d{2,}")  # of two digits it is more likely a month, an hour or an age
+HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")  # which Arrow takes for a whole number, and for no other
 ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([ T].*)?")
+PADDED_DATE = re.compile(r"(\s+\d{4}-\d{2}-\d{2}.*|\d{4}-\d{2}-\d{2}.*\s+)")  # Arrow takes it as a day, and as no time
 ZONED_DATE = re.compile(r"\d{4}-\d{2}-\d{2}[ T][\d:.,]+ ?(?:Z|[+-]\d{2}(?::?\d{2})?)")
 ODD_DATE = re.compile(r"\d{4}-\d{2}-\d{2}[ T][\d:]+(?:[.,]\d{7,}|,\d|\.?\d* [Z+-]).*")  # Arrow's microseconds take none
 
@@ -62,8 +64,10 @@ def filled(cells: Iterable[str]) -> list[str]:
 
 
 def are_codes(cells: Iterable[str]) -> bool:
-    """Whether the cells are digits with zeros before some of them, which say something: 00501 is no number."""
+    """Whether the cells are digits with zeros or 0x before them, which say something: 00501 and 0x1F are no numbers."""
     values = filled(cells)
+    if all(map(HEXADECIMAL.fullmatch, values)):
+        return bool(values)
     return all(value.isdecimal() for value in values) and any(CODE.fullmatch(value) for value in values)
 
 
@@ -133,11 +137,12 @@ def number_style(cells: Iterable[str], decimal: str) -> NumberStyle | None:
     return next((style for style in likely if all(re.match(style.pattern, value) for value in values)), None)
 
 
-def says_zone(cells: Iterable[str]) -> bool | None:
+def says_zone(cells: Sequence[str]) -> bool | None:
     """Whether the dates of a column say their zone; None where some do, or are not written as Arrow takes them."""
     values = filled(cells)
     zoned = sum(ZONED_DATE.fullmatch(value) is not None for value in values)
-    if 0 < zoned < len(values) or any(map(ODD_DATE.fullmatch, values)):
+    is_padded = any(map(PADDED_DATE.fullmatch, cells))
+    if is_padded or 0 < zoned < len(values) or any(map(ODD_DATE.fullmatch, values)):
         return None
     return zoned > 0
 

@@ -61,7 +61,7 @@ class CsvHints:
     decimal: str | None = None
     columns: tuple[str, ...] = ()  # names of columns that must be there, which tell a header
     texts: tuple[str, ...] = ()  # names of columns, where there are such, that stay as they are written
-    codes: bool = True  # whether columns of digits with zeros before them stay as they are written
+    codes: bool = True  # whether columns of digits with zeros or 0x before them stay as they are written
 
 
 @dataclass(frozen=True)
@@ -171,12 +171,7 @@ def _take_sample(origin: Origin, encoding: str | None) -> Sample:
         size *= 4
         raw = origin.head(size)
     found, name = encoding_of(raw, origin.name) if encoding is None else (encoding, f"{encoding}, as given")
-    try:
-        return Sample(decode_start(raw, found), len(raw) < size, found, name)
-    except LookupError as error:
-        raise ReadError(f"{origin.name}: there is no encoding {encoding!r}. Try 'utf-8' or 'cp1252'.") from error
-    except UnicodeError as error:
-        raise ReadError(f"{origin.name}: is not in {encoding}: {error}. Left out, the encoding is found.") from error
+    return Sample(decode_start(raw, found, origin.name), len(raw) < size, found, name)
 
 
 def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> Writing:
@@ -298,7 +293,7 @@ def _header_note(line: int | None, names: list[str]) -> str:
 
 
 def _code_note(codes: list[str]) -> list[str]:
-    return [f"codes: {listed(codes, 5)}, digits with zeros before them, so read as text"] if codes else []
+    return [f"codes: {listed(codes, 5)}, digits with zeros or 0x before them, so read as text"] if codes else []
 
 
 def _cell_notes(decimal: str, formats: list[str], guess: str | None, styles: dict[str, NumberStyle]) -> list[str]:

@@ -74,7 +74,8 @@ def _ragged(origin: Origin, dialect: Dialect) -> ReadError | None:
 def _unconvertible(origin: Origin, dialect: Dialect, conversion: re.Match[str]) -> ReadError:
     column, kind, problem, value = int(conversion[1]), conversion[2], conversion[3], conversion[4]
     expected, remedy = EXPECTED.get(problem, (KINDS.get(kind, kind), CORRECT))
-    bad = next((row for row in _body(origin, dialect) if row.cells[column : column + 1] == [value]), None)
+    rows = (row for row in _body(origin, dialect) if column < len(row.cells))
+    bad = next((row for row in rows if row.cells[column].strip() == value.strip()), None)
     place = f", line {bad.first}" if bad else ""
     return ReadError(
         f"{origin.name}{place}: column {dialect.names[column]!r} holds {value!r} where {expected} is expected. {remedy}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from addml.data.files.origin import Origin, ReadError
 from addml.data.files.python_values import table_from_rows
-from addml.data.files.text_encoding import encoding_of
+from addml.data.files.text_encoding import decode_start, encoding_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,9 +56,11 @@ def read_json_list(origin: Origin, encoding: str | None) -> tuple[pa.Table, list
 
 
 def _encoding(origin: Origin, encoding: str | None) -> tuple[str, str]:
-    if encoding is not None:
-        return encoding, f"{encoding}, as given"
-    return encoding_of(origin.head(SAMPLE_BYTES), origin.name)
+    head = origin.head(SAMPLE_BYTES)
+    if encoding is None:
+        return encoding_of(head, origin.name)
+    decode_start(head, encoding, origin.name)  # an error where it does not fit
+    return encoding, f"{encoding}, as given"
 
 
 def _utf8(origin: Origin, encoding: str) -> pa.NativeFile:

@@ -41,13 +41,18 @@ def single_byte(raw: bytes) -> str:
 def decoded_head(origin: Origin, size: int) -> str:
     """The text of the first `size` bytes, in the encoding they seem to have."""
     raw = origin.head(size)
-    return decode_start(raw, encoding_of(raw, origin.name)[0])
+    return decode_start(raw, encoding_of(raw, origin.name)[0], origin.name)
 
 
-def decode_start(raw: bytes, encoding: str) -> str:
-    """The text of `raw`, which may end in the middle of a character."""
-    b"x".decode(encoding, "ignore")  # a LookupError where it is none of text, such as zip
-    return codecs.getincrementaldecoder(encoding)("replace").decode(raw)
+def decode_start(raw: bytes, encoding: str, name: str) -> str:
+    """The text of `raw`, which may end in the middle of a character; an error where that is not its encoding."""
+    try:
+        b"x".decode(encoding, "ignore")  # a LookupError where it is none of text, such as zip
+        return codecs.getincrementaldecoder(encoding)("replace").decode(raw)
+    except LookupError as error:
+        raise ReadError(f"{name}: there is no encoding {encoding!r}. Try 'utf-8' or 'cp1252'.") from error
+    except UnicodeError as error:
+        raise ReadError(f"{name}: is not in {encoding}: {error}. Left out, the encoding is found.") from error
 
 
 def _decodes(raw: bytes, encoding: str) -> bool:

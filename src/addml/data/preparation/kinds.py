@@ -14,13 +14,16 @@ from addml.data.preparation.date_text import parse_dates, written_dates, written
 from addml.data.preparation.dates import DateColumn
 from addml.data.preparation.distinct_texts import DistinctTexts
 from addml.data.preparation.identifiers import identifier_numbers, identifier_texts
-from addml.data.preparation.number_text import WrittenNumber, parse_numbers, written_numbers
+from addml.data.preparation.number_text import WrittenNumber, among_numbers, parse_numbers, written_numbers
 from addml.data.preparation.numbers import BooleanColumn, NumberColumn, refuse_infinity
 from addml.data.preparation.prepared import Prepared
 from addml.data.preparation.spread import Spread
+from addml.wording import listed, shortened
 
 UNREAD = "do not and count as gaps"  # how a note of such values ends
+AMONG_NUMBERS = "among its numbers; correct that, or make it a gap"  # and one of values that make numbers text
 EMPTY = "empty: no row has a value"
+MOST_SHOWN = 3  # texts among numbers
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def _texts(name: str, column: pa.ChunkedArray) -> Kept | LeftOut:
         return _noted(_numbers(name, _spread_out(parse_numbers(texts.values, written), texts), written), texts)
     found = written_dates(texts.values, texts.counts)
     if found is None:
-        return _categories(name, texts)
+        return _with_slips(name, _categories(name, texts), texts)
     form, share = found
     zone = written_zone(texts.values, form)
     days = _spread_out(parse_dates(texts.values, form, zone), texts)
@@ -122,6 +125,19 @@ def _noted(kept: Kept | LeftOut, texts: DistinctTexts) -> Kept | LeftOut:
     return kept
 
 
+def _with_slips(name: str, decided: Kept | LeftOut, texts: DistinctTexts) -> Kept | LeftOut:
+    """The decision on a column of text, with what keeps it from being one of numbers, where that is little."""
+    slips = among_numbers(texts.values, texts.counts)
+    if slips is None:
+        return decided
+    shown = listed([repr(shortened(text)) for text in slips.to_pylist()], MOST_SHOWN)
+    words = f"{shown} {'is' if len(slips) == 1 else 'are'} {AMONG_NUMBERS}"
+    if isinstance(decided, LeftOut):
+        return LeftOut(f"text: {words}")
+    decided.notes.append(f"column {name!r} is read as text: {words}")
+    return decided
+
+
 def _date_notes(prepared: DateColumn, texts: DistinctTexts, share: float) -> list[str]:
     kind = "times of the day" if prepared.clock else f"dates, {prepared.form}"
     example = f"column {prepared.name!r} is text that reads as {kind} ({texts.values[0].as_py()!r})"
@@ -133,7 +149,7 @@ def _categories(name: str, texts: DistinctTexts) -> Kept | LeftOut:
     if not len(texts.values):
         return LeftOut(EMPTY)
     if len(texts.values) == 1 and not texts.gaps:
-        return LeftOut(f"constant: {texts.values[0].as_py()!r} in every row")
+        return LeftOut(f"constant: {shortened(texts.values[0].as_py())!r} in every row")
     reason = identifier_texts(name, texts)
     if reason is not None:
         return LeftOut(reason)

@@ -19,6 +19,8 @@ PARTS = (
     rf"(?:[eE][+-]?\d+)?)\s*(?P<after>{SIGN})?\s*$"
 )
 CODE = r"^\s*[+-]?0\d"  # 00501 is a code, whose zeros say something, and no number
+FEW = 50  # texts that suffice to say no
+NEARLY_ALL = 0.9  # of the rows, from which on other texts among numbers are more likely slips
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,17 @@ def written_numbers(values: pa.Array) -> WrittenNumber | None:
     digits = parts.field("number")
     style = next((style for style in STYLES if not _any(pc.invert(_matches(digits, style)))), None)
     return None if style is None else WrittenNumber(before[0], after[0], style.thousands, style.decimal)
+
+
+def among_numbers(values: pa.Array, counts: np.ndarray) -> pa.Array | None:
+    """The distinct texts, which stand in `counts` rows each, that are no numbers, where nearly all others are some."""
+    if np.asarray(pc.match_substring_regex(values[:FEW], PARTS)).mean() < 0.5:
+        return None
+    is_number = np.asarray(pc.match_substring_regex(values, PARTS))
+    is_code = _any(pc.match_substring_regex(values, CODE))
+    if is_code or is_number.all() or is_number @ counts < NEARLY_ALL * counts.sum():
+        return None
+    return values.filter(pa.array(~is_number))
 
 
 def parse_numbers(column: pa.Array, style: WrittenNumber) -> np.ndarray:
