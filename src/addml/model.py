@@ -23,12 +23,14 @@ from addml.scoring.guided import Guided, scorer_from_plain
 from addml.scoring.local import Local
 from addml.scoring.members import MemberScale
 from addml.scoring.scorers import OfEmbeddings, Scorer, Shapes, score_rows
+from addml.scoring.themselves import Overlaps
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
 
 MANY_ROWS, NARROW = 2**18, 256  # of one product on a device, where rows have so few numbers
 ROWS_SENT = 2**20  # to a device at once
+ROWS_LOOKED_UP = 2**12  # windows at a time
 SINCE = {Local.name: 2, Guided.name: 3}  # formats of model files, from which on these scores are what they are now
 
 
@@ -106,8 +108,21 @@ class MetricModel:
         def write(rows: slice, block: np.ndarray) -> None:
             result[:, rows] = block
 
-        self._through(X, self._compute(device), write, device, min(threads, self.scorer.most_threads))
+        compute = self._compute(device, self._overlaps(X))
+        self._through(X, compute, write, device, min(threads, self.scorer.most_threads))
         return result
+
+    def _overlaps(self, X: Any) -> Overlaps | None:
+        """What windows of a series share with references; step by step as it arrives nobody knows what will come."""
+        if not isinstance(X, Windows) or self.form is None or self.form.causal:
+            return None
+        keys = self.scorer_ready("cpu").get("keys")
+        if keys is None:
+            return None
+        prepared = X.prepared(self.step_features.transform)
+        starts = range(0, len(prepared), ROWS_LOOKED_UP)
+        blocks = (prepared.slice(start, ROWS_LOOKED_UP) for start in starts)
+        return Overlaps.of((block.reshape(len(block), -1) for block in blocks), keys, X.first, X.window)
 
     @property
     def prepares_there(self) -> bool:
@@ -134,10 +149,10 @@ class MetricModel:
             block = MANY_ROWS if self.encoder.inputs <= NARROW else self.block(str(X.device))
             return in_resident_blocks(X, prepare, self._compute(str(X.device)), block)
 
-    def _compute(self, device: str) -> Callable[[Array, int], Array]:
-        """What makes scores (s, views, b) of a stack of blocks of prepared rows, of which so many are no filling."""
+    def _compute(self, device: str, overlaps: Overlaps | None = None) -> Callable[[Array, slice], Array]:
+        """What makes scores (s, views, b) of a stack of blocks that hold certain prepared rows."""
         encoder, ready = self._encoder_on(device), self.scorer_ready(device)
-        return lambda x, rows: score_rows(self.scorer, x, encoder.embed(x), ready, self.distance, rows)
+        return lambda x, rows: score_rows(self.scorer, x, encoder.embed(x), ready, self.distance, rows, overlaps)
 
     def embeddings(self, X: Any, device: str, threads: int) -> np.ndarray:
         """The members' embeddings side by side, (n, E w), float32."""
@@ -171,7 +186,7 @@ class MetricModel:
     def _through(
         self,
         X: Any,
-        compute: Callable[[Array, int], Array],
+        compute: Callable[[Array, slice], Array],
         write: Callable[[slice, np.ndarray], None],
         device: str,
         threads: int,

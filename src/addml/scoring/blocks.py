@@ -31,7 +31,7 @@ def block_of_images(size: int, device: str) -> int:
 def in_blocks(
     X: Any,
     prepare: Callable[[Any], np.ndarray],
-    compute: Callable[[Any, int], Any],
+    compute: Callable[[Any, slice], Any],
     write: Callable[[slice, np.ndarray], None],
     device: str,
     threads: int,
@@ -39,8 +39,8 @@ def in_blocks(
 ) -> None:
     """Prepare the rows of X, an array or a table, and compute their results stack by stack, in blocks of one size.
 
-    `compute` makes (s, E, b, ...) of s blocks (s, 1, b, d), of which so many rows are no filling; `write` gets the rows
-    and their results (E, rows, ...).
+    `compute` makes (s, E, b, ...) of s blocks (s, 1, b, d) that hold certain rows, and filling behind them; `write`
+    gets these rows and their results (E, rows, ...).
     """
     kind = "cpu" if device == "cpu" else "accelerator"
     block = block or BLOCK[kind]
@@ -55,9 +55,10 @@ def in_blocks(
             if hasattr(error, "row"):  # of a table's cell, counted in this part
                 error.row += begin
             raise
-        result = to_numpy(compute(on_device(_stacked(rows, block), device), len(rows)))
+        own = slice(begin, begin + len(rows))
+        result = to_numpy(compute(on_device(_stacked(rows, block), device), own))
         result = np.moveaxis(result, 1, 0).reshape(result.shape[1], -1, *result.shape[3:])
-        write(slice(begin, begin + len(rows)), result[:, : len(rows)])
+        write(own, result[:, : len(rows)])
 
     stacks = -(-X.shape[0] // size)
     in_threads(work, stacks, min(threads, stacks) if device == "cpu" else 1)
@@ -69,7 +70,7 @@ def _blocks_of_a_call(size: int, kind: str) -> int:
 
 
 def in_resident_blocks(
-    X: Array, prepare: Callable[[Array], Array], compute: Callable[[Array, int], Array], block: int
+    X: Array, prepare: Callable[[Array], Array], compute: Callable[[Array, slice], Array], block: int
 ) -> Array:
     """The results (E, n, ...) of rows X, a tensor on a device, where they stay; one block after another."""
     parts = []
@@ -79,7 +80,7 @@ def in_resident_blocks(
         if len(rows) < block:
             filled = rows.new_zeros(block, rows.shape[1])
             filled[: len(rows)] = rows
-        parts.append(compute(filled[None, None], len(rows))[0][:, : len(rows)])
+        parts.append(compute(filled[None, None], slice(begin, begin + len(rows)))[0][:, : len(rows)])
     return namespace(X).cat(parts, 1)
 
 

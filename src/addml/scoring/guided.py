@@ -134,11 +134,11 @@ class Guided:
         counter["learned"] = Learned(*counter["likeness"])
         return {**self.inner.ready(inner, distance), "counter": counter}
 
-    def place(self, x: Array, ready: dict[str, Any]) -> GuidedPlace:
-        """Where prepared rows (b, d) lie."""
+    def place(self, x: Array, ready: dict[str, Any], own: Own | None = None) -> GuidedPlace:
+        """Where prepared rows (b, d) lie; `own` is known to the scorer which is guided."""
         counter = ready["counter"]
         return GuidedPlace(
-            self.inner.place(x, ready), own_references(x, counter["keys"]), *counter["axes"].distances(x)
+            self.inner.place(x, ready, own), own_references(x, counter["keys"]), *counter["axes"].distances(x)
         )
 
     def moved(self, placed: GuidedPlace, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> GuidedPlace:

@@ -111,9 +111,9 @@ class Local:
         whole = {"all_rows": rows, "axes": axes, "keys": keys}
         return {**arrays, **whole, "origin": origin, "products": products, "counts": counts, "shares": len(shares)}
 
-    def place(self, x: Array, ready: dict[str, Any]) -> Placed:
-        """Where prepared rows (b, d) lie among the references."""
-        own, axes = own_references(x, ready["keys"]), ready["axes"]
+    def place(self, x: Array, ready: dict[str, Any], own: Own | None = None) -> Placed:
+        """Where prepared rows (b, d) lie among the references; `own` where it is known which of them they are."""
+        own, axes = own_references(x, ready["keys"]) if own is None else own, ready["axes"]
         return Placed(len(x), own) if axes is None else Placed(len(x), own, *axes.distances(x))
 
     def moved(self, placed: Placed, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> Placed:

@@ -18,6 +18,7 @@ import numpy as np
 from addml.arrays import Array, as_like, namespace
 from addml.geometry import Distance, center_distances, cross_distances
 from addml.scoring.local import Local, Piece
+from addml.scoring.themselves import Overlaps, Own
 
 REFERENCES_AT_ONCE = 4096
 # Names and shapes of a scorer's arrays: None is any length of at least one, ... any at all, a name always the same one,
@@ -61,7 +62,7 @@ class Scorer(Protocol):
     def embedded(self, members: int) -> np.ndarray: ...  # which rows of scores are of embeddings, not of plain columns
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]: ...
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]: ...
-    def place(self, x: Array, ready: dict[str, Any]) -> Any: ...
+    def place(self, x: Array, ready: dict[str, Any], own: Own | None = None) -> Any: ...
     def moved(self, placed: Any, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> Any: ...
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, placed: Any = None) -> Array: ...
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes: ...
@@ -91,27 +92,37 @@ class OfEmbeddings:
         """The arrays as they are."""
         return arrays
 
-    def place(self, x: Array, ready: dict[str, Any]) -> None:
+    def place(self, x: Array, ready: dict[str, Any], own: Own | None = None) -> None:
         """Nothing: the rows before their encoding do not count."""
 
     def moved(self, placed: Any, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> None:
         """Nothing either."""
 
 
-def score_rows(scorer: Scorer, x: Array, z: Array, ready: dict[str, Any], distance: Distance, rows: int) -> Array:
+def score_rows(
+    scorer: Scorer,
+    x: Array,
+    z: Array,
+    ready: dict[str, Any],
+    distance: Distance,
+    rows: slice,
+    overlaps: Overlaps | None = None,
+) -> Array:
     """Scores (s, views, b) of a stack of blocks of prepared rows (s, 1, b, d) and of their embeddings (s, E, b, w).
 
-    What lies behind the first `rows` rows of the stack is filling.
+    They are those of all rows that the slice says; what lies behind these in the stack is filling.
     """
     if isinstance(scorer, OfEmbeddings):
         return scorer.score(z, ready, distance)
     (stack, members, block, _) = z.shape
     scores = as_like(np.zeros((stack, len(scorer.views(members)), block)), z)
-    size = min(scorer.at_once, block) if isinstance(z, np.ndarray) else block
-    for start in range(0, rows, size):
-        one, first = start // block, start % block
-        part, filled = slice(first, first + size), slice(first, first + min(size, rows - start))
-        placed = scorer.place(x[one, 0, filled], ready)
+    size, count = min(scorer.at_once, block) if isinstance(z, np.ndarray) else block, rows.stop - rows.start
+    for start in range(0, count, size):
+        one, first, filling = start // block, start % block, min(size, count - start)
+        part, filled = slice(first, first + size), slice(first, first + filling)
+        whole = slice(rows.start + start, rows.start + start + filling)
+        own = None if overlaps is None else overlaps.part(whole, x)
+        placed = scorer.place(x[one, 0, filled], ready, own)
         scores[one, :, filled] = scorer.score(z[one, :, part], ready, distance, placed)
     return scores
 

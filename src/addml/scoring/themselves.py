@@ -1,7 +1,9 @@
-"""Which references a row is itself: a row is no neighbour of itself, nor of its copies."""
+"""Which references a row is itself: it is no neighbour of itself, nor of copies, nor of windows that overlap it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -101,3 +103,39 @@ def own_of(ids: np.ndarray, own: Own, like: Array) -> Own:
     places = np.repeat(np.arange(len(ids)), counts)
     steps = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
     return index_like(places, like), index_like(references[np.repeat(first, counts) + steps], like)
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """Windows of a series that share steps with references: as near to these as to themselves, for no other reason.
+
+    Those that are references (k,) in their order, which these are (k,), and where each of all windows (n,) begins.
+    """
+
+    rows: np.ndarray
+    references: np.ndarray
+    first: np.ndarray
+    window: int
+
+    @classmethod
+    def of(cls, blocks: Iterable[np.ndarray], keys: Keys, first: np.ndarray, window: int) -> Overlaps:
+        """Those of all windows, which come flat in blocks (b, d) one after the other."""
+        done, rows, references = 0, [NOWHERE], [NOWHERE]
+        for block in blocks:
+            own, found = own_references(block, keys)
+            rows, references, done = [*rows, own + done], [*references, found], done + len(block)
+        return cls(np.concatenate(rows), np.concatenate(references), first, window)
+
+    def part(self, windows: slice, like: Array) -> Own:
+        """Some windows, counted from the first of them, and the references that they share steps with."""
+        reach = windows.start - self.window + 1, windows.stop + self.window - 1
+        some = slice(*np.searchsorted(self.rows, reach))
+        itself, reference = self.rows[some, None], self.references[some, None]
+        beside = itself + np.arange(1 - self.window, self.window)  # (k', 2 window - 1)
+        which = np.nonzero((beside >= windows.start) & (beside < windows.stop))
+        pairs = np.stack([beside[which], reference[which[0], 0]])
+        apart = abs(
+            self.first[pairs[0]] - self.first[itself[which[0], 0]]
+        )  # steps may be missing, or of another series
+        rows, references = np.unique(pairs[:, apart < self.window], axis=1)
+        return index_like(rows - windows.start, like), index_like(references, like)
