@@ -97,7 +97,8 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
     decision_ : the threshold and how it was chosen.
     offset_ : scikit-learn's offset, minus the threshold.
     anomaly_scores_, training_ : scores of the training rows, and what decisions take from them; of over a million rows
-        on disk, the scores at a million even steps through all of them in order.
+        on disk, the scores at a million even steps through all of them in order. Those of a series with `causal=True`
+        are measured as those of new steps are, without references that overlap with them.
     baseline_ : the usual row as the encoder takes it; `explain` counts from it.
     history_ : one dict an epoch.
     sampling_ : of the series read last, what was done to make its steps even.

@@ -164,20 +164,20 @@ def fitted_model(
     """The model with the scale of its members, guided where rows are labelled, and the training scores."""
     scorer, rows, distance, begun = model.scorer, X.shape[0], space.distance, model.begun(X)
     if not isinstance(scorer, Guided):
-        scores = model.member_scores(X, device, threads)
+        scores = model.member_scores(X, device, threads, learned=True)
         model = model.with_scale(scores, begun)
         return model, model.combine(scores, begun)
     some = np.unique(np.concatenate([space.anomalies, end_to_end(np.arange(rows), GUIDING_ROWS)]))
     prepared, anomalous = space.prepared(some), np.isin(some, space.anomalies)
     arrays = believed(scorer, model.scorer_arrays, prepared, distance)
     model = replace(model, scorer_arrays=calibrated(scorer, arrays, prepared, distance))
-    scores = model.member_scores(X, device, threads)
+    scores = model.member_scores(X, device, threads, learned=True)
     model = model.with_scale(scores, begun)
     assert model.scale is not None
     base = model.combine(scores, begun)[some]
     push = pushed(scorer, model.scorer_arrays, prepared, base, anomalous, model.scale, distance)
     model = replace(model, scorer_arrays=push)
-    return model, model.scores(X, device, threads)
+    return model, model.scores(X, device, threads, learned=True)
 
 
 def warn_of_collapse(state: TrainingState) -> None:

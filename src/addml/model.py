@@ -47,9 +47,9 @@ class MetricModel:
     columns: Columns | None = None  # where the rows are tables with columns that are not numbers
     form: Form | None = None  # where the rows are not those of a table
 
-    def scores(self, X: Any, device: str, threads: int) -> np.ndarray:
-        """One score a row, float64, whatever the rows beside it."""
-        return np.asarray(self.combine(self.member_scores(X, device, threads), self.begun(X)))
+    def scores(self, X: Any, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
+        """One score a row, float64, whatever the rows beside it; `learned` of those that were learned from."""
+        return np.asarray(self.combine(self.member_scores(X, device, threads, learned=learned), self.begun(X)))
 
     def combine(self, member_scores: Array, begun: np.ndarray | None = None) -> Array:
         """One score a row (n,) from the scores of all members (E, n); embeddings do not judge the rows in `begun`."""
@@ -84,19 +84,19 @@ class MetricModel:
             X = self.columns.transform(X)
         return self.features.transform(X if self.form is None else X.reshape(len(X), self.form.size))
 
-    def member_scores(self, X: Any, device: str, threads: int) -> np.ndarray:
+    def member_scores(self, X: Any, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
         """The scores of every member by itself, (E, n), and from every view where the scorer has several.
 
         What embeddings say of a window counts for all steps in it, unless only the past may count; what plain columns
         say is of the step at its end alone.
         """
-        result = self._row_scores(X, device, threads)
+        result = self._row_scores(X, device, threads, self._overlaps(X, learned))
         if isinstance(X, Windows) and self.form is not None and not self.form.causal:
             embedded = self.scorer.embedded(len(self.encoder.weights))
             result[embedded] = over_windows(result[embedded], X)
         return result
 
-    def _row_scores(self, X: Any, device: str, threads: int) -> np.ndarray:
+    def _row_scores(self, X: Any, device: str, threads: int, overlaps: Overlaps | None) -> np.ndarray:
         """The same of rows by themselves."""
         result = np.empty((len(self.scorer.views(len(self.encoder.weights))), X.shape[0]))
         if device != "cpu" and self.prepares_there:  # numbers go there as they are
@@ -108,13 +108,16 @@ class MetricModel:
         def write(rows: slice, block: np.ndarray) -> None:
             result[:, rows] = block
 
-        compute = self._compute(device, self._overlaps(X))
+        compute = self._compute(device, overlaps)
         self._through(X, compute, write, device, min(threads, self.scorer.most_threads))
         return result
 
-    def _overlaps(self, X: Any) -> Overlaps | None:
-        """What windows of a series share with references; step by step as it arrives nobody knows what will come."""
-        if not isinstance(X, Windows) or self.form is None or self.form.causal:
+    def _overlaps(self, X: Any, learned: bool) -> Overlaps | None:
+        """What windows of a series share with references.
+
+        Where the past alone counts, nobody knows what will come: only what was learned from is measured so.
+        """
+        if not isinstance(X, Windows) or self.form is None or (self.form.causal and not learned):
             return None
         keys = self.scorer_ready("cpu").get("keys")
         if keys is None:

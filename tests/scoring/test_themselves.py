@@ -59,6 +59,15 @@ def test_new_steps_of_a_short_series_do_not_stand_out(steps, window):
     assert detector.is_anomaly(learned).mean() == pytest.approx(0.1, abs=0.01)
 
 
+def test_where_the_past_alone_counts_the_threshold_is_that_of_new_steps():
+    """What was learned from is measured as new steps are, which overlap with nothing."""
+    random = np.random.default_rng(0)
+    learned, new = random.standard_normal((600, 2)), random.standard_normal((1000, 2))
+    detector = ADDML(encoder="recurrent", window=50, random_state=0, device="cpu", causal=True).fit(learned)
+    assert 0.03 < detector.is_anomaly(new).mean() < 0.2
+    assert (detector.anomaly_scores_ >= detector.anomaly_score(learned) - 1e-9).mean() > 0.99
+
+
 def test_what_was_learned_from_is_known_with_more_behind_it():
     """The scores of steps whose windows all lie in what was learned from do not change when more steps follow."""
     random = np.random.default_rng(1)
