@@ -5,6 +5,7 @@ import pytest
 
 from addml import ADDML
 from addml.data.windows import Windows
+from addml.scoring.scorers import score_rows
 from addml.scoring.themselves import Overlaps, reference_keys
 
 
@@ -74,3 +75,18 @@ def test_what_was_learned_from_is_known_with_more_behind_it():
     whole = random.standard_normal((400, 2))
     detector = ADDML(encoder="recurrent", window=10, random_state=0, device="cpu", epochs=2).fit(whole[:300])
     np.testing.assert_allclose(detector.anomaly_score(whole)[:280], detector.anomaly_scores_[:280], rtol=1e-6)
+
+
+def test_on_tensors_as_on_an_accelerator():
+    torch = pytest.importorskip("torch")
+    X = np.random.default_rng(0).standard_normal((200, 2))
+    model = ADDML(encoder="recurrent", window=10, random_state=0, device="cpu", epochs=2).fit(X).model_
+    windows = Windows.of([X], 10)
+    overlaps = model._overlaps(windows, True)
+    x = flat(windows.prepared(model.step_features.transform))[None, None]
+    z, rows = model.encoder.embed(x), slice(0, 200)
+    expected = score_rows(model.scorer, x, z, model.scorer_ready("cpu"), model.distance, rows, overlaps)
+    arrays = {name: torch.from_numpy(array.copy()) for name, array in model.scorer_arrays.items()}
+    ready = model.scorer.ready(arrays, model.distance)
+    there = score_rows(model.scorer, *map(torch.from_numpy, (x, z.copy())), ready, model.distance, rows, overlaps)
+    np.testing.assert_allclose(there.numpy(), expected, atol=1e-5)
