@@ -297,6 +297,15 @@ def test_a_file_that_standard_output_leads_to_keeps_what_it_holds(small_csv, tmp
     assert (before, first[:11]) == ("before", '"name","row' if "--output" in words else "<!doctype h")
 
 
+def test_what_goes_into_a_pipe_leaves_nothing(addml, small_csv, tmp_path):
+    """A folder that nobody may write to will do."""
+    done = addml("detect", "small.csv", *QUICK, "--no-report", "--output", "/dev/stdout").succeeded()
+    assert len(done.out.splitlines()) == 301
+    assert {path.name for path in tmp_path.iterdir()} == {"small.csv"}
+    addml("detect", "small.csv", *QUICK, "--output", "/dev/stdout", "--report", "r.html").succeeded()
+    assert {path.name for path in tmp_path.iterdir()} == {"small.csv", "r.html", "r.run.toml"}
+
+
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1"])
 def test_a_table_on_standard_output_has_it_for_itself(addml, small_csv, name):
     done = addml("detect", "small.csv", *QUICK, "--output", name, "--no-report").succeeded()

@@ -69,7 +69,7 @@ def planned(
     if reporting.format is not None and page is None:
         raise typer.BadParameter("--format is that of a report; name one: --report FILE.")
     files = Files(_path(table), _path(None if reporting.no_report else page), _path(reporting.figures), _path(model))
-    files = replace(files, record=_record_beside(files, name))
+    files = replace(files, record=_record_beside(files))
     _check(settings.file, files)
     _check_stdout(files, settings.showing)
     if files.report is not None and reporting.format is None:
@@ -94,11 +94,12 @@ def _check_ending(report: Path) -> None:
         )
 
 
-def _record_beside(files: Files, name: str) -> Path | None:
+def _record_beside(files: Files) -> Path | None:
     """transactions.run.toml beside transactions.scored.csv, or beside what else is written."""
-    first = files.scored or files.model or files.report
-    if first is None or is_special(first):
-        return None if first is None else Path(f"{name}.run.toml")
+    kept = [path for path in (files.scored, files.model, files.report) if path is not None and not is_special(path)]
+    if not kept:  # what goes into a pipe leaves nothing
+        return None
+    first = kept[0]
     stem = first.name
     for ending in ENDINGS:
         stem = stem.removesuffix(ending) or stem
