@@ -43,8 +43,8 @@ def _number_words(usual, value):
     if number < 0 <= low:
         return f"{name} negative", f"{name} negative"
     gist = f"{name} {'above' if number > high else 'below'} the usual"
-    if middle and low >= 0 and number > 0 and not 0.5 < number / middle < 2:  # only what has a zero has multiples
-        ratio = number / middle
+    ratio = number / middle if middle and low >= 0 and number > 0 else 1  # only what has a zero has multiples
+    if ratio >= 2 or (0 < ratio <= 0.5 and 1 / ratio < float("inf")):
         times = f"{_figures(ratio, 2)}x the usual" if ratio >= 2 else f"1/{_figures(1 / ratio, 2)} of the usual"
         return f"{name} {times}", gist
     for digits in (3, 4, 6):

@@ -71,6 +71,13 @@ def said(how, columns, which, values):
     return found
 
 
+def test_next_to_nothing_is_no_part_of_the_usual():
+    column = UsualColumn("n", "number", 0.125, 2.0, 2.0)
+    assert [words for words, _ in said(unusual, [column], [0, 0, 0], [5e-324, 1e-310, 0.01])] == [
+        "n 4.94e-324, usually 0.125 to 2", "n 1e-310, usually 0.125 to 2", "n 1/200 of the usual",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("how", "oracle"), [(unusual, row_by_row.column_words), (beside_others, row_by_row.beside_others)]

@@ -187,9 +187,9 @@ def test_torch_gives_the_same(n, axes, distance):
     x.reshape(256, 4)[: min(n, 200)] = model.prepare(X[:200])
     z = model.encoder.embed(x)
     arrays = {name: torch.tensor(array) for name, array in model.scorer_arrays.items()}
-    expected = score_rows(model.scorer, x, z, model.scorer_ready("cpu"), distance, 200)
+    expected = score_rows(model.scorer, x, z, model.scorer_ready("cpu"), distance, slice(0, 200))
     ready = model.scorer.ready(arrays, distance)
-    found = score_rows(model.scorer, torch.tensor(x), torch.tensor(z), ready, distance, 200)
+    found = score_rows(model.scorer, torch.tensor(x), torch.tensor(z), ready, distance, slice(0, 200))
     assert isinstance(found, torch.Tensor)
     count = min(n, 200)
     by_row = [np.moveaxis(scores, 1, 0).reshape(scores.shape[1], -1)[:, :count] for scores in (found.numpy(), expected)]

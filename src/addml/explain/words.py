@@ -130,7 +130,7 @@ def _number_words(usual: Sequence[UsualColumn], which: np.ndarray, numbers: np.n
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         ratios = np.where((low >= 0) & (middle != 0) & (numbers > 0), numbers / middle, 1)  # of what has a zero
         parts = 1 / ratios
-    many, few = ratios >= 2, (ratios <= 0.5) & (ratios > 0)
+    many, few = ratios >= 2, (ratios <= 0.5) & np.isfinite(parts)  # next to nothing is no part of anything
     for gist, beyond in (("below the usual", (numbers < low) & ~negative), ("above the usual", numbers > high)):
         for mask, shown, before, after in ((many, ratios, "", "x the usual"), (few, parts, "1/", " of the usual")):
             places = np.flatnonzero(beyond & mask)
