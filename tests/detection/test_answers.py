@@ -56,6 +56,7 @@ def test_labels_go_to_the_rows_that_were_drawn(table):
     ("learning", "words"),
     [
         ({"known_anomalies": ("two",)}, "--known-anomalies two: give the numbers of rows"),
+        ({"known_normal": (",",)}, "--known-normal ,: give the numbers of rows"),
         ({"known_normal": ("0",)}, "--known-normal 0: give the numbers of rows"),
         ({"known_normal": ("-1",)}, "--known-normal -1"),
         ({"known_anomalies": ("1,2",), "known_normal": ("2",)}, "row 2 is among both"),

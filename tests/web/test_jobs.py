@@ -241,6 +241,7 @@ def test_a_job_that_is_removed_while_its_model_is_loaded_leaves_none(monkeypatch
     work = jobs.Jobs(Shelf())
     job = work.new("a.csv", None, [("learn-from", "known")])
     assert job.command[-2:] == ["--device=cpu", "--learn-from=known"]
+    assert job.options == [("learn_from", "known")]  # as the inspector looks for them
     work.start(job)
     work._waiting.put(None)
     work._thread.join(60)

@@ -83,7 +83,7 @@ class Answers:
 def _numbers(given: Sequence[str], option: str) -> list[int]:
     """Rows by their numbers, from 1 on, with commas between them or one by one."""
     texts = [part.strip() for text in given for part in text.split(",") if part.strip()]
-    for text in texts:
+    for text in texts or given:  # a comma alone names no row
         if not (text.isascii() and text.isdigit() and int(text) > 0):
             raise UserError(f"{option} {text}: give the numbers of rows, as addml detect lists them: {option} 13,90.")
     return [int(text) for text in texts]

@@ -203,7 +203,7 @@ def forgiven(near: Near, learned: Learned) -> Array:
     """How much farther (b,) from normal rows than usual, in deviations, as far as one known to be normal is nearer."""
     xp = namespace(near.normal)
     allowed = xp.maximum(xp.log(near.known + learned.least), learned.usual)
-    return ((xp.log(near.normal + learned.least) - allowed) / learned.spread).clip(0, FARTHEST)
+    return ((xp.log(near.normal + learned.least) - allowed) / learned.spread).clip(0)
 
 
 def _mean_of_nearest(distances: Array, k: int) -> Array:

@@ -98,13 +98,14 @@ class Jobs:
         folder = Path(tempfile.mkdtemp(dir=self._root.name))
         verb = ["detect", name, f"--model={MODEL}"] if own is None else ["score", name, f"--model={_link(own, folder)}"]
         outputs = ["--json", "--output", SCORED, "--report", REPORT, f"--device={self.shelf.device}"]
-        return Job(secrets.token_hex(8), name, model, options, [*verb, *outputs, *arguments], folder)
+        known_as = [(option.replace("-", "_"), value) for option, value in options]
+        return Job(secrets.token_hex(8), name, model, known_as, [*verb, *outputs, *arguments], folder)
 
     def again(self, id: str, options: Iterable[tuple[str, str]]) -> Job:
         """The file of a job once more, with these options in place of the earlier ones of their names."""
         job, asked = self[id], [(name.replace("-", "_"), value) for name, value in options]
         names = {name for name, _ in asked}
-        kept = [(name, value) for name, value in job.options if name.replace("-", "_") not in names]
+        kept = [(name, value) for name, value in job.options if name not in names]
         new = self.new(job.file, job.model, [*kept, *((name, value) for name, value in asked if value)])
         try:
             shutil.copyfile(job.folder / job.file, new.folder / new.file)

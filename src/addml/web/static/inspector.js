@@ -170,8 +170,12 @@ function answers(job) {
   const before = JSON.stringify(asked());
   const button = el("button", { class: "main", onclick: trying(async () => {
     button.disabled = true;
-    const next = await ask(`/api/jobs/${job.id}/again?${new URLSearchParams(asked())}`, { method: "POST" });
-    await showRun(next.id);
+    try {
+      const next = await ask(`/api/jobs/${job.id}/again?${new URLSearchParams(asked())}`, { method: "POST" });
+      await showRun(next.id);
+    } finally {
+      button.disabled = false;
+    }
   }) });
   const show = () => {
     const changed = JSON.stringify(asked()) !== before;
