@@ -1,9 +1,15 @@
-"""Range-aware quality of scores along a series: VUS-ROC and VUS-PR (Paparrizos et al., VLDB 2022).
+"""Range-aware quality of scores along a series: VUS-ROC and VUS-PR, with the values of the published implementations.
 
-A range of anomalous steps gets a margin on either side in which labels fall off from 1, since nobody knows its edges to
-the step. For each width of the margin there is a curve over all thresholds, whose recall counts only as far as whole
-ranges were touched at all; the volume under the curves of all widths is their mean area. No score is adjusted after
-the fact: a range is not found as a whole because one of its steps was.
+Nobody knows the edges of an anomaly to the step. So each labelled range gets a margin of half a width on either side,
+in which a label falls from 1 to about 0.7. At each threshold, flagged steps in a margin count as found by their soft
+label; margins that are not flagged do not count as missed. Recall is multiplied by the share of ranges, margins
+included, with at least one flagged step. This gives an ROC curve and a precision-recall curve for each width; the
+volumes are the mean areas over all widths. No score is adjusted: a range is not found as a whole because one of its
+steps was.
+
+The metrics are those of Paparrizos et al., "Volume Under the Surface" (VLDB 2022), as TSB-AD (Liu and Paparrizos,
+NeurIPS 2024) reports them: 250 thresholds at evenly spaced ranks of the scores, trapezoids below the ROC curve and
+steps below the precision-recall curve.
 """
 
 from __future__ import annotations
@@ -12,7 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-WIDEST = 100  # steps, the width of the margin up to which areas are averaged, as in TSB-AD where no period is known
+WIDEST = 100  # steps: the default of TSB-AD's get_metrics; its leaderboard takes the period of the first channel
+THRESHOLDS = 250  # as in TSB-AD
 
 
 class Volumes(NamedTuple):
@@ -23,13 +30,22 @@ class Volumes(NamedTuple):
 
 
 def volumes(labels: np.ndarray, scores: np.ndarray, widest: int = WIDEST) -> Volumes:
-    """The volumes under the ROC and the precision-recall curves for margins of 0 to `widest` steps."""
-    ranges = ranges_of(labels)
-    if not len(ranges) or labels.all():
+    """The mean areas under the ROC and the precision-recall curves for widths of 0 to `widest` steps.
+
+    A width of w puts margins of w // 2 steps before and behind each range. For figures to set beside those of TSB-AD's
+    leaderboard, `widest` is the length of the series' period.
+    """
+    marked = np.asarray(labels) != 0
+    if marked.all() or not marked.any():
         raise ValueError("VUS needs steps of both kinds; the labels have one")
-    order = np.argsort(-scores, kind="stable")
-    ends = np.flatnonzero(np.diff(scores[order], append=-np.inf))  # the last step at each threshold
-    areas = [_areas(labels, scores, ranges, width, order, ends) for width in range(widest + 1)]
+    ranges = ranges_of(marked)
+    levels, count = _levels(np.asarray(scores))
+    near, distances = _surroundings(marked, ranges, widest // 2)
+    flagged, sure = _up_to(levels, count), _up_to(levels[marked], count)
+    areas = []
+    for width in range(widest + 1):
+        margin = _up_to(levels[near], count, _soft_labels(distances, width))
+        areas.append(_areas(flagged, sure, margin, _touched(levels, count, ranges, width // 2)))
     roc, pr = np.mean(areas, axis=0)
     return Volumes(float(roc), float(pr))
 
@@ -40,39 +56,50 @@ def ranges_of(labels: np.ndarray) -> np.ndarray:
     return np.column_stack([np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1])
 
 
-def soft_labels(labels: np.ndarray, ranges: np.ndarray, width: int) -> np.ndarray:
-    """Labels that fall off as sqrt(1 - distance / width) over half a width before and behind each range."""
-    soft, half = (np.asarray(labels) != 0).astype(float), width // 2
-    for first, last in ranges:
-        behind = np.arange(last + 1, min(last + half + 1, len(soft)))
-        before = np.arange(max(first - half, 0), first)
-        soft[behind] += np.sqrt(1 - (behind - last) / max(width, 1))
-        soft[before] += np.sqrt(1 - (first - before) / max(width, 1))
-    return np.asarray(np.minimum(soft, 1))
+def _levels(scores: np.ndarray) -> tuple[np.ndarray, int]:
+    """The number of the first threshold, from the highest, that flags each step, and how many thresholds there are."""
+    places = np.linspace(0, len(scores) - 1, THRESHOLDS).astype(int)
+    thresholds = np.unique(np.sort(scores)[::-1][places])
+    return len(thresholds) - np.searchsorted(thresholds, scores, side="right"), len(thresholds)
 
 
-def widened(ranges: np.ndarray, width: int, steps: int) -> list[tuple[int, int]]:
-    """The ranges with half a width on either side, those that meet as one."""
-    half, result = width // 2, list[tuple[int, int]]()
-    for first, last in ranges.tolist():
-        start, end = max(first - half, 0), min(last + half, steps - 1)
-        if result and start <= result[-1][1] + 1:
-            start = result.pop()[0]
-        result.append((start, end))
-    return result
+def _up_to(levels: np.ndarray, count: int, weights: np.ndarray | None = None) -> np.ndarray:
+    """How many of the steps each threshold flags, or their weights in sum, (thresholds,)."""
+    return np.cumsum(np.bincount(levels, weights, count))
 
 
-def _areas(
-    labels: np.ndarray, scores: np.ndarray, ranges: np.ndarray, width: int, order: np.ndarray, ends: np.ndarray
-) -> tuple[float, float]:
-    """The areas under both curves for one width of the margin."""
-    soft, positives = soft_labels(labels, ranges, width), float(np.count_nonzero(labels))
-    flagged = ends + 1.0
-    hits = np.cumsum(soft[order])[ends]
-    weight = (positives + soft.sum()) / 2  # between the labels as they are and as they are widened
-    peaks = np.sort([scores[first : last + 1].max() for first, last in widened(ranges, width, len(scores))])
-    found = 1 - np.searchsorted(peaks, scores[order][ends], side="left") / len(peaks)
-    recall = np.minimum(hits / weight, 1) * found
-    false = (flagged - hits) / (len(scores) - weight)
+def _surroundings(marked: np.ndarray, ranges: np.ndarray, margin: int) -> tuple[np.ndarray, np.ndarray]:
+    """The steps in the widest margins, and how far the nearest and the second nearest range is, (2, steps)."""
+    steps = np.flatnonzero(~marked)
+    firsts, lasts = np.append(ranges[:, 0], [np.inf] * 2), np.append([-np.inf] * 2, ranges[:, 1])
+    behind = np.searchsorted(ranges[:, 0], steps)  # how many ranges lie before the step
+    away = [steps - lasts[behind], steps - lasts[behind + 1], firsts[behind] - steps, firsts[behind + 1] - steps]
+    distances = np.sort(away, axis=0)[:2]
+    near = distances[0] <= margin
+    return steps[near], distances[:, near]
+
+
+def _soft_labels(distances: np.ndarray, width: int) -> np.ndarray:
+    """sqrt(1 - distance / width) up to half a width from a range; these add up to at most 1, which any two exceed."""
+    nearest, second = distances
+    fading = np.sqrt(np.maximum(1 - nearest / max(width, 1), 0))
+    return np.where(second <= width // 2, 1.0, np.where(nearest <= width // 2, fading, 0.0))
+
+
+def _touched(levels: np.ndarray, count: int, ranges: np.ndarray, margin: int) -> np.ndarray:
+    """The share of ranges with a flagged step in them or in their margins; ranges whose margins overlap are one."""
+    apart = ranges[1:, 0] - ranges[:-1, 1] > 2 * margin
+    firsts, lasts = ranges[np.append(True, apart), 0] - margin, ranges[np.append(apart, True), 1] + margin
+    bounds = np.column_stack([firsts, lasts + 1]).clip(0, len(levels)).ravel()
+    earliest = np.minimum.reduceat(np.append(levels, count), bounds)[::2]
+    return np.asarray(_up_to(earliest, count) / len(earliest))
+
+
+def _areas(flagged: np.ndarray, sure: np.ndarray, margin: np.ndarray, touched: np.ndarray) -> tuple[float, float]:
+    """The areas under both curves for one width, from what each threshold flags: steps, labels, soft labels, ranges."""
+    hits = sure + margin
+    positives = sure[-1] + margin / 2  # between the labels alone and the labels with the margins that are flagged
+    recall = np.minimum(hits / positives, 1) * touched
+    false = (flagged - hits) / (flagged[-1] - positives)
     roc = np.trapezoid(np.concatenate([[0], recall, [1]]), np.concatenate([[0], false, [1]]))
     return float(roc), float(np.dot(np.diff(recall, prepend=0), hits / flagged))
