@@ -1,5 +1,6 @@
 """The command itself: where it listens, and how it ends."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from addml.web.server import is_loopback
+from addml.detection.errors import UserError
+from addml.web.server import _listen, is_loopback
 from tests.cli.running import QUICK, command, run_addml, write_small
 from tests.web.conftest import end, start
 
@@ -46,6 +48,29 @@ def test_it_listens_to_this_machine_alone(tmp_path):
                 socket.create_connection((address, port), timeout=2)
     finally:
         end(one)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_answers_go_out_at_once(host):
+    """Nagle's algorithm would keep the second part of an answer until the client has confirmed the first."""
+    try:
+        listening = _listen(host, 0)
+    except UserError:
+        pytest.skip(f"this machine has no {host}")
+
+    async def accepted() -> int:
+        option = asyncio.get_running_loop().create_future()
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            own = writer.get_extra_info("socket")
+            option.set_result(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(connected, sock=listening):
+            with socket.create_connection(listening.getsockname()[:2]):
+                return await option
+
+    assert asyncio.run(accepted()) != 0
 
 
 def test_others_are_let_in_only_when_told_and_that_is_said(tmp_path):
