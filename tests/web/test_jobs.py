@@ -186,9 +186,9 @@ def test_a_job_that_is_removed_is_stopped_and_the_next_has_its_turn(server, tmp_
 def test_a_file_over_the_limit_is_refused(server, tmp_path):
     one = start(server.folder, "--limit", "1MiB")
     try:
-        for rows, words in ((300_000, r"more than 1 MB.*--limit"), (30_000_000, r"--limit")):
+        for rows in (300_000, 5_000_000):
             (tmp_path / "large.csv").write_bytes(b"a,b\n" + b"1,2\n" * rows)
-            with pytest.raises(ServerError, match=words) as found:
+            with pytest.raises(ServerError, match=r"more than 1 MB; allow more by --limit") as found:
                 one.client.detect(tmp_path / "large.csv")
             assert found.value.status == 413
         assert one.ask("GET", "/api/jobs", authorization=f"Bearer {one.token}")[2] == {"jobs": []}

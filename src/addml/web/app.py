@@ -50,7 +50,7 @@ def create_app(shelf: Shelf, access: Access, limit: int) -> Starlette:
 
     return Starlette(
         routes=[*_pages(), *_models(shelf, limit, ending), *_jobs(work, limit)],
-        middleware=[Middleware(HeardOut, most=limit), Middleware(Guard, access=access)],
+        middleware=[Middleware(HeardOut), Middleware(Guard, access=access)],
         exception_handlers={
             RefusedError: _refused,
             HTTPException: _not_found,
