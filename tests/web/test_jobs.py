@@ -6,6 +6,7 @@ import html
 import io
 import json
 import logging
+import os
 import re
 import socket
 import time
@@ -288,6 +289,23 @@ def test_a_name_is_what_people_are_told_and_never_a_path(work, name, model):
     assert re.fullmatch(r"input-[0-9a-f]{16}(\.csv|\.parquet)?", job.upload.name)
     own = f"model-{job.id}" if model else "result.model"
     assert job.command[:3] == ["score" if model else "detect", job.upload.name, f"--model={own}"]
+
+
+def test_commands_do_not_know_the_token(work, monkeypatch):
+    environments = []
+
+    def begin(command, env, **others):
+        environments.append(env)
+        raise OSError("enough is seen")
+
+    monkeypatch.setattr(jobs.subprocess, "Popen", begin)
+    monkeypatch.setenv("ADDML_TOKEN", "s" * 20)
+    work.start(work.new("a.csv", None, []))
+    work._waiting.put(None)
+    work._thread.join(60)
+    (environment,) = environments
+    assert environment["PATH"] == os.environ["PATH"]
+    assert "s" * 20 not in environment.values()
 
 
 @pytest.mark.parametrize(

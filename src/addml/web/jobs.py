@@ -190,7 +190,7 @@ class Jobs:
             job.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "addml", *job.command],
                 cwd=job.folder,
-                env={**os.environ, "NO_COLOR": "1", "COLUMNS": "1000", "PYTHONUTF8": "1"},
+                env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -214,6 +214,12 @@ class Jobs:
                 job.made, job.state = made, "done"
         if job.state == "stopped" and made is not None:  # removed while its model was loaded
             self.shelf.remove(made)
+
+
+def _environment() -> dict[str, str]:
+    """That of the server, but for its token, which no command needs; and plain output."""
+    own = {name: value for name, value in os.environ.items() if name != "ADDML_TOKEN"}
+    return {**own, "NO_COLOR": "1", "COLUMNS": "1000", "PYTHONUTF8": "1"}
 
 
 def _zip(folder: Path, file: Path, name: str) -> None:
