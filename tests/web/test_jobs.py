@@ -27,7 +27,7 @@ from addml.web.app import _failed
 from addml.web.jobs import _arguments, _complaint, _label, _suffix
 from addml.web.shelf import Shelf, Shelved
 from tests.cli.running import QUICK, run_addml, write_small
-from tests.web.conftest import end, start
+from tests.web.conftest import serving
 
 FEW = {"members": 2, "epochs": 6}
 
@@ -193,16 +193,13 @@ def test_a_job_that_is_removed_is_stopped_and_the_next_has_its_turn(server, tmp_
 
 
 def test_a_file_over_the_limit_is_refused(server, tmp_path):
-    one = start(server.folder, "--limit", "1MiB")
-    try:
+    with serving(server.folder, "--limit", "1MiB") as one:
         for rows in (300_000, 5_000_000):
             (tmp_path / "large.csv").write_bytes(b"a,b\n" + b"1,2\n" * rows)
             with pytest.raises(ServerError, match=r"more than 1 MB; allow more by --limit") as found:
                 one.client.detect(tmp_path / "large.csv")
             assert found.value.status == 413
         assert one.ask("GET", "/api/jobs", authorization=f"Bearer {one.token}")[2] == {"jobs": []}
-    finally:
-        end(one)
 
 
 def test_a_client_that_goes_away_is_no_failure(server):
@@ -324,8 +321,7 @@ def test_nothing_that_lies_on_the_server_is_read(tmp_path):
     (home := tmp_path / "home").mkdir()
     parquet.write_table(pa.table({"secret": np.arange(50.0), "other": np.arange(50.0)}), home / "secret.parquet")
     write_small(tmp_path / "~")
-    one = start(tmp_path, HOME=str(home))
-    try:
+    with serving(tmp_path, HOME=str(home)) as one:
         done = one.client.detect(tmp_path / "~", **FEW)
         assert (done["file"], done["made"], done["summary"]["source"]) == ("~", "~", "~")
         assert (done["summary"]["rows"], "secret" in str(done)) == (300, False)
@@ -334,8 +330,6 @@ def test_nothing_that_lies_on_the_server_is_read(tmp_path):
         with pytest.raises(ServerError, match=r"typer\.py"):
             one.client.detect(tmp_path / "typer.py")
         assert not (tmp_path / "ran").exists()
-    finally:
-        end(one)
 
 
 def test_people_read_the_name_that_they_gave(server, tmp_path):
