@@ -116,7 +116,7 @@ def test_a_port_that_is_taken_is_named(tmp_path):
     ],
 )
 def test_what_cannot_be_served_is_said(tmp_path, arguments, words):
-    run_addml(tmp_path, "serve", *arguments).failed(words)
+    run_addml(tmp_path, "serve", "--port", 0, *arguments).failed(words)
 
 
 def test_two_models_of_one_name(tmp_path):
