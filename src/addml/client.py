@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from http.client import HTTPException, IncompleteRead
+from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, parse_qs, quote, urlencode, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPHandler, Request, build_opener
 
 ROWS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 16 * 10**6  # a server takes 64 MB, if not less is allowed there
@@ -127,7 +127,7 @@ class Client:
         own = {"authorization": f"Bearer {self._token}"} if self._token else {}
         request = Request(self.url + path, body, {**own, **(headers or {})}, method=method)
         try:
-            with urlopen(request, timeout=self._timeout) as answer:
+            with build_opener(_Handler).open(request, timeout=self._timeout) as answer:
                 yield answer
         except HTTPError as error:
             raise ServerError(_said(error), error.code) from None
@@ -139,8 +139,28 @@ class Client:
         if isinstance(reason, TimeoutError):
             return ServerError(f"{self.url} did not answer within {self._timeout} s; Client(timeout=...) waits longer")
         if was_sending and isinstance(reason, BrokenPipeError | ConnectionResetError):
-            return ServerError(f"{self.url} hung up; is the file larger than its --limit?", 413)
+            return ServerError(
+                f"{self.url} hung up before all was sent ({reason}); is the token right, and is the file not larger "
+                "than its --limit?"
+            )
         return ServerError(f"{self.url} does not answer ({reason}); is addml serve running there?")
+
+
+class _Connection(HTTPConnection):
+    """Reads the answer of a server that did not wait for all that is sent: what refuses a file does not read it."""
+
+    def endheaders(self, *about: Any, **more: Any) -> None:
+        """Send all, until the server hangs up, whose answer is there by then."""
+        try:
+            super().endheaders(*about, **more)
+        except (BrokenPipeError, ConnectionResetError):
+            if self.sock is None:  # it was never connected
+                raise
+
+
+class _Handler(HTTPHandler):
+    def http_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(_Connection, req)
 
 
 def _address(url: str) -> SplitResult:
@@ -157,7 +177,7 @@ def _said(error: HTTPError) -> str:
     """The server's words, or what there is in their place."""
     try:
         return str(json.load(error)["error"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OSError, HTTPException):
         return f"{error.code} {error.reason}"
 
 

@@ -1,8 +1,10 @@
 """Settings are the detector's defaults, and survive being written and read."""
 
 import math
+import sys
 import tomllib
 from dataclasses import fields, is_dataclass
+from types import SimpleNamespace
 from typing import get_type_hints
 
 import pytest
@@ -10,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from addml.cli import commands
-from addml.cli.app import app
+from addml.cli.app import app, run
 from addml.cli.checks import checked
 from addml.cli.config import settings_of
 from addml.detection import record, settings
@@ -102,6 +104,22 @@ def test_every_switch_of_a_file_can_be_turned_off():
     switches = {one.name for one in own if one.default is False}
     made = {one.name: one.secondary_opts for one in typer.main.get_command(app).commands["detect"].params}
     assert {name for name in switches if not made[name]} == {"no_report"}  # which --report FILE does
+
+
+@pytest.mark.parametrize("word", ["$SECRET", "~", "*"])
+def test_words_are_taken_as_they_are_on_windows_too(word, tmp_path, monkeypatch):
+    """Where typer expands them as a shell does, also those that addml serve hands on from its clients."""
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SECRET", "told")
+    monkeypatch.setattr("typer.core.os", SimpleNamespace(name="nt", environ={}))
+    monkeypatch.setattr("addml.cli.app._heed_signals", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["addml", "info", word])
+    asked = []
+    monkeypatch.setattr(commands, "info", lambda model, settings: asked.append(model))
+    with pytest.raises(SystemExit):
+        run()
+    assert asked == [word]
 
 
 def test_all_rows_and_a_sample_of_them_cannot_both_be_had():

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,8 @@ import pytest
 
 from addml.client import Client
 from tests.cli.running import QUICK, command, run_addml, write_small
+
+PATIENCE = 20  # seconds for a server to end
 
 
 @dataclass
@@ -44,24 +49,49 @@ class Server:
         return answer.status, answer.headers, json.loads(text) if is_json and text else text
 
 
-def start(folder: Path, *arguments: object) -> Server:
-    """`addml serve` at a free port."""
+@contextmanager
+def serving(folder: Path, *arguments: object, hangup: Any = signal.SIG_DFL, **variables: str) -> Iterator[Server]:
+    """`addml serve` at a free port, with these variables; it is gone at the end, with all that it has begun.
+
+    What it does when its terminal goes is up to `hangup`, not to whatever ran the tests, which may be nohup.
+    """
+
+    def heed() -> None:
+        for number, way in ((signal.SIGINT, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, hangup)):
+            signal.signal(number, way)
+
     process = subprocess.Popen(
         command("serve", *arguments, "--port", 0),
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, **variables},
+        preexec_fn=heed,
+        start_new_session=True,
     )
-    line = process.stdout.readline()
-    if "?token=" not in line:
-        raise AssertionError((line, process.communicate()))
-    url, _, token = line.split()[-1].partition("/?token=")
-    return Server(process, url, token, folder)
+    with process:
+        try:
+            line = process.stdout.readline()
+            if "?token=" not in line:
+                raise AssertionError((line, process.communicate()))
+            url, _, token = line.split()[-1].partition("/?token=")
+            yield Server(process, url, token, folder)
+        finally:
+            _end(process)
 
 
-def end(server: Server) -> str:
-    """End it as a polite kill does; what it said on standard error."""
+def _end(process: subprocess.Popen[str]) -> None:
+    """As a polite kill does, and then by force, its jobs too."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(PATIENCE)
+    with suppress(ProcessLookupError):  # nothing is left
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def ended(server: Server) -> str:
+    """What it said on standard error, once it has ended as after a polite kill."""
     server.process.terminate()
     return server.process.communicate(timeout=60)[1]
 
@@ -72,6 +102,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("web")
     write_small(folder / "small.csv")
     run_addml(folder, "fit", "small.csv", *QUICK).succeeded()
-    one = start(folder, "small.model")
-    yield one
-    assert "Traceback" not in end(one)
+    with serving(folder, "small.model") as one:
+        yield one
+        assert "Traceback" not in ended(one)

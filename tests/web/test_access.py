@@ -1,10 +1,17 @@
 """Nobody is let in without the token, from no page but the server's own."""
 
+import asyncio
+import socket
+from contextlib import suppress
+from http.client import HTTPConnection
+
 import pytest
 from starlette.datastructures import URL
 from starlette.requests import Request
 
+from addml.client import Client, ServerError
 from addml.web.access import Access, Guard
+from addml.web.bodies import HeardOut
 
 ADDRESSES = ["/", "/inspector.js", "/api/models", "/api/models/small", "/api/jobs", "/nowhere"]
 
@@ -24,6 +31,63 @@ def test_without_the_token_nothing_is_said(server, path, headers):
 @pytest.mark.parametrize("path", ADDRESSES[:-1])
 def test_with_the_token_everything_is(server, path):
     assert server.ask("GET", path, authorization=f"Bearer {server.token}")[0] == 200
+
+
+MUCH = 400 * 10**6  # bytes, far more than the buffers of two sockets hold
+
+
+@pytest.mark.parametrize("path", ["/api/jobs?name=a.csv", "/api/models/small/score", "/api/health", "/nowhere"])
+@pytest.mark.parametrize("framing", [f"Content-Length: {MUCH}", "Transfer-Encoding: chunked"])
+def test_little_is_read_from_a_client_that_may_send_nothing(server, path, framing):
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    piece, sent = b"10000\r\n" + b"x" * 0x10000 + b"\r\n", 0
+    with socket.create_connection((host, int(port)), timeout=60) as one:
+        one.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n".encode())
+        with suppress(ConnectionError):
+            while sent < MUCH:
+                one.sendall(piece)
+                sent += len(piece)
+        status = one.recv(12)
+    assert sent < MUCH / 4
+    assert status in (b"HTTP/1.1 401", b"HTTP/1.1 405")  # health takes no POST
+
+
+@pytest.mark.parametrize(("size", "is_read", "is_closed"), [(900_000, 900_000, False), (10**8, 10**6, True)])
+def test_how_much_is_read_of_what_is_refused(size, is_read, is_closed):
+    read, sent = [], []
+
+    async def receive():
+        read.append(100_000)
+        return {"type": "http.request", "body": bytes(100_000), "more_body": sum(read) < size}
+
+    async def send(message):
+        sent.append(message)
+
+    app = HeardOut(Guard(None, Access("t" * 20, "addml")))
+    asyncio.run(app({**asked("/api/jobs").scope, "method": "POST"}, receive, send))
+    assert sum(read) == is_read
+    assert sent[0]["status"] == 401
+    assert ((b"connection", b"close") in sent[0]["headers"]) == is_closed
+
+
+def test_a_client_hears_why_a_large_file_is_refused(server, tmp_path):
+    (tmp_path / "large.csv").write_bytes(b"a,b\n" + b"1,2\n" * 5_000_000)
+    with pytest.raises(ServerError, match="the token is missing or not this server's") as found:
+        Client(server.url, "w" * 20).detect(tmp_path / "large.csv")
+    assert found.value.status == 401
+
+
+def test_a_connection_goes_on_after_a_small_body(server):
+    connection = HTTPConnection(server.url.removeprefix("http://"))
+    connection.request("POST", "/api/jobs?name=a.csv", b"x" * 900_000)
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["connection"]) == (401, None)
+    own = connection.sock
+    answer.read()
+    connection.request("GET", "/api/health")
+    assert connection.getresponse().status == 200
+    assert connection.sock is own
+    connection.close()
 
 
 def test_only_that_it_is_there_is_said_to_all(server):
@@ -59,8 +123,6 @@ def cookie(server):
 
 
 def test_the_first_address_becomes_a_cookie_that_no_script_reads(server):
-    from http.client import HTTPConnection
-
     connection = HTTPConnection(server.url.removeprefix("http://"))
     connection.request("GET", f"/?token={server.token}")
     answer = connection.getresponse()

@@ -2,9 +2,11 @@
 
 import asyncio
 import csv
+import html
 import io
 import json
 import logging
+import os
 import re
 import socket
 import time
@@ -12,15 +14,20 @@ import zipfile
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
+from typer.main import get_command
 
+from addml.cli.app import app
 from addml.client import ServerError
+from addml.detection.settings import Computing
 from addml.web import jobs
 from addml.web.app import _failed
-from addml.web.jobs import _arguments, _complaint, _plain_name
-from addml.web.shelf import Shelved
+from addml.web.jobs import _arguments, _complaint, _label, _suffix
+from addml.web.shelf import Shelf, Shelved
 from tests.cli.running import QUICK, run_addml, write_small
-from tests.web.conftest import end, start
+from tests.web.conftest import serving
 
 FEW = {"members": 2, "epochs": 6}
 
@@ -135,10 +142,12 @@ def test_a_series(server, tmp_path):
         ({"contaminaton": 0.1}, "no option 'contaminaton'. Did you mean 'contamination'?"),
         ({"config": "x.toml"}, "no option 'config'"),
         ({"output": "/tmp/x.csv"}, "no option 'output'"),
-        ({"query": "select 1"}, "small.csv"),
+        ({"query": "select 1"}, "no option 'query'. This job takes id, "),
         ({"clean": "perhaps"}, "give true or false"),
         ({"contamination": 7}, "--contamination"),
         ({"ignore": "nothing"}, "nothing"),
+        ({"ignore": "@/etc/passwd"}, "small.csv: has no column '@/etc/passwd' (--ignore)"),
+        ({"label": "~"}, "small.csv: has no column '~' (--label)"),
         ({"label": "colour"}, "colour"),
         ({"model": "small", "epochs": 3}, "no option 'epochs'"),
         ({"model": "big"}, "no model 'big'"),
@@ -184,16 +193,13 @@ def test_a_job_that_is_removed_is_stopped_and_the_next_has_its_turn(server, tmp_
 
 
 def test_a_file_over_the_limit_is_refused(server, tmp_path):
-    one = start(server.folder, "--limit", "1MiB")
-    try:
-        for rows, words in ((300_000, r"more than 1 MB.*--limit"), (30_000_000, r"--limit")):
+    with serving(server.folder, "--limit", "1MiB") as one:
+        for rows in (300_000, 5_000_000):
             (tmp_path / "large.csv").write_bytes(b"a,b\n" + b"1,2\n" * rows)
-            with pytest.raises(ServerError, match=words) as found:
+            with pytest.raises(ServerError, match=r"more than 1 MB; allow more by --limit") as found:
                 one.client.detect(tmp_path / "large.csv")
             assert found.value.status == 413
         assert one.ask("GET", "/api/jobs", authorization=f"Bearer {one.token}")[2] == {"jobs": []}
-    finally:
-        end(one)
 
 
 def test_a_client_that_goes_away_is_no_failure(server):
@@ -212,6 +218,7 @@ class Quick:
 
     def __init__(self, command, cwd, **others):
         (cwd / jobs.MODEL).mkdir()
+        (cwd / jobs.REPORT).touch()
 
     def communicate(self):
         return b"{}", b""
@@ -258,11 +265,89 @@ def test_models_of_images_take_no_files(tmp_path):
     work.close()
 
 
-def test_a_file_may_not_be_called_like_the_model(tmp_path):
-    work = jobs.Jobs({"shop": Shelved("shop", tmp_path, {"noun": "row"}, None)})
-    with pytest.raises(ValueError, match="is what the model is called"):
-        work.new("shop.model", "shop", [])
-    work.close()
+@pytest.fixture
+def work(tmp_path):
+    (tmp_path / "shop").mkdir()
+    one = jobs.Jobs(Shelf(Computing(device="cpu")))
+    one.shelf._models["~shop"] = Shelved("~shop", tmp_path / "shop", {"noun": "row"}, None)
+    yield one
+    one.close()
+
+
+NAMES = ["~", "~root", "~root.csv", "*.parquet", "$HOME", "sqlite:x.db", "scored.csv", "~shop.model", "@x", "typer.py"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("model", [None, "~shop"])
+def test_a_name_is_what_people_are_told_and_never_a_path(work, name, model):
+    job = work.new(name, model, [])
+    assert job.short()["file"] == name
+    assert job.upload.parent == job.folder
+    assert re.fullmatch(r"input-[0-9a-f]{16}(\.csv|\.parquet)?", job.upload.name)
+    own = f"model-{job.id}" if model else "result.model"
+    assert job.command[:3] == ["score" if model else "detect", job.upload.name, f"--model={own}"]
+
+
+def test_commands_do_not_know_the_token(work, monkeypatch):
+    environments = []
+
+    def begin(command, env, **others):
+        environments.append(env)
+        raise OSError("enough is seen")
+
+    monkeypatch.setattr(jobs.subprocess, "Popen", begin)
+    monkeypatch.setenv("ADDML_TOKEN", "s" * 20)
+    work.start(work.new("a.csv", None, []))
+    work._waiting.put(None)
+    work._thread.join(60)
+    (environment,) = environments
+    assert environment["PATH"] == os.environ["PATH"]
+    assert "s" * 20 not in environment.values()
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [
+        ("a.CSV", ".csv"), ("a.csv.gz", ".csv.gz"), ("a.b.json", ".json"), ("a.gz", ".gz"), ("a.xlsx", ".xlsx"),
+        ("a.txt", ""), ("a.py", ""), ("csv", ""), ("a.csv~", ""), ("a.py.zst", ".zst"), ("a.model", ""),
+    ],
+)  # fmt: skip
+def test_only_endings_that_tell_a_format_are_kept(name, ending):
+    assert _suffix(name) == ending
+
+
+def test_nothing_that_lies_on_the_server_is_read(tmp_path):
+    """Nor run: a module in the folder of a job would be found before those of Python."""
+    (home := tmp_path / "home").mkdir()
+    parquet.write_table(pa.table({"secret": np.arange(50.0), "other": np.arange(50.0)}), home / "secret.parquet")
+    write_small(tmp_path / "~")
+    with serving(tmp_path, HOME=str(home)) as one:
+        done = one.client.detect(tmp_path / "~", **FEW)
+        assert (done["file"], done["made"], done["summary"]["source"]) == ("~", "~", "~")
+        assert (done["summary"]["rows"], "secret" in str(done)) == (300, False)
+        code = f"open({str(tmp_path / 'ran')!r}, 'w').close()"
+        (tmp_path / "typer.py").write_text(f"{code}\n{code}\n")
+        with pytest.raises(ServerError, match=r"typer\.py"):
+            one.client.detect(tmp_path / "typer.py")
+        assert not (tmp_path / "ran").exists()
+
+
+def test_people_read_the_name_that_they_gave(server, tmp_path):
+    table = write_small(tmp_path / "<b>'my' \"table\" — 1.csv")
+    done = server.client.detect(table, **FEW)
+    assert done["summary"]["source"] == table.name
+    assert done["made"] == table.stem
+    report = get(server, done["files"]["report"])[2]
+    assert f"<title>30 of 300 rows stand out – {html.escape(table.name)}</title>" in report
+    assert done["id"] not in report
+    assert table.name not in report
+    again = server.client.detect(table, model=done["made"])
+    report = get(server, again["files"]["report"])[2]
+    assert f"<td>{html.escape(table.stem)}.model</td>" in report
+    assert again["id"] not in report + str(again["summary"])
+    with pytest.raises(ServerError) as found:
+        server.client.detect(table, model=done["made"], id="nothing")
+    assert str(found.value).startswith(f"{table.name}: {table.name}: has no column 'nothing'")
 
 
 def test_failures_of_the_server_are_told_in_its_terminal(caplog):
@@ -276,13 +361,13 @@ def test_failures_of_the_server_are_told_in_its_terminal(caplog):
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b/small.csv", r"c:\small.csv"])
 def test_names_lose_their_folders(name):
-    assert _plain_name(name) in ("passwd", "small.csv")
+    assert _label(name) in ("passwd", "small.csv")
 
 
-@pytest.mark.parametrize("name", ["", "  ", "..", ".hidden", "-q", "a\nb.csv", "x" * 300, "a/", "scored.csv"])
+@pytest.mark.parametrize("name", ["", "  ", "..", ".hidden", "-q", "a\nb.csv", "x" * 300, "a/"])
 def test_names_that_mean_something_else_are_refused(name):
     with pytest.raises(ValueError, match="name="):
-        _plain_name(name)
+        _label(name)
 
 
 def test_options_become_arguments_that_no_value_can_leave():
@@ -293,17 +378,34 @@ def test_options_become_arguments_that_no_value_can_leave():
         "ignore": "a,b",
         "redact": "false",
     }
-    groups = ("selection", "training", "deciding", "reading")
     expected = ["--contamination=0.1 --output x", "--clean", "--no-header", "--ignore=a,b"]
-    assert _arguments(options.items(), groups) == expected
+    assert _arguments(options.items(), jobs.DETECT) == expected
+
+
+@pytest.mark.parametrize(("command", "taken"), [("detect", jobs.DETECT), ("score", jobs.SCORE)])
+def test_options_of_a_job_are_options_of_its_command(command, taken):
+    assert set(taken) <= {option.name for option in get_command(app).commands[command].params}
+
+
+@pytest.mark.parametrize("taken", [jobs.SCORE, jobs.DETECT])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("query", "config", "output", "report", "no-report", "format", "figures", "model", "file", "size"),
+        *("device", "jobs", "memory", "cache-dir", "no-cache", "checkpoint", "fail-above", "quiet", "json", "name"),
+    ],
+)
+def test_options_that_are_not_about_the_table_are_refused(name, taken):
+    with pytest.raises(ValueError, match=f"there is no option '{name}'.* This job takes id, time, "):
+        _arguments([(name, "x")], taken)
 
 
 def test_options_that_may_be_given_again_are_all_kept():
-    assert _arguments([("ignore", "a"), ("ignore", "b")], ("selection",)) == ["--ignore=a", "--ignore=b"]
+    assert _arguments([("ignore", "a"), ("ignore", "b")], jobs.DETECT) == ["--ignore=a", "--ignore=b"]
     with pytest.raises(ValueError, match="contamination is given twice"):
-        _arguments([("contamination", "0.1"), ("contamination", "0.2")], ("deciding",))
+        _arguments([("contamination", "0.1"), ("contamination", "0.2")], jobs.DETECT)
     with pytest.raises(ValueError, match="holds a NUL"):
-        _arguments([("ignore", "a\0b")], ("selection",))
+        _arguments([("ignore", "a\0b")], jobs.DETECT)
 
 
 def test_complaints_are_one_paragraph():

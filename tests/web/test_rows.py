@@ -243,6 +243,19 @@ def test_whatever_is_wrong_with_a_server_is_one_error(answering, said, words):
         answering(said).models()
 
 
+def test_a_server_that_hangs_up_without_a_word(answering, tmp_path):
+    (tmp_path / "large.csv").write_bytes(b"a,b\n" + b"1,2\n" * 5_000_000)
+    with pytest.raises(ServerError, match=r"hung up before all was sent.*the token right.*--limit") as found:
+        answering(b"").detect(tmp_path / "large.csv")
+    assert found.value.status == 0
+
+
+def test_half_an_error_is_one(answering):
+    with pytest.raises(ServerError, match="401 Unauthorized") as found:
+        answering(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 99\r\n\r\n{").models()
+    assert found.value.status == 401
+
+
 def test_half_a_file_is_none(answering, tmp_path):
     with pytest.raises(ServerError, match="more expected"):
         answering(HEAD + b"99\r\n\r\na,b\n").download({"id": "x"}, "scored", tmp_path / "a.csv")

@@ -204,7 +204,7 @@ def run() -> None:
     _heed_signals()
     _open_streams()
     try:
-        app(prog_name="addml")
+        app(sys.argv[1:], prog_name="addml")  # given, they are not expanded on Windows: ~, $NAME and * may be columns
     except (ValueError, OSError, ImportError, MemoryError) as error:
         if os.environ.get("ADDML_DEBUG"):
             raise

@@ -50,7 +50,7 @@ def create_app(shelf: Shelf, access: Access, limit: int) -> Starlette:
 
     return Starlette(
         routes=[*_pages(), *_models(shelf, limit, ending), *_jobs(work, limit)],
-        middleware=[Middleware(HeardOut, most=limit), Middleware(Guard, access=access)],
+        middleware=[Middleware(HeardOut), Middleware(Guard, access=access)],
         exception_handlers={
             RefusedError: _refused,
             HTTPException: _not_found,
@@ -108,7 +108,7 @@ def _jobs(work: Jobs, limit: int) -> Sequence[Route]:
         own = [(name, value) for name, value in asked.multi_items() if name not in RESERVED]
         job = work.new(asked.get("name", ""), asked.get("model") or None, own)
         try:
-            await bodies.to_file(request, job.folder / job.file, limit)
+            await bodies.to_file(request, job.upload, limit)
         except BaseException:  # a client that goes away too
             shutil.rmtree(job.folder, ignore_errors=True)
             raise

@@ -5,6 +5,7 @@ A command in a process can be stopped at any time, and takes its memory with it;
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 import os
@@ -18,20 +19,30 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from addml.data.files.formats import NAMED
+from addml.data.files.origin import COMPRESSION_NAMES
 from addml.detection import settings as known
 from addml.web.bodies import RefusedError
 from addml.web.shelf import Shelf, Shelved
 from addml.wording import did_you_mean
 
-SCORE = ("naming", "timing", "deciding", "explaining", "reading")
-DETECT = (*SCORE, "selection", "labelling", "learning", "windowing", "training")
-REDACT = "redact"  # of all that is about the report
+# Options that a job takes, each named here: none is a path, a pattern, an address or a query, or reads another file.
+SCORE = (
+    *("id", "time", "threshold", "contamination", "tau", "top", "reasons"),
+    *("part", "delimiter", "header", "encoding", "decimal", "redact"),
+)
+DETECT = (
+    *SCORE,
+    *("columns", "ignore", "label", "anomalous", "learn_from", "known_anomalies", "known_normal"),
+    *("window", "cell", "causal", "one_sided", "clean", "members", "epochs", "scorer", "seed", "sample", "all_rows"),
+)
+SUFFIXES = [name + packed for name in (*NAMED, "") for packed in (*COMPRESSION_NAMES, "")]  # which tell a format
 KEPT = 20  # jobs that are over
 GRACE = 10  # seconds for a command to put away what is unfinished
 SCORED, REPORT, MODEL, ZIPPED = "scored.csv", "report.html", "result.model", "model.zip"
@@ -43,11 +54,13 @@ class Job:
     """One file, what is to be done with it, and what came of it."""
 
     id: str
-    file: str
+    file: str  # what its sender calls it: said to people, and never a path
     model: str | None
     options: list[tuple[str, str]]
     command: list[str]
     folder: Path
+    upload: Path
+    names: dict[str, str]  # what lies in the folder by names of our own, and what people call it
     began: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
     state: str = "waiting"  # running, done, failed, stopped
@@ -89,17 +102,21 @@ class Jobs:
 
     def new(self, file: str, model: str | None, options: Iterable[tuple[str, str]]) -> Job:
         """A job for a file that is still to be written to its folder; `start` begins it."""
-        name, own, options = _plain_name(file), None if model is None else self.shelf[model], list(options)
+        label, own, options = _label(file), None if model is None else self.shelf[model], list(options)
         arguments = _arguments(options, DETECT if own is None else SCORE)
         if own is not None and not own.takes_files:
             raise own.refusal()
-        if own is not None and name == _link_name(own):
-            raise RefusedError(f"name={file!r}: is what the model is called; give the file another name")
-        folder = Path(tempfile.mkdtemp(dir=self._root.name))
-        verb = ["detect", name, f"--model={MODEL}"] if own is None else ["score", name, f"--model={_link(own, folder)}"]
+        id, folder = secrets.token_hex(8), Path(tempfile.mkdtemp(dir=self._root.name))
+        upload = folder / f"input-{id}{_suffix(label)}"
+        names = {upload.name: label}
+        verb = ["detect", upload.name, f"--model={MODEL}"]
+        if own is not None:
+            link = _link(own, folder / f"model-{id}")
+            names[link] = f"{own.name}.model"
+            verb = ["score", upload.name, f"--model={link}"]
         outputs = ["--json", "--output", SCORED, "--report", REPORT, f"--device={self.shelf.device}"]
         known_as = [(option.replace("-", "_"), value) for option, value in options]
-        return Job(secrets.token_hex(8), name, model, known_as, [*verb, *outputs, *arguments], folder)
+        return Job(id, label, model, known_as, [*verb, *outputs, *arguments], folder, upload, names)
 
     def again(self, id: str, options: Iterable[tuple[str, str]]) -> Job:
         """The file of a job once more, with these options in place of the earlier ones of their names."""
@@ -108,7 +125,7 @@ class Jobs:
         kept = [(name, value) for name, value in job.options if name not in names]
         new = self.new(job.file, job.model, [*kept, *((name, value) for name, value in asked if value)])
         try:
-            shutil.copyfile(job.folder / job.file, new.folder / new.file)
+            shutil.copyfile(job.upload, new.upload)
         except FileNotFoundError:  # removed meanwhile
             shutil.rmtree(new.folder, ignore_errors=True)
             raise RefusedError(f"there is no job {id!r} here any more; hand the file in anew", 404) from None
@@ -171,9 +188,9 @@ class Jobs:
                 return
             job.began, job.state = time.monotonic(), "running"
             job.process = subprocess.Popen(
-                [sys.executable, "-m", "addml", *job.command],
+                [sys.executable, "-P", "-m", "addml", *job.command],
                 cwd=job.folder,
-                env={**os.environ, "NO_COLOR": "1", "COLUMNS": "1000", "PYTHONUTF8": "1"},
+                env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -183,12 +200,13 @@ class Jobs:
         if job.state == "stopped":
             return
         if code != 0:
-            job.state, job.error = "failed", _complaint(complained.decode("utf-8", "replace"))
+            job.state, job.error = "failed", _complaint(_called(complained.decode("utf-8", "replace"), job.names))
             return
-        job.summary = json.loads(said)
-        folder, made = job.folder / MODEL, None
+        job.summary = json.loads(_called(said.decode(), job.names, lambda name: json.dumps(name)[1:-1]))
+        report, folder, made = job.folder / REPORT, job.folder / MODEL, None
+        report.write_text(_called(report.read_text("utf-8"), job.names, html.escape), "utf-8")
         if folder.is_dir():
-            name = Path(job.file).stem
+            name = job.file.rpartition(".")[0] or job.file
             _zip(folder, job.folder / ZIPPED, f"{name}.model")
             made = self.shelf.add(name, folder).name
         with self._lock:
@@ -196,6 +214,12 @@ class Jobs:
                 job.made, job.state = made, "done"
         if job.state == "stopped" and made is not None:  # removed while its model was loaded
             self.shelf.remove(made)
+
+
+def _environment() -> dict[str, str]:
+    """That of the server, but for its token, which no command needs; and plain output."""
+    own = {name: value for name, value in os.environ.items() if name != "ADDML_TOKEN"}
+    return {**own, "NO_COLOR": "1", "COLUMNS": "1000", "PYTHONUTF8": "1"}
 
 
 def _zip(folder: Path, file: Path, name: str) -> None:
@@ -215,18 +239,20 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _link_name(model: Shelved) -> str:
-    return f"{model.name}.model"
-
-
-def _link(model: Shelved, folder: Path) -> str:
-    """The model under its name in the folder of a job, so that no message and no report tells where it lies."""
-    link = folder / _link_name(model)
+def _link(model: Shelved, link: Path) -> str:
+    """The model in the folder of a job, so that no message and no report tells where it lies."""
     try:
         link.symlink_to(model.folder, target_is_directory=True)
     except OSError:  # Windows lets not everybody
         return str(model.folder)
     return link.name
+
+
+def _called(text: str, names: Mapping[str, str], written: Callable[[str], str] = str) -> str:
+    """The text with what people call a file in place of its name in the folder, as such a text writes it."""
+    for own, name in names.items():
+        text = text.replace(own, written(name))
+    return text
 
 
 def _complaint(text: str) -> str:
@@ -241,28 +267,29 @@ def _complaint(text: str) -> str:
     return " ".join(lines).removeprefix("Error: ").strip() or "it ended without a word"
 
 
-def _plain_name(file: str) -> str:
-    """The name of a file without folders, to be written where nothing else is."""
+def _label(file: str) -> str:
+    """What a file is called, without folders."""
     name = re.split(r"[/\\]", file)[-1].strip()
     if not name or name.startswith((".", "-")) or not name.isprintable() or len(name.encode()) > 200:
         raise RefusedError(f"name={file!r}: give the name of the file, such as transactions.csv")
-    if name in (SCORED, REPORT, MODEL, ZIPPED):
-        raise RefusedError(f"name={file!r}: is what a result is called; give the file another name")
     return name
 
 
-def _arguments(options: Iterable[tuple[str, str]], groups: tuple[str, ...]) -> list[str]:
-    """Options of a command by the names of the settings; numbers and the rest are checked by the command itself."""
-    types: dict[str, Any] = {REDACT: bool}
-    for group in groups:
-        kind = get_type_hints(known.Settings)[group]
-        hints = get_type_hints(kind)
-        types |= {one.name: hints[one.name] for one in fields(kind)}
+def _suffix(label: str) -> str:
+    """How the name of a file ends where that tells its format, else nothing."""
+    return max((one for one in SUFFIXES if label.lower().endswith(one)), key=len)
+
+
+def _arguments(options: Iterable[tuple[str, str]], taken: Sequence[str]) -> list[str]:
+    """The options that are taken, by the names of the settings; their values are checked by the command itself."""
+    groups = [kind for kind in get_type_hints(known.Settings).values() if is_dataclass(kind)]
+    types = {name: kind for group in groups for name, kind in get_type_hints(group).items()}
     arguments, seen = [], set[str]()
     for said, value in options:
         name = said.replace("-", "_")
-        if name not in types:
-            raise RefusedError(f"there is no option {said!r}.{did_you_mean(name, types)}")
+        if name not in taken:
+            hint = did_you_mean(name, taken)
+            raise RefusedError(f"there is no option {said!r}.{hint} This job takes {', '.join(taken)}")
         if name in seen and types[name] != tuple[str, ...]:
             raise RefusedError(f"{name} is given twice; give it once")
         if "\0" in value:

@@ -42,7 +42,9 @@ def _listen(host: str, port: int) -> socket.socket:
     """A socket at that address, before anything is said of it."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
+        listening = socket.create_server((host, port), family=family)
+        # Only of sockets that say they are TCP does asyncio send what is small at once, not after the next ACK (40 ms).
+        return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=listening.detach())
     except OSError as error:
         remedy = "give another one by --port, or 0 for any that is free" if error.errno else "give another --host"
         raise UserError(f"{host}:{port}: cannot be listened at ({error.strerror or error}); {remedy}.") from error
