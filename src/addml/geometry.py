@@ -22,6 +22,7 @@ from addml.arrays import (
     namespace,
     pair_sums,
     plus_gram,
+    row_product,
     row_sums,
 )
 from addml.scratch import room
@@ -201,10 +202,10 @@ def _squares(offset: Array) -> Array:
 def cross_distances(z: Array, references: Array, distance: Distance) -> Array:
     """Distances (E, b, r) of z (E, b, w) to every reference (E, r, w)."""
     if distance == "cosine":
-        return 1 - _normalised(z)[0] @ _normalised(references)[0].mT
+        return 1 - row_product(_normalised(z)[0], _normalised(references)[0].mT)
     origin = references.mean(axis=1, keepdims=True)
     z, references = z - origin, references - origin
-    squared = (-2 * z) @ references.mT
+    squared = row_product(-2 * z, references.mT)
     squared += (z * z).sum(axis=-1, keepdims=True)
     squared += (references * references).sum(axis=-1)[:, None, :]
     squared = squared.clip(0)

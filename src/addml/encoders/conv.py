@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, column_sums, copy, namespace
+from addml.arrays import Array, column_sums, copy, namespace, row_product
 from addml.compute import blas_threads, in_threads
 from addml.encoders.design import Design, expect_weights
 from addml.encoders.mlp import ACTIVATIONS
@@ -199,7 +199,7 @@ class Conv:
 
     def _layer(self, layer: int, x: Array) -> Array:
         matrix, bias = self._layers[layer]
-        y = x @ matrix
+        y = row_product(x, matrix)
         y += bias
         return self._acts[layer].apply(y)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from addml.arrays import Array, column_sums, copy, namespace
+from addml.arrays import Array, column_sums, copy, namespace, row_product
 from addml.encoders.design import Design, expect_weights
 
 LEAK = 0.01
@@ -119,9 +120,9 @@ class MLP:
         return marks[0]
 
     def embed(self, x: Array) -> Array:
-        """Embeddings (E, b, w) of rows x, (E, b, d)."""
+        """Embeddings (E, b, w) of rows x, (E, b, d): a row's bits do not depend on the others."""
         for layer in range(len(self._acts)):
-            x = self._layer(layer, x)
+            x = self._layer(layer, x, row_product)
         return x
 
     @property
@@ -133,7 +134,7 @@ class MLP:
         """Embeddings (E, b, w) of rows that have come to the first activation, x (E, b, h), which is used up."""
         x = self._acts[0].apply(x)
         for layer in range(1, len(self._acts)):
-            x = self._layer(layer, x)
+            x = self._layer(layer, x, row_product)
         return x
 
     def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
@@ -143,14 +144,23 @@ class MLP:
             outputs.append(self._layer(layer, outputs[-1]))
         return outputs[-1], lambda grad: self._back(outputs, grad)
 
-    def _layer(self, layer: int, x: Array) -> Array:
+    def input_gradient(self, x: Array, grad: Array) -> Array:
+        """dL/dX (b, d), summed over members, of rows x (b, d) from dL/dZ (E, b, w)."""
+        outputs = [x[None]]
+        for layer in range(len(self._acts)):
+            outputs.append(self._layer(layer, outputs[-1]))
+        for layer in reversed(range(len(self._acts))):
+            grad = self._acts[layer].back(grad, outputs[layer + 1]) @ self.layers[layer][0].mT
+        return grad.sum(0)
+
+    def _layer(self, layer: int, x: Array, product: Callable[[Array, Array], Array] = operator.matmul) -> Array:
         matrix, bias = self.layers[layer]
         if not isinstance(x, np.ndarray) and len(matrix) == 1:
             flat = namespace(x).addmm(bias[0, 0], x.reshape(-1, x.shape[-1]), matrix[0])  # one pass over the result
             return self._acts[layer].apply(flat.reshape(*x.shape[:-1], flat.shape[-1]))
         if not isinstance(x, np.ndarray) and x.ndim == 3:
             return self._acts[layer].apply(namespace(x).baddbmm(bias, x, matrix))  # one launch less
-        x = x @ matrix
+        x = product(x, matrix)
         x += bias
         return self._acts[layer].apply(x)
 

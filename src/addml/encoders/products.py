@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array
+from addml.arrays import Array, row_product
 
 TILE = 16  # rows of one product: a step that arrives alone is one tile, and gets the bits it gets among thousands
 
@@ -16,11 +16,11 @@ TILE = 16  # rows of one product: a step that arrives alone is one tile, and get
 def product(x: Array, matrix: Array) -> Array:
     """Rows x (E or 1, ..., b, k) times matrices (E, k, n), or (E, 1, k, n) where the rows are tiles: (E, ..., b, n)."""
     if matrix.ndim > 3 or x.shape[1:-1] == (TILE,):  # tiles already, or one
-        return x @ matrix
+        return row_product(x, matrix)
     b, k = x.shape[-2:]
     rows = (-1, TILE, k) if isinstance(x, np.ndarray) and b % TILE == 0 else (-1, k)
     between = (1,) * (len(rows) - 2)
-    y = x.reshape(x.shape[0], *rows) @ matrix.reshape(matrix.shape[0], *between, k, matrix.shape[-1])
+    y = row_product(x.reshape(x.shape[0], *rows), matrix.reshape(matrix.shape[0], *between, k, matrix.shape[-1]))
     return y.reshape(y.shape[0], *x.shape[1:-1], y.shape[-1])
 
 
