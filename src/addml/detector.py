@@ -47,7 +47,7 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
     """Anomaly detection by deep metric learning, without labels.
 
     Learns metric spaces in which normal rows lie close together and scores every row by its distance from them:
-    from small groups of training rows in `ADDML()`, the default for tables nobody has seen, from one centre in
+    by four plain views of it in `ADDML()`, the default for tables nobody has seen, from one centre in
     `ADDML.paper()`, the paper's settings, and in `ADDML.fast()`, which trains for a tenth of the time.
 
     Parameters
@@ -65,7 +65,7 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
     normal_ratio : share of the training rows that each epoch learns from; 1 for rows known to be normal.
     hard_ratio : share of a mini-batch's distances, the largest, that its loss takes.
     miner : a pair miner of pytorch-metric-learning in place of the hard normal mining, or None.
-    scorer : "local", "center", "dissimilarity", "knn", or a scorer of `addml.scoring`.
+    scorer : "views", "center", "dissimilarity", "knn", or a scorer of `addml.scoring`.
     scaling : "robust", by median and quartiles and bent in the tails, "standard", by mean and deviation, or "auto",
         standard for series and robust for all else.
     one_sided : columns where only one direction matters, by name, or by place in an array: {"amount": "high"}.
@@ -83,7 +83,7 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
         1e-3, and 3e-5 for "conv".
     validation_ratio, patience : rows held out for early stopping, and epochs without improvement before it.
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
-    n_jobs : threads at most; None for all cores, or OMP_NUM_THREADS of them. The local score takes up to four.
+    n_jobs : threads at most; None for all cores, or OMP_NUM_THREADS of them. The default score takes up to four.
     random_state : None, a number, a RandomState or a Generator.
     memory : a table on disk (see `fit`) that needs more to be learned from is not held in memory, and what a fit does
         hold stays within it: bytes, or a text such as "2GiB".
@@ -120,7 +120,7 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
         normal_ratio: float = 2 / 3,
         hard_ratio: float = 1 / 3,
         miner: Callable[..., Any] | None = None,
-        scorer: str | Scorer = "local",
+        scorer: str | Scorer = "views",
         scaling: str = "auto",
         one_sided: dict[Any, str] | None = None,
         window: int | None = None,

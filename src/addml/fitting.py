@@ -127,7 +127,7 @@ def metric_space(
     ids = padded([member.train for member in members], weights)
     center, scores = learner.row_scores(rows, ids, [len(member.train) for member in members], center)
     kept = [member.train[keep] for member, keep in zip(members, distill(scores, members)[1], strict=True)]
-    reach = features.weight * (1 if form is None else form.counts())
+    weight = np.ones(features.width, np.float32) if form is None else form.counts()
     labels = np.full(len(rows), -1) if marks is None else marks
     usual = np.flatnonzero(labels != 1)
 
@@ -140,8 +140,8 @@ def metric_space(
         train=[member.train for member in members],
         kept=kept,
         usual=usual,
-        reach=reach,
-        norms=_norms(prepared, usual, reach),
+        column_weight=weight,
+        norms=_norms(prepared, usual, weight),
         prepared=prepared,
         embed=lambda chosen: learner.embed(rows, padded(chosen, weights)),
         distance=learner.objective.distance,
@@ -151,11 +151,11 @@ def metric_space(
     )
 
 
-def _norms(prepared: Callable[[np.ndarray], np.ndarray], ids: np.ndarray, reach: np.ndarray) -> np.ndarray:
+def _norms(prepared: Callable[[np.ndarray], np.ndarray], ids: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """How far rows lie from the middle along their columns, prepared some at a time."""
-    size = max(256, min(ROWS_AT_ONCE, VALUES // len(reach)))
+    size = max(256, min(ROWS_AT_ONCE, VALUES // len(weight)))
     with np.errstate(invalid="ignore"):  # OpenBLAS reads beyond the ends here and may take what lies there for numbers
-        return np.concatenate([abs(prepared(ids[start : start + size])) @ reach for start in range(0, len(ids), size)])
+        return np.concatenate([abs(prepared(ids[start : start + size])) @ weight for start in range(0, len(ids), size)])
 
 
 def fitted_model(

@@ -20,10 +20,9 @@ from addml.geometry import DISTANCES, Distance
 from addml.model_file import FORMAT, ModelFileError, expect
 from addml.scoring.blocks import BLOCK, block_of_images, in_blocks, in_resident_blocks
 from addml.scoring.guided import Guided, scorer_from_plain
-from addml.scoring.local import Local
-from addml.scoring.members import MemberScale
+from addml.scoring.scale import MemberScale, ViewScale
 from addml.scoring.scorers import OfEmbeddings, Scorer, Shapes, score_rows
-from addml.scoring.themselves import Overlaps
+from addml.scoring.self_matches import Overlaps
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 MANY_ROWS, NARROW = 2**18, 256  # of one product on a device, where rows have so few numbers
 ROWS_SENT = 2**20  # to a device at once
 ROWS_LOOKED_UP = 2**12  # windows at a time
-SINCE = {Local.name: 2, Guided.name: 3}  # formats of model files, from which on these scores are what they are now
+
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class MetricModel:
     distance: Distance
     scorer: Scorer
     scorer_arrays: dict[str, np.ndarray]
-    scale: MemberScale | None = None
+    scale: MemberScale | ViewScale | None = None
     columns: Columns | None = None  # where the rows are tables with columns that are not numbers
     form: Form | None = None  # where the rows are not those of a table
 
@@ -54,7 +53,7 @@ class MetricModel:
     def combine(self, member_scores: Array, begun: np.ndarray | None = None) -> Array:
         """One score a row (n,) from the scores of all members (E, n); embeddings do not judge the rows in `begun`."""
         assert self.scale is not None
-        return self.scale.combine(member_scores if begun is None else self.unjudged(member_scores, begun))
+        return self.scale.combine(member_scores if begun is None else self.neutral_scores(member_scores, begun))
 
     def begun(self, X: Any) -> np.ndarray | None:
         """Where the past alone counts, which steps (n,) have windows that are not whole yet.
@@ -65,18 +64,17 @@ class MetricModel:
             return None
         return ~X.is_whole
 
-    def unjudged(self, member_scores: np.ndarray, begun: np.ndarray) -> np.ndarray:
+    def neutral_scores(self, member_scores: np.ndarray, begun: np.ndarray) -> np.ndarray:
         """The scores (E, n) in which embeddings say what is usual of the steps marked in `begun` (n,)."""
         assert self.scale is not None
         embedded = self.scorer.embedded(len(self.encoder.weights))
-        return np.where(embedded[:, None] & begun, self.scale.usual, member_scores)
+        return np.where(embedded[:, None] & begun, self.scale.neutral, member_scores)
 
     def with_scale(self, member_scores: np.ndarray, begun: np.ndarray | None = None) -> MetricModel:
         """The model that weighs its members by these scores of the training rows, without those in `begun`."""
         if begun is not None and not begun.all():
             member_scores = member_scores[:, ~begun]
-        views = self.scorer.views(len(self.encoder.weights))
-        return replace(self, scale=MemberScale.fit(member_scores, views, self.scorer.floor))
+        return replace(self, scale=self.scorer.scale.fit(member_scores))
 
     def prepare(self, X: Any) -> np.ndarray:
         """Rows of an array (n, ...) or a table as flat float32 features (n, d)."""
@@ -98,7 +96,7 @@ class MetricModel:
 
     def _row_scores(self, X: Any, device: str, threads: int, overlaps: Overlaps | None) -> np.ndarray:
         """The same of rows by themselves."""
-        result = np.empty((len(self.scorer.views(len(self.encoder.weights))), X.shape[0]))
+        result = np.empty((self.scorer.count(len(self.encoder.weights)), X.shape[0]))
         if device != "cpu" and self.prepares_there:  # numbers go there as they are
             for start in range(0, len(X), ROWS_SENT):
                 part = on_device(X[start : start + ROWS_SENT], device)
@@ -226,17 +224,17 @@ class MetricModel:
         }
         arrays = {"encoder.weights": self.encoder.weights}
         arrays |= {f"features.{field.name}": getattr(self.features, field.name) for field in fields(Features)}
-        arrays |= {f"scale.{field.name}": getattr(self.scale, field.name) for field in fields(MemberScale)}
+        arrays |= {f"scale.{field.name}": getattr(self.scale, field.name) for field in fields(self.scale)}
         return document, arrays | {f"scorer.{name}": array for name, array in self.scorer_arrays.items()}
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], arrays: dict[str, np.ndarray], module: Any = None) -> MetricModel:
         """The model of a document and arrays, after checking that they fit together, with the user's own module."""
         try:
+            _check_format(document)
             encoder = from_plain(document["encoder"], arrays["encoder.weights"], module)
             scorer = scorer_from_plain(document["scorer"])
-            _check_format(document, scorer)
-            features, scale = Features(**_under("features", arrays)), MemberScale(**_under("scale", arrays))
+            features, scale = Features(**_under("features", arrays)), scorer.scale(**_under("scale", arrays))
             columns = None if document["columns"] is None else _columns(document["columns"])
             form = None if document["form"] is None else Form.from_plain(document["form"])
             model = cls(features, encoder, document["distance"], scorer, _under("scorer", arrays), scale, columns, form)
@@ -266,13 +264,13 @@ def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
 
 
-def _check_format(document: dict[str, Any], scorer: Scorer) -> None:
+def _check_format(document: dict[str, Any]) -> None:
     """A score that has since become another one would be compared with training scores of its old kind."""
-    written, since = document.get("format", FORMAT), SINCE.get(scorer.name, 0)
-    if written < since:
+    written = document.get("format", FORMAT)
+    if written < FORMAT:
         raise ModelFileError(
-            f"the model was saved by an earlier version of addml (format {written}), whose {scorer.name} score was "
-            f"another one than this version's (format {since} and up); fit and save the model again"
+            f"the model was saved by an earlier version of addml (format {written}, this version's is {FORMAT}), "
+            "whose scores were other ones; fit and save the model again"
         )
 
 
@@ -304,15 +302,10 @@ def _check_features(model: MetricModel) -> None:
 
 
 def _check_scale(model: MetricModel) -> None:
-    scale, view = model.scale, model.scorer.views(len(model.encoder.weights))
-    assert scale is not None
-    for name in ("floor", "mean", "deviation"):
-        expect(f"scale.{name}", getattr(scale, name), np.float64, (len(view), 1))
-    for name in ("middle", "reach"):
-        expect(f"scale.{name}", getattr(scale, name), np.float64, (view.max() + 1, 1))
-    expect("scale.view", scale.view, np.int64, view.shape)
-    if not np.array_equal(scale.view, view):
-        raise ModelFileError("the views are not those of the scorer; fit and save the model again")
+    assert model.scale is not None
+    for field in fields(model.scale):
+        rows = model.scorer.count(len(model.encoder.weights))
+        expect(f"scale.{field.name}", getattr(model.scale, field.name), np.float64, (rows, 1))
 
 
 def _check_scorer(model: MetricModel) -> Shapes:
@@ -334,8 +327,7 @@ def _check_values(model: MetricModel) -> None:
     if features.knee[0] < 0:
         raise ModelFileError(f"the knee {features.knee[0]} is below 0; fit and save the model again")
     inside = (features.gaps >= 0) & (features.gaps < columns) & (np.diff(features.gaps, prepend=-1) > 0)
-    positive = [features.scale, features.reach, scale.deviation, scale.floor, scale.reach]
-    reach = model.scorer_arrays.get("reach", np.empty(0))
-    positive += [reach[reach != 0]] if reach.any() else []  # 0 for numbers that do not count
+    positive = [features.scale, features.reach]
+    positive += [scale.unit] if isinstance(scale, ViewScale) else [scale.deviation, scale.floor]
     if not inside.all() or min(array.min() for array in positive) <= 0:
         raise ModelFileError("a column of gaps or a deviation is out of range; fit and save the model again")

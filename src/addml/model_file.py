@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT = 3  # 1: the local score had three scales; 2: what is known to be normal did not guide scores
+FORMAT = 4  # up to 3 the default was the local score
 DTYPES = ("float32", "float64", "int64", "uint8")
 HASH = re.compile(r"[0-9a-f]{64}")
 

@@ -18,15 +18,15 @@ from addml.learning.losses import LOSSES, Objective
 from addml.learning.state import Member
 from addml.learning.training import Schedule
 from addml.model import MetricModel
-from addml.scoring.local import Local
 from addml.scoring.scorers import SCORERS, Scorer
 from addml.scoring.thresholds import METHODS, WITH_SHARE
+from addml.scoring.views import Views
 from addml.wording import counted
 
 RATE, RATES = 1e-3, {"conv": 3e-5}  # of learning, where none is said; and by encoder
 SCALINGS = ("auto", "robust", "standard")
 STRIDES = 4  # windows to learn from begin so many times within one, where nothing is said
-SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the local scorer, so that a step alone is scored as soon as it comes
+SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the default scorer, so that a step alone is scored as soon as it comes
 
 
 class Recipe:
@@ -147,8 +147,8 @@ class Recipe:
         if isinstance(self.scorer, tuple(SCORERS.values())):
             return self.scorer  # type: ignore[return-value]
         parameters.one_of("scorer", self.scorer, SCORERS)
-        if self.scorer == "local" and self.window is not None:
-            return Local(references=SERIES_REFERENCES, at_once=STEPS_AT_ONCE)
+        if self.scorer == "views" and self.window is not None:
+            return Views(references=SERIES_REFERENCES, at_once=STEPS_AT_ONCE)
         return SCORERS[str(self.scorer)]()
 
     def _objective(self) -> Objective:

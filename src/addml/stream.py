@@ -123,7 +123,7 @@ class Stream:
             placed = model.scorer.place(row, self._ready)
         scores = model.scorer.score(self._z, self._ready, model.distance, placed)[:, 0].astype(np.float64)
         if self._steps < 2 * self.window - 1:  # of which window - 1 were filled up
-            scores = model.unjudged(scores[:, None], np.ones(1, bool))[:, 0]
+            scores = model.neutral_scores(scores[:, None], np.ones(1, bool))[:, 0]
         assert model.scale is not None
         return model.scale.combine_one(scores)
 

@@ -35,7 +35,7 @@ def assert_rows_stand_alone(function, table):
 @pytest.mark.parametrize("width", [1, 7, 32, 500])
 @pytest.mark.parametrize("members", [1, 3, 10])
 @pytest.mark.parametrize("distance", ["sqeuclidean", "euclidean", "cosine"])
-@pytest.mark.parametrize("scorer", ["local", "center", "dissimilarity", "knn"])
+@pytest.mark.parametrize("scorer", ["views", "center", "dissimilarity", "knn"])
 def test_a_score_does_not_depend_on_the_rows_beside_it(scorer, distance, members, width):
     detector, table = fit(width, scorer=scorer, distance=distance, members=members)
     assert_rows_stand_alone(detector.anomaly_score, table)

@@ -41,7 +41,7 @@ def test_asking_changes_nothing(quick, X):
 
 
 @pytest.mark.parametrize("members", [1, 2])
-@pytest.mark.parametrize("scorer", ["local", "center"])
+@pytest.mark.parametrize("scorer", ["views", "center"])
 @pytest.mark.parametrize("labelled", [False, True])
 def test_saved_and_loaded_they_are_the_same(quick, X, tmp_path, members, scorer, labelled):
     labels = np.where(np.arange(60) >= 57, 1, np.where(np.arange(60) < 5, 0, -1)) if labelled else None
@@ -121,7 +121,7 @@ def test_rows_like_a_labelled_anomaly_score_higher(quick):
     ],
     ids=["none", "all normal", "all", "one anomaly", "one normal", "nearly all anomalies", "far rows normal"],
 )
-@pytest.mark.parametrize("scorer", ["local", "center", "knn"])
+@pytest.mark.parametrize("scorer", ["views", "center", "knn"])
 def test_any_labels_can_be_learned_from(quick, X, labels, scorer):
     detector = quick(scorer=scorer, contamination="auto").fit(X, labels=labels)
     assert np.isfinite(detector.anomaly_score(X)).all()

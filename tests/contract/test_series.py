@@ -161,7 +161,7 @@ def test_after_a_long_gap_a_series_begins_anew():
     np.testing.assert_array_equal([stream.score(step) for step in test[100:]], scores[100:])
 
 
-@pytest.mark.parametrize("scorer", ["local", "center"])
+@pytest.mark.parametrize("scorer", ["views", "center"])
 def test_streams_follow_labels_and_a_refit(scorer):
     labels, X = np.full(STEPS, -1), waves()
     labels[[2, 100, 101, 102]] = 1
@@ -172,7 +172,7 @@ def test_streams_follow_labels_and_a_refit(scorer):
         np.testing.assert_array_equal([stream.score(step) for step in test], again.anomaly_score(test))
 
 
-@pytest.mark.parametrize("scorer", ["local", "center"])
+@pytest.mark.parametrize("scorer", ["views", "center"])
 def test_contributions_of_causal_scores_add_up(scorer):
     """To the score less that of the usual row, which embeddings judge no more than they do the step."""
     test = np.random.default_rng(3).standard_normal((STEPS, CHANNELS))

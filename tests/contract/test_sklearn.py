@@ -63,7 +63,7 @@ def test_the_defaults_are_those_of_the_method():
         "normal_ratio": 2 / 3,
         "hard_ratio": 1 / 3,
         "miner": None,
-        "scorer": "local",
+        "scorer": "views",
         "scaling": "auto",
         "one_sided": None,
         "window": None,

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from scipy import sparse
 
-SCORERS, DISTANCES = ["local", "center", "dissimilarity", "knn"], ["sqeuclidean", "euclidean", "cosine"]
+SCORERS, DISTANCES = ["views", "center", "dissimilarity", "knn"], ["sqeuclidean", "euclidean", "cosine"]
 DAY = datetime.date(2020, 2, 29)
 
 
@@ -176,7 +176,7 @@ def test_equal_rows_have_equal_scores_and_a_different_one_scores_higher(quick, m
 def test_duplicated_rows_score_alike(quick, scorer):
     scores = quick(scorer=scorer).fit(SCORED["duplicated rows"]).anomaly_scores_
     np.testing.assert_array_equal(scores[::3], scores[1::3])
-    if scorer != "local":  # which sees that each of them has others beside it
+    if scorer != "views":  # which sees that each of them has others beside it
         assert len(np.unique(scores)) == 10
 
 

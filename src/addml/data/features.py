@@ -16,7 +16,6 @@ ROWS_AT_ONCE = 16384
 FARTHEST = 1e9  # deviations; what lies farther is as far as anything, and float32 products stay finite
 ROUNDING = 1e-9  # of what a column varies by
 KNEE = 5.0  # deviations from which robust features grow like a logarithm
-HEAVIEST = 2.0  # what a step along one feature counts for at the most, where rows are compared column by column
 SIGN = np.int32(-(2**31))  # the bit of it in a float32
 NORMAL_QUARTILES = 1.3489795003921634  # their distance, in deviations of a normal law
 
@@ -117,14 +116,6 @@ class Features:
         gaps = np.searchsorted(columns, self.gaps[flags])
         wide = {name: getattr(self, name)[places] for name in ("mean", "scale", "shift", "reach")}
         return replace(self, median=self.median[columns], gaps=gaps, sides=self.sides[columns], **wide), places
-
-    @property
-    def weight(self) -> np.ndarray:
-        """How much a step along each feature counts where rows are compared column by column, (d + flags,) float32.
-
-        As much as before it was standardised, so that columns with heavy tails count for more, but not for everything.
-        """
-        return np.asarray(np.minimum(self.reach, HEAVIEST), np.float32)
 
     def transform(self, X: np.ndarray) -> np.ndarray:
         """X (n, d) as float32 features (n, width); a value over a billion deviations out counts as that far."""

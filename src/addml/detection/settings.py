@@ -108,11 +108,11 @@ class Training:
     members: int = setting(5, "networks trained together and averaged", shown="N", least=1)
     epochs: int = setting(10, "rounds of training at the most", shown="N", least=1)
     scorer: str = setting(
-        "local",
+        "views",
         "how far from normal: by the nearest of some training rows, which finds most, or by the center, which is "
         "several times as fast and keeps no training rows in the model",
         shown="NAME",
-        choices=("local", "center"),
+        choices=("views", "center"),
     )
     seed: int = setting(0, "for everything drawn at random: the same seed gives the same result", shown="N", least=0)
     sample: int = setting(TRAINING_ROWS, "train on at most so many rows, drawn at random", shown="N", least=2)

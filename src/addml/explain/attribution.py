@@ -1,5 +1,7 @@
 """One signed contribution a column, adding up to a row's score less that of the usual row.
 
+The default's contributions are parts of its score (contributions.py); this is for other scorers.
+
 A walk takes the columns of a row to their usual values, one after another, until the row is the usual row: the falls
 of the score on the way add up by themselves. What a column brings depends on when its turn comes, so that two walks
 are averaged, one with the columns that lie farthest out first and one with them last (Shapley values average all
@@ -16,6 +18,7 @@ import numpy as np
 from addml.arrays import to_numpy
 from addml.compute import in_threads, on_device
 from addml.encoders import MLP, Encoder
+from addml.explain.contributions import explained, views_of
 from addml.explain.prepared import columns_of
 from addml.explain.replacement import features_by_column
 from addml.model import MetricModel
@@ -26,7 +29,6 @@ ALONE = 6  # columns that walk alone
 ALONE_WHERE_CHEAP = 64
 PATCHES_ALONE = 16  # of an image, where they lie counts more than time
 GROUPS = 3  # of the columns behind them, each larger than the one before
-NEIGHBOURS = 5  # references whose middle a row is compared with, to see which columns lie out
 TINY = np.finfo(np.float32).tiny
 
 
@@ -42,6 +44,8 @@ def attributions(
 
     Embeddings do not judge the rows marked in `begun` (m,), nor the usual row that these are compared with.
     """
+    if views_of(model) is not None:
+        return explained(model, rows, threads, begun).contributions
     walks = _Walks(model, baseline, device)
     result = np.empty((len(rows), len(walks.features)))
     begun = np.zeros(len(rows), bool) if begun is None else begun
@@ -84,7 +88,7 @@ class _Walks:
         x, n = np.repeat(self.baseline[None], self.block, axis=0), len(rows)
         x[:n], begun = rows, np.append(begun, np.zeros(self.block - n, bool))
         own = self._places(x)
-        out = self._out(x, own)
+        out = self._out(x)
         order = np.argsort(-out, axis=1, kind="stable")
         rank = np.argsort(order, axis=1, kind="stable")[:, self.column]  # of the column of each feature
 
@@ -97,15 +101,11 @@ class _Walks:
         contributions = _shared(np.stack(first, axis=1), np.stack(last, axis=1), out, order, self.edges)
         return np.asarray(contributions[:n])
 
-    def _out(self, x: np.ndarray, own: list[Any]) -> np.ndarray:
-        """About how far each column of each row lies out, (b, columns): from the usual row and from its neighbours."""
+    def _out(self, x: np.ndarray) -> np.ndarray:
+        """About how far each column of each row lies out from the usual row, (b, columns)."""
         weights = _input_weights(self.model.encoder)
-        weight = self.model.features.weight
         away = abs(x - self.baseline)
-        out: np.ndarray = self._by_column(away**2 * weights) + self._by_column(away * weight)
-        neighbours = self._neighbours(own)
-        if neighbours is not None:
-            out += 2 * self._by_column(abs(x - neighbours) * weight)
+        out: np.ndarray = self._by_column(away**2 * weights) + self._by_column(away)
         return out
 
     def _by_column(self, moved: np.ndarray) -> np.ndarray:
@@ -113,19 +113,6 @@ class _Walks:
         starts, order = np.cumsum([0, *map(len, self.features)])[:-1], np.concatenate(self.features)
         totals = np.add.reduceat(moved[:, order], starts, axis=1)
         return np.asarray(totals / np.maximum(totals.sum(axis=1, keepdims=True), TINY), np.float64)
-
-    def _neighbours(self, placed: list[Any]) -> np.ndarray | None:
-        """The middle of the references nearest to each row along the columns, (b, d'), where the scorer knows any."""
-        placed = [part.inner if isinstance(part, GuidedPlace) else part for part in placed]
-        if placed[0] is None or placed[0].distances is None:
-            return None
-        rows, parts = to_numpy(self.ready["all_rows"]), []
-        k = min(NEIGHBOURS, len(rows))
-        for part in placed:
-            distances = np.array(to_numpy(part.distances), np.float32)
-            distances[to_numpy(part.own[0]), to_numpy(part.own[1])] = np.inf
-            parts.append(np.median(rows[np.argpartition(distances, k - 1, axis=1)[:, :k]], axis=1))
-        return np.concatenate(parts)
 
     # Scores -------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from addml.arrays import column_medians, to_numpy
 from addml.compute import in_threads, on_device
 from addml.encoders import MLP
 from addml.model import MetricModel
-from addml.scoring.local import Piece
+from addml.scoring.scorers import Piece
 
 ROWS = 1024  # rows whose replacements are worked out together
 CELLS = 2**22  # numbers held for them, at most
@@ -97,7 +97,7 @@ class Replacement:
         weights = (self.matrix**2).sum(axis=(0, 2)).astype(np.float32)
         away = self.baseline.astype(np.float32) - self.rows
         shares = np.zeros((len(away), len(features)), np.float32)
-        for moved in (away**2 * weights, abs(away) * self.model.features.weight):
+        for moved in (away**2 * weights, abs(away)):
             by_column = np.add.reduceat(moved[:, order], starts, axis=1)
             shares += by_column / np.maximum(by_column.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
         return shares
@@ -163,7 +163,7 @@ class Replacement:
     def _member_scores(self, rows: np.ndarray, pieces: list[Piece]) -> np.ndarray:
         """Scores (E, k) of the rows of all pieces, one after another, from every view of the scorer."""
         scorer, ready, x = self.model.scorer, self.ready, on_device(rows, self.device)
-        result = np.empty((len(scorer.views(len(self.matrix))), sum(len(ids) for ids, _, _ in pieces)))
+        result = np.empty((scorer.count(len(self.matrix)), sum(len(ids) for ids, _, _ in pieces)))
         placed, done = scorer.place(x, ready), 0
         for block, parts in self._blocks(rows, pieces):
             z = self.encoder.embed_from_first(on_device(block, self.device))

@@ -7,7 +7,7 @@ import numpy as np
 from addml.data.features import FARTHEST, Features
 from addml.encoders.mlp import LEAK, MLP
 from addml.export.graph import DOUBLE, FIRST, FLOAT, INT64, LAST, Graph
-from addml.scoring.members import MemberScale
+from addml.scoring.scale import MemberScale, ViewScale
 from addml.scoring.probability import Probability
 
 ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {  # as operators with their attributes
@@ -50,15 +50,16 @@ def embedded(g: Graph, x: str, encoder: MLP) -> str:
     return x
 
 
-def combined(g: Graph, scores: str, scale: MemberScale) -> str:
-    """One score (n,), float64, from those of all members and views (E, n)."""
+def combined(g: Graph, scores: str, scale: MemberScale | ViewScale) -> str:
+    """One score (n,), float64, from those of all members or views (E, n)."""
     scores = g.Cast(scores, to=DOUBLE)
-    if len(scale.view) == 1:
+    if isinstance(scale, ViewScale):
+        strangest = g.ReduceMax(g.Div(g.Sub(scores, scale.median), scale.unit), FIRST, keepdims=0)
+        return g.Mul(g.Sign(strangest), g.Log(g.Add(g.Abs(strangest), np.float64(1))))
+    if len(scale.floor) == 1:
         return g.Squeeze(scores, FIRST)
     logs = g.Div(g.Sub(g.Log(g.Max(scores, scale.floor)), scale.mean), scale.deviation)
-    members = scale.view == np.arange(len(scale.middle))[:, None]
-    seen = g.MatMul(members / members.sum(1, keepdims=True), logs)  # (views, n)
-    return g.ReduceMax(g.Div(g.Sub(seen, scale.middle), scale.reach), FIRST, keepdims=0)
+    return g.ReduceMean(logs, FIRST, keepdims=0)
 
 
 def probability(g: Graph, score: str, curve: Probability) -> str:

@@ -1,6 +1,6 @@
 """Distances along plain columns: the differences of two rows, added up.
 
-Much of what the local scorer does is here, once for every row, reference and column. Small integers take half the
+Much of the work of scoring is here, once for every row, reference and column. Small integers take half the
 time of float32: the references of a table span a bounded range, outside which a row is as much farther from every one
 of them, so that the differences inside it fit into 16 bits with steps too fine to matter.
 """
@@ -22,11 +22,11 @@ NO_BUFFER = 16  # elements, the least that NumPy takes
 
 
 @dataclass(frozen=True)
-class Axes:
+class ColumnDistances:
     """References by column, (d, R), in whole steps where those are fine enough; a step of 0 is none."""
 
     columns: Array
-    reach: Array
+    weight: Array
     low: Array
     high: Array
     step: float
@@ -34,20 +34,20 @@ class Axes:
     counted: Array | None = None  # the columns that count, where not all do
 
     @classmethod
-    def of(cls, rows: Array, reach: Array) -> Axes:
+    def of(cls, rows: Array, weight: Array) -> ColumnDistances:
         """References (R, d), and how much a step along each column counts (d,)."""
-        counted = np.flatnonzero(to_numpy(reach))
-        if 0 < len(counted) < len(reach):
+        counted = np.flatnonzero(to_numpy(weight))
+        if 0 < len(counted) < len(weight):
             places = index_like(counted, rows)
-            return replace(cls.of(_columns(rows, places), reach[places]), counted=places)
-        weighted = rows * reach
+            return replace(cls.of(_columns(rows, places), weight[places]), counted=places)
+        weighted = rows * weight
         xp, columns = namespace(rows), copy(weighted.T)
         low, high = xp.amin(weighted, 0), xp.amax(weighted, 0)
         step = float(to_numpy(high - low).sum(dtype=np.float64)) / max(1, LARGEST - len(columns))
         if not 0 < step <= COARSEST or len(columns) >= LARGEST:
-            return cls(columns, reach, low, high, 0.0)
+            return cls(columns, weight, low, high, 0.0)
         whole = _whole((columns - low[:, None]) / step)
-        return cls(whole, reach, low, high, step, Levels.of(whole, low))
+        return cls(whole, weight, low, high, step, Levels.of(whole, low))
 
     def distances(self, x: Array) -> tuple[Array, Array]:
         """The distances (b, R) of rows (b, d) to the references within their range, and what lies beyond it (b,)."""
@@ -67,7 +67,7 @@ class Axes:
         if len(features) == len(self.columns):  # all of them: nothing is left of what was
             distances[:] = self.distances(after)[0]
             return
-        own = {name: getattr(self, name)[features] for name in ("columns", "reach", "low", "high")}
+        own = {name: getattr(self, name)[features] for name in ("columns", "weight", "low", "high")}
         axes = replace(self, **own, levels=self.levels and self.levels.only(to_numpy(features)))
         if (after == after[:1]).all():  # as where all rows take their usual value
             after = after[:1]
@@ -88,7 +88,7 @@ class Axes:
 
     def _parted(self, x: Array) -> tuple[Array, Array]:
         """The nearest place (b, d) within the range of the references, weighted, and how far (b,) it is from there."""
-        x = x * self.reach
+        x = x * self.weight
         inside = namespace(x).minimum(namespace(x).maximum(x, self.low), self.high)
         return inside, abs(x - inside).sum(1)
 

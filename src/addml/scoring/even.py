@@ -15,6 +15,13 @@ def evenly(ids: np.ndarray, most: int) -> np.ndarray:
     return ids if len(ids) <= most else np.asarray(ids[even_steps(len(ids), most)])
 
 
+def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
+    """Places of `count` rows at even steps through all rows in the order of their norms, shuffled, always alike."""
+    n, count = len(norms), min(count, len(norms))
+    steps = np.random.default_rng(0).permutation(even_steps(n, count))
+    return np.asarray(np.argsort(norms, kind="stable")[steps])
+
+
 def end_to_end(ids: np.ndarray, most: int) -> np.ndarray:
     """The same, with the first and the last."""
     places = np.linspace(0, len(ids) - 1, min(len(ids), most)).round().astype(np.int64)

@@ -21,11 +21,11 @@ import numpy as np
 
 from addml.arrays import Array, as_like, namespace, to_numpy
 from addml.geometry import Distance
-from addml.scoring.axes import Axes
-from addml.scoring.even import evenly
-from addml.scoring.local import Piece, changed_rows, spread_out
-from addml.scoring.scorers import SCORERS, MetricSpace, Scorer, Shapes
-from addml.scoring.themselves import Own, own_of, own_references, reference_keys
+from addml.scoring.column_distances import ColumnDistances
+from addml.scoring.even import evenly, spread_out
+from addml.scoring.scale import MemberScale, ViewScale
+from addml.scoring.scorers import SCORERS, MetricSpace, Piece, Scorer, Shapes
+from addml.scoring.self_matches import Own, own_of, own_references, reference_keys
 
 ANOMALIES, NORMALS = 256, 512  # counter-references and references, at the most
 NEIGHBOURS = 5  # normal rows whose mean distance counts
@@ -35,7 +35,7 @@ TRUSTED = 4  # labels beyond the first at which half of the likeness counts as i
 FARTHEST = 10.0  # deviations of likeness, at the most
 STRONGEST = 88.0  # push: e to the power of more is beyond float32, and of no use to a distance of 0
 LARGEST = float(np.finfo(np.float32).max)
-PARTS = ("anomalies", "normals", "known", "reach", "likeness", "push")
+PARTS = ("anomalies", "normals", "known", "column_weight", "likeness", "push")
 
 
 class GuidedPlace(NamedTuple):
@@ -74,9 +74,9 @@ class Guided:
     name: ClassVar[str] = "guided"
 
     @property
-    def floor(self) -> float:
+    def scale(self) -> type[MemberScale] | type[ViewScale]:
         """That of the scorer which is guided."""
-        return self.inner.floor
+        return self.inner.scale
 
     @property
     def at_once(self) -> int:
@@ -101,9 +101,9 @@ class Guided:
         """The scorer that is guided."""
         return {"inner": {"name": self.inner.name, **self.inner.settings()}}
 
-    def views(self, members: int) -> np.ndarray:
+    def count(self, members: int) -> int:
         """Those of the scorer which is guided."""
-        return self.inner.views(members)
+        return self.inner.count(members)
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Keep labelled anomalies, and normal rows: labelled ones, and others at all distances from the middle."""
@@ -117,9 +117,9 @@ class Guided:
             "anomalies": space.prepared(anomalies),
             "normals": space.prepared(np.unique(np.concatenate([sure, others]))),
             "known": space.prepared(sure),
-            "reach": space.reach,
+            "column_weight": space.column_weight,
             "likeness": np.array(Learned(0.0, 0.0, 1.0, trust, 0.0, 1.0), np.float32),
-            "push": np.zeros(len(self.views(len(space.center))), np.float32),
+            "push": np.zeros(self.count(len(space.center)), np.float32),
         }
         return own | {f"counter_{name}": array for name, array in counter.items()}
 
@@ -130,7 +130,7 @@ class Guided:
         xp = namespace(counter["normals"])
         rows = xp.concatenate([counter["normals"], counter["anomalies"]], 0)
         everything = xp.concatenate([rows, counter["known"]], 0)
-        counter |= {"axes": Axes.of(everything, counter["reach"]), "keys": reference_keys(rows)}
+        counter |= {"axes": ColumnDistances.of(everything, counter["column_weight"]), "keys": reference_keys(rows)}
         counter["learned"] = Learned(*counter["likeness"])
         return {**self.inner.ready(inner, distance), "counter": counter}
 
@@ -171,12 +171,12 @@ class Guided:
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
         """Those of the scorer which is guided, and what guides it."""
-        views = len(self.views(members))
+        views = self.count(members)
         counter: Shapes = {
             "anomalies": (..., "inputs"),
             "normals": (None, "inputs"),
             "known": (..., "inputs"),
-            "reach": ("inputs",),
+            "column_weight": ("inputs",),
             "likeness": (6,),
             "push": (views,),
         }
@@ -189,6 +189,21 @@ def scorer_from_plain(document: dict[str, Any]) -> Scorer:
     settings = dict(document)
     name = settings.pop("name")
     return Guided(scorer_from_plain(settings["inner"])) if name == Guided.name else SCORERS[name](**settings)
+
+
+def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows of x those of the parts are, (size,), and their features after the changes, (size, d).
+
+    Rows that are missing are filled up by the first of x.
+    """
+    ids = np.concatenate([some for some, _, _ in parts])
+    ids = np.concatenate([ids, np.zeros(size - len(ids), np.int64)])
+    after, done = x[ids], 0
+    for some, change, features in parts:
+        block = slice(done, done + len(some))
+        after[block, features] = x[some[:, None], features] + change  # in float64, as the change is
+        done = block.stop
+    return ids, after
 
 
 def likeness(near: Near, learned: Learned) -> Array:

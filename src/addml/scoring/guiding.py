@@ -10,7 +10,7 @@ import numpy as np
 from addml.geometry import Distance
 from addml.scoring.even import evenly
 from addml.scoring.guided import Guided, Learned, Near, blended, likeness
-from addml.scoring.members import MemberScale
+from addml.scoring.scale import MemberScale, ViewScale
 
 LEAST = 0.01  # of the middle distance to normal rows: nearer is as near as can be
 WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of likeness against the score, both in deviations
@@ -74,7 +74,7 @@ def pushed(
     rows: np.ndarray,
     base: np.ndarray,
     anomalous: np.ndarray,
-    scale: MemberScale,
+    scale: MemberScale | ViewScale,
     distance: Distance,
 ) -> dict[str, Any]:
     """The arrays with the weight of likeness: the one that ranks labelled anomalies highest, each without itself.
@@ -84,13 +84,12 @@ def pushed(
     ready = guided.ready(arrays, distance)
     learned = ready["counter"]["learned"]
     like = np.asarray(blended(likeness(_nearest(guided, rows, ready), learned), learned))
-    alone = len(scale.floor) == 1  # a single member's score is taken as it is, so that its logarithm is looked at
-    base = np.log(np.maximum(base, scale.floor[0, 0])) if alone else base
+    if isinstance(scale, MemberScale) and len(scale.floor) == 1:  # a single member's score is taken as it is
+        base = np.log(np.maximum(base, scale.floor[0, 0]))
     spread = float(base.std()) or 1.0
     weight = best_weight((base - np.median(base)) / spread, like, anomalous)
-    unit = np.ones(1) if alone else (scale.deviation[:, 0] * _reach(scale))
     learned = learned._replace(spread=learned.spread * weight)  # what is forgiven is so whatever likeness weighs
-    push = (weight * spread * unit).astype(np.float32)
+    push = (weight * spread * scale.log_unit).astype(np.float32)
     return arrays | {"counter_push": push, "counter_likeness": np.array(learned, np.float32)}
 
 
@@ -116,8 +115,3 @@ def _nearest(guided: Guided, rows: np.ndarray, ready: dict[str, Any], size: int 
     parts = [rows[start : start + size] for start in range(0, len(rows), size)]
     near = [guided.nearest(guided.place(part, ready), ready) for part in parts]
     return Near(*(np.concatenate(distances).astype(np.float64) for distances in zip(*near, strict=True)))
-
-
-def _reach(scale: MemberScale) -> np.ndarray:
-    """How far the view of each row of scores reaches; views are measured by it only where there are several."""
-    return np.asarray(scale.reach[scale.view, 0] if len(scale.reach) > 1 else np.ones(len(scale.view)))

@@ -1,4 +1,4 @@
-"""One score from several members and views: the mean of standardised log scores, and the strangest view of all."""
+"""One score a row from several: the mean of what members say, or the strangest of several views."""
 
 from __future__ import annotations
 
@@ -9,131 +9,159 @@ from typing import Any
 
 import numpy as np
 
-from addml.arrays import Array, as_like, index_like, namespace
+from addml.arrays import Array, as_like, namespace
 
 ROUNDING = 1e-12  # a deviation of logarithms that equal scores may have
-LEAST_RELIABLE = 0.02
-DOUBT = 4.0  # upper deviations that a view must find a row stranger by, for each that its members leave open
+LEAST = 1e-12  # of the median score, under which no logarithm is taken
+FLAT = 1e-6  # of a view's median: a unit that is smaller is rounding
+HIGH = 0.9  # share of the training rows: how far their scores lie above the median there is a view's unit
 NOT_FINITE = (
     "scores are not finite: the model, or the encoder of your own, holds numbers that are too large or too small, "
     "as no fit leaves them; fit and save it again"
 )
-UPPER = 0.9, 1.2815515655446004  # a share of the training rows, and how many deviations of a normal law that is
 
 
-@dataclass(frozen=True)
-class MemberScale:
-    """How the scores of the training rows lie: those of every member (E, 1), and of every view of them (V, 1).
-
-    Members of one view are averaged. Of several views the one that finds a row strangest counts, each measured by
-    how far its upper training scores reach: what is ordinary in every view but one is still strange. A view whose
-    members contradict each other has seen noise, and must find a row the stranger the more they do.
-    """
-
-    floor: np.ndarray
-    mean: np.ndarray
-    deviation: np.ndarray
-    middle: np.ndarray
-    reach: np.ndarray
-    view: np.ndarray  # (E,) the view that each member belongs to
-
-    @classmethod
-    def fit(cls, scores: np.ndarray, view: np.ndarray | None = None, floor: float = 1e-12) -> MemberScale:
-        """Learn the scales from training scores (E, n); `floor` is a share of the median score."""
-        view = np.zeros(len(scores), np.int64) if view is None else view
-        middle = np.median(scores, axis=1, keepdims=True)
-        middle = np.where(middle > 0, middle, scores.mean(axis=1, keepdims=True))
-        lowest = np.maximum(floor * middle, np.finfo(float).tiny)
-        logs = np.log(np.maximum(scores, lowest))
-        mean, deviation = logs.mean(axis=1, keepdims=True), _positive(logs.std(axis=1, keepdims=True))
-        nothing = np.zeros((view.max() + 1, 1))
-        scale = cls(lowest, mean, deviation, nothing, nothing + 1, view)
-        if len(nothing) == 1:
-            return scale  # one view is measured against no other
-        seen = scale._views(scores)
-        middle, upper = np.median(seen, axis=1, keepdims=True), np.quantile(seen, UPPER[0], axis=1, keepdims=True)
-        reach = np.where(upper - middle > ROUNDING, (upper - middle) / UPPER[1], seen.std(axis=1, keepdims=True))
-        standardised = (logs - mean) / deviation
-        doubts = np.array([[_doubt(standardised[view == one])] for one in range(len(seen))])
-        middle += DOUBT * (doubts - doubts.min()) * _positive(reach)
-        return cls(lowest, mean, deviation, middle, _positive(reach), view)
-
-    @property
-    def usual(self) -> np.ndarray:
-        """The score (E, 1) of each member that makes a row neither stranger nor more ordinary: 0 when standardised."""
-        return np.asarray(np.exp(self.mean))
+class Scale:
+    """How scores (E, n) of training rows lie, and so what those of other rows mean."""
 
     def combine(self, scores: Array) -> Array:
-        """One score a row (n,) from scores (E, n); a single member's score stays untouched."""
+        """One score a row (n,) from scores (E, n)."""
         combined = self._combined(scores)
         if not bool(namespace(combined).isfinite(combined).all()):
             raise ValueError(NOT_FINITE)
         return combined
 
-    def _combined(self, scores: Array) -> Array:
-        if len(scores) == 1:
-            return scores[0]
-        seen = self._views(scores)
-        if len(seen) == 1:
-            return seen[0]
-        return namespace(seen).amax((seen - as_like(self.middle, seen)) / as_like(self.reach, seen), 0)
-
     def combine_one(self, scores: np.ndarray) -> float:
-        """The same of one row (E,), to the last bit, in plain numbers: quicker where rows come one by one."""
+        """The same of one row (E,), to the last bit: quicker where rows come one by one."""
         combined = self._combined_one(scores)
         if not math.isfinite(combined):
             raise ValueError(NOT_FINITE)
         return combined
 
-    def _combined_one(self, scores: np.ndarray) -> float:
-        if len(scores) == 1:
-            return float(scores[0])
-        floor, mean, deviation, views, places = self._plain
-        logs = np.maximum(scores, floor)
-        np.log(logs, out=logs)
-        logs -= mean
-        logs /= deviation
-        totals = [0.0] * len(places)
-        for view, value in zip(views, logs.tolist(), strict=True):
-            totals[view] += value  # not `sum`, which rounds otherwise from Python 3.12 on
-        if len(totals) == 1:
-            return float(totals[0] / len(views))
-        pairs = zip(totals, places, strict=True)
-        return float(max((total / count - middle) / reach for total, (count, middle, reach) in pairs))
+    def _combined(self, scores: Array) -> Array:
+        raise NotImplementedError
 
-    @cached_property
-    def _plain(self) -> tuple[Any, ...]:
-        """For `combine_one`: scales (E,), the view of each member, and members, middle and reach of each view."""
-        counts = np.bincount(self.view, minlength=len(self.middle)).tolist()
-        places = list(zip(counts, self.middle[:, 0].tolist(), self.reach[:, 0].tolist(), strict=True))
-        return self.floor[:, 0].copy(), self.mean[:, 0].copy(), self.deviation[:, 0].copy(), self.view.tolist(), places
+    def _combined_one(self, scores: np.ndarray) -> float:
+        raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy takes along: nothing that can be worked out again."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
-    def _views(self, scores: Array) -> Array:
-        """The mean of the standardised log scores of each view's members, (V, n)."""
+
+@dataclass(frozen=True)
+class MemberScale(Scale):
+    """The mean over members of their standardised log scores; a single member's score stays untouched."""
+
+    floor: np.ndarray  # (E, 1)
+    mean: np.ndarray
+    deviation: np.ndarray
+
+    @classmethod
+    def fit(cls, scores: np.ndarray) -> MemberScale:
+        """Learn it from training scores (E, n)."""
+        middle = np.median(scores, axis=1, keepdims=True)
+        middle = np.where(middle > 0, middle, scores.mean(axis=1, keepdims=True))
+        lowest = np.maximum(LEAST * middle, np.finfo(float).tiny)
+        logs = np.log(np.maximum(scores, lowest))
+        deviation = logs.std(axis=1, keepdims=True)
+        return cls(lowest, logs.mean(axis=1, keepdims=True), np.where(deviation > ROUNDING, deviation, 1.0))
+
+    @property
+    def neutral(self) -> np.ndarray:
+        """The score (E, 1) of each member that makes a row neither stranger nor more ordinary."""
+        return np.asarray(np.exp(self.mean))
+
+    @property
+    def log_unit(self) -> np.ndarray:
+        """By how much the logarithm of each score (E,) rises where the combined one rises by one."""
+        return np.ones(1) if len(self.floor) == 1 else self.deviation[:, 0]
+
+    def _combined(self, scores: Array) -> Array:
+        if len(scores) == 1:
+            return scores[0]
         xp = namespace(scores)
         logs = xp.log(xp.maximum(scores, as_like(self.floor, scores)))
         logs -= as_like(self.mean, scores)
         logs /= as_like(self.deviation, scores)
-        seen = [logs[index_like(self.view == view, logs)] for view in range(len(self.middle))]
-        return xp.stack([sum(rows) / len(rows) for rows in seen])  # in order: a mean may add a lone row's in another
+        return sum(logs) / len(logs)  # in order: a mean may add a lone row's in another
+
+    def _combined_one(self, scores: np.ndarray) -> float:
+        if len(scores) == 1:
+            return float(scores[0])
+        floor, mean, deviation = self._flat
+        logs = np.maximum(scores, floor)
+        np.log(logs, out=logs)
+        logs -= mean
+        logs /= deviation
+        total = 0.0
+        for value in logs.tolist():
+            total += value  # not `sum`, which rounds otherwise from Python 3.12 on
+        return total / len(scores)
+
+    @cached_property
+    def _flat(self) -> tuple[np.ndarray, ...]:
+        return self.floor[:, 0].copy(), self.mean[:, 0].copy(), self.deviation[:, 0].copy()
 
 
-def _doubt(scores: np.ndarray) -> float:
-    """How little the mean of several members' standardised scores (k, n) tells, 0 where they agree in everything.
+@dataclass(frozen=True)
+class ViewScale(Scale):
+    """The strangest view, each measured from the median of its training scores, in units of (0.9 quantile - median).
 
-    It is 1 / reliability - 1, the reliability that of a mean of k measurements with this correlation between them.
+    What is ordinary in every view but one is still strange. The result is compressed, sign(z) log(1 + |z|).
     """
-    k = len(scores)
-    if k == 1:
-        return 0.0
-    correlation = ((scores.sum(axis=0) ** 2).mean() - (scores**2).mean(axis=1).sum()) / (k * (k - 1))
-    reliability = k * correlation / (1 + (k - 1) * correlation) if correlation > 0 else 0.0
-    return float(1 / max(reliability, LEAST_RELIABLE) - 1)
+
+    median: np.ndarray  # (V, 1)
+    unit: np.ndarray
+
+    @classmethod
+    def fit(cls, scores: np.ndarray) -> ViewScale:
+        """Learn it from training scores (V, n)."""
+        median = np.median(scores, axis=1, keepdims=True)
+        unit = np.array([[_unit(own, middle)] for own, middle in zip(scores, median[:, 0], strict=True)])
+        return cls(median, unit)
+
+    @property
+    def neutral(self) -> np.ndarray:
+        """The score (V, 1) of each view that makes a row neither stranger nor more ordinary."""
+        return self.median
+
+    @property
+    def log_unit(self) -> np.ndarray:
+        """By how much the logarithm of each score (V,), one unit above the median, rises where the combined one does.
+
+        There the compressed score rises by half a unit.
+        """
+        return np.asarray((2 * self.unit / (self.median + self.unit))[:, 0])
+
+    def measured(self, scores: Array) -> Array:
+        """The scores (V, n) from their medians in their units."""
+        return (scores - as_like(self.median, scores)) / as_like(self.unit, scores)
+
+    def _combined(self, scores: Array) -> Array:
+        xp = namespace(scores)
+        strangest = xp.amax(self.measured(scores), 0)
+        return xp.copysign(xp.log1p(abs(strangest)), strangest)
+
+    def _combined_one(self, scores: np.ndarray) -> float:
+        median, unit = self._flat
+        strangest = np.max((scores - median) / unit, keepdims=True)
+        return float(np.copysign(np.log1p(abs(strangest)), strangest)[0])
+
+    @cached_property
+    def _flat(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.median[:, 0].copy(), self.unit[:, 0].copy()
 
 
-def _positive(deviation: np.ndarray) -> np.ndarray:
-    return np.where(deviation > ROUNDING, deviation, 1.0)
+def _unit(scores: np.ndarray, median: float) -> float:
+    """How far scores (n,) lie above their median at the 0.9 quantile.
+
+    Where nine in ten are equal, as when most rows have twins, that is 0, and those above the median tell it. Where none
+    is above it, every row beyond it is new: its score counts as it is.
+    """
+    least = max(FLAT * abs(median), np.finfo(float).tiny)
+    unit = float(np.quantile(scores, HIGH)) - median
+    if unit <= least:
+        above = scores[scores > median + least]
+        unit = float(np.quantile(above, HIGH)) - median if len(above) else 1.0
+    return unit

@@ -2,7 +2,7 @@
 
 A scorer is fitted to the metric space of the best networks, keeps plain arrays, and maps embeddings (E, b, w), or a
 stack of such blocks, to scores (E, b), each row by itself. One that looks at the rows before their encoding too, or
-from several views, gives more than one row of scores a member; `views` says which of them are averaged.
+from several views, gives as many rows of scores as it has views; `scale` says how they become one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import numpy as np
 
 from addml.arrays import Array, as_like, namespace
 from addml.geometry import Distance, center_distances, cross_distances
-from addml.scoring.local import Local, Piece
-from addml.scoring.themselves import Overlaps, Own
+from addml.scoring.scale import MemberScale, ViewScale
+from addml.scoring.self_matches import Overlaps, Own
+from addml.scoring.views import Views
 
 REFERENCES_AT_ONCE = 4096
+Piece = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows (k,), by how much some features change (k, f), those (f,)
 # Names and shapes of a scorer's arrays: None is any length of at least one, ... any at all, a name always the same one,
 # "inputs" those of the encoder.
 Shapes = dict[str, tuple[int | str | EllipsisType | None, ...]]
@@ -34,7 +36,7 @@ class MetricSpace(NamedTuple):
     train: list[np.ndarray]  # rows of M, one list a member
     kept: list[np.ndarray]  # rows of M that distillation keeps, one list a member
     usual: np.ndarray  # rows not known to be anomalies
-    reach: np.ndarray  # (d,) how much a step along each column counts
+    column_weight: np.ndarray  # (d,) 1 for features that count by themselves, 0 for others
     norms: np.ndarray  # of the usual rows: how far they lie from the middle along their columns
     prepared: Callable[[np.ndarray], np.ndarray]  # rows (k,) -> their features (k, d)
     embed: Callable[[list[np.ndarray]], np.ndarray]  # k rows of every member -> embeddings (E, k, w)
@@ -50,7 +52,7 @@ class Scorer(Protocol):
     name: ClassVar[str]
 
     @property
-    def floor(self) -> float: ...  # share of the middle score under which no logarithm is taken
+    def scale(self) -> type[MemberScale] | type[ViewScale]: ...  # how its rows of scores become one
     @property
     def at_once(self) -> int: ...  # rows of a block that are scored together
     @property
@@ -58,7 +60,7 @@ class Scorer(Protocol):
     def settings(self) -> dict[str, Any]: ...
     @property
     def tile(self) -> int: ...  # rows from which on a row's score is the same in any number of them
-    def views(self, members: int) -> np.ndarray: ...
+    def count(self, members: int) -> int: ...  # rows of scores
     def embedded(self, members: int) -> np.ndarray: ...  # which rows of scores are of embeddings, not of plain columns
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]: ...
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]: ...
@@ -71,7 +73,7 @@ class Scorer(Protocol):
 class OfEmbeddings:
     """A scorer that looks at the embeddings alone, through one view."""
 
-    floor: ClassVar[float] = 1e-12
+    scale: ClassVar[type[MemberScale]] = MemberScale
     tile: ClassVar[int] = 256
     at_once: ClassVar[int] = 2**30  # all of them
     most_threads: ClassVar[int] = 2**30
@@ -80,9 +82,9 @@ class OfEmbeddings:
         """What a user may choose: nothing, unless a subclass says so."""
         return {}
 
-    def views(self, members: int) -> np.ndarray:
-        """All members are averaged."""
-        return np.zeros(members, np.int64)
+    def count(self, members: int) -> int:
+        """Rows of scores: one a member."""
+        return members
 
     def embedded(self, members: int) -> np.ndarray:
         """All rows of scores."""
@@ -115,7 +117,7 @@ def score_rows(
     if isinstance(scorer, OfEmbeddings):
         return scorer.score(z, ready, distance)
     (stack, members, block, _) = z.shape
-    scores = as_like(np.zeros((stack, len(scorer.views(members)), block)), z)
+    scores = as_like(np.zeros((stack, scorer.count(members), block)), z)
     size, count = min(scorer.at_once, block) if isinstance(z, np.ndarray) else block, rows.stop - rows.start
     for start in range(0, count, size):
         one, first, filling = start // block, start % block, min(size, count - start)
@@ -232,6 +234,6 @@ def _one_by_one(
     return namespace(z).stack([score(block, references, distance) for block in z])
 
 
-SCORERS: dict[str, type[Center] | type[Dissimilarity] | type[Neighbors] | type[Local]] = {
-    scorer.name: scorer for scorer in (Local, Center, Dissimilarity, Neighbors)
+SCORERS: dict[str, type[Center] | type[Dissimilarity] | type[Neighbors] | type[Views]] = {
+    scorer.name: scorer for scorer in (Views, Center, Dissimilarity, Neighbors)
 }

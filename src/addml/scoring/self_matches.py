@@ -1,4 +1,4 @@
-"""Which references a row is itself: it is no neighbour of itself, nor of copies, nor of windows that overlap it."""
+"""Which reference a row equals: it skips one copy of itself, and windows of a series that overlap it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from addml.arrays import Array, index_like, namespace, to_numpy
 
 NOWHERE = np.empty(0, np.int64)
-OFTEN = 8  # times as often as rows on average: what stands among the references so often is its own neighbour
 
 Own = tuple[Array, Array]  # places of rows that are references themselves, and of those references
 
@@ -33,66 +32,29 @@ def _factors(columns: int) -> np.ndarray:
 
 
 class Keys(NamedTuple):
-    """Keys (k,) of the references that are no neighbours of rows equal to them, and where these stand, (k,).
+    """Distinct keys (k,) of the references, ascending, and where each stands first, (k,); in main memory a set too."""
 
-    The keys are there in main memory in order and as a set, too.
-    """
-
-    all: Array
+    distinct: Array
     places: Array
-    ordered: Array
     known: frozenset[int]
 
 
 def reference_keys(rows: Array) -> Keys:
-    """The keys of references (R, d).
-
-    A row is no neighbour of itself, nor of its copies, which a table may hold for no reason of their own: they would
-    put training rows nearer than any new row can lie. But what stands there far more often than other rows do, or may
-    come about by chance, as where columns have few values, is where rows lie, new ones too: then only one of its
-    copies is the row itself.
-    """
+    """The keys of references (R, d). A row equal to several of them skips the first: the others are its neighbours."""
     keys = row_keys(rows)
-    places = index_like(_themselves(to_numpy(keys), to_numpy(rows)), keys)
-    own = keys[places]
-    return Keys(own, places, np.sort(own) if isinstance(own, np.ndarray) else own, frozenset(own.tolist()))
-
-
-def _themselves(keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The places of references (R, d) with these keys (R,), but of copies that count only the first."""
-    distinct, first, which, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-    if len(distinct) == len(keys):
-        return np.arange(len(keys))
-    common = (counts * len(distinct) >= OFTEN * len(keys)) | _come_by_chance(rows[first], len(keys))
-    alone = ~common[which]
-    alone[first] = True
-    return np.flatnonzero(alone)
-
-
-def _come_by_chance(distinct: np.ndarray, rows: int) -> bool:
-    """Whether two of so many rows would be alike, if these (k, d) are all there are and columns were independent."""
-    k, pairs = len(distinct), rows * (rows - 1) / 2
-    for column in distinct.T:
-        if pairs < 1:
-            return False
-        _, counts = np.unique(column, return_counts=True)
-        pairs *= (counts * (counts - 1.0)).sum() / max(1, k * (k - 1))
-    return pairs >= 1
+    distinct, places = np.unique(to_numpy(keys), return_index=True)
+    return Keys(index_like(distinct, keys), index_like(places, keys), frozenset(distinct.tolist()))
 
 
 def own_references(x: Array, keys: Keys) -> Own:
-    """Places of the rows of x that equal references to the last bit, and of those that are no neighbours of them."""
+    """Places of the rows of x that equal a reference to the last bit, and of those references."""
     own = row_keys(x)
-    if not isinstance(x, np.ndarray):
-        rows, references = (own[:, None] == keys.all).nonzero(as_tuple=True)
-        return rows, keys.places[references]
-    if len(own) == 1 and own.item() not in keys.known:  # quickly, as for a stream
+    if len(own) == 1 and isinstance(x, np.ndarray) and own.item() not in keys.known:  # quickly, as for a stream
         return NOWHERE, NOWHERE
-    found = np.flatnonzero(keys.ordered.take(np.searchsorted(keys.ordered, own), mode="clip") == own)
-    if not len(found):  # mostly
-        return found, found
-    rows, references = (own[found, None] == keys.all).nonzero()
-    return found[rows], keys.places[references]
+    xp = namespace(x)
+    at = xp.searchsorted(keys.distinct, own).clip(0, len(keys.distinct) - 1)
+    rows = xp.where(keys.distinct[at] == own)[0]
+    return rows, keys.places[at[rows]]
 
 
 def own_of(ids: np.ndarray, own: Own, like: Array) -> Own:
