@@ -18,6 +18,7 @@ class Tails:
 
     counted: Array  # (c,) places of the columns
     columns: Array
+    equal: Array  # (c, R + 1) how many of a column are equal to the one at each place, from there on
     worth: Array
 
     @classmethod
@@ -25,8 +26,11 @@ class Tails:
         """Those of references (R, d), along the columns that have a weight (d,)."""
         counted = index_like(np.flatnonzero(to_numpy(weight)), rows)
         columns = np.sort(to_numpy(rows)[:, to_numpy(counted)].T, axis=1)
+        ends = np.stack([column.searchsorted(column, side="right") for column in columns]) if len(columns) else columns
+        equal = np.zeros((len(columns), len(rows) + 1), np.int64)
+        equal[:, :-1] = ends - np.arange(len(rows))
         worth = np.log(len(rows) + 1.0) - np.log(np.arange(len(rows) + 1) + 1.0)
-        return cls(counted, as_like(columns, rows), as_like(worth, rows))
+        return cls(counted, as_like(columns, rows), index_like(equal, rows), as_like(worth, rows))
 
     def score(self, x: Array, own: Array) -> Array:
         """The sum over columns (b,) of rows (b, d), of which those at the places `own` are references themselves."""
@@ -40,22 +44,22 @@ class Tails:
         """What each column that counts adds, (c, b); a reference leaves itself out."""
         xp, size = namespace(x), self.columns.shape[1]
         values = xp.ascontiguousarray(x[:, self.counted].T) if xp is np else x[:, self.counted].T.contiguous()
-        below, above = self._counts(values)
-        extreme = xp.minimum(below, above)
+        extreme = self._extreme(values)
         terms = self.worth[extreme]
         if len(own):
             fewer = xp.maximum(extreme[:, own] - 1, 0 * extreme[:, own])
             terms[:, own] = self.worth[fewer] - (self.worth[0] - as_like(np.log(size), self.worth))
         return terms
 
-    def _counts(self, values: Array) -> tuple[Array, Array]:
-        """How many references are at most, and how many at least, each of values (c, b)."""
-        size = self.columns.shape[1]
-        if not isinstance(values, np.ndarray):
-            search = namespace(values).searchsorted
-            return search(self.columns, values, side="right"), size - search(self.columns, values, side="left")
-        below, above = np.empty(values.shape, np.int64), np.empty(values.shape, np.int64)
-        for place, (column, own) in enumerate(zip(self.columns, values, strict=True)):
-            below[place] = column.searchsorted(own, side="right")
-            above[place] = size - column.searchsorted(own, side="left")
-        return below, above
+    def _extreme(self, values: Array) -> Array:
+        """How many references are at least as extreme as each of values (c, b), on the side where these are fewer."""
+        xp, size = namespace(values), self.columns.shape[1]
+        if isinstance(values, np.ndarray):
+            pairs = zip(self.columns, values, strict=True)
+            less = np.array([column.searchsorted(own) for column, own in pairs], np.int64).reshape(values.shape)
+        else:
+            less = xp.searchsorted(self.columns, values)
+        each = index_like(np.arange(len(values))[:, None], values)
+        is_one = self.columns[each, less.clip(0, size - 1)] == values
+        at_most = less + is_one * self.equal[each, less]
+        return xp.minimum(at_most, size - less)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 VIEWS = ("columns", "space", "distilled", "tails")
 NEIGHBOURS = {"columns": 2, "space": 5, "distilled": 5}  # references that a distance is averaged over
 KEPT = 0.8  # of the references: those that the distilled view compares with
+EMBEDDED = 512  # references in the metric space, at even steps: networks draw normal rows together, so that few tell
 ROUNDING = 2e-6  # of a squared length, which a squared distance that is 0 may be off by
 
 class Placed(NamedTuple):
@@ -89,8 +90,8 @@ class Views:
         embedded = space.embed([chosen] * len(space.center))
         away = ((embedded - space.center[:, None]) ** 2).sum(axis=(0, 2))
         order = np.argsort(away, kind="stable")
-        rows = space.prepared(chosen[order])
-        return {"rows": rows, "column_weight": space.column_weight, "references": embedded[:, order]}
+        rows, some = space.prepared(chosen[order]), order[:: stride(len(order))]
+        return {"rows": rows, "column_weight": space.column_weight, "references": embedded[:, some]}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
         """What scoring works out of the arrays once: keys of the references, their columns, and one product."""
@@ -125,8 +126,13 @@ class Views:
         return {
             "rows": ("references", "inputs"),
             "column_weight": ("inputs",),
-            "references": (members, "references", w),
+            "references": (members, None, w),
         }
+
+
+def stride(references: int) -> int:
+    """Every which of so many references is embedded."""
+    return -(-references // EMBEDDED)
 
 
 def side_by_side(z: Array, distance: Distance) -> Array:
@@ -150,14 +156,16 @@ def _along_columns(placed: Placed, kept: int) -> dict[str, Array]:
 
 
 def _in_space(z: Array, ready: dict[str, Any], placed: Placed) -> Array:
-    """The mean distance (rows,) of embeddings (b, E w) to their nearest references; rows behind the placed ones fill."""
+    """The mean distance (rows,) of embeddings (b, E w) to their nearest references; more rows than are placed fill up."""
     xp, count = namespace(z), len(placed.beyond)
     z = z - ready["origin"]
     squares = dots(z, z)[:count, None]
     apart = row_product(xp.concatenate([z, xp.ones_like(z[:, :1])], 1), ready["products"].mT)[:count]
     rows, references = placed.own
     if len(rows):
-        apart[rows, references] = np.inf
+        step = stride(len(ready["rows"]))
+        embedded = references % step == 0
+        apart[rows[embedded], references[embedded] // step] = np.inf
     squared = _nearest(apart, NEIGHBOURS["space"]) + squares
     return _mean(xp.sqrt(xp.where(squared > ROUNDING * squares, squared, as_like(0.0, squared))))
 
