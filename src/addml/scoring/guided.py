@@ -25,7 +25,7 @@ from addml.scoring.column_distances import ColumnDistances
 from addml.scoring.even import evenly, spread_out
 from addml.scoring.scale import MemberScale, ViewScale
 from addml.scoring.scorers import SCORERS, MetricSpace, Piece, Scorer, Shapes
-from addml.scoring.self_matches import Own, own_of, own_references, reference_keys
+from addml.scoring.self_matches import Own, changed_rows, own_of, own_references, reference_keys
 
 ANOMALIES, NORMALS = 256, 512  # counter-references and references, at the most
 NEIGHBOURS = 5  # normal rows whose mean distance counts
@@ -189,21 +189,6 @@ def scorer_from_plain(document: dict[str, Any]) -> Scorer:
     settings = dict(document)
     name = settings.pop("name")
     return Guided(scorer_from_plain(settings["inner"])) if name == Guided.name else SCORERS[name](**settings)
-
-
-def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows of x those of the parts are, (size,), and their features after the changes, (size, d).
-
-    Rows that are missing are filled up by the first of x.
-    """
-    ids = np.concatenate([some for some, _, _ in parts])
-    ids = np.concatenate([ids, np.zeros(size - len(ids), np.int64)])
-    after, done = x[ids], 0
-    for some, change, features in parts:
-        block = slice(done, done + len(some))
-        after[block, features] = x[some[:, None], features] + change  # in float64, as the change is
-        done = block.stop
-    return ids, after
 
 
 def likeness(near: Near, learned: Learned) -> Array:
