@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, as_like, dots, namespace, row_product, to_numpy
+from addml.arrays import Array, as_like, convert, dots, namespace, row_product, to_numpy
 from addml.geometry import Distance, count_of, normalised
 from addml.scoring.column_distances import ColumnDistances
 from addml.scoring.even import spread_out
@@ -187,4 +187,4 @@ def _mean(nearest: Array) -> Array:
     counted = xp.isfinite(nearest)
     total = xp.where(counted, nearest, as_like(0.0, nearest))
     sums = sum((total[:, place] for place in range(1, total.shape[1])), start=total[:, 0])  # in order, for any rows
-    return sums / counted.sum(1).clip(1)
+    return sums / convert(counted.sum(1).clip(1), sums)
