@@ -78,7 +78,7 @@ def test_scores_stay_finite_however_strongly_they_are_pushed(X, members, push):
     """As after a collapse, where logarithms of scores lie far apart, and even at a distance of 0."""
     model = fitted(X, marks(range(4)), scorer="center", members=members).model_
     middle = np.repeat(model.scorer_arrays["center"][:, None], 2, axis=1)
-    arrays = model.scorer_arrays | {"counter_push": np.full(members, push, np.float32)}
+    arrays = model.scorer_arrays | {"counter_push": np.full(1, push, np.float32)}
     assert np.isfinite(replace(model, scorer_arrays=arrays).scores(X, "cpu", 1)).all()
     ready = model.scorer.ready(arrays, model.distance)
     placed = model.scorer.place(model.prepare(X[:2]), ready)

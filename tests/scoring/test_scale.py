@@ -166,6 +166,29 @@ def test_on_tensors_as_on_an_accelerator():
     np.testing.assert_allclose(scale.combine(torch.from_numpy(scores)).numpy(), scale.combine(scores), rtol=1e-12)
 
 
+@pytest.mark.parametrize(("kind", "rows"), [(MemberScale, 3), (ViewScale, 1), (ViewScale, 4)])
+def test_raised_scores_combine_to_so_much_more(kind, rows):
+    random = np.random.default_rng(0)
+    scores, by = random.lognormal(size=(rows, 200)), random.standard_normal(200)
+    scale = kind.fit(scores)
+    np.testing.assert_allclose(scale.combine(scale.raised(scores, by)), scale.combine(scores) + by, atol=1e-9)
+
+
+def test_a_single_members_raised_score_is_so_many_times_as_large():
+    scores = np.array([[1.0, 2.0, 3.0]])
+    np.testing.assert_allclose(MemberScale.fit(scores).raised(scores, np.log([2.0, 1, 0.5])), [[2, 2, 1.5]])
+
+
+@pytest.mark.parametrize("kind", [MemberScale, ViewScale])
+@pytest.mark.parametrize("by", [1e4, -1e4])
+def test_scores_stay_finite_however_far_they_are_raised(kind, by):
+    scores = np.random.default_rng(0).lognormal(size=(3, 50)).astype(np.float32)
+    scale = kind.fit(scores.astype(np.float64))
+    raised = scale.raised(scores, np.full(50, by, np.float32))
+    assert np.isfinite(raised).all()
+    assert np.isfinite(scale.combine(raised.astype(np.float64))).all()
+
+
 @pytest.mark.parametrize("kind", [MemberScale, ViewScale])
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("strange", [np.nan, np.inf])
