@@ -17,8 +17,8 @@ from addml import ADDML, to_onnx
 from addml.data.writers import WriteError
 from addml.encoders import mlp
 from addml.export import stages, writing
-from addml.scoring.local import Local
 from addml.scoring.scorers import Neighbors
+from addml.scoring.views import Views
 
 CLOSE, RARELY = 1e-5, 1e-2  # of 1 + |score|: for nearly all rows, and where a row lies between two steps of a column
 SMALL = {"epochs": 2, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
@@ -56,7 +56,8 @@ def check(detector: ADDML, path, X: np.ndarray) -> None:
     score, probability, decision = session(detector, path).run(["score", "probability", "is_anomaly"], {"X": X})
     expected = detector.anomaly_score(X)
     error = abs(score - expected) / (1 + abs(expected))
-    assert np.quantile(error, 0.99) <= CLOSE
+    close = 2 * CLOSE if detector.distance == "euclidean" else CLOSE  # roots of zeros that are none in float32
+    assert np.quantile(error, 0.99) <= close
     assert error.max() <= RARELY
     near = abs(expected - detector.threshold_) <= RARELY
     np.testing.assert_array_equal(decision[~near], detector.is_anomaly(X)[~near])
@@ -75,8 +76,10 @@ def check(detector: ADDML, path, X: np.ndarray) -> None:
         {"one_sided": {0: "high", 3: "low"}},
         {"one_sided": {1: "low"}, "scaling": "standard", "scorer": "center"},
         {"distance": "cosine"},
-        {"scorer": Local(references=100, axes=False)},
-        {"scorer": Local(references=37)},
+        {"scorer": Views(references=100, views=("space",))},
+        {"scorer": Views(views=("columns", "tails"))},
+        {"scorer": Views(views=("tails", "distilled")), "scaling": "standard"},
+        {"scorer": Views(references=37)},
         {"scorer": "center", "members": 1},
         {"scorer": "center", "distance": "euclidean"},
         {"scorer": "center", "distance": "cosine"},
@@ -109,14 +112,14 @@ def test_the_activations_are_all_there_are():
 
 @pytest.mark.parametrize("rows", [2, 9, 70, 1100], ids=lambda rows: f"{rows} rows")
 def test_any_number_of_references(rows, tmp_path):
-    """Few make one group, 70 no whole number of them; of 1,024 every member sees one of two shares."""
+    """Few are all neighbours of each other; of many, some rows are no references."""
     X = np.nan_to_num(table(rows))
     check(ADDML(**SMALL | {"members": 3}).fit(X), tmp_path / "model.onnx", np.concatenate([X, table(50, seed=1)]))
 
 
 def test_rows_that_are_references_are_no_neighbours_of_themselves(tmp_path):
     X = table(200)
-    detector = ADDML(**SMALL).fit(X)
+    detector = ADDML(**SMALL, scorer=Views(views=("columns",))).fit(X)
     (score,) = session(detector, tmp_path / "model.onnx").run(["score"], {"X": X})
     expected, next_to_them = detector.anomaly_score(X), detector.anomaly_score(X + 1e-4 * np.nanstd(X, axis=0))
     assert np.median(expected - next_to_them) > 0.1
@@ -167,7 +170,7 @@ def test_the_file_is_what_onnx_asks_for(tmp_path):
 def test_it_tells_of_itself(tmp_path):
     detector = ADDML(**SMALL).fit(table()).set_threshold(tau=0.1 + 0.2)
     about = session(detector, tmp_path / "model.onnx").get_modelmeta().custom_metadata_map
-    assert about == {"addml": addml.__version__, "scorer": "local", "threshold": "0.30000000000000004"}
+    assert about == {"addml": addml.__version__, "scorer": "views", "threshold": "0.30000000000000004"}
 
 
 def test_the_names_of_a_frame_are_there(tmp_path):
@@ -233,13 +236,13 @@ def test_a_scorer_of_ones_own(tmp_path):
     class Mine(Neighbors):
         """Scores otherwise."""
 
-    refused(ADDML(**SMALL, scorer=Mine()).fit(table()), tmp_path, "Mine.*fit with one of local, center")
+    refused(ADDML(**SMALL, scorer=Mine()).fit(table()), tmp_path, "Mine.*fit with one of views, center")
 
 
 def test_references_that_no_file_holds(tmp_path, monkeypatch):
     detector = ADDML(**SMALL, scorer="dissimilarity", distance="cosine").fit(table())
     monkeypatch.setattr(writing, "MOST_BYTES", 1000)
-    refused(detector, tmp_path, "scorer='dissimilarity' keeps .* GiB.*scorer='local'")
+    refused(detector, tmp_path, "scorer='dissimilarity' keeps .* GiB.*scorer='views'")
 
 
 def test_a_detector_that_is_not_fitted(tmp_path):

@@ -77,8 +77,8 @@ def copy(x: Array) -> Array:
 def row_product(x: Array, y: Array) -> Array:
     """The product x @ y, in which a row of x gives the same bits wherever it stands among others.
 
-    For some processors OpenBLAS adds up float32 numbers in an order that depends on the place of the row. There products
-    are taken in float64 and rounded, which leaves no trace of it.
+    For some processors OpenBLAS adds up float32 numbers in an order that depends on the place of the row. There
+    products are taken in float64 and rounded, which leaves no trace of it.
     """
     if not isinstance(x, np.ndarray) or x.dtype != np.float32 or _is_steady():
         return x @ y

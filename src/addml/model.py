@@ -19,7 +19,7 @@ from addml.encoders.module import ModuleEncoder
 from addml.geometry import DISTANCES, Distance
 from addml.model_file import FORMAT, ModelFileError, expect
 from addml.scoring.blocks import BLOCK, block_of_images, in_blocks, in_resident_blocks
-from addml.scoring.guided import Guided, scorer_from_plain
+from addml.scoring.guided import scorer_from_plain
 from addml.scoring.scale import MemberScale, ViewScale
 from addml.scoring.scorers import OfEmbeddings, Scorer, Shapes, score_rows
 from addml.scoring.self_matches import Overlaps
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 MANY_ROWS, NARROW = 2**18, 256  # of one product on a device, where rows have so few numbers
 ROWS_SENT = 2**20  # to a device at once
 ROWS_LOOKED_UP = 2**12  # windows at a time
-
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from addml.encoders.products import TILE
 from addml.encoders.under_way import under_way
 from addml.model import MetricModel
 from addml.scoring.blocks import BLOCK
+from addml.scoring.scale import ViewScale
 from addml.scoring.scorers import OfEmbeddings
 from addml.wording import counted
 
@@ -133,5 +134,6 @@ def _largest_product(model: MetricModel) -> float:
     encoder, scorer = model.encoder, model.scorer
     rows = TILE if isinstance(encoder, Recurrent) else BLOCK["cpu"] * encoder.inputs
     encoding = rows * encoder.operations / (2 * len(encoder.weights) * (model.form.shape[0] if model.form else 1))
-    references = max((array.shape[1] for name, array in model.scorer_arrays.items() if name == "references"), default=0)
-    return float(max(encoding, max(STEPS, scorer.tile) * references * (encoder.outputs + 1)))
+    references = model.scorer_arrays.get("references", np.empty((0, 0, 0)))  # (E, R, w), of all members side by side
+    numbers = references.size if scorer.scale is ViewScale else references[:1].size
+    return float(max(encoding, max(STEPS, scorer.tile) * (numbers + references.shape[1])))

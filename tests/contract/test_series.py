@@ -105,19 +105,19 @@ def test_causal_scores_do_not_know_the_future_and_others_do():
 
 
 def views_of_steps(model, X):
-    """The views (V, n) of causal scores, step by step: those of embeddings are 0 until there is a whole window."""
+    """The views (V, n) of causal scores, step by step: that of embeddings is 0 until there is a whole window."""
     raw, scale = model.member_scores(Windows.of([X], WINDOW), "cpu", 1), model.scale
-    members = (np.log(np.maximum(raw, scale.floor)) - scale.mean) / scale.deviation
-    members[model.scorer.embedded(len(model.encoder.weights)), : WINDOW - 1] = 0
-    means = np.array([members[scale.view == view].mean(axis=0) for view in range(len(scale.middle))])
-    return (means - scale.middle) / scale.reach
+    views = (raw - scale.median) / scale.unit
+    views[model.scorer.embedded(len(model.encoder.weights)), : WINDOW - 1] = 0
+    return views
 
 
 def test_embeddings_say_nothing_of_a_step_until_its_window_is_whole():
     test = np.random.default_rng(3).standard_normal((STEPS, CHANNELS))  # nothing is as strange to it as what is flat
     one = detector(causal=True).fit(test)
     test[3, 1] += 9  # the plain channels see it
-    expected = views_of_steps(one.model_, test).max(axis=0)
+    strangest = views_of_steps(one.model_, test).max(axis=0)
+    expected = np.sign(strangest) * np.log1p(abs(strangest))
     np.testing.assert_allclose(one.anomaly_score(test), expected, rtol=1e-9, atol=1e-9)
     assert one.anomaly_score(test).argmax() == 3
     np.testing.assert_array_equal(one.anomaly_score(test[:5]), one.anomaly_score(test)[:5])  # shorter than a window
@@ -126,8 +126,9 @@ def test_embeddings_say_nothing_of_a_step_until_its_window_is_whole():
 def test_windows_that_are_not_whole_do_not_tell_what_is_usual():
     model = detector(causal=True).fit(waves()).model_
     scores = model.member_scores(Windows.of([waves()], WINDOW), "cpu", 1, learned=True)[:, WINDOW - 1 :]
-    np.testing.assert_allclose(model.scale.mean[:, 0], np.log(scores).mean(axis=1), rtol=1e-6)
-    np.testing.assert_allclose(model.scale.deviation[:, 0], np.log(scores).std(axis=1), rtol=1e-6)
+    median = np.median(scores, axis=1)
+    np.testing.assert_allclose(model.scale.median[:, 0], median, rtol=1e-6)
+    np.testing.assert_allclose(model.scale.unit[:, 0], np.quantile(scores, 0.9, axis=1) - median, rtol=1e-6)
 
 
 @pytest.mark.parametrize("members", [1, 2])
@@ -174,13 +175,13 @@ def test_streams_follow_labels_and_a_refit(scorer):
 
 @pytest.mark.parametrize("scorer", ["views", "center"])
 def test_contributions_of_causal_scores_add_up(scorer):
-    """To the score less that of the usual row, which embeddings judge no more than they do the step."""
+    """To the score of the views, of the others to the score less that of the usual row, judged as the step is."""
     test = np.random.default_rng(3).standard_normal((STEPS, CHANNELS))
     one = detector(causal=True, scorer=scorer).fit(test)
     test[3, 1] += 9
     contributions, scores = one.explain(test), one.anomaly_score(test)
     rest = scores - contributions.sum(axis=1)
-    usual = behind_features(one.model_).scores(one.baseline_[None], "cpu", 1)[0]
+    usual = 0 if scorer == "views" else behind_features(one.model_).scores(one.baseline_[None], "cpu", 1)[0]
     np.testing.assert_allclose(rest[WINDOW - 1 :], usual, atol=1e-6)
     np.testing.assert_allclose(rest[: WINDOW - 1], rest[0], atol=1e-6)
     if scorer == "center":

@@ -11,8 +11,8 @@ from addml.explain.replacement import column_contributions
 from addml.scoring import guided, guiding
 from addml.scoring.guided import ALIKE, NEIGHBOURS, TRUSTED, Guided, forgiven, scorer_from_plain
 from addml.scoring.guiding import LEAST, WEIGHTS, best_weight, plausible
-from addml.scoring.local import Local
 from addml.scoring.scorers import Center
+from addml.scoring.views import Views
 
 
 @pytest.fixture(scope="module", name="X")
@@ -78,14 +78,14 @@ def test_scores_stay_finite_however_strongly_they_are_pushed(X, members, push):
     """As after a collapse, where logarithms of scores lie far apart, and even at a distance of 0."""
     model = fitted(X, marks(range(4)), scorer="center", members=members).model_
     middle = np.repeat(model.scorer_arrays["center"][:, None], 2, axis=1)
-    arrays = model.scorer_arrays | {"counter_push": np.full(members, push, np.float32)}
+    arrays = model.scorer_arrays | {"counter_push": np.full(1, push, np.float32)}
     assert np.isfinite(replace(model, scorer_arrays=arrays).scores(X, "cpu", 1)).all()
     ready = model.scorer.ready(arrays, model.distance)
     placed = model.scorer.place(model.prepare(X[:2]), ready)
     np.testing.assert_array_equal(model.scorer.score(middle, ready, model.distance, placed), 0)
 
 
-@pytest.mark.parametrize("scorer", ["center", "knn", "local"])
+@pytest.mark.parametrize("scorer", ["center", "knn", "views"])
 @pytest.mark.parametrize("members", [1, 3])
 def test_rows_like_labelled_anomalies_rise_for_any_scorer(X, scorer, members):
     taught, plain = (fitted(X, labels, scorer=scorer, members=members) for labels in (marks(range(5)), None))
@@ -109,7 +109,7 @@ def dense_rows(X, count):
 def plausible_ones(detector, X, labelled):
     """Which labelled rows are plausible, by brute force: distances of all rows, no row its own neighbour."""
     x, normals = detector.model_.prepare(X), np.setdiff1d(np.arange(len(X)), labelled)
-    distances = (abs(x[:, None] - x) * detector.model_.scorer_arrays["counter_reach"]).sum(axis=2)
+    distances = (abs(x[:, None] - x) * detector.model_.scorer_arrays["counter_column_weight"]).sum(axis=2)
     np.fill_diagonal(distances, np.inf)
     near = np.sort(distances[:, normals], axis=1)[:, :NEIGHBOURS].mean(axis=1)
     anomalous = np.sort(distances[:, labelled], axis=1)[:, :2].mean(axis=1)
@@ -234,7 +234,7 @@ def test_labelled_normal_rows_are_references(X):
     assert all((abs(kept - row).sum(axis=1) == 0).any() for row in features)
 
 
-@pytest.mark.parametrize("scorer", ["local", "center"])
+@pytest.mark.parametrize("scorer", ["views", "center"])
 def test_replacing_columns_is_exact_here_too(X, scorer):
     detector = fitted(X, marks(range(4)), scorer=scorer)
     features = detector.model_.prepare(np.random.default_rng(2).standard_normal((10, 3)))  # no training rows
@@ -271,7 +271,7 @@ def test_the_best_weight_ranks_labelled_anomalies_highest():
 
 
 def test_a_guided_scorer_is_plain_values_and_back():
-    for inner in (Local(references=64), Center()):
+    for inner in (Views(references=64), Center()):
         one = Guided(inner)
         assert scorer_from_plain({"name": one.name, **one.settings()}) == one
 

@@ -5,7 +5,7 @@ import pytest
 from sklearn.neighbors import NearestNeighbors
 
 from addml import ADDML
-from addml.scoring import SCORERS, Center, Dissimilarity, Local, Neighbors
+from addml.scoring import SCORERS, Center, Dissimilarity, Neighbors, Views
 
 DISTANCES = {
     "sqeuclidean": lambda a, b: float(((a - b) ** 2).sum()),
@@ -107,7 +107,7 @@ def test_more_neighbours_than_references_are_all_of_them(X):
 
 @pytest.mark.parametrize(
     ("name", "scorer"),
-    [("local", Local()), ("center", Center()), ("dissimilarity", Dissimilarity()), ("knn", Neighbors())],
+    [("views", Views()), ("center", Center()), ("dissimilarity", Dissimilarity()), ("knn", Neighbors())],
 )
 def test_a_scorer_may_be_given_by_name_or_itself(X, name, scorer):
     np.testing.assert_array_equal(fit(X, scorer=name)[0].anomaly_scores_, fit(X, scorer=scorer)[0].anomaly_scores_)

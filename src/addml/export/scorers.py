@@ -1,4 +1,4 @@
-"""The scorers: scores of every member and view, (E, n), of features (n, width) and of their embeddings (E, n, w)."""
+"""The scorers: scores of every member or view, (E, n), of features (n, width) and of their embeddings (E, n, w)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from addml.export.graph import LAST, ONE, ZERO, Graph
-from addml.export.local import local, unit
+from addml.export.views import unit, views
 from addml.geometry import normalised
 from addml.model import MetricModel
-from addml.scoring.local import Local
 from addml.scoring.scorers import Center, Dissimilarity, Neighbors
+from addml.scoring.views import Views
 
 
 def _center(g: Graph, x: str, z: str, model: MetricModel) -> str:
@@ -51,7 +51,7 @@ def _to_references(g: Graph, z: str, model: MetricModel) -> str:
 
 
 SCORES: dict[type[Any], Callable[[Graph, str, str, MetricModel], str]] = {
-    Local: local,
+    Views: views,
     Center: _center,
     Dissimilarity: _dissimilarity,
     Neighbors: _neighbors,

@@ -7,8 +7,8 @@ import numpy as np
 from addml.data.features import FARTHEST, Features
 from addml.encoders.mlp import LEAK, MLP
 from addml.export.graph import DOUBLE, FIRST, FLOAT, INT64, LAST, Graph
-from addml.scoring.scale import MemberScale, ViewScale
 from addml.scoring.probability import Probability
+from addml.scoring.scale import MemberScale, ViewScale
 
 ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {  # as operators with their attributes
     "tanh": ("Tanh", {}),

@@ -95,5 +95,5 @@ def _check(model: MetricModel) -> None:
     if size > MOST_BYTES:
         raise ValueError(
             f"scorer={model.scorer.name!r} keeps {size / 2**30:.1f} GiB of training rows, "
-            "an ONNX file holds less than 2; fit with scorer='local'"
+            "an ONNX file holds less than 2; fit with scorer='views'"
         )

@@ -2,8 +2,8 @@
 
 Any scorer can be guided. Along the plain columns a row has a distance to its nearest labelled anomaly and one to its
 nearest normal rows; the logarithm of their ratio, in deviations of the training rows, is its likeness to the
-anomalies. The scores of the guided scorer are multiplied by a power of it, which adds it to the logarithms that the
-members' scores are averaged in. While labels are few only what is clearly alike counts: one label must not order
+anomalies. The scores of the guided scorer are changed so that a multiple of it adds to what they are combined to. While
+labels are few only what is clearly alike counts: one label must not order
 all rows by their distance to it. When they are more, a label that nothing else speaks for is doubted: a labelled row
 that is in the lower half of all rows both by its distance to normal rows and by its likeness to the other labelled ones
 is no counter-reference.
@@ -14,7 +14,7 @@ normal rows than it is from one that is known to be normal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from addml.scoring.column_distances import ColumnDistances
 from addml.scoring.even import evenly, spread_out
 from addml.scoring.scale import MemberScale, ViewScale
 from addml.scoring.scorers import SCORERS, MetricSpace, Piece, Scorer, Shapes
-from addml.scoring.self_matches import Own, own_of, own_references, reference_keys
+from addml.scoring.self_matches import Own, changed_rows, own_of, own_references, reference_keys
 
 ANOMALIES, NORMALS = 256, 512  # counter-references and references, at the most
 NEIGHBOURS = 5  # normal rows whose mean distance counts
@@ -33,9 +33,7 @@ WITNESSES = (1, 8, 20)  # labels from which one, two, three anomalies near a row
 ALIKE = 1.0  # deviations from which a row is clearly alike
 TRUSTED = 4  # labels beyond the first at which half of the likeness counts as it is
 FARTHEST = 10.0  # deviations of likeness, at the most
-STRONGEST = 88.0  # push: e to the power of more is beyond float32, and of no use to a distance of 0
-LARGEST = float(np.finfo(np.float32).max)
-PARTS = ("anomalies", "normals", "known", "column_weight", "likeness", "push")
+PARTS = ("anomalies", "normals", "known", "column_weight", "likeness", "push", "scale")
 
 
 class GuidedPlace(NamedTuple):
@@ -119,7 +117,8 @@ class Guided:
             "known": space.prepared(sure),
             "column_weight": space.column_weight,
             "likeness": np.array(Learned(0.0, 0.0, 1.0, trust, 0.0, 1.0), np.float32),
-            "push": np.zeros(self.count(len(space.center)), np.float32),
+            "push": np.zeros(1, np.float32),
+            "scale": np.ones((len(fields(self.scale)), self.count(len(space.center))), np.float32),
         }
         return own | {f"counter_{name}": array for name, array in counter.items()}
 
@@ -132,6 +131,7 @@ class Guided:
         everything = xp.concatenate([rows, counter["known"]], 0)
         counter |= {"axes": ColumnDistances.of(everything, counter["column_weight"]), "keys": reference_keys(rows)}
         counter["learned"] = Learned(*counter["likeness"])
+        counter["scale"] = self.scale(*to_numpy(counter["scale"])[..., None])
         return {**self.inner.ready(inner, distance), "counter": counter}
 
     def place(self, x: Array, ready: dict[str, Any], own: Own | None = None) -> GuidedPlace:
@@ -153,9 +153,7 @@ class Guided:
         near, learned = self.nearest(placed, ready), ready["counter"]["learned"]
         like = blended(likeness(near, learned), learned) - forgiven(near, learned)
         scores = self.inner.score(z, ready, distance, placed.inner)[:, : len(like)]
-        push = (ready["counter"]["push"][:, None] * like).clip(-STRONGEST, STRONGEST)
-        with np.errstate(over="ignore"):
-            return (scores.clip(0) * namespace(scores).exp(push)).clip(0, LARGEST)
+        return ready["counter"]["scale"].raised(scores, ready["counter"]["push"] * like)
 
     def nearest(self, placed: GuidedPlace, ready: dict[str, Any]) -> Near:
         """How near rows lie to others; only that it is known to be normal is told by a row itself."""
@@ -178,7 +176,8 @@ class Guided:
             "known": (..., "inputs"),
             "column_weight": ("inputs",),
             "likeness": (6,),
-            "push": (views,),
+            "push": (1,),
+            "scale": (len(fields(self.scale)), views),
         }
         inner = self.inner.shapes(distance, members, w)
         return inner | {f"counter_{name}": shape for name, shape in counter.items()}
@@ -189,21 +188,6 @@ def scorer_from_plain(document: dict[str, Any]) -> Scorer:
     settings = dict(document)
     name = settings.pop("name")
     return Guided(scorer_from_plain(settings["inner"])) if name == Guided.name else SCORERS[name](**settings)
-
-
-def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows of x those of the parts are, (size,), and their features after the changes, (size, d).
-
-    Rows that are missing are filled up by the first of x.
-    """
-    ids = np.concatenate([some for some, _, _ in parts])
-    ids = np.concatenate([ids, np.zeros(size - len(ids), np.int64)])
-    after, done = x[ids], 0
-    for some, change, features in parts:
-        block = slice(done, done + len(some))
-        after[block, features] = x[some[:, None], features] + change  # in float64, as the change is
-        done = block.stop
-    return ids, after
 
 
 def likeness(near: Near, learned: Learned) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,11 @@ def pushed(
     spread = float(base.std()) or 1.0
     weight = best_weight((base - np.median(base)) / spread, like, anomalous)
     learned = learned._replace(spread=learned.spread * weight)  # what is forgiven is so whatever likeness weighs
-    push = (weight * spread * scale.log_unit).astype(np.float32)
-    return arrays | {"counter_push": push, "counter_likeness": np.array(learned, np.float32)}
+    return arrays | {
+        "counter_push": np.array([weight * spread], np.float32),
+        "counter_scale": np.stack([getattr(scale, field.name)[:, 0] for field in fields(scale)]).astype(np.float32),
+        "counter_likeness": np.array(learned, np.float32),
+    }
 
 
 def best_weight(base: np.ndarray, like: np.ndarray, anomalous: np.ndarray) -> float:

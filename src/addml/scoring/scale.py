@@ -15,6 +15,8 @@ ROUNDING = 1e-12  # a deviation of logarithms that equal scores may have
 LEAST = 1e-12  # of the median score, under which no logarithm is taken
 FLAT = 1e-6  # of a view's median: a unit that is smaller is rounding
 HIGH = 0.9  # share of the training rows: how far their scores lie above the median there is a view's unit
+STRONGEST = 88.0  # e to the power of more is beyond float32, and of no use to a distance of 0
+LARGEST = float(np.finfo(np.float32).max) / 4  # whose sums are finite
 NOT_FINITE = (
     "scores are not finite: the model, or the encoder of your own, holds numbers that are too large or too small, "
     "as no fit leaves them; fit and save it again"
@@ -72,10 +74,11 @@ class MemberScale(Scale):
         """The score (E, 1) of each member that makes a row neither stranger nor more ordinary."""
         return np.asarray(np.exp(self.mean))
 
-    @property
-    def log_unit(self) -> np.ndarray:
-        """By how much the logarithm of each score (E,) rises where the combined one rises by one."""
-        return np.ones(1) if len(self.floor) == 1 else self.deviation[:, 0]
+    def raised(self, scores: Array, by: Array) -> Array:
+        """The scores (E, n) of rows whose combined one is higher by so much (n,), the logarithm of a single member's."""
+        xp, deviation = namespace(scores), as_like(self.deviation, scores) if len(scores) > 1 else 1.0
+        with np.errstate(over="ignore"):
+            return (scores.clip(0) * xp.exp((deviation * by).clip(-STRONGEST, STRONGEST))).clip(0, LARGEST)
 
     def _combined(self, scores: Array) -> Array:
         if len(scores) == 1:
@@ -126,31 +129,34 @@ class ViewScale(Scale):
         """The score (V, 1) of each view that makes a row neither stranger nor more ordinary."""
         return self.median
 
-    @property
-    def log_unit(self) -> np.ndarray:
-        """By how much the logarithm of each score (V,), one unit above the median, rises where the combined one does.
-
-        There the compressed score rises by half a unit.
-        """
-        return np.asarray((2 * self.unit / (self.median + self.unit))[:, 0])
+    def raised(self, scores: Array, by: Array) -> Array:
+        """The scores (V, n) of rows whose combined score is higher by so much (n,)."""
+        xp = namespace(scores)
+        higher = (_compressed(self.measured(scores)) + by).clip(-STRONGEST, STRONGEST)
+        with np.errstate(over="ignore"):
+            away = as_like(self.unit, scores) * xp.copysign(xp.expm1(abs(higher)), higher)
+        return as_like(self.median, scores) + away.clip(-LARGEST, LARGEST)
 
     def measured(self, scores: Array) -> Array:
         """The scores (V, n) from their medians in their units."""
         return (scores - as_like(self.median, scores)) / as_like(self.unit, scores)
 
     def _combined(self, scores: Array) -> Array:
-        xp = namespace(scores)
-        strangest = xp.amax(self.measured(scores), 0)
-        return xp.copysign(xp.log1p(abs(strangest)), strangest)
+        return _compressed(namespace(scores).amax(self.measured(scores), 0))
 
     def _combined_one(self, scores: np.ndarray) -> float:
         median, unit = self._flat
-        strangest = np.max((scores - median) / unit, keepdims=True)
-        return float(np.copysign(np.log1p(abs(strangest)), strangest)[0])
+        return float(_compressed(np.max((scores - median) / unit, keepdims=True))[0])
 
     @cached_property
     def _flat(self) -> tuple[np.ndarray, np.ndarray]:
         return self.median[:, 0].copy(), self.unit[:, 0].copy()
+
+
+def _compressed(x: Array) -> Array:
+    """The compressed x, sign(x) log(1 + |x|)."""
+    xp = namespace(x)
+    return xp.copysign(xp.log1p(abs(x)), x)
 
 
 def _unit(scores: np.ndarray, median: float) -> float:

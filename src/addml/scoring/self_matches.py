@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from addml.arrays import Array, index_like, namespace, to_numpy
+
+if TYPE_CHECKING:
+    from addml.scoring.scorers import Piece
 
 NOWHERE = np.empty(0, np.int64)
 
@@ -65,6 +68,21 @@ def own_of(ids: np.ndarray, own: Own, like: Array) -> Own:
     places = np.repeat(np.arange(len(ids)), counts)
     steps = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
     return index_like(places, like), index_like(references[np.repeat(first, counts) + steps], like)
+
+
+def changed_rows(x: np.ndarray, parts: list[Piece], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows of x those of the parts are, (size,), and their features after the changes, (size, d).
+
+    Rows that are missing are filled up by the first of x.
+    """
+    ids = np.concatenate([some for some, _, _ in parts])
+    ids = np.concatenate([ids, np.zeros(size - len(ids), np.int64)])
+    after, done = x[ids], 0
+    for some, change, features in parts:
+        block = slice(done, done + len(some))
+        after[block, features] = x[some[:, None], features] + change  # in float64, as the change is
+        done = block.stop
+    return ids, after
 
 
 @dataclass(frozen=True)

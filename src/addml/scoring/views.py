@@ -14,22 +14,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, as_like, dots, namespace, row_product
+from addml.arrays import Array, as_like, convert, dots, namespace, row_product, to_numpy
 from addml.geometry import Distance, count_of, normalised
 from addml.scoring.column_distances import ColumnDistances
 from addml.scoring.even import spread_out
 from addml.scoring.scale import ViewScale
-from addml.scoring.self_matches import Own, own_references, reference_keys
+from addml.scoring.self_matches import Own, changed_rows, own_of, own_references, reference_keys
 from addml.scoring.tails import Tails
 
 if TYPE_CHECKING:
-    from addml.scoring.scorers import MetricSpace, Shapes
+    from addml.scoring.scorers import MetricSpace, Piece, Shapes
 
 VIEWS = ("columns", "space", "distilled", "tails")
 NEIGHBOURS = {"columns": 2, "space": 5, "distilled": 5}  # references that a distance is averaged over
 KEPT = 0.8  # of the references: those that the distilled view compares with
 EMBEDDED = 512  # references in the metric space, at even steps: networks draw normal rows together, so that few tell
 ROUNDING = 2e-6  # of a squared length, which a squared distance that is 0 may be off by
+
 
 class Placed(NamedTuple):
     """Where rows lie before any encoding, and which of the references they equal.
@@ -112,7 +113,13 @@ class Views:
     def place(self, x: Array, ready: dict[str, Any], own: Own | None = None) -> Placed:
         """Where prepared rows (b, d) lie among the references; `own` where it is known which of them they are."""
         own = own_references(x, ready["keys"]) if own is None else own
-        return Placed(own, *ready["axes"].distances(x), ready["tails"].score(x, own[0]))
+        distances, beyond = ready["axes"].distances(x)
+        return Placed(own, distances, beyond, ready["tails"].score(x, own[0]))
+
+    def moved(self, placed: Placed, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> Placed:
+        """Where rows of x lie after some of their features changed, as a block of `size` rows."""
+        ids, after = changed_rows(to_numpy(x), parts, size)
+        return self.place(as_like(after, x), ready, own_of(ids, placed.own, x))
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, placed: Any = None) -> Array:
         """Scores (views, rows) of embeddings (E, b, w), of which the first rows are placed."""
@@ -150,13 +157,13 @@ def _along_columns(placed: Placed, kept: int) -> dict[str, Array]:
     near = _nearest(distances[:, :kept], k["distilled"])
     two = near[:, : k["columns"]]
     if kept < distances.shape[1]:
-        others = _nearest(distances[:, kept:], k["columns"])
-        two = _nearest(namespace(near).concatenate([two, others], 1), k["columns"])
+        others = _least(distances[:, kept:], min(k["columns"], distances.shape[1] - kept))
+        two = _least(namespace(near).concatenate([two, others], 1), k["columns"])
     return {"columns": _mean(two) + placed.beyond, "distilled": _mean(near) + placed.beyond}
 
 
 def _in_space(z: Array, ready: dict[str, Any], placed: Placed) -> Array:
-    """The mean distance (rows,) of embeddings (b, E w) to their nearest references; more rows than are placed fill up."""
+    """The mean distance (rows,) of embeddings (b, E w) to their nearest references; rows not placed are filling."""
     xp, count = namespace(z), len(placed.beyond)
     z = z - ready["origin"]
     squares = dots(z, z)[:count, None]
@@ -172,7 +179,11 @@ def _in_space(z: Array, ready: dict[str, Any], placed: Placed) -> Array:
 
 def _nearest(distances: Array, k: int) -> Array:
     """The k least of distances (b, R), ascending; one fewer than R at the most, which is what a reference has."""
-    k = min(k, max(1, distances.shape[1] - 1))
+    return _least(distances, min(k, max(1, distances.shape[1] - 1)))
+
+
+def _least(distances: Array, k: int) -> Array:
+    """The k least of distances (b, R), ascending."""
     if isinstance(distances, np.ndarray):
         return np.sort(np.partition(distances, k - 1, axis=1)[:, :k], axis=1)
     return namespace(distances).topk(distances, k, largest=False).values
@@ -184,4 +195,4 @@ def _mean(nearest: Array) -> Array:
     counted = xp.isfinite(nearest)
     total = xp.where(counted, nearest, as_like(0.0, nearest))
     sums = sum((total[:, place] for place in range(1, total.shape[1])), start=total[:, 0])  # in order, for any rows
-    return sums / counted.sum(1).clip(1)
+    return sums / convert(counted.sum(1).clip(1), sums)

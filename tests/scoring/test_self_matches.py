@@ -6,7 +6,7 @@ import pytest
 from addml import ADDML
 from addml.data.windows import Windows
 from addml.scoring.scorers import score_rows
-from addml.scoring.themselves import Overlaps, reference_keys
+from addml.scoring.self_matches import Overlaps, reference_keys
 
 
 def flat(windows):

@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 import torch
 
-from addml.scoring.axes import COARSEST, LARGEST, Axes
+from addml.scoring.column_distances import COARSEST, LARGEST, ColumnDistances
 from addml.scoring.levels import FEW
 
 
 def tables(d, seed=0, references=50, rows=70, spread=1.0):
-    """References, rows of which some lie far outside, and the reach of each column."""
+    """References, rows of which some lie far outside, and the weight of each column."""
     random = np.random.default_rng(seed)
-    reach = random.uniform(0.2, 3, d).astype(np.float32)
+    weight = random.uniform(0.2, 3, d).astype(np.float32)
     known, x = (spread * random.standard_normal((count, d)).astype(np.float32) for count in (references, rows))
     x[::7] *= 20
-    return known, x, reach
+    return known, x, weight
 
 
-def by_hand(x, known, reach):
-    x, known, reach = (array.astype(np.float64) for array in (x, known, reach))
-    return np.array([[np.sum(np.abs(row - other) * reach) for other in known] for row in x])
+def by_hand(x, known, weight):
+    x, known, weight = (array.astype(np.float64) for array in (x, known, weight))
+    return np.array([[np.sum(np.abs(row - other) * weight) for other in known] for row in x])
 
 
 def added(distances):
@@ -30,13 +30,13 @@ def added(distances):
 @pytest.mark.parametrize("d", [1, 2, 7, 60, 150])
 @pytest.mark.parametrize("seed", range(3))
 def test_distances_are_exact_to_a_step_a_column(d, seed):
-    known, x, reach = tables(d, seed)
-    axes = Axes.of(known, reach)
+    known, x, weight = tables(d, seed)
+    axes = ColumnDistances.of(known, weight)
     assert axes.columns.dtype == np.int16
     assert 0 < axes.step <= COARSEST
     found = added(axes.distances(x))
     assert found.dtype == np.float32
-    error = np.abs(found - by_hand(x, known, reach))
+    error = np.abs(found - by_hand(x, known, weight))
     rounding = 1e-6 * np.abs(found)
     assert (error <= axes.step * d + rounding).all()
     assert error.mean() < axes.step * np.sqrt(d)  # they cancel out
@@ -46,10 +46,10 @@ def test_distances_are_exact_to_a_step_a_column(d, seed):
 def test_no_sum_leaves_16_bits(d):
     """The farthest corners of the box are all steps apart."""
     known = np.repeat([[0.0], [3.0]], d, axis=1).astype(np.float32)
-    axes = Axes.of(known, np.linspace(0.1, 1, d, dtype=np.float32) / d)
+    axes = ColumnDistances.of(known, np.linspace(0.1, 1, d, dtype=np.float32) / d)
     assert axes.columns.dtype == np.int16
     np.testing.assert_allclose(
-        added(axes.distances(known))[[0, 1], [1, 0]], by_hand(known, known, axes.reach)[0, 1], rtol=1e-2
+        added(axes.distances(known))[[0, 1], [1, 0]], by_hand(known, known, axes.weight)[0, 1], rtol=1e-2
     )
     whole = np.abs(axes.columns[:, 0].astype(np.int64) - axes.columns[:, 1]).sum()
     assert whole <= LARGEST
@@ -58,22 +58,22 @@ def test_no_sum_leaves_16_bits(d):
 @pytest.mark.parametrize("far", [1e3, 1e6, 1e9])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_what_lies_beyond_the_references_is_exact(far, sign):
-    known, x, reach = tables(5)
+    known, x, weight = tables(5)
     x[:, 2] = sign * far
-    found = added(Axes.of(known, reach).distances(x))
-    np.testing.assert_allclose(found, by_hand(x, known, reach), rtol=1e-5)
+    found = added(ColumnDistances.of(known, weight).distances(x))
+    np.testing.assert_allclose(found, by_hand(x, known, weight), rtol=1e-5)
 
 
 def test_what_lies_within_is_not_lost_in_what_lies_beyond():
-    known, x, reach = tables(5)
+    known, x, weight = tables(5)
     ordinary = np.clip(x, known.min(0), known.max(0))
     far = ordinary.copy()
     far[:, 2] = 1e9
-    axes = Axes.of(known, reach)
+    axes = ColumnDistances.of(known, weight)
     nearby = ordinary.copy()
     nearby[:, 2] = known[:, 2].max()
     np.testing.assert_array_equal(axes.distances(far)[0], axes.distances(nearby)[0])
-    np.testing.assert_allclose(axes.distances(far)[1], 1e9 * reach[2], rtol=1e-6)
+    np.testing.assert_allclose(axes.distances(far)[1], 1e9 * weight[2], rtol=1e-6)
     np.testing.assert_array_equal(axes.distances(ordinary)[1], 0)
 
 
@@ -81,34 +81,34 @@ def test_what_lies_within_is_not_lost_in_what_lies_beyond():
     ("d", "spread"), [(3, 1e5), (3, 1e9), (1, 0.0), (4, 0.0), (LARGEST - 1, 0.01), (LARGEST, 0.01), (LARGEST + 9, 0.01)]
 )
 def test_steps_that_would_be_too_coarse_are_floats(d, spread):
-    known, x, reach = tables(d, references=5, rows=6, spread=spread)
-    axes = Axes.of(known, reach)
+    known, x, weight = tables(d, references=5, rows=6, spread=spread)
+    axes = ColumnDistances.of(known, weight)
     assert axes.step == 0
     assert axes.columns.dtype == np.float32
-    expected = by_hand(x, known, reach)
+    expected = by_hand(x, known, weight)
     np.testing.assert_allclose(added(axes.distances(x)), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_step_is_as_large_as_it_may_be():
     wide = (LARGEST - 1) * COARSEST
     for width, whole in ((wide * 0.999, True), (wide * 1.001, False)):
-        axes = Axes.of(np.array([[0], [width]], np.float32), np.ones(1, np.float32))
+        axes = ColumnDistances.of(np.array([[0], [width]], np.float32), np.ones(1, np.float32))
         assert (axes.step > 0) == whole
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e6])
 def test_columns_that_never_vary_count_beyond_their_value(spread):
-    known, x, reach = tables(4, spread=spread)
+    known, x, weight = tables(4, spread=spread)
     known[:, 1] = 3.0
     np.testing.assert_allclose(
-        added(Axes.of(known, reach).distances(x)), by_hand(x, known, reach), rtol=1e-3, atol=4 * COARSEST
+        added(ColumnDistances.of(known, weight).distances(x)), by_hand(x, known, weight), rtol=1e-3, atol=4 * COARSEST
     )
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e5])
 def test_a_rows_distances_do_not_depend_on_the_rows_beside_it(spread):
-    known, x, reach = tables(6, spread=spread)
-    axes = Axes.of(known, reach)
+    known, x, weight = tables(6, spread=spread)
+    axes = ColumnDistances.of(known, weight)
     whole = added(axes.distances(x))
     for row in range(len(x)):
         np.testing.assert_array_equal(added(axes.distances(x[row : row + 1]))[0], whole[row])
@@ -118,9 +118,9 @@ def test_a_rows_distances_do_not_depend_on_the_rows_beside_it(spread):
 @pytest.mark.parametrize("features", [[3], [0, 4], [0, 1, 2, 3, 4, 5]])
 @pytest.mark.parametrize("alike", [True, False])
 def test_after_a_change_they_are_those_of_the_changed_rows(spread, features, alike):
-    known, x, reach = tables(6, spread=spread)
+    known, x, weight = tables(6, spread=spread)
     x[::5, 3] = 1e9
-    axes, features = Axes.of(known, reach), np.array(features, int)
+    axes, features = ColumnDistances.of(known, weight), np.array(features, int)
     values = np.random.default_rng(9).standard_normal((1 if alike else len(x), len(features))).astype(np.float32)
     values = np.repeat(values, len(x) // len(values), axis=0)
     changed = x.copy()
@@ -133,9 +133,9 @@ def test_after_a_change_they_are_those_of_the_changed_rows(spread, features, ali
 
 @pytest.mark.parametrize("spread", [1.0, 1e5])
 def test_torch_gives_the_same(spread):
-    known, x, reach = tables(6, spread=spread)
-    expected = Axes.of(known, reach)
-    found = Axes.of(torch.tensor(known), torch.tensor(reach))
+    known, x, weight = tables(6, spread=spread)
+    expected = ColumnDistances.of(known, weight)
+    found = ColumnDistances.of(torch.tensor(known), torch.tensor(weight))
     assert found.step == pytest.approx(expected.step)
     assert found.columns.dtype == (torch.int16 if expected.step else torch.float32)
     there = added(found.distances(torch.tensor(x))).numpy()
@@ -151,8 +151,8 @@ def test_torch_gives_the_same(spread):
 def test_rows_and_references_stay_as_they_are():
     arrays = tables(6)
     before = [array.copy() for array in arrays]
-    known, x, reach = arrays
-    axes = Axes.of(known, reach)
+    known, x, weight = arrays
+    axes = ColumnDistances.of(known, weight)
     axes.move(axes.distances(x)[0], x[:, :1], x[:, :1] + 1, np.array([0]))
     for array, same in zip(arrays, before, strict=True):
         np.testing.assert_array_equal(array, same)
@@ -161,14 +161,14 @@ def test_rows_and_references_stay_as_they_are():
 def test_columns_of_few_values_are_what_the_differences_are():
     """Flags, categories and small counts, for rows with those values, others between them and some beyond."""
     random = np.random.default_rng(3)
-    known, x, reach = tables(9, references=200, rows=300)
+    known, x, weight = tables(9, references=200, rows=300)
     for column, values in enumerate([1, 2, 2, FEW, FEW + 1]):
         levels = random.standard_normal(values).astype(np.float32)
         known[:, column] = random.choice(levels, len(known))
         x[:100, column] = random.choice(levels, 100)
-    axes = Axes.of(known, reach)
+    axes = ColumnDistances.of(known, weight)
     assert axes.levels.many.tolist() == [False] * 4 + [True] * 5
-    whole = np.rint((np.clip(x * reach, axes.low, axes.high) - axes.low) / np.float32(axes.step)).astype(np.int64)
+    whole = np.rint((np.clip(x * weight, axes.low, axes.high) - axes.low) / np.float32(axes.step)).astype(np.int64)
     differences = np.abs(whole[:, :, None] - axes.columns.astype(np.int64)).sum(1)
     np.testing.assert_array_equal(axes.distances(x)[0], differences.astype(np.float32) * np.float32(axes.step))
     features = np.array([3, 7, 0, 4, 1])
@@ -185,12 +185,14 @@ def test_a_table_of_nothing_but_few_values(values):
     random = np.random.default_rng(0)
     known, x = (random.integers(0, values, (count, 6)).astype(np.float32) for count in (40, 30))
     known[0], known[1, 0] = 0, 1
-    reach = random.uniform(0.2, 3, 6).astype(np.float32)
-    np.testing.assert_allclose(added(Axes.of(known, reach).distances(x)), by_hand(x, known, reach), atol=1e-2)
+    weight = random.uniform(0.2, 3, 6).astype(np.float32)
+    np.testing.assert_allclose(
+        added(ColumnDistances.of(known, weight).distances(x)), by_hand(x, known, weight), atol=1e-2
+    )
 
 
 def test_numpys_buffers_stay_as_they_are():
     before = np.getbufsize()
-    known, x, reach = tables(3)
-    Axes.of(known, reach).distances(x)
+    known, x, weight = tables(3)
+    ColumnDistances.of(known, weight).distances(x)
     assert np.getbufsize() == before
