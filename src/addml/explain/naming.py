@@ -16,7 +16,8 @@ from addml.explain.words import UsualColumn, beside_others, unusual
 from addml.model import MetricModel
 
 LEADING = 3  # columns that are looked at, or as many as there may be reasons; a reason names so many together
-MATTERS = 0.1  # of the score: less is not worth a word
+MATTERS = 0.1  # of the score: less is not worth a word, unless all that matters carries less than half of it
+HALF = 0.5
 CLEAR = 0.5  # of the first reason: a second one that carries so much leads with it
 NOT_SIMILAR, AS_A_WHOLE, EXTREME = "no similar row:", "unusual as a whole:", "somewhat extreme:"
 SAID = {"columns": NOT_SIMILAR, "distilled": NOT_SIMILAR, "space": AS_A_WHOLE, "tails": EXTREME}
@@ -82,22 +83,26 @@ class _Cases:
         self.apart, self.most = apart, most
         self.columns = np.argsort(-contributions, axis=1, kind="stable")[:, : max(LEADING, most)]
         self.parts = np.take_along_axis(contributions, self.columns, axis=1).clip(0)
-        self.matters = (self.parts >= MATTERS * apart[:, None]) & (self.parts > 0) & (apart > 0)[:, None]
-        self.said = np.where(self.matters.any(axis=1), said, AS_A_WHOLE)
+        adds = (self.parts > 0) & (apart > 0)[:, None]
+        matters = adds & (self.parts >= MATTERS * apart[:, None])
+        self.whole = ~matters.any(axis=1) & (apart > 0)  # no column by itself
+        little = ~self.whole & (np.where(matters, self.parts, 0).sum(axis=1) < HALF * apart)
+        self.matters = matters | (adds & little[:, None] & (np.arange(adds.shape[1]) < LEADING))
+        self.said = np.where(self.whole, AS_A_WHOLE, said)
 
     def reasons(self, book: Phrasebook) -> Reasons:
-        """Columns whose values are unusual by themselves, and the others that matter in one reason; by their share."""
+        """Columns whose values are unusual by themselves, by their share, then the others that matter in one reason."""
         phrases = book.say(unusual, self.columns, self.matters)
         together, part, phrase = self._together(phrases < 0, book)
         single = np.full((*self.columns.shape, LEADING), -1)
         single[..., 0] = self.columns
-        columns = np.concatenate([together[:, None], single], axis=1)
-        parts, phrases = np.column_stack([part, self.parts]), np.column_stack([phrase, phrases])
-        shares = np.divide(parts, self.apart[:, None], where=phrases >= 0, out=np.full(parts.shape, -1.0))
-        order = np.argsort(-shares, axis=1, kind="stable")[:, : self.most]
-        columns = np.take_along_axis(columns, order[..., None], axis=1)
-        shares, phrases = (np.take_along_axis(one, order, axis=1) for one in (shares, phrases))
-        nothing = ~(phrases >= 0).any(axis=1)
+        columns = np.concatenate([single, together[:, None]], axis=1)
+        parts, phrases = np.column_stack([self.parts, part]), np.column_stack([phrases, phrase])
+        shares = np.divide(parts, self.apart[:, None], where=phrases >= 0, out=np.zeros(parts.shape))
+        said = np.argsort(phrases < 0, axis=1, kind="stable")[:, : self.most]
+        columns = np.take_along_axis(columns, said[..., None], axis=1)
+        shares, phrases = (np.take_along_axis(one, said, axis=1) for one in (shares, phrases))
+        nothing = (phrases < 0).all(axis=1)
         phrases[nothing, 0] = book.add(pa.array([NOTHING]), NOTHING, NO_NAME)
         columns[nothing, 0] = -1
         return Reasons(columns, shares.clip(0, 1), phrases, book)
@@ -107,15 +112,14 @@ class _Cases:
 
         Where no column matters, for the three largest.
         """
-        whole = ~self.matters.any(axis=1) & (self.apart > 0)
-        chosen = np.where(whole[:, None], self.parts > 0, self.matters & ordinary)
+        chosen = np.where(self.whole[:, None], self.parts > 0, self.matters & ordinary)
         chosen &= np.cumsum(chosen, axis=1) <= LEADING
         first = np.argsort(~chosen, axis=1, kind="stable")[:, :LEADING]
         named = np.take_along_axis(chosen, first, axis=1)
         columns = np.full((len(chosen), LEADING), -1)
         columns[:, : first.shape[1]] = np.where(named, np.take_along_axis(self.columns, first, axis=1), -1)
         part, phrases = np.where(chosen, self.parts, 0).sum(axis=1), np.full(len(chosen), -1)
-        nobody = whole & ~chosen.any(axis=1)
+        nobody = self.whole & ~chosen.any(axis=1)
         bare = AS_A_WHOLE.removesuffix(":")
         part[nobody], phrases[nobody] = self.apart[nobody], book.add(pa.array([bare]), bare, NO_NAME)
         alone = (chosen.sum(axis=1) == 1) & (self.said != EXTREME)
