@@ -77,7 +77,11 @@ def explained(
         totals = np.add.reduceat(parts[:, order], starts, axis=1)
         whole = totals.sum(axis=1, keepdims=True)
         shares = np.where(whole > 0, totals / np.maximum(whole, TINY), 1 / len(features))  # of nothing, all the same
-        result.scores[chosen], result.contributions[chosen], result.view[chosen] = scores, scores[:, None] * shares, view
+        result.scores[chosen], result.contributions[chosen], result.view[chosen] = (
+            scores,
+            scores[:, None] * shares,
+            view,
+        )
 
     in_threads(work, -(-len(rows) // size), min(threads, model.scorer.most_threads))
     return result
@@ -119,7 +123,7 @@ def _parts(
         return _in_space(model, x, z, ready, placed, rows)
     kept = ready["kept"] if view == "distilled" else len(ready["rows"])
     near, counted = _neighbours(placed.distances[rows, :kept], view)
-    return _mean(abs(x[rows, None] - ready["rows"][near]), counted) * ready["column_weight"]
+    return np.asarray(_mean(abs(x[rows, None] - ready["rows"][near]), counted) * ready["column_weight"])
 
 
 def _neighbours(distances: np.ndarray, view: str) -> tuple[np.ndarray, np.ndarray]:
