@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from addml import ADDML
-from addml.scoring.local import Placed
+from addml.explain import behind_features
+from addml.scoring.views import Placed
 
 STEPS = 50
 
@@ -22,26 +23,30 @@ def score_in_torch(detector: ADDML) -> Callable[[Any], Any]:
     arrays = {name: torch.from_numpy(np.array(array)) for name, array in model.scorer_arrays.items()}
     ready, scale = model.scorer.ready(arrays, model.distance), model.scale
     assert scale is not None
-    parts = {name: torch.from_numpy(np.array(getattr(scale, name))) for name in ("floor", "mean", "deviation")}
-    middle, reach = torch.from_numpy(scale.middle.copy()), torch.from_numpy(scale.reach.copy())
     nobody = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
 
     def score(x: Any) -> Any:
         placed = None
-        if model.scorer.name == "local":
-            away = (abs(x[:, None] - ready["all_rows"]) * arrays["reach"]).sum(-1)
-            placed = Placed(len(x), nobody, away, torch.zeros(len(x)))
+        if model.scorer.name == "views":  # the tails are made of steps, which have no gradient
+            away = (abs(x[:, None] - ready["rows"]) * arrays["column_weight"]).sum(-1)
+            placed = Placed(nobody, away, torch.zeros(len(x)), ready["tails"].score(x.detach(), nobody[0]))
         z = x[None]
         for matrix, bias in encoder.layers:  # embed() works in place, which has no gradient
             z = torch.tanh(z @ matrix + bias)
-        scores = model.scorer.score(z, ready, model.distance, placed).double()
-        if len(scores) == 1:
-            return scores[0]
-        logs = (torch.log(torch.maximum(scores, parts["floor"])) - parts["mean"]) / parts["deviation"]
-        views = [logs[torch.from_numpy(scale.view == view)].mean(0) for view in range(len(middle))]
-        return views[0] if len(views) == 1 else ((torch.stack(views) - middle) / reach).amax(0)
+        return scale.combine(model.scorer.score(z, ready, model.distance, placed).double())
 
     return score
+
+
+def replaced_one_by_one(detector: ADDML, rows: np.ndarray) -> np.ndarray:
+    """By how much the score falls when one column takes its usual value."""
+    features, model = detector.model_.prepare(rows), behind_features(detector.model_)
+    scores, falls = model.scores(features, "cpu", 1), np.empty(rows.shape)
+    for column in range(rows.shape[1]):
+        replaced = features.copy()
+        replaced[:, column] = detector.baseline_[column]
+        falls[:, column] = scores - model.scores(replaced, "cpu", 1)
+    return falls
 
 
 def gradient_times_input(detector: ADDML, rows: np.ndarray) -> np.ndarray:
@@ -69,4 +74,4 @@ def integrated_gradients(detector: ADDML, rows: np.ndarray) -> np.ndarray:
     return np.concatenate(parts)
 
 
-__all__ = ["gradient_times_input", "integrated_gradients", "score_in_torch"]
+__all__ = ["gradient_times_input", "integrated_gradients", "replaced_one_by_one", "score_in_torch"]

@@ -16,12 +16,11 @@ import numpy as np
 
 from addml import ADDML
 from addml.data import registry
-from addml.explain import column_contributions
 from addml.scoring.probability import Probability
 from addml.scoring.thresholds import METHODS
 from benchmarks import answers as first_rows
 from benchmarks import planted
-from benchmarks.attributions import gradient_times_input, integrated_gradients
+from benchmarks.attributions import gradient_times_input, integrated_gradients, replaced_one_by_one
 from benchmarks.documents import DOCS, asked, write_part
 from benchmarks.timing import markdown
 
@@ -174,12 +173,6 @@ def draw(curves: dict[str, list[tuple[float, float, float]]]) -> None:
 
 
 # Reasons ----------------------------------------------------------------------------------------------------
-
-
-def replaced_one_by_one(detector: ADDML, rows: np.ndarray) -> np.ndarray:
-    """Exact one-column replacement."""
-    features = detector.model_.prepare(rows)
-    return column_contributions(detector.model_, features, detector.baseline_, range(rows.shape[1]))
 
 
 EXPLAINERS: dict[str, Callable[[ADDML, np.ndarray], np.ndarray]] = {

@@ -12,6 +12,7 @@ from addml.compute import most_threads, resolve_device
 from addml.data.rows import WindowRows
 from addml.data.windows import Windows
 from addml.explain.attribution import attributions
+from addml.explain.contributions import InSeries, views_of
 from addml.explain.examples import Examples, Nearest, baseline_of, kept_by_most
 from addml.explain.heat import heat_map
 from addml.reading import Reads
@@ -40,22 +41,27 @@ class Explains(Reads, Saves):
 
         Of images it is a map (n, height, width): how much each place adds.
 
-        A row of it adds up to the row's score less that of the usual row, `baseline_`. Columns that the detector
-        does not use add nothing. In a series a column is a channel, and what is explained is the window that ends at a
-        step; with `causal=True` networks judge no window that is not whole yet, nor then the usual row. `rows` are the
-        places of the rows to explain, where not all are wanted. The commands' reasons replace one column at a time and
-        may name others: see docs/decisions.md.
+        A row of it adds up to the row's score, and is made of the view that finds the row strangest; a score below 0,
+        where nothing is strange, has only parts below 0. With other scorers (center, dissimilarity, knn) a row adds up
+        to its score less that of the usual row, `baseline_`. Columns that the detector does not use add nothing. In a
+        series a column is a channel, and a step's score is shared as in the window that ends there; with `causal=True`
+        networks judge no window that is not whole yet. `rows` are the places of the rows to explain, where not all are
+        wanted.
         """
         check_is_fitted(self, "threshold_")
         X = self._read(X)
         asked, begun = parameters.places("rows", rows, len(X)), self.model_.begun(X)
+        device, threads, series = resolve_device(self.device), most_threads(self.n_jobs), None
+        if isinstance(X, Windows) and views_of(self.model_) is not None:
+            series = InSeries.of(self.model_, X, asked, device, threads)
         used = attributions(
             self.model_,
             self._features(X, asked),
             self.baseline_,
-            resolve_device(self.device),
-            most_threads(self.n_jobs),
+            device,
+            threads,
             None if begun is None else begun[asked],
+            series,
         )
         if self.model_.form is not None and self.model_.form.kind == "images":
             return heat_map(used, self.model_.form)

@@ -10,10 +10,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Reason:
-    """One column that made a row stand out."""
+    """One column that made a row stand out, or several that are ordinary by themselves."""
 
     column: str
-    share: float  # of the row's score that goes when the column takes its usual value
+    share: float  # of the row's score, that they contribute
     words: str  # "amount 41x the usual", "country unseen"
 
 

@@ -87,7 +87,7 @@ class MetricModel:
         What embeddings say of a window counts for all steps in it, unless only the past may count; what plain columns
         say is of the step at its end alone.
         """
-        result = self._row_scores(X, device, threads, self._overlaps(X, learned))
+        result = self._row_scores(X, device, threads, self.overlaps(X, learned=learned))
         if isinstance(X, Windows) and self.form is not None and not self.form.causal:
             embedded = self.scorer.embedded(len(self.encoder.weights))
             result[embedded] = over_windows(result[embedded], X)
@@ -109,7 +109,7 @@ class MetricModel:
         self._through(X, compute, write, device, min(threads, self.scorer.most_threads))
         return result
 
-    def _overlaps(self, X: Any, learned: bool) -> Overlaps | None:
+    def overlaps(self, X: Any, *, learned: bool = False) -> Overlaps | None:
         """What windows of a series share with references.
 
         Where the past alone counts, nobody knows what will come: only what was learned from is measured so.

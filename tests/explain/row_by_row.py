@@ -2,12 +2,8 @@
 
 import math
 from datetime import datetime
-from itertools import combinations
 
-import numpy as np
-
-from addml.explain import Reason, naming
-from addml.explain.replacement import Replacement, features_by_column
+from addml.explain import Reason
 from addml.explain.words import RARE, RARE_BESIDE, UNCOMMON_BESIDE, WEEKDAYS
 from addml.explain.written import LONGEST
 
@@ -135,62 +131,43 @@ def beside_others(usual, value):
     return (gist if _is_gap(value) else f"{usual.column} {_shown(usual, value)} unusual for such a row"), gist
 
 
-def reasons(model, rows, baseline, origins, usual, values, most, closely):
-    """The reasons of each row, from the contributions of its columns and of all pairs of the leading ones."""
-    features = features_by_column(origins)
-    scores, alone = Replacement(model, rows, baseline, "cpu", 1).by_column(features)
-    apart = (scores - Replacement(model, baseline[None], baseline, "cpu", 1).by_column([])[0]).tolist()
-    cases = [_case(row, fall.tolist(), usual, values, most) for row, fall in enumerate(alone)]
-    doubtful = [row for row, case in enumerate(cases) if not case[2] or case[1][0][1] < naming.LITTLE * apart[row]]
-    far = sorted(doubtful, key=lambda row: -apart[row])[:closely]
-    pairs = dict(zip(far, _pairs(model, rows[far], baseline, features, alone[far]), strict=True))
-    found = []
-    for row, (named, leading, clear) in enumerate(cases):
-        first = _first(named, leading, clear, pairs.get(row), apart[row], usual, values, row) if row in doubtful else []
-        parts = [*first, *named][:most]
-        found.append(
-            [Reason(tuple(usual[c].column for c in cs), fall / max(apart[row], fall), *w) for cs, fall, w in parts]
-        )
-    return [tuple(of_row) for of_row in found]
+def reasons(contributions, apart, said, usual, values, most):
+    """The reasons of each row, from the contributions of its columns, what they explain, what is said of several."""
+    rows = zip(contributions.tolist(), apart.tolist(), said, strict=True)
+    return [tuple(_of_row(row, *one, usual, values, most)) for row, one in enumerate(rows)]
 
 
-def _case(row, alone, usual, values, most):
-    """Columns with words of their own, the leading columns, and whether one of the former is clear."""
-    order = sorted(range(len(alone)), key=lambda column: -alone[column])[: max(most, naming.PAIRED)]
-    leading, named = [(column, alone[column]) for column in order], []
-    for column, fall in leading:
-        if fall <= 0 or fall < naming.MATTERS * leading[0][1] or len(named) == most:
-            break
-        words = column_words(usual[column], values[usual[column].column][row])
-        if words:
-            named.append(((column,), fall, words))
-    return named, leading, any(fall >= naming.CLEAR * leading[0][1] for _, fall, _ in named)
+def _of_row(row, contributions, apart, said, usual, values, most):
+    def value(column):
+        return values[usual[column].column][row]
+
+    if apart <= 0:
+        return [Reason((), 0, "nothing unusual", "nothing unusual")]
+    order = sorted(range(len(contributions)), key=lambda column: -contributions[column])[: max(3, most)]
+    adding = [column for column in order if contributions[column] > 0]
+    matters = [column for column in adding if contributions[column] >= 0.1 * apart]
+    if not adding:
+        return [Reason((), 1, "unusual as a whole", "unusual as a whole")]
+    if not matters:
+        return [_together("unusual as a whole:", adding[:3], contributions, apart, usual, value)]
+    if sum(contributions[column] for column in matters) < 0.5 * apart:
+        matters += [column for column in adding[:3] if column not in matters]
+    named = {column: column_words(usual[column], value(column)) for column in matters}
+    found = [
+        Reason((usual[column].column,), min(1, contributions[column] / apart), *words)
+        for column, words in named.items()
+        if words
+    ]
+    ordinary = [column for column, words in named.items() if not words][:3]
+    if ordinary:
+        found.append(_together(said, ordinary, contributions, apart, usual, value))
+    return found[:most]
 
 
-def _pairs(model, rows, baseline, features, alone):
-    """For each row the best pair of its leading columns: the columns, what both bring, what each brings."""
-    for row, fall in zip(rows, alone.tolist(), strict=True):
-        leading = sorted(sorted(range(len(fall)), key=lambda column: -fall[column])[: naming.PAIRED])
-        pairs = list(combinations(leading, 2))
-        both = [np.concatenate([features[column] for column in pair]) for pair in pairs]
-        replacement = Replacement(model, row[None], baseline, "cpu", 1)
-        _, falls = replacement.falls(np.arange(len(pairs))[None], both.__getitem__)
-        best = max(range(len(pairs)), key=lambda at: falls[0, at])
-        yield pairs[best], falls[0, best], sum(max(fall[column], 0) for column in pairs[best])
-
-
-def _first(named, leading, clear, pair, apart, usual, values, row):
-    """What to say first of a row that no single column explains."""
-    lead, top = leading[0]
-    if pair:
-        columns, fall, alone = pair
-        words = f"unusual together: {', '.join(usual[column].column for column in columns)}"
-        own = {column for one, _, _ in named for column in one}
-        beyond_named = not own.issuperset(columns) and fall >= max(2 * alone, naming.LITTLE * apart)
-        if beyond_named if clear else fall > max(naming.PARTNER * top, 0):
-            return [(columns, fall, (words, words))]
-    if clear:
-        return []
-    if top > 0:
-        return [((lead,), top, beside_others(usual[lead], values[usual[lead].column][row]))]
-    return [((), apart, ("unusual as a whole, no column by itself",) * 2)] if apart > 0 else []
+def _together(said, columns, contributions, apart, usual, value):
+    names = tuple(usual[column].column for column in columns)
+    share = min(1, sum(contributions[column] for column in columns) / apart)
+    if len(columns) == 1 and said != "somewhat extreme:":
+        return Reason(names, share, *beside_others(usual[columns[0]], value(columns[0])))
+    in_order = ", ".join(usual[column].column for column in sorted(columns))
+    return Reason(names, share, f"{said} {', '.join(names)}", f"{said} {in_order}")

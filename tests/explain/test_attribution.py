@@ -8,7 +8,7 @@ import pytest
 from addml import ADDML
 from addml.explain.attribution import attributions, steps
 from addml.explain.prepared import behind_features
-from addml.scoring import Local, Neighbors
+from addml.scoring import Neighbors, Views
 
 
 @pytest.fixture(scope="module", name="X")
@@ -22,15 +22,24 @@ def table():
 
 
 def fitted(X, **settings):
-    small = {"epochs": 2, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
+    small = {
+        "epochs": 2,
+        "scorer": "center",
+        "members": 2,
+        "hidden": (8,),
+        "metric_dim": 4,
+        "random_state": 0,
+        "device": "cpu",
+    }
     return ADDML(**small | settings).fit(X)
 
 
+@pytest.mark.parametrize("scorer", ["views", "center"])
 @pytest.mark.parametrize("rows", [[5, 2], (5, 2), np.array([5, 2]), slice(3), range(2), [], np.arange(200) % 50 == 7])
-def test_some_rows_are_explained_as_among_all(X, rows):
-    detector = fitted(X)
+def test_some_rows_are_explained_as_among_all(X, rows, scorer):
+    detector = fitted(X, scorer=scorer)
     wanted = np.arange(200)[list(rows) if isinstance(rows, tuple) else rows]
-    np.testing.assert_array_equal(detector.explain(X, rows=rows), detector.explain(X)[wanted])
+    np.testing.assert_allclose(detector.explain(X, rows=rows), detector.explain(X)[wanted], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +55,17 @@ def baseline_score(detector):
     return behind_features(detector.model_).scores(detector.baseline_[None], "cpu", 1)[0]
 
 
-@pytest.mark.parametrize("scorer", ["local", "center", "dissimilarity", "knn", Local(axes=False), Neighbors(k=3)])
+@pytest.mark.parametrize("scorer", ["views", Views(views=["tails", "columns"]), Views(references=16)], ids=str)
+@pytest.mark.parametrize("distance", ["sqeuclidean", "cosine"])
+@pytest.mark.parametrize("members", [1, 3])
+def test_contributions_of_views_add_up_to_the_score(X, scorer, distance, members):
+    detector = fitted(X, scorer=scorer, distance=distance, members=members)
+    found = detector.explain(X)
+    assert found.shape == X.shape
+    np.testing.assert_allclose(found.sum(axis=1), detector.anomaly_score(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("scorer", ["center", "dissimilarity", "knn", Neighbors(k=3)])
 @pytest.mark.parametrize("distance", ["sqeuclidean", "euclidean", "cosine"])
 @pytest.mark.parametrize("members", [1, 3])
 def test_contributions_add_up_to_the_score_less_that_of_the_usual_row(X, scorer, distance, members):
@@ -57,16 +76,18 @@ def test_contributions_add_up_to_the_score_less_that_of_the_usual_row(X, scorer,
     np.testing.assert_allclose(found.sum(axis=1), expected, rtol=1e-2, atol=1e-6)
 
 
+@pytest.mark.parametrize("scorer", ["views", "knn"])
 @pytest.mark.parametrize("columns", [1, 2, 7, 8, 30])
-def test_any_number_of_columns_adds_up(columns):
+def test_any_number_of_columns_adds_up(columns, scorer):
     X = np.random.default_rng(1).standard_normal((60, columns))
-    detector = fitted(X)
-    expected = detector.anomaly_score(X) - baseline_score(detector)
+    detector = fitted(X, scorer=scorer)
+    expected = detector.anomaly_score(X) - (0 if scorer == "views" else baseline_score(detector))
     np.testing.assert_allclose(detector.explain(X).sum(axis=1), expected, atol=1e-6)
 
 
-def test_the_column_to_blame_comes_first(X):
-    found = fitted(X, epochs=10).explain(X[:3])
+@pytest.mark.parametrize("scorer", ["views", "center"])
+def test_the_column_to_blame_comes_first(X, scorer):
+    found = fitted(X[3:], epochs=10, scorer=scorer).explain(X[:3])
     assert (found.argmax(axis=1) == 4).all()
     assert (found[:, 4] > 0).all()
 
@@ -139,7 +160,7 @@ def test_categories_and_left_out_columns_of_a_frame():
 def test_labelled_detectors_add_up_too(X):
     labels = np.full(len(X), -1)
     labels[:3] = 1
-    for scorer in ("local", "center"):
+    for scorer in ("knn", "center"):
         detector = fitted(X, scorer=scorer)
         detector.fit(X, labels=labels)
         expected = detector.anomaly_score(X) - baseline_score(detector)
@@ -151,11 +172,11 @@ def test_a_usual_row_that_is_strange_is_replaced_by_a_real_one():
     random = np.random.default_rng(0)
     angle = 2 * np.pi * random.integers(0, 3, 600) / 3
     X = 10 * np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.3 * random.standard_normal((600, 2))
-    detector = fitted(X, epochs=5)
+    detector = fitted(X, epochs=5, scorer="views")
     assert baseline_score(detector) <= np.median(detector.anomaly_scores_)
 
 
-@pytest.mark.parametrize("scorer", ["local", "center"])
+@pytest.mark.parametrize("scorer", ["knn", "center"])
 @pytest.mark.parametrize("labelled", [False, True])
 def test_on_tensors_as_on_an_accelerator(X, scorer, labelled, monkeypatch):
     torch = pytest.importorskip("torch")

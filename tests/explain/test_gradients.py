@@ -9,8 +9,8 @@ from benchmarks.attributions import gradient_times_input, score_in_torch
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize("rows", [300, 1500])  # references in one share, and in two
-@pytest.mark.parametrize("scorer", ["local", "center"])
+@pytest.mark.parametrize("rows", [300, 1500])  # all of them references, and some
+@pytest.mark.parametrize("scorer", ["views", "center"])
 def test_gradients_are_of_the_score(rows, scorer):
     random = np.random.default_rng(0)
     X, new = random.normal(size=(rows, 4)), random.normal(size=(20, 4)) * 3

@@ -7,7 +7,7 @@ from addml.detector import ADDML
 from addml.encoders import MLP
 from addml.explain import Reason, UsualColumn, groups, reasons, usual_row
 from addml.model import MetricModel
-from addml.scoring.members import MemberScale
+from addml.scoring.scale import MemberScale
 from addml.scoring.scorers import Center
 from tests.explain.conftest import as_they_are, random_model
 
@@ -19,7 +19,7 @@ def model_of(matrix, activation="linear", center=0.0):
     matrix = np.asarray(matrix, np.float32)
     d, w = matrix.shape
     encoder = MLP((d, w), [activation], np.concatenate([matrix.ravel(), np.zeros(w, np.float32)])[None])
-    scale = MemberScale(*np.ones((5, 1, 1)), np.zeros(1, np.int64))
+    scale = MemberScale(*np.ones((3, 1, 1)))
     center = np.broadcast_to(np.asarray(center, np.float32), (1, w))
     return MetricModel(as_they_are(d), encoder, "sqeuclidean", Center(), {"center": center}, scale)
 
@@ -47,8 +47,8 @@ def test_the_largest_contribution_comes_first_with_its_share():
     np.testing.assert_allclose([reason.share for reason in found], [36 / 45.01, 9 / 45.01], rtol=1e-5)
 
 
-def test_less_than_a_tenth_of_the_first_is_not_said():
-    (found,) = explained(SQUARES, [10, 3.3, 3.1, 0])
+def test_less_than_a_tenth_of_the_score_is_not_said():
+    (found,) = explained(SQUARES, [10, 3.6, 3.1, 0])  # of 122.57
     assert [reason.column for reason in found] == ["a", "b"]
 
 
@@ -57,14 +57,18 @@ def test_at_most_so_many_are_said():
     assert [reason.column for reason in explained(SQUARES, [3, 4, 5, 6])[0]] == ["d", "c", "b"]
 
 
-def test_an_ordinary_value_is_not_said_beside_an_unusual_one():
-    (found,) = explained(SQUARES, [6, 5, 0, 0], bounds=[7, 2, 2, 2])
-    assert [reason.words for reason in found] == ["b 5, usually -2 to 2"]
+def test_unusual_values_come_first_then_the_ordinary_ones_together():
+    (found,) = explained(SQUARES, [6, 5, 4, 0], bounds=[7, 2, 7, 2])
+    assert [reason.words for reason in found] == ["b 5, usually -2 to 2", "unusual together: a, c"]
+    assert found[1].columns == ("a", "c")
+    np.testing.assert_allclose([reason.share for reason in found], [25 / 77, 52 / 77], rtol=1e-5)
 
 
-def test_an_unusual_value_that_brings_little_does_not_stand_for_an_ordinary_one_that_brings_much():
-    (found,) = explained(SQUARES, [6, 2.5, 0, 0], bounds=[7, 2, 2, 2])
-    assert [reason.words for reason in found] == ["unusual together: a, b", "b 2.5, usually -2 to 2"]
+def test_columns_are_named_by_what_they_add_and_their_gist_is_the_same():
+    up, down = (explained(SQUARES, row, bounds=9)[0][0] for row in ([3, 4, 5, 1], [5, 4, 3, 1]))
+    assert (up.words, down.words) == ("unusual together: c, b, a", "unusual together: a, b, c")
+    assert up.columns == ("c", "b", "a")
+    assert up.gist == down.gist == "unusual together: a, b, c"
 
 
 def test_a_share_is_never_more_than_all():
@@ -73,39 +77,44 @@ def test_a_share_is_never_more_than_all():
     assert [(reason.column, reason.share) for reason in found] == [("b", 1.0)]
 
 
-def test_ordinary_values_that_do_not_go_together_are_named_together():
-    # the score is (a - b)^2: 9 here, 2.25 with either replaced, 0 with both
-    (found,) = explained(model_of([[1], [-1], [0], [0]]), [1.5, -1.5, 1, 1])
-    assert found == (Reason(("a", "b"), 1.0, "unusual together: a, b", "unusual together: a, b"),)
-    assert found[0].column == "a, b"
-
-
-def test_columns_that_hide_each_other_are_found_in_pairs():
-    # tanh(5 (b + d))^2 stays at 1 when either is replaced
-    model = model_of([[0], [5], [0], [5]], "tanh")
-    hidden, half_hidden, plain = (explained(model, [1, 1, 1, 1], bounds=bound)[0] for bound in (2, [2, 0.5, 2, 2], 0.5))
-    assert [reason.words for reason in hidden] == ["unusual together: b, d"]
-    assert [reason.words for reason in half_hidden] == ["unusual together: b, d", "b 1, usually -0.5 to 0.5"]
-    assert [reason.words for reason in plain] == ["b 1, usually -0.5 to 0.5", "d 1, usually -0.5 to 0.5"]
-
-
-def test_an_ordinary_value_without_a_partner_is_unusual_for_its_row():
+def test_one_ordinary_value_is_unusual_for_its_row():
     (found,) = explained(SQUARES, [1.5, 0.1, 0, 0])
     assert [reason.words for reason in found] == ["a 1.5 unusual for such a row"]
-    (found,) = explained(model_of([[1]]), [1.5])  # one column has no pairs
+    (found,) = explained(model_of([[1]]), [1.5])
     assert [reason.words for reason in found] == ["a 1.5 unusual for such a row"]
 
 
-def test_a_row_that_no_pair_explains_is_unusual_as_a_whole():
+def test_where_no_column_carries_a_tenth_the_three_largest_are_named():
+    # of 24 columns each adds a 24th, three of them a little more
+    names = [f"c{place:02}" for place in range(24)]
+    rows = np.ones((1, 24), np.float32)
+    rows[0, [5, 9, 20]] = 1.1, 1.2, 1.3
+    usual = [UsualColumn(name, "number", -2.0, 0.0, 2.0) for name in names]
+    values = {name: rows[:, place].tolist() for place, name in enumerate(names)}
+    (found,) = reasons(model_of(np.eye(24)), rows, np.zeros(24, np.float32), range(24), usual, values)
+    assert [reason.words for reason in found] == ["unusual as a whole: c20, c09, c05"]
+    assert found[0].share == pytest.approx((1.1**2 + 1.2**2 + 1.3**2) / (21 + 1.1**2 + 1.2**2 + 1.3**2), rel=1e-5)
+
+
+def test_where_what_matters_carries_less_than_half_the_leading_three_are_named():
+    # of 17 the first adds 4, which is less than half, and each other one
+    names = [f"c{place:02}" for place in range(14)]
+    rows = np.ones((1, 14), np.float32)
+    rows[0, [3, 7, 11]] = 2.0, 1.1, 1.05
+    usual = [UsualColumn(name, "number", -3.0, 0.0, 3.0) for name in names]
+    values = {name: rows[:, place].tolist() for place, name in enumerate(names)}
+    (found,) = reasons(model_of(np.eye(14)), rows, np.zeros(14, np.float32), range(14), usual, values)
+    assert [reason.words for reason in found] == ["unusual together: c03, c07, c11"]
+
+
+def test_a_row_that_no_column_explains_is_unusual_as_a_whole():
     model = model_of([[5], [5], [5], [0]], "tanh")  # any one of the three keeps the score at 1 in float32
     (found,) = explained(model, [3, 3, 3, 0])
-    assert found == (
-        Reason((), 1.0, "unusual as a whole, no column by itself", "unusual as a whole, no column by itself"),
-    )
+    assert found == (Reason((), 1.0, "unusual as a whole", "unusual as a whole"),)
 
 
-def test_the_usual_row_has_no_reasons():
-    assert explained(SQUARES, [0, 0, 0, 0]) == [()]
+def test_nothing_is_unusual_about_the_usual_row():
+    assert explained(SQUARES, [0, 0, 0, 0]) == [(Reason((), 0.0, "nothing unusual", "nothing unusual"),)]
 
 
 def test_no_rows_have_no_reasons():
@@ -169,14 +178,10 @@ def test_planted_rows_of_a_mixed_table_get_the_words_one_expects(mixed):
             [30, 40, -60, "DE"],
         ]
     )
-    assert [of_row[0].gist for of_row in found] == [
-        "amount above the usual",
-        "country unseen",
-        "country rare",
-        "unusual together: age, weight",
-        "age missing",
-        "weight negative",
-    ]
+    gists = [of_row[0].gist for of_row in found]
+    assert gists[:3] == ["amount above the usual", "country unseen", "country rare"]
+    assert gists[3].endswith(": age, weight")
+    assert gists[4:] == ["age missing", "weight negative"]
     assert found[0][0].words.startswith("amount 4")
     assert found[1][0].words == "country 'ZZ' unseen"
 
@@ -217,7 +222,7 @@ def test_a_pair_that_no_other_row_has_joins_its_first_column():
 
 
 def test_broken_pairs_and_rows_without_columns():
-    whole = Reason((), 1.0, "unusual as a whole, no column by itself", "unusual as a whole, no column by itself")
+    whole = Reason((), 1.0, "unusual as a whole", "unusual as a whole")
     pair = reason("c", "d", gist="unusual together: c, d")
     assert groups([(pair,), (whole,), (pair, reason("c")), (whole,)]) == (
         (("c", "d"), "unusual together: c, d", (0, 2)),
@@ -230,23 +235,6 @@ def test_a_group_says_of_all_its_rows_only_what_is_true_of_all():
     assert groups([up, up, up])[0][1] == "a above the usual"
     assert groups([up, down, up])[0][1] == "mostly a above the usual"
     assert groups([up, down])[0][1] == "a"
-
-
-def test_pairs_may_be_tried_for_the_farthest_rows_only(monkeypatch):
-    from addml.explain import naming
-
-    tried = []
-    best = naming._best_pairs
-    monkeypatch.setattr(naming, "_best_pairs", lambda part, *rest: (tried.append(len(part.rows)), best(part, *rest))[1])
-    rows = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32) * 0.01
-    usual = [UsualColumn(name, "number", low=-9.0, middle=0.0, high=9.0) for name in "abcd"]
-    values = {name: rows[:, place].tolist() for place, name in enumerate("abcd")}
-    full = reasons(SQUARES, rows, np.zeros(4, np.float32), range(4), usual, values)
-    some = reasons(SQUARES, rows, np.zeros(4, np.float32), range(4), usual, values, closely=5)
-    assert tried[0] > tried[1] == 5
-    farthest = np.argsort(-(rows**2).sum(1))[:5]
-    assert [some[row] for row in farthest] == [full[row] for row in farthest]
-    assert all(some)
 
 
 def test_all_columns_are_tried_for_the_rows_of_the_highest_scores():

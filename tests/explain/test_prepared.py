@@ -8,7 +8,7 @@ from addml.explain import behind_features
 
 
 @pytest.mark.parametrize("device", ["cpu", "cpu:0"])  # the second stands for an accelerator
-@pytest.mark.parametrize("scorer", ["center", "local"])
+@pytest.mark.parametrize("scorer", ["center", "views"])
 def test_prepared_rows_are_not_prepared_again(device, scorer):
     pytest.importorskip("torch")
     X = np.random.default_rng(0).normal(3, 2, (300, 4))

@@ -173,7 +173,7 @@ def test_values_whose_usual_ones_nobody_knows_are_called_values():
 @pytest.mark.parametrize(
     ("noun", "words"),
     [
-        ("row", "how much of the row's score goes when that column takes its usual value."),
+        ("row", "how much of the row's score its columns contribute."),
         ("image", "how much of what makes the image strange lies in that part of it."),
         ("step", "how much of what makes the highest steps of an event strange is that column's."),
     ],

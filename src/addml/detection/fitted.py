@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from addml.detector import ADDML
 
 TRIED = 8  # columns of a row whose replacement is worked out, the farthest from the usual
-CLOSELY = 64  # rows of a batch, those of the highest scores, for which all columns and pairs of them are tried
+CLOSELY = 64  # rows of a batch, those of the highest scores, for which all columns are tried
 IDENTIFIER = "identifier"  # how the reason begins for which such a column is left out
 
 

@@ -1,6 +1,6 @@
-"""One signed contribution a column, adding up to a row's score less that of the usual row.
+"""One contribution a column: of the default's score its parts (contributions.py), of other scorers' what a walk gives.
 
-The default's contributions are parts of its score (contributions.py); this is for other scorers.
+Those add up to a row's score less that of the usual row.
 
 A walk takes the columns of a row to their usual values, one after another, until the row is the usual row: the falls
 of the score on the way add up by themselves. What a column brings depends on when its turn comes, so that two walks
@@ -18,7 +18,7 @@ import numpy as np
 from addml.arrays import to_numpy
 from addml.compute import in_threads, on_device
 from addml.encoders import MLP, Encoder
-from addml.explain.contributions import explained, views_of
+from addml.explain.contributions import InSeries, explained, views_of
 from addml.explain.prepared import columns_of
 from addml.explain.replacement import features_by_column
 from addml.model import MetricModel
@@ -39,13 +39,15 @@ def attributions(
     device: str = "cpu",
     threads: int = 1,
     begun: np.ndarray | None = None,
+    series: InSeries | None = None,
 ) -> np.ndarray:
     """Contributions (m, columns), float64, of the columns that the model uses to prepared rows (m, d').
 
-    Embeddings do not judge the rows marked in `begun` (m,), nor the usual row that these are compared with.
+    Embeddings do not judge the rows marked in `begun` (m,), nor the usual row that these are compared with. Windows of
+    a series are scored by views as their `series` says.
     """
     if views_of(model) is not None:
-        return explained(model, rows, threads, begun).contributions
+        return explained(model, rows, columns_of(model), threads, series).contributions
     walks = _Walks(model, baseline, device)
     result = np.empty((len(rows), len(walks.features)))
     begun = np.zeros(len(rows), bool) if begun is None else begun

@@ -7,18 +7,20 @@ row's score.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from addml.arrays import to_numpy
 from addml.compute import in_threads
+from addml.data.windows import Windows
 from addml.encoders import MLP
-from addml.explain.prepared import columns_of
 from addml.explain.replacement import features_by_column
 from addml.model import MetricModel
 from addml.scoring.guided import Guided
 from addml.scoring.scale import ViewScale
+from addml.scoring.self_matches import NOWHERE, Overlaps, Own
 from addml.scoring.views import NEIGHBOURS, Placed, Views, side_by_side
 
 TINY = np.finfo(np.float64).tiny
@@ -32,6 +34,28 @@ class Explained(NamedTuple):
     view: np.ndarray
 
 
+class InSeries(NamedTuple):
+    """What windows have from their series: scores (V, m), places (m,), and overlaps with references."""
+
+    scores: np.ndarray
+    places: np.ndarray
+    overlaps: Overlaps | None
+
+    @classmethod
+    def of(cls, model: MetricModel, X: Windows, places: np.ndarray, device: str, threads: int) -> InSeries:
+        """Those of the windows that end at these steps (m,); what embeddings say of a step comes from several."""
+        scores, begun = model.member_scores(X, device, threads), model.begun(X)
+        scores = scores if begun is None else model.neutral_scores(scores, begun)
+        return cls(scores[:, places], places, model.overlaps(X))
+
+    def own(self, rows: slice) -> Own | None:
+        """Which of these rows share steps with which references; None where that does not count."""
+        if self.overlaps is None:
+            return None
+        found = [self.overlaps.part(slice(place, place + 1), NOWHERE)[1] for place in self.places[rows].tolist()]
+        return np.repeat(np.arange(len(found)), [len(own) for own in found]), np.concatenate(found)
+
+
 def views_of(model: MetricModel) -> Views | None:
     """The views that a model scores by, guided by labels or not; None where it scores otherwise."""
     scorer = model.scorer.inner if isinstance(model.scorer, Guided) else model.scorer
@@ -39,30 +63,33 @@ def views_of(model: MetricModel) -> Views | None:
 
 
 def explained(
-    model: MetricModel, rows: np.ndarray, threads: int = 1, incomplete: np.ndarray | None = None
+    model: MetricModel, rows: np.ndarray, origins: Sequence[int], threads: int = 1, series: InSeries | None = None
 ) -> Explained:
-    """The scores of prepared rows (m, d') and what each column of theirs adds.
-
-    Embeddings do not judge the rows marked in `incomplete` (m,).
-    """
-    features = features_by_column(columns_of(model))
+    """The scores of prepared rows (m, d') and what each column adds; origins are the columns of the features (d',)."""
+    features = features_by_column(origins)
     result = Explained(np.empty(len(rows)), np.empty((len(rows), len(features))), np.empty(len(rows), np.int64))
-    incomplete = np.zeros(len(rows), bool) if incomplete is None else incomplete
-    size = model.scorer.at_once
+    size = min(model.scorer.at_once, model.block("cpu"))
     order, starts = np.concatenate(features), np.cumsum([0, *map(len, features)])[:-1]
 
     def work(part: int) -> None:
         chosen = slice(part * size, (part + 1) * size)
-        scores, parts, view = _block(model, rows[chosen], incomplete[chosen], size)
+        scores, parts, view = _block(model, rows[chosen], chosen, size, series)
         totals = np.add.reduceat(parts[:, order], starts, axis=1)
-        shares = totals / np.maximum(totals.sum(axis=1, keepdims=True), TINY)
-        result.scores[chosen], result.contributions[chosen], result.view[chosen] = scores, scores[:, None] * shares, view
+        whole = totals.sum(axis=1, keepdims=True)
+        shares = np.where(whole > 0, totals / np.maximum(whole, TINY), 1 / len(features))  # of nothing, all the same
+        result.scores[chosen], result.contributions[chosen], result.view[chosen] = (
+            scores,
+            scores[:, None] * shares,
+            view,
+        )
 
     in_threads(work, -(-len(rows) // size), min(threads, model.scorer.most_threads))
     return result
 
 
-def _block(model: MetricModel, rows: np.ndarray, incomplete: np.ndarray, size: int) -> tuple[np.ndarray, ...]:
+def _block(
+    model: MetricModel, rows: np.ndarray, chosen: slice, size: int, series: InSeries | None
+) -> tuple[np.ndarray, ...]:
     """The scores (n,) of at most `size` rows, what each feature adds to the strangest view (n, d'), and that view."""
     n, x = len(rows), np.zeros((size, rows.shape[1]), np.float32)
     x[:n] = rows
@@ -70,9 +97,9 @@ def _block(model: MetricModel, rows: np.ndarray, incomplete: np.ndarray, size: i
     assert views is not None
     assert isinstance(model.scale, ViewScale)
     z = to_numpy(model.encoder.embed(x[None, None])[0])
-    placed = scorer.place(x[:n], ready)
-    scores = scorer.score(z, ready, model.distance, placed)[:, :n].astype(np.float64)
-    scores = model.neutral_scores(scores, incomplete)
+    placed = scorer.place(x[:n], ready, None if series is None else series.own(chosen))
+    scores = scorer.score(z, ready, model.distance, placed)[:, :n].astype(np.float64)  # own references are far now
+    scores = scores if series is None else series.scores[:, chosen]
     view = model.scale.measured(scores).argmax(axis=0)
     placed = placed.inner if isinstance(scorer, Guided) else placed
     parts = np.empty((n, x.shape[1]))
@@ -87,7 +114,6 @@ def _parts(
     view: str, model: MetricModel, x: np.ndarray, z: np.ndarray, ready: dict[str, Any], placed: Placed, rows: np.ndarray
 ) -> np.ndarray:
     """What each feature adds to a view of these rows (k,), (k, d')."""
-    weight = ready["column_weight"]
     if view == "tails":
         parts = np.zeros((len(rows), x.shape[1]))
         own = np.flatnonzero(np.isin(rows, placed.own[0]))
@@ -96,13 +122,21 @@ def _parts(
     if view == "space":
         return _in_space(model, x, z, ready, placed, rows)
     kept = ready["kept"] if view == "distilled" else len(ready["rows"])
-    return abs(x[rows, None] - _neighbours(placed.distances[rows, :kept], ready["rows"], view)).mean(axis=1) * weight
+    near, counted = _neighbours(placed.distances[rows, :kept], view)
+    return np.asarray(_mean(abs(x[rows, None] - ready["rows"][near]), counted) * ready["column_weight"])
 
 
-def _neighbours(distances: np.ndarray, references: np.ndarray, view: str) -> np.ndarray:
-    """The references (k, neighbours, ...) at the least distances (k, R)."""
+def _neighbours(distances: np.ndarray, view: str) -> tuple[np.ndarray, np.ndarray]:
+    """The references (k, neighbours) at the least of distances (k, R), and which of them count."""
     count = min(NEIGHBOURS[view], max(1, distances.shape[1] - 1))
-    return np.asarray(references[np.argpartition(distances, count - 1, axis=1)[:, :count]])
+    near = np.argpartition(distances, count - 1, axis=1)[:, :count]
+    return near, np.isfinite(np.take_along_axis(distances, near, axis=1))
+
+
+def _mean(values: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    """The mean (k, d) of values (k, neighbours, d) over the neighbours that count."""
+    total = np.where(counted[..., None], values, 0).sum(axis=1)
+    return np.asarray(total / counted.sum(axis=1, keepdims=True).clip(1))
 
 
 def _in_space(
@@ -112,16 +146,27 @@ def _in_space(
 
     Encoders that are not made of plain layers have a gradient of 1.
     """
+    z, x = z[:, rows], x[rows]
     embedded, references = side_by_side(z, model.distance), side_by_side(ready["references"], model.distance)
-    distances = ((embedded[rows, None] - references[None]) ** 2).sum(axis=2)
-    is_own = np.isin(placed.own[0], rows)
-    distances[np.searchsorted(rows, placed.own[0][is_own]), placed.own[1][is_own]] = np.inf
-    near = _neighbours(distances, np.arange(len(references)), "space")
-    away = abs(x[rows] - ready["rows"][near].mean(axis=1))
+    products = ready["products"]  # distances less what is the same to all references
+    distances = (embedded - ready["origin"]) @ products[:, :-1].T + products[:, -1]
+    own = np.isin(placed.own[0], rows)
+    distances[np.searchsorted(rows, placed.own[0][own]), placed.own[1][own]] = np.inf
+    near, counted = _neighbours(distances, "space")
+    away = _mean(abs(x[:, None] - ready["rows"][near]), counted)
     if not isinstance(model.encoder, MLP):
         return away
-    apart = embedded[rows, None] - references[near]  # (k, neighbours, E w)
-    lengths = np.maximum(np.sqrt((apart**2).sum(axis=2, keepdims=True)), TINY)
-    grad = (apart / lengths).mean(axis=1).reshape(len(rows), len(z), -1).swapaxes(0, 1)
-    parts = abs(model.encoder.input_gradient(x[rows], grad.astype(np.float32))) * away
+    apart = embedded[:, None] - references[near]  # (k, neighbours, E w)
+    lengths = np.sqrt((apart**2).sum(axis=2, keepdims=True))
+    grad = _mean(apart / np.maximum(lengths, TINY), counted).reshape(len(rows), len(z), -1).swapaxes(0, 1)
+    if model.distance == "cosine":
+        grad = _through_length(z, grad)
+    parts = abs(model.encoder.input_gradient(x, grad.astype(np.float32))) * away
     return np.where(parts.any(axis=1, keepdims=True), parts, away)
+
+
+def _through_length(z: np.ndarray, grad: np.ndarray) -> np.ndarray:
+    """The gradient (E, k, w) by embeddings, where it is given by embeddings at length 1."""
+    length = np.maximum(np.sqrt((z**2).sum(axis=2, keepdims=True)), TINY)
+    unit = z / length
+    return np.asarray((grad - (grad * unit).sum(axis=2, keepdims=True) * unit) / length)

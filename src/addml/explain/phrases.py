@@ -16,10 +16,10 @@ from addml.explain.words import Alike, UsualColumn, as_values, taken
 
 
 class Reason(NamedTuple):
-    """Columns that made a row stand out: one, two that do not go together, or none where it is the row as a whole."""
+    """Columns that made a row stand out: one, or up to three that are ordinary alone; none where nothing is unusual."""
 
-    columns: tuple[str, ...]
-    share: float  # of the score's distance from the usual row's, that goes when they take their usual values
+    columns: tuple[str, ...]  # the one that contributes most first
+    share: float  # of the row's score, that they contribute
     words: str  # "amount 41x the usual"
     gist: str  # the same without the row's values: "amount above the usual"
 
@@ -33,13 +33,13 @@ class Reasons(Sequence[tuple[Reason, ...]]):
     """The reasons of many rows, column by column; they become objects and texts where they are asked for."""
 
     def __init__(self, columns: np.ndarray, shares: np.ndarray, phrases: np.ndarray, book: Phrasebook) -> None:
-        """Columns (m, p, 2), -1 for none; shares (m, p); numbers of phrases (m, p), -1 behind the last reason."""
+        """Columns (m, p, 3), -1 for none; shares (m, p); numbers of phrases (m, p), -1 behind the last reason."""
         self.columns, self.shares, self.phrases, self.book = columns, shares, phrases, book
 
     @classmethod
     def none(cls, rows: int) -> Reasons:
         """Rows of which nothing is said."""
-        return cls(np.empty((rows, 0, 2), int), np.empty((rows, 0)), np.empty((rows, 0), int), Phrasebook((), {}))
+        return cls(np.empty((rows, 0, 3), int), np.empty((rows, 0)), np.empty((rows, 0), int), Phrasebook((), {}))
 
     def __len__(self) -> int:
         return len(self.phrases)
@@ -104,6 +104,12 @@ class Phrasebook:
                 found[rows[chosen], places[chosen]] = self.add(group.words, group.gist, wanted[chosen])
         return found
 
+    def names(self, columns: np.ndarray, before: str) -> pa.Array:
+        """The names of columns (n, k), -1 for none, in one text a row, behind the same words."""
+        names = pa.array([column.column for column in self.usual], pa.string())
+        texts = [names.take(pa.array(own, mask=own < 0)) for own in columns.T]
+        return pc.binary_join_element_wise(before, pc.binary_join_element_wise(*texts, ", ", null_handling="skip"), " ")
+
     @cached_property
     def words(self) -> pa.Array:
         """All phrases; no more are added from here on."""
@@ -112,10 +118,14 @@ class Phrasebook:
         return pc.binary_join_element_wise(names.take(pa.array(columns)), pa.concat_arrays(self._words), "")
 
     def reason(self, columns: Sequence[int], share: float, phrase: int) -> Reason:
-        """The reason of these columns, -1 for none."""
+        """The reason of these columns, -1 for none; a gist that ends in a colon comes before their names."""
         names, gist = tuple(self.usual[one].column for one in columns if one >= 0), bisect_right(self._ends, phrase)
-        named = f"{names[0]} {self._gists[gist]}" if len(names) == 1 else self._gists[gist]
-        return Reason(names, share, self.words[phrase].as_py(), named)
+        said = self._gists[gist]
+        if said.endswith(":"):  # the same of the same columns, whichever contributes most
+            said = f"{said} {', '.join(self.usual[one].column for one in sorted(columns) if one >= 0)}"
+        elif names:
+            said = f"{names[0]} {said}"
+        return Reason(names, share, self.words[phrase].as_py(), said)
 
 
 class _Kind:

@@ -115,32 +115,6 @@ class Replacement:
         in_threads(work, -(-len(self.rows) // size), self.threads)
         return scores, falls
 
-    def pair_falls(self, pairs: np.ndarray, features: Sequence[np.ndarray]) -> np.ndarray:
-        """By how much the scores fall (m, p) when both columns of each of pairs (m, p, 2) take their usual values.
-
-        Most pairs are of few rows, so that all features of a row change at once, most of them by nothing.
-        """
-        owns = np.zeros((len(features), len(self.baseline)), bool)
-        for column, own in enumerate(features):
-            owns[column, own] = True
-        falls = np.empty(pairs.shape[:2])
-        size = max(1, CELLS // (pairs.shape[1] * len(self.baseline)))
-
-        def work(part: int) -> None:
-            chosen = slice(part * size, (part + 1) * size)
-            falls[chosen] = self._fall_where(self.rows[chosen], owns[pairs[chosen]].any(axis=2))
-
-        in_threads(work, -(-len(self.rows) // size), self.threads)
-        return falls
-
-    def _fall_where(self, rows: np.ndarray, replaced: np.ndarray) -> np.ndarray:
-        """The same (n, p) for features that are marked in replaced (n, p, d')."""
-        n, p, d = replaced.shape
-        ids = np.repeat(np.arange(n), p)
-        change = np.where(replaced.reshape(n * p, d), (self.baseline - rows)[ids], 0.0)
-        scores = self.model.combine(self._member_scores(rows, [_as_they_are(n), (ids, change, np.arange(d))]))
-        return np.asarray(scores[:n, None] - scores[n:].reshape(n, p))
-
     def _falls(
         self, rows: np.ndarray, sets: np.ndarray, features_of: Callable[[int], np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,7 @@ class Comparison:
     where: str  # "above the usual"
     offset: float | None = None  # of a number: -1 and 1 are the ends of the usual range, 0 its middle
     common: float | None = None  # of a category: the share of usual rows that have it
-    reason: float | None = None  # the share of the row's score that goes with this column
+    reason: float | None = None  # the share of the row's score that this column contributes
 
 
 def comparisons(finding: Finding, usual: dict[str, Usual]) -> list[Comparison]:

@@ -27,7 +27,7 @@ from addml.wording import counted
 
 Section = tuple[str, str, str, Html]  # id, name in the contents, title, content
 SHARES = {  # what they are of, by what is ranked
-    "row": "how much of the row's score goes when that column takes its usual value",
+    "row": "how much of the row's score its columns contribute",
     "image": "how much of what makes the image strange lies in that part of it",
     "step": "how much of what makes the highest steps of an event strange is that column's",
 }
