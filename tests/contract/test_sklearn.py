@@ -174,7 +174,7 @@ def test_labels_pass_through_fit_predict(quick, X):
     np.testing.assert_array_equal(quick().fit_predict(X, labels=labels), quick().fit(X, labels=labels).predict(X))
 
 
-@pytest.mark.parametrize("y", [np.arange(60), ["a"] * 60, [1, 2], "nonsense", object()], ids=repr)
+@pytest.mark.parametrize("y", [np.arange(60), [1, 2], "nonsense", object()], ids=["array", "list", "str", "object"])
 def test_y_is_ignored(quick, fitted, X, y):
     np.testing.assert_array_equal(quick().fit(X, y).anomaly_scores_, fitted.anomaly_scores_)
 
