@@ -101,7 +101,7 @@ def test_refit_goes_on(images, detector):
 def test_large_images_score_alone_as_they_do_among_others(encoder):
     X = np.random.default_rng(0).integers(0, 255, (40, 1, 72, 72)).astype(np.uint8)
     detector = addml.ADDML(encoder=encoder, members=2, epochs=1, random_state=0, device="cpu").fit(X)
-    assert detector.model_.block("cpu") == 32
+    assert detector.model_.block("cpu") == 32  # images of a block
     np.testing.assert_array_equal(detector.anomaly_score(X), detector.anomaly_scores_)
     np.testing.assert_array_equal(detector.anomaly_score(X[33:34]), detector.anomaly_scores_[33:34])
     np.testing.assert_array_equal(detector.explain(X[31:34])[2], detector.explain(X[33:34])[0])

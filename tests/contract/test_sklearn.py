@@ -22,18 +22,24 @@ from addml import ADDML
 NAMES = ["ash", "beech", "cedar", "dogwood"]
 
 
+@parametrize_with_checks([ADDML(epochs=2, members=2)])
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
 @parametrize_with_checks(
     [
-        ADDML(epochs=2, members=2),
         ADDML.paper(epochs=2),
         ADDML.paper(epochs=2, scorer="knn", loss="center"),
         ADDML(epochs=2, members=2, scorer="dissimilarity", distance="cosine"),
     ]
 )
-def test_scikit_learns_own_checks(estimator, check):
+def test_scikit_learns_own_checks_of_other_settings(estimator, check):
     check(estimator)
 
 
+@pytest.mark.slow
 def test_no_check_is_skipped_where_scipy_knows_the_array_api():
     program = (
         "from sklearn.utils.estimator_checks import check_estimator; from addml import ADDML;"
