@@ -51,7 +51,7 @@ def test_saved_loaded_and_pickled(tmp_path, images, detector):
     for copy in (addml.load(tmp_path), pickle.loads(pickle.dumps(detector))):
         np.testing.assert_array_equal(copy.anomaly_score(images), detector.anomaly_scores_)
         assert copy.get_params() == detector.get_params()
-        np.testing.assert_array_equal(copy.explain(images[:3]), detector.explain(images[:3]))
+        np.testing.assert_array_equal(copy.explain(images[:1]), detector.explain(images[:1]))
         np.testing.assert_array_equal(copy.nearest_normal(images[:3]).rows, detector.nearest_normal(images[:3]).rows)
 
 
