@@ -7,7 +7,7 @@ from addml.scoring.decision import Decision, TrainingScores, best_expected
 from addml.scoring.thresholds import quantile_threshold
 
 
-def resampled(scores, training, share, rounds=1500):
+def resampled(scores, training, share, rounds=4000):
     """How often rows are anomalies by thresholds of rows drawn again."""
     random = np.random.default_rng(0)
     taus = [quantile_threshold(random.choice(training, len(training)), share) for _ in range(rounds)]
