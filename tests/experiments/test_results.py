@@ -68,6 +68,7 @@ def then(sets_run, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_page_is_that_of_the_stored_runs(then):
     assert Path("docs/results.md").read_text() == page.page(then)
 
