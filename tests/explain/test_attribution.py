@@ -9,6 +9,7 @@ from addml import ADDML
 from addml.explain.attribution import attributions, steps
 from addml.explain.prepared import behind_features
 from addml.scoring import Local, Neighbors
+from tests.grids import pairwise
 
 
 @pytest.fixture(scope="module", name="X")
@@ -26,29 +27,39 @@ def fitted(X, **settings):
     return ADDML(**small | settings).fit(X)
 
 
+@pytest.fixture(scope="module")
+def plain(X):
+    """One detector that no test may change."""
+    return fitted(X)
+
+
 @pytest.mark.parametrize("rows", [[5, 2], (5, 2), np.array([5, 2]), slice(3), range(2), [], np.arange(200) % 50 == 7])
-def test_some_rows_are_explained_as_among_all(X, rows):
-    detector = fitted(X)
+def test_some_rows_are_explained_as_among_all(plain, X, rows):
     wanted = np.arange(200)[list(rows) if isinstance(rows, tuple) else rows]
-    np.testing.assert_array_equal(detector.explain(X, rows=rows), detector.explain(X)[wanted])
+    np.testing.assert_array_equal(plain.explain(X, rows=rows), plain.explain(X)[wanted])
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [(3, "rows=3 must be a list of places"), ([[1]], "must be a list"), ([200], "no places of 200"), ("a", "rows='a'")],
 )
-def test_rows_that_are_no_places(X, rows, message):
+def test_rows_that_are_no_places(plain, X, rows, message):
     with pytest.raises(ValueError, match=message):
-        fitted(X).explain(X, rows=rows)
+        plain.explain(X, rows=rows)
 
 
 def baseline_score(detector):
     return behind_features(detector.model_).scores(detector.baseline_[None], "cpu", 1)[0]
 
 
-@pytest.mark.parametrize("scorer", ["local", "center", "dissimilarity", "knn", Local(axes=False), Neighbors(k=3)])
-@pytest.mark.parametrize("distance", ["sqeuclidean", "euclidean", "cosine"])
-@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize(
+    ("scorer", "distance", "members"),
+    pairwise(
+        ["local", "center", "dissimilarity", "knn", Local(axes=False), Neighbors(k=3)],
+        ["sqeuclidean", "euclidean", "cosine"],
+        [1, 3],
+    ),
+)
 def test_contributions_add_up_to_the_score_less_that_of_the_usual_row(X, scorer, distance, members):
     detector = fitted(X, scorer=scorer, distance=distance, members=members)
     found = detector.explain(X)
@@ -71,16 +82,14 @@ def test_the_column_to_blame_comes_first(X):
     assert (found[:, 4] > 0).all()
 
 
-def test_a_column_at_its_usual_value_adds_nothing(X):
-    detector = fitted(X)
-    features = detector.model_.prepare(X[:20])
-    features[:, 2] = detector.baseline_[2]
-    assert abs(attributions(detector.model_, features, detector.baseline_)[:, 2]).max() < 1e-9
+def test_a_column_at_its_usual_value_adds_nothing(plain, X):
+    features = plain.model_.prepare(X[:20])
+    features[:, 2] = plain.baseline_[2]
+    assert abs(attributions(plain.model_, features, plain.baseline_)[:, 2]).max() < 1e-9
 
 
-def test_the_usual_row_has_no_contributions(X):
-    detector = fitted(X)
-    assert abs(attributions(detector.model_, detector.baseline_[None], detector.baseline_)).max() < 1e-9
+def test_the_usual_row_has_no_contributions(plain):
+    assert abs(attributions(plain.model_, plain.baseline_[None], plain.baseline_)).max() < 1e-9
 
 
 def test_the_two_walks_by_hand(X):
@@ -155,8 +164,7 @@ def test_a_usual_row_that_is_strange_is_replaced_by_a_real_one():
     assert baseline_score(detector) <= np.median(detector.anomaly_scores_)
 
 
-@pytest.mark.parametrize("scorer", ["local", "center"])
-@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize(("scorer", "labelled"), [("local", False), ("local", True), ("center", False)])
 def test_on_tensors_as_on_an_accelerator(X, scorer, labelled, monkeypatch):
     torch = pytest.importorskip("torch")
     labels = np.where(np.arange(len(X)) < 3, 1, -1) if labelled else None

@@ -8,6 +8,7 @@ from addml.detector import ADDML
 from addml.explain import column_contributions, replacement
 from addml.scoring import Local
 from tests.explain.conftest import random_model
+from tests.grids import pairwise
 from tests.scoring import by_hand
 
 D = 5
@@ -44,10 +45,10 @@ def assert_by_hand(model, rows, usual, origins, tolerance=5e-3):
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("axes", [True, False])
-@pytest.mark.parametrize("members", [1, 3])
-@pytest.mark.parametrize("distance", ["sqeuclidean", "cosine"])
-@pytest.mark.parametrize("origins", [range(D), [0, 0, 1, 2, 2]], ids=["alone", "together"])
+@pytest.mark.parametrize(
+    ("axes", "members", "distance", "origins"),
+    pairwise([True, False], [1, 3], ["sqeuclidean", "cosine"], [range(D), [0, 0, 1, 2, 2]]),
+)
 def test_a_column_brings_what_its_replacement_takes_away(random, axes, members, distance, origins):
     model = random_model(D, members=members, scorer=Local(axes=axes), distance=distance)
     assert_by_hand(model, rows_of(model, random), random.standard_normal(D).astype(np.float32), list(origins))
@@ -64,8 +65,7 @@ def test_a_reference_is_no_neighbour_of_itself_after_a_replacement(random):
     assert (np.abs(column_contributions(model, rows[:1], close, range(D))) < 1e-2).all()
 
 
-@pytest.mark.parametrize("far", [1e3, 1e6, FARTHEST])
-@pytest.mark.parametrize("axes", [True, False])
+@pytest.mark.parametrize(("far", "axes"), [(1e3, True), (1e6, False), (FARTHEST, True), (FARTHEST, False)])
 def test_a_value_however_far_leaves_no_rounding_behind(random, far, axes):
     model = random_model(D, members=2, scorer=Local(axes=axes))
     rows, usual = rows_of(model, random), random.standard_normal(D).astype(np.float32)
