@@ -5,13 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.spatial.distance import cdist, pdist, squareform
 
 from addml import geometry
 from addml.arrays import to_numpy
+from tests.grids import pairwise
 
 DISTANCES = ["sqeuclidean", "euclidean", "cosine"]
 KINDS = [np.asarray, torch.as_tensor]
@@ -74,9 +75,9 @@ def test_distances_to_a_centre_and_to_references_are_scipy_s(z, kind, distance):
         np.testing.assert_allclose(to_numpy(matched)[e], np.diag(expected[2:7]), atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("size", [2, 7, 64, 100, 128, 257])
+@pytest.mark.parametrize(
+    ("kind", "dtype", "size"), pairwise(KINDS, [np.float32, np.float64], [2, 7, 64, 100, 128, 257])
+)
 def test_pair_distances_are_symmetric_to_the_last_bit(kind, dtype, size):
     # a pair at the cut-off must not be taken in one direction only
     z = np.random.default_rng(size).standard_normal((3, size, 64)).astype(dtype)
@@ -141,6 +142,7 @@ values = arrays(np.float32, st.tuples(st.just(2), st.integers(1, 60)), elements=
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25)
 @given(values, st.data())
 def test_cutoffs_keep_ties(kind, values, data):
     n = values.shape[1]

@@ -109,8 +109,8 @@ def forge(folder, edit):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("table", [X, GAPS], ids=["whole", "gaps"])
-def test_a_loaded_detector_is_the_saved_one(tmp_path, settings, table):
+def test_a_loaded_detector_is_the_saved_one(tmp_path, settings):
+    table = X if settings.get("members") == 1 else GAPS
     detector = addml.ADDML(**SMALL | settings).fit(table).set_threshold(contamination=0.3)
     detector.save(tmp_path / "model")
     loaded = addml.load(tmp_path / "model", device="cpu")

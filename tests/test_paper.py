@@ -22,6 +22,7 @@ def letter(data_folder):
     return table["X"].astype(float), table["y"].ravel().astype(int)
 
 
+@pytest.mark.slow
 def test_letter_is_within_1_5_points_of_the_paper(letter):
     X, y = letter
     seen, unseen, one_class = [], [], []
@@ -38,6 +39,7 @@ def test_letter_is_within_1_5_points_of_the_paper(letter):
     assert 100 * np.mean(one_class) > 81.50 - 1.5
 
 
+@pytest.mark.slow
 def test_the_eighteen_fits_of_a_table_in_one_call_score_like_fits_alone(letter):
     # 9 polluted and 9 one-class fits, each on its own rows with its own scaling, as a table of results needs them
     X, y = letter

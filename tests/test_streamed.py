@@ -62,6 +62,14 @@ def quick(**changes):
     return ADDML(**{"members": 2, "epochs": 3, "random_state": 0, "memory": SMALL, **changes})
 
 
+@pytest.fixture(scope="module")
+def on_disk(folder):
+    """A detector fitted to the folder, a portion at a time, that no test may change."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streamed, "LEAST_SAMPLE_BYTES", 0)
+        return quick().fit(folder)
+
+
 def same(one, other):
     np.testing.assert_array_equal(one.encoder_.weights, other.encoder_.weights)
     np.testing.assert_array_equal(one.anomaly_scores_, other.anomaly_scores_)
@@ -83,15 +91,15 @@ def test_a_home_folder_is_found_by_all_that_take_paths(folder, tmp_path, monkeyp
     assert not list((tmp_path / "here").iterdir())
 
 
-@pytest.mark.parametrize("cache", [True, False])
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "cache"),
     [
-        {},
-        {"scaling": "standard", "scorer": "center", "members": 1},
-        {"loss": "center", "scorer": "knn", "patience": 1, "learning_rate": 0.05},
-        {"distance": "euclidean", "scorer": "dissimilarity"},
-        {"examples": 50, "contamination": "auto"},
+        ({}, True),
+        ({}, False),
+        ({"scaling": "standard", "scorer": "center", "members": 1}, True),
+        ({"loss": "center", "scorer": "knn", "patience": 1, "learning_rate": 0.05}, False),
+        pytest.param({"distance": "euclidean", "scorer": "dissimilarity"}, True, marks=pytest.mark.slow),
+        ({"examples": 50, "contamination": "auto"}, False),
     ],
     ids=str,
 )
@@ -115,12 +123,12 @@ def test_many_portions_rank_the_rows_alike(table, folder, scaling):
     assert abs(aucs[0] - aucs[1]) < 0.02
 
 
-def test_a_cache_changes_nothing(folder):
-    same(quick().fit(folder), quick().fit(folder, cache=False))
+def test_a_cache_changes_nothing(folder, on_disk):
+    same(on_disk, quick().fit(folder, cache=False))
 
 
-def test_a_dataset_is_as_good_as_its_folder(folder):
-    same(quick().fit(folder), quick().fit(dataset.dataset(folder, format="parquet")))
+def test_a_dataset_is_as_good_as_its_folder(folder, on_disk):
+    same(on_disk, quick().fit(dataset.dataset(folder, format="parquet")))
 
 
 def test_a_table_that_fits_is_learned_from_in_memory(table, folder, monkeypatch):
@@ -132,15 +140,21 @@ def test_a_refit_goes_on_from_rows_on_disk(table, folder, whole):
     same(quick().fit(table).refit(table), quick().fit(table).refit(folder))
 
 
-def test_the_threshold_is_exact(folder, monkeypatch):
-    exact = quick().fit(folder)
-    monkeypatch.setattr(streamed, "REMEMBERED", 500)
-    few = quick().fit(folder)
-    assert few.threshold_ == exact.threshold_ == np.quantile(exact.anomaly_scores_, 0.9)
+@pytest.fixture(scope="module")
+def few(folder):
+    """The same, of which 500 scores are remembered."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streamed, "LEAST_SAMPLE_BYTES", 0)
+        patch.setattr(streamed, "REMEMBERED", 500)
+        return quick().fit(folder)
+
+
+def test_the_threshold_is_exact(folder, on_disk, few):
+    assert few.threshold_ == on_disk.threshold_ == np.quantile(on_disk.anomaly_scores_, 0.9)
     assert len(few.anomaly_scores_) == 500
     again = few.anomaly_score(folder)
     assert (again > few.threshold_).sum() <= ROWS // 10 <= (again >= few.threshold_).sum()  # rows that are alike tie
-    assert set(few.anomaly_scores_) <= set(exact.anomaly_scores_)
+    assert set(few.anomaly_scores_) <= set(on_disk.anomaly_scores_)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.001, 1 / 3])
@@ -149,23 +163,20 @@ def test_a_quantile_of_sorted_numbers(share):
     assert streamed.exact_quantile(values, 1 - share) == np.quantile(values, 1 - share)
 
 
-def test_a_model_of_many_rows_is_saved_and_loaded(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(streamed, "REMEMBERED", 500)
-    fitted = quick().fit(folder)
-    fitted.save(tmp_path / "model")
+def test_a_model_of_many_rows_is_saved_and_loaded(folder, few, tmp_path):
+    few.save(tmp_path / "model")
     loaded = addml.load(tmp_path / "model")
-    np.testing.assert_array_equal(loaded.anomaly_score(folder), fitted.anomaly_score(folder))
-    np.testing.assert_array_equal(loaded.predict_proba(folder), fitted.predict_proba(folder))
+    np.testing.assert_array_equal(loaded.anomaly_score(folder), few.anomaly_score(folder))
+    np.testing.assert_array_equal(loaded.predict_proba(folder), few.predict_proba(folder))
 
 
 @pytest.mark.parametrize("name", ["scores.parquet", "scores.csv"])
-def test_scores_are_written_part_by_part(folder, tmp_path, name):
-    fitted = quick(epochs=1).fit(folder)
-    fitted.write_scores(folder, tmp_path / name)
+def test_scores_are_written_part_by_part(folder, on_disk, tmp_path, name):
+    on_disk.write_scores(folder, tmp_path / name)
     found = parquet.read_table(tmp_path / name) if name.endswith("parquet") else csv.read_csv(tmp_path / name)
-    np.testing.assert_allclose(found["score"].to_numpy(), fitted.anomaly_scores_, rtol=1e-12)
+    np.testing.assert_allclose(found["score"].to_numpy(), on_disk.anomaly_scores_, rtol=1e-12)
     assert found["row"].to_pylist() == list(range(1, ROWS + 1))
-    assert found["is_anomaly"].to_pylist() == (fitted.anomaly_scores_ > fitted.threshold_).tolist()
+    assert found["is_anomaly"].to_pylist() == (on_disk.anomaly_scores_ > on_disk.threshold_).tolist()
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -178,15 +189,15 @@ def test_columns_that_some_files_do_not_have_are_said(tmp_path, memory):
         quick(epochs=1, memory=memory).fit(tmp_path)
 
 
-@pytest.mark.parametrize("method", ["transform", "explain", "nearest_normal"])
-def test_what_looks_at_rows_takes_none_on_disk(table, tmp_path, method):
+def test_what_looks_at_rows_takes_none_on_disk(table, tmp_path):
     parquet.write_table(table.slice(0, 100), tmp_path / "0.parquet")
     numbers = np.random.default_rng(0).normal(size=(50, 3))
     for rows in (table.slice(0, 100), numbers):
         fitted = quick(epochs=1, examples=5).fit(rows)
         for source in (tmp_path, str(tmp_path / "0.parquet"), dataset.dataset(tmp_path)):
-            with pytest.raises(TypeError, match="is a table on disk, which fit, the methods that score"):
-                getattr(fitted, method)(source)
+            for look in (fitted.transform, fitted.explain, fitted.nearest_normal):
+                with pytest.raises(TypeError, match="is a table on disk, which fit, the methods that score"):
+                    look(source)
 
 
 @pytest.mark.parametrize("changed", [{"window": 4}, {"encoder": "conv"}], ids=str)
@@ -332,11 +343,11 @@ def test_streaming_finds_as_much_as_memory(name, data_folder, tmp_path):
 # On a device ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("members", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_rows_on_disk_go_to_the_device_a_batch_at_a_time(folder, monkeypatch, members):
     """With torch's own CPU device in place of an accelerator."""
     pytest.importorskip("torch")
-    settings = {"epochs": 3, "random_state": 0, "memory": SMALL, "members": members}
+    settings = {"epochs": 2, "random_state": 0, "memory": SMALL, "members": members}
     here = ADDML.paper(**settings).fit(folder)
     monkeypatch.setattr("addml.detector.resolve_device", lambda device: "cpu:0")
     there = ADDML.paper(**settings).fit(folder)

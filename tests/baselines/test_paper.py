@@ -25,6 +25,7 @@ def three_folds(name, X, y):
     return 100 * np.mean(areas, axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "table", "published"),
     [

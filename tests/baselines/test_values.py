@@ -32,6 +32,7 @@ def test_hbos_adds_up_columns(X, fresh):
     np.testing.assert_allclose(whole, np.sum(parts, axis=0))
 
 
+@pytest.mark.slow  # PyOD's is compiled first
 def test_hbos_is_pyods(X, fresh):
     hbos = pytest.importorskip("pyod.models.hbos")
     theirs = hbos.HBOS(n_bins=5).fit(standardised(X))

@@ -40,9 +40,9 @@ def test_an_image_s_score_does_not_depend_on_the_others(images, detector):
     np.testing.assert_array_equal(detector.anomaly_score(images[7:8]), detector.anomaly_scores_[7:8])
 
 
-@pytest.mark.parametrize("changes", [{"n_jobs": 1}, {"n_jobs": 2}])
-def test_the_same_seed_gives_the_same_scores_on_any_number_of_threads(images, detector, changes):
-    again = clone(detector).set_params(**changes).fit(images)
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_the_same_seed_gives_the_same_scores_on_any_number_of_threads(images, detector, n_jobs):
+    again = clone(detector).set_params(n_jobs=n_jobs).fit(images)
     np.testing.assert_array_equal(again.anomaly_scores_, detector.anomaly_scores_)
 
 
@@ -51,7 +51,7 @@ def test_saved_loaded_and_pickled(tmp_path, images, detector):
     for copy in (addml.load(tmp_path), pickle.loads(pickle.dumps(detector))):
         np.testing.assert_array_equal(copy.anomaly_score(images), detector.anomaly_scores_)
         assert copy.get_params() == detector.get_params()
-        np.testing.assert_array_equal(copy.explain(images[:3]), detector.explain(images[:3]))
+        np.testing.assert_array_equal(copy.explain(images[:1]), detector.explain(images[:1]))
         np.testing.assert_array_equal(copy.nearest_normal(images[:3]).rows, detector.nearest_normal(images[:3]).rows)
 
 

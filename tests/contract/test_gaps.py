@@ -16,8 +16,7 @@ def with_gaps(X):
     return table
 
 
-@pytest.mark.parametrize("row", range(8))
-@pytest.mark.parametrize("column", range(3))
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (7, 2), (3, 1), (0, 2), (7, 0)])
 def test_a_gap_in_any_place(quick, row, column):
     table = np.random.default_rng(0).standard_normal((8, 3))
     table[row, column] = np.nan

@@ -1,5 +1,6 @@
 """The detector on arrays of images (n, channels, height, width)."""
 
+import copy
 import warnings
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import addml
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def images():
     random = np.random.default_rng(0)
     X = random.integers(0, 60, (80, 3, 6, 5)).astype(np.uint8)
@@ -16,8 +17,9 @@ def images():
     return X
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def detector(images):
+    """One that no test may change."""
     return addml.ADDML(members=2, epochs=3, random_state=0).fit(images)
 
 
@@ -92,18 +94,30 @@ def test_contributions_of_pixels_add_up_and_point_at_the_strange_ones(images, de
 
 
 def test_refit_goes_on(images, detector):
+    detector = copy.deepcopy(detector)
     before = detector.encoder_.weights.copy()
     detector.refit(images)
     assert not np.array_equal(before, detector.encoder_.weights)
 
 
-@pytest.mark.parametrize("encoder", ["conv", "mlp"])
-def test_large_images_score_alone_as_they_do_among_others(encoder):
+@pytest.fixture(scope="module", params=["conv", "mlp"])
+def large(request):
+    """Images of which 32 make a block, and a detector."""
     X = np.random.default_rng(0).integers(0, 255, (40, 1, 72, 72)).astype(np.uint8)
-    detector = addml.ADDML(encoder=encoder, members=2, epochs=1, random_state=0, device="cpu").fit(X)
+    detector = addml.ADDML(encoder=request.param, members=2, epochs=1, random_state=0, device="cpu").fit(X)
     assert detector.model_.block("cpu") == 32
+    return X, detector
+
+
+def test_large_images_score_alone_as_they_do_among_others(large):
+    X, detector = large
     np.testing.assert_array_equal(detector.anomaly_score(X), detector.anomaly_scores_)
     np.testing.assert_array_equal(detector.anomaly_score(X[33:34]), detector.anomaly_scores_[33:34])
+
+
+@pytest.mark.slow
+def test_large_images_are_explained_alone_as_they_are_among_others(large):
+    X, detector = large
     np.testing.assert_array_equal(detector.explain(X[31:34])[2], detector.explain(X[33:34])[0])
 
 

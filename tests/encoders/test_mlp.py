@@ -7,6 +7,7 @@ from scipy.spatial.distance import mahalanobis
 
 from addml.arrays import to_numpy
 from addml.encoders import ACTIVATIONS, MLP, weight_count
+from tests.grids import pairwise
 
 TORCH = {
     "tanh": torch.tanh,
@@ -41,9 +42,9 @@ def test_every_activation_is_tested():
     assert set(ACTIVATIONS) == set(TORCH)
 
 
-@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
-@pytest.mark.parametrize("activation", TORCH)
-@pytest.mark.parametrize("hidden", [(), (7,), (7, 3, 9)])
+@pytest.mark.parametrize(
+    ("kind", "activation", "hidden"), pairwise([np.asarray, torch.as_tensor], TORCH, [(), (7,), (7, 3, 9)])
+)
 def test_forward_and_gradient_are_autograd_s(kind, activation, hidden):
     widths = (5, *hidden, 4)
     encoder = network(widths, [activation] * len(hidden) + ["tanh"])

@@ -23,13 +23,14 @@ class Net(nn.Module):
         return self.layers(x)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def images():
     return np.random.default_rng(0).integers(0, 256, (40, 2, 4, 4)).astype(np.uint8)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def detector(images):
+    """One that no test may change."""
     return addml.ADDML(encoder=Net, metric_dim=4, members=2, epochs=2, random_state=0).fit(images)
 
 

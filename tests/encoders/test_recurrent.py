@@ -7,6 +7,7 @@ import torch
 from addml.arrays import to_numpy
 from addml.encoders.design import Design
 from addml.encoders.recurrent import Recurrent, usual_hidden
+from tests.grids import pairwise
 
 WINDOW, METRIC = 9, 4
 
@@ -67,11 +68,12 @@ def by_torch(encoder, weights, x):
     return torch.stack(outputs)
 
 
-@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
-@pytest.mark.parametrize("rows", [5, 16])  # one number of rows that tiles, one that does not
-@pytest.mark.parametrize("pooling", ["last", "mean"])
-@pytest.mark.parametrize("hidden", [(), (6,), (6, 5)])
-@pytest.mark.parametrize("cell", ["tanh", "gru", "tcn"])
+@pytest.mark.parametrize(
+    ("cell", "hidden", "pooling", "rows", "kind"),
+    pairwise(  # 16 rows tile, 5 do not
+        ["tanh", "gru", "tcn"], [(), (6,), (6, 5)], ["last", "mean"], [5, 16], [np.asarray, torch.as_tensor]
+    ),
+)
 def test_forward_and_gradient_are_torch_s(cell, hidden, pooling, rows, kind):
     encoder = network(cell, hidden, pooling)
     x = np.random.default_rng(1).standard_normal((2, rows, WINDOW * 3))

@@ -67,10 +67,13 @@ def then(sets_run, monkeypatch):
     return Path("docs/results")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_page_is_that_of_the_stored_runs(then):
     assert Path("docs/results.md").read_text() == page.page(then)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", plans.NAMES)
 def test_the_tables_are_those_of_the_stored_runs(then, name):
     plan = plans.load(name)

@@ -9,6 +9,7 @@ from addml import ADDML
 from addml.explain.attribution import attributions, steps
 from addml.explain.prepared import behind_features
 from addml.scoring import Neighbors, Views
+from tests.grids import pairwise
 
 
 @pytest.fixture(scope="module", name="X")
@@ -46,9 +47,9 @@ def test_some_rows_are_explained_as_among_all(X, rows, scorer):
     ("rows", "message"),
     [(3, "rows=3 must be a list of places"), ([[1]], "must be a list"), ([200], "no places of 200"), ("a", "rows='a'")],
 )
-def test_rows_that_are_no_places(X, rows, message):
+def test_rows_that_are_no_places(plain, X, rows, message):
     with pytest.raises(ValueError, match=message):
-        fitted(X).explain(X, rows=rows)
+        plain.explain(X, rows=rows)
 
 
 def baseline_score(detector):
@@ -65,9 +66,10 @@ def test_contributions_of_views_add_up_to_the_score(X, scorer, distance, members
     np.testing.assert_allclose(found.sum(axis=1), detector.anomaly_score(X), atol=1e-6)
 
 
-@pytest.mark.parametrize("scorer", ["center", "dissimilarity", "knn", Neighbors(k=3)])
-@pytest.mark.parametrize("distance", ["sqeuclidean", "euclidean", "cosine"])
-@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize(
+    ("scorer", "distance", "members"),
+    pairwise(["center", "dissimilarity", "knn", Neighbors(k=3)], ["sqeuclidean", "euclidean", "cosine"], [1, 3]),
+)
 def test_contributions_add_up_to_the_score_less_that_of_the_usual_row(X, scorer, distance, members):
     detector = fitted(X, scorer=scorer, distance=distance, members=members)
     found = detector.explain(X)
@@ -92,16 +94,14 @@ def test_the_column_to_blame_comes_first(X, scorer):
     assert (found[:, 4] > 0).all()
 
 
-def test_a_column_at_its_usual_value_adds_nothing(X):
-    detector = fitted(X)
-    features = detector.model_.prepare(X[:20])
-    features[:, 2] = detector.baseline_[2]
-    assert abs(attributions(detector.model_, features, detector.baseline_)[:, 2]).max() < 1e-9
+def test_a_column_at_its_usual_value_adds_nothing(plain, X):
+    features = plain.model_.prepare(X[:20])
+    features[:, 2] = plain.baseline_[2]
+    assert abs(attributions(plain.model_, features, plain.baseline_)[:, 2]).max() < 1e-9
 
 
-def test_the_usual_row_has_no_contributions(X):
-    detector = fitted(X)
-    assert abs(attributions(detector.model_, detector.baseline_[None], detector.baseline_)).max() < 1e-9
+def test_the_usual_row_has_no_contributions(plain):
+    assert abs(attributions(plain.model_, plain.baseline_[None], plain.baseline_)).max() < 1e-9
 
 
 def test_the_two_walks_by_hand(X):

@@ -5,7 +5,7 @@ from datetime import date, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from addml.explain import Reason, Reasons, UsualColumn, column_contributions, reasons
@@ -15,6 +15,7 @@ from addml.explain.written import figures
 from addml.scoring import Views
 from tests.explain import row_by_row
 from tests.explain.conftest import random_model
+from tests.grids import pairwise
 
 SIZES = st.floats(1e-3, 1e5)
 ROUND = st.integers(-5000, 5000).map(lambda whole: whole / 8)  # often an end, often in the middle between two texts
@@ -84,6 +85,7 @@ def test_next_to_nothing_is_no_part_of_the_usual():
 @pytest.mark.parametrize(
     ("how", "oracle"), [(unusual, row_by_row.column_words), (beside_others, row_by_row.beside_others)]
 )
+@settings(max_examples=25)
 @given(data=st.data())
 def test_many_values_of_several_columns_as_each_alone(kind, how, oracle, data):
     column, value = KINDS[kind]
@@ -94,6 +96,7 @@ def test_many_values_of_several_columns_as_each_alone(kind, how, oracle, data):
     assert said(how, columns, which, values) == expected
 
 
+@settings(max_examples=25)
 @given(st.lists(st.one_of(ROUND, st.floats(-1e15, 1e15), st.floats(allow_nan=False))), st.sampled_from([2, 3, 4, 6]))
 def test_figures_are_those_of_python(numbers, digits):
     assert figures(np.array(numbers, float), digits).to_pylist() == [row_by_row._figures(n, digits) for n in numbers]

@@ -1,4 +1,4 @@
-"""Steps replayed from tables against steps made one by one: on the CPU, where replaying means doing them again."""
+"""Recorded steps against steps made one by one, where there is a CUDA device."""
 
 import numpy as np
 import pytest
@@ -12,36 +12,26 @@ from addml.learning.metric import MetricLearner
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import Schedule, train
 
-
-class Again:
-    """A recording that does its step anew; `replayed` counts how often."""
-
-    replayed = 0
-
-    def __init__(self, step):
-        self._step = step
-        step()  # what is made once, on first use
-
-    def replay(self):
-        Again.replayed += 1
-        with pytest.MonkeyPatch.context() as patch:  # a device cannot record what comes from the host
-            for name in ("as_tensor", "from_numpy", "tensor"):
-                patch.setattr(torch, name, None)
-            self._step()
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
 
-@pytest.fixture
-def recorded(monkeypatch):
-    """Let tensors on the CPU count as a device that records, without CUDA."""
-    monkeypatch.setattr(capture, "RECORDING_DEVICES", ("cpu",))
-    monkeypatch.setattr(capture._Recording, "_captured", lambda self: Again(self._step))
-    Again.replayed = 0
-
-
-class Silent(MetricLearner):
+class StepByStep(MetricLearner):
     """The same learner, which does not say that it may be recorded."""
 
     capturable = None
+
+
+@pytest.fixture(autouse=True)
+def replayed(monkeypatch):
+    """How many steps each run of a recording made."""
+    run, steps = capture._Recording.run, []
+
+    def counted(self, part, center, batches, *rest):
+        steps.append(len(batches))
+        return run(self, part, center, batches, *rest)
+
+    monkeypatch.setattr(capture._Recording, "run", counted)
+    return steps
 
 
 def fit(learner=MetricLearner, epochs=4, patience=50, rate=1e-3, **objective):
@@ -54,57 +44,44 @@ def fit(learner=MetricLearner, epochs=4, patience=50, rate=1e-3, **objective):
     for e, own in enumerate(randoms):
         order = own.permutation(400)[: 400 - 40 * (e % 2)]
         members.append(Member(np.sort(order[20:]), np.sort(order[:20]), own, [2 / 3, 1.0, 0.3][e % 3]))
-    state = TrainingState.begin(torch.as_tensor(encoder.weights), patience)
+    state = TrainingState.begin(torch.as_tensor(encoder.weights, device="cuda"), patience)
     schedule = Schedule(epochs=epochs, batch_size=32, patience=patience, learning_rate=rate)
     learner = learner(encoder.with_weights(state.weights), Objective(**objective))
-    return train(learner, MemoryRows(torch.as_tensor(X)), members, schedule, state)
+    return train(learner, MemoryRows(torch.as_tensor(X, device="cuda")), members, schedule, state)
 
 
 @pytest.mark.parametrize("objective", [{}, {"loss": "center"}, {"distance": "euclidean"}, {"distance": "cosine"}])
-def test_replayed_steps_end_in_the_same_weights(recorded, objective):
-    expected = fit(Silent, **objective)
-    assert Again.replayed == 0
-    replayed = fit(**objective)
-    assert Again.replayed > 20
-    np.testing.assert_allclose(replayed.weights.numpy(), expected.weights.numpy(), rtol=0, atol=1e-9)
-    assert replayed.steps.tolist() == expected.steps.tolist()
-    for ours, theirs in zip(replayed.history, expected.history, strict=True):
-        for one, other in zip(ours["members"], theirs["members"], strict=True):
-            assert one == pytest.approx(other, rel=1e-9)
+def test_recorded_steps_end_in_the_same_weights(replayed, objective):
+    expected = fit(StepByStep, **objective)
+    assert not replayed
+    ours = fit(**objective)
+    assert sum(replayed) > 20
+    np.testing.assert_allclose(ours.weights.cpu(), expected.weights.cpu(), rtol=0, atol=1e-9)
+    assert ours.steps.tolist() == expected.steps.tolist()
+    for entry, other in zip(ours.history, expected.history, strict=True):
+        for one, two in zip(entry["members"], other["members"], strict=True):
+            assert one == pytest.approx(two, rel=1e-9)
 
 
-def test_long_epochs_take_several_tables(recorded, monkeypatch):
+def test_long_epochs_take_several_tables(replayed, monkeypatch):
     monkeypatch.setattr(capture, "MOST_STEPS", 3)
-    np.testing.assert_allclose(fit().weights.numpy(), fit(Silent).weights.numpy(), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(fit().weights.cpu(), fit(StepByStep).weights.cpu(), rtol=0, atol=1e-9)
+    assert max(replayed) == 3
 
 
-def test_members_that_stop_are_carried_along_unseen(recorded):
+def test_members_that_stop_are_carried_along_unseen():
     settings = {"epochs": 30, "patience": 1, "rate": 0.02}  # too fast: validation soon grows
-    expected, replayed = fit(Silent, **settings), fit(**settings)
+    expected, ours = fit(StepByStep, **settings), fit(**settings)
     assert len(set(expected.best_epoch.tolist())) > 2
-    assert replayed.best_epoch.tolist() == expected.best_epoch.tolist()
-    np.testing.assert_allclose(replayed.best.numpy(), expected.best.numpy(), rtol=0, atol=1e-6)
-
-
-def test_what_cannot_be_recorded_is_done_step_by_step(recorded, monkeypatch):
-    def refuses(self):
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    monkeypatch.setattr(capture._Recording, "_captured", refuses)
-    expected, eager = fit(Silent), fit()
-    np.testing.assert_allclose(eager.weights.numpy(), expected.weights.numpy(), rtol=0, atol=1e-9)
+    assert ours.best_epoch.tolist() == expected.best_epoch.tolist()
+    np.testing.assert_allclose(ours.best.cpu(), expected.best.cpu(), rtol=0, atol=1e-6)
 
 
 def all_pairs(embeddings, labels):
-    row, column = torch.tril_indices(len(labels), len(labels), -1)
+    row, column = torch.tril_indices(len(labels), len(labels), -1, device=embeddings.device)
     return row, column, row[:0], column[:0]
 
 
-def test_a_miner_of_the_user_s_is_never_recorded(recorded):
+def test_a_miner_of_the_user_s_is_never_recorded(replayed):
     fit(epochs=1, miner=all_pairs)
-    assert Again.replayed == 0
-
-
-def test_a_learner_that_says_nothing_is_never_recorded(recorded):
-    fit(Silent, epochs=1)
-    assert Again.replayed == 0
+    assert not replayed

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from addml.arrays import to_numpy
 from addml.learning.losses import LOSSES, Batch, Objective, center_closeness, instance_closeness
+from tests.grids import pairwise
 
 KINDS = [np.asarray, torch.as_tensor]
 DISTANCES = ["sqeuclidean", "euclidean", "cosine"]
@@ -47,11 +48,12 @@ LOSSES_AND_LABELS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("loss", "labels"), LOSSES_AND_LABELS)
-@pytest.mark.parametrize("name", DISTANCES)
-@pytest.mark.parametrize("hard_ratio", [1.0, 1 / 3, 0.001])
-def test_value_and_gradient_are_the_definition_s(kind, loss, name, hard_ratio, labels):
+@pytest.mark.parametrize(
+    ("kind", "loss_and_labels", "name", "hard_ratio"),
+    pairwise(KINDS, LOSSES_AND_LABELS, DISTANCES, [1.0, 1 / 3, 0.001]),
+)
+def test_value_and_gradient_are_the_definition_s(kind, loss_and_labels, name, hard_ratio):
+    loss, labels = loss_and_labels
     random = np.random.default_rng(5)
     # two members in one padded batch: 7 and 5 normal rows, 3 and 2 anomalies (or none)
     normal, anomalies = [7, 5], [3, 2] if labels != "none" else [0, 0]
@@ -69,6 +71,7 @@ def test_value_and_gradient_are_the_definition_s(kind, loss, name, hard_ratio, l
         np.testing.assert_allclose(to_numpy(ours.grad)[e], leaf.grad.numpy(), atol=1e-9)
 
 
+@settings(max_examples=25)
 @given(st.integers(2, 12), st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_the_lemma_with_its_factor(n, w, seed):
     # mean over pairs = 2n/(n-1) * mean squared distance to the mean, and so the gradients (mu not constant)

@@ -8,6 +8,7 @@ import torch
 
 from addml.learning import collapse, training
 from benchmarks.reference import fit_reference, flat_weights, plain_encoder
+from tests.grids import pairwise
 from tests.learning.conftest import WIDTHS
 
 
@@ -42,9 +43,9 @@ def _glorot(random):
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("loss", ["instance", "center"])
-@pytest.mark.parametrize("normal_ratio", [1.0, 2 / 3, 0.3])
-@pytest.mark.parametrize("hard_ratio", [1.0, 1 / 3, 0.01])
+@pytest.mark.parametrize(
+    ("loss", "normal_ratio", "hard_ratio"), pairwise(["instance", "center"], [1.0, 2 / 3, 0.3], [1.0, 1 / 3, 0.01])
+)
 def test_three_epochs_end_in_the_weights_of_the_reference(rows, fit, loss, normal_ratio, hard_ratio):
     last, best, losses = reference(rows, 3, loss=loss, normal_ratio=normal_ratio, hard_ratio=hard_ratio)
     _, _, state = fit([3], loss=loss, ratios=[normal_ratio], hard_ratio=hard_ratio)

@@ -21,7 +21,7 @@ from addml.model import MetricModel
 from addml.scoring.guided import Guided
 from addml.scoring.scale import ViewScale
 from addml.scoring.self_matches import NOWHERE, Overlaps, Own
-from addml.scoring.views import NEIGHBOURS, Placed, Views, side_by_side
+from addml.scoring.views import NEIGHBOURS, Placed, Views, side_by_side, stride
 
 TINY = np.finfo(np.float64).tiny
 
@@ -150,10 +150,11 @@ def _in_space(
     embedded, references = side_by_side(z, model.distance), side_by_side(ready["references"], model.distance)
     products = ready["products"]  # distances less what is the same to all references
     distances = (embedded - ready["origin"]) @ products[:, :-1].T + products[:, -1]
-    own = np.isin(placed.own[0], rows)
-    distances[np.searchsorted(rows, placed.own[0][own]), placed.own[1][own]] = np.inf
+    step = stride(len(ready["rows"]))
+    own = np.isin(placed.own[0], rows) & (placed.own[1] % step == 0)
+    distances[np.searchsorted(rows, placed.own[0][own]), placed.own[1][own] // step] = np.inf
     near, counted = _neighbours(distances, "space")
-    away = _mean(abs(x[:, None] - ready["rows"][near]), counted)
+    away = _mean(abs(x[:, None] - ready["rows"][near * step]), counted)
     if not isinstance(model.encoder, MLP):
         return away
     apart = embedded[:, None] - references[near]  # (k, neighbours, E w)
