@@ -55,9 +55,19 @@ def command(*arguments: object) -> list[str]:
 
 def run_addml(folder: Path, *arguments: object, stdin: bytes = b"", **variables: str) -> Done:
     """Run `addml` with these arguments in a folder: in this process, with streams of its own."""
-    with _given(stdin), _read(1) as out, _read(2) as err, _as_begun(folder, ["addml", *map(str, arguments)], variables):
-        code = _exit_code()
-    return Done(code, out.result().decode(), err.result().decode())
+    with _given(stdin), _read(1) as out, _read(2) as err:
+        code = run_here(folder, *arguments, **variables)
+    return Done(code, *(read.result().decode(errors="surrogateescape") for read in (out, err)))
+
+
+def run_here(folder: Path, *arguments: object, **variables: str) -> int:
+    """The exit code of `addml` with these arguments in a folder, with the streams that this process has."""
+    with _as_begun(folder, ["addml", *map(str, arguments)], variables):
+        try:
+            main()
+        except SystemExit as ended:
+            return ended.code or 0  # type: ignore[return-value]
+    return 0
 
 
 def spawn_addml(folder: Path, *arguments: object, **variables: str) -> Done:
@@ -65,14 +75,6 @@ def spawn_addml(folder: Path, *arguments: object, **variables: str) -> Done:
     environment = {**os.environ, **variables}
     done = subprocess.run(command(*arguments), cwd=folder, input=b"", capture_output=True, env=environment, check=False)
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def _exit_code() -> int:
-    try:
-        main()
-    except SystemExit as ended:
-        return ended.code or 0  # type: ignore[return-value]
-    return 0
 
 
 @contextmanager
@@ -105,7 +107,7 @@ def _given(content: bytes) -> Iterator[None]:
     with tempfile.TemporaryFile() as source:
         source.write(content)
         source.seek(0)
-        with _leading_to(0, source.fileno()):
+        with leading_to(0, source.fileno()):
             yield
 
 
@@ -113,10 +115,10 @@ def _given(content: bytes) -> Iterator[None]:
 def _read(number: int) -> Iterator[Future[bytes]]:
     """What is written to a stream, which is a pipe meanwhile; a process that is left behind does not hold it open."""
     reading, writing = os.pipe()
-    with ThreadPoolExecutor(1) as reader, open(reading, "rb", buffering=0) as pipe, open(writing, "wb", buffering=0):
+    with open(reading, "rb", buffering=0) as pipe, open(writing, "wb", buffering=0), ThreadPoolExecutor(1) as reader:
         read = reader.submit(_until_end, pipe)
         try:
-            with _leading_to(number, writing):
+            with leading_to(number, writing):
                 yield read
         finally:
             os.write(writing, END)
@@ -130,7 +132,7 @@ def _until_end(pipe: io.RawIOBase) -> bytes:
 
 
 @contextmanager
-def _leading_to(number: int, target: int) -> Iterator[None]:
+def leading_to(number: int, target: int) -> Iterator[None]:
     """Let a stream lead elsewhere for everybody in this process, also for who opens /dev/stdout."""
     before = os.dup(number)
     os.dup2(target, number)
