@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from addml.web.server import is_loopback
-from tests.cli.running import QUICK, command, run_addml, write_small
+from tests.cli.running import QUICK, command, run_addml, spawn_addml, write_small
 from tests.web.conftest import end, start
 
 
@@ -48,11 +48,13 @@ def test_it_listens_to_this_machine_alone(tmp_path):
         end(one)
 
 
+@pytest.mark.slow
 def test_others_are_let_in_only_when_told_and_that_is_said(tmp_path):
     one = start(tmp_path, "--host", "0.0.0.0")
     assert "others can reach 0.0.0.0" in end(one)
 
 
+@pytest.mark.slow
 def test_a_token_of_ones_own_is_not_printed(tmp_path):
     for arguments, variables in ((("--token", "s" * 20), {}), ((), {"ADDML_TOKEN": "s" * 20})):
         process = subprocess.Popen(
@@ -98,7 +100,7 @@ def test_two_models_of_one_name(tmp_path):
 def test_what_is_missing_is_named(tmp_path):
     (tmp_path / "starlette.py").write_text("raise ImportError('no starlette')")
     paths = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    run_addml(tmp_path, "serve", PYTHONPATH=paths).failed("pip install 'addml[web]'")
+    spawn_addml(tmp_path, "serve", PYTHONPATH=paths).failed("pip install 'addml[web]'")
 
 
 @pytest.mark.parametrize(
