@@ -15,8 +15,8 @@ unexport PYTHONDONTWRITEBYTECODE  # or every process that a test starts compiles
 is_usable := -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 has_cuda := -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null
 
-pytest = $(RUN) -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
-install = $(RUN) -m pip install -qq --constraint $(VENV)/constraints.txt --editable
+pytest = $(RUN) -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
+install = $(RUN) -m pip install -qq --constraint $(VENV)/constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long test-all lint types format docs benchmark benchmark-large picture setup interpreter clean
@@ -96,18 +96,18 @@ $(VENV)/constraints.txt: $(VENV)/.created constraints.txt
 
 $(VENV)/.installed-core: $(VENV)/constraints.txt pyproject.toml
 	@echo "Setting up $(VENV): half a minute the first time"
-	@$(install) .
+	@$(install) --no-compile --editable .  # what the demo imports is compiled then
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/constraints.txt pyproject.toml
 	@echo "Setting up $(VENV) with the tools for tests: a few minutes the first time"
-	@$(install) '.[dev]'
+	@$(install) --editable '.[dev]'
 	@touch $(VENV)/.installed-core $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed
-	@$(install) '.[dev,bench]'
+	@$(install) --editable '.[dev,bench]'
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
-	@$(install) '.[dev,docs]'
+	@$(install) --editable '.[dev,docs]'
 	@touch $@
