@@ -10,21 +10,30 @@ ARGS ?=
 PYTHON ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONDONTWRITEBYTECODE  # or every process that a test starts compiles all of addml anew
 
 is_usable := -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 has_cuda := -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null
 
+pytest = $(RUN) -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
+install = $(RUN) -m pip install -qq --constraint $(VENV)/constraints.txt
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format docs benchmark benchmark-large picture setup interpreter clean
+.PHONY: help demo test test-long test-all lint types format docs benchmark benchmark-large picture setup interpreter clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup  ## Detect anomalies in a small data set and show what was found
+demo: $(VENV)/.installed-core  ## Detect anomalies in a small data set and show what was found
 	@$(RUN) -m addml.demo $(ARGS)
 
-test: setup  ## Run all tests
-	@$(RUN) -m pytest $(ARGS)
+test: setup  ## Run the tests, all but the long ones (five minutes on two cores)
+	@$(pytest) -m 'not slow' $(ARGS)
+
+test-long: setup  ## Run the long tests: kills, served jobs, browsers, stored results, full grids (ten minutes)
+	@$(pytest) -m slow $(ARGS)
+
+test-all: test test-long  ## Run all tests
 
 lint: setup  ## Check style and formatting
 	$(RUN) -m ruff check
@@ -46,14 +55,14 @@ benchmark: $(VENV)/.installed-bench  ## Run the benchmarks
 benchmark-large: $(VENV)/.installed-bench  ## Fit and score 10, 20 and 50 million rows on disk (an hour, 25 GB)
 	@$(RUN) -m benchmarks.large $(or $(ARGS),10 20 50)
 
-picture: setup  ## Make the README's picture anew, from the demo's report (needs chromium)
+picture: $(VENV)/.installed-core  ## Make the README's picture anew, from the demo's report (needs chromium)
 	@folder=$$(mktemp -d) && (cd "$$folder" && "$(CURDIR)/$(RUN)" -m addml demo --quiet) \
 	&& chromium --headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update \
 	    --disable-sync --hide-scrollbars --user-data-dir="$$folder/profile" --window-size=1280,850 \
 	    --screenshot="$(CURDIR)/docs/images/report.png" "file://$$folder/addml-demo/breast-cancer.report.html" 2>/dev/null \
 	&& rm -rf "$$folder" && echo docs/images/report.png
 
-setup: $(VENV)/.installed  ## Make .venv (every command does so where needed)
+setup: $(VENV)/.installed  ## Make .venv with all that tests need (every command does so where needed)
 
 interpreter:  ## Print the interpreter that .venv is made from
 	@for python in $(or $(PYTHON),python3.11 python3 python3.12 python3.13); do \
@@ -81,17 +90,24 @@ $(VENV)/.created:
 	@test -d $(VENV) || { python=$$($(MAKE) --silent --no-print-directory interpreter) && $$python -m venv $(VENV); }
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "Setting up $(VENV): a few minutes the first time"
+$(VENV)/constraints.txt: $(VENV)/.created constraints.txt
 	@if grep -q 'include-system-site-packages = true' $(VENV)/pyvenv.cfg; \
-	then grep -v '^torch==' constraints.txt; else cat constraints.txt; fi > $(VENV)/constraints.txt
-	@$(RUN) -m pip install -qq --constraint $(VENV)/constraints.txt --editable '.[dev]'
+	then grep -v '^torch==' constraints.txt; else cat constraints.txt; fi > $@
+
+$(VENV)/.installed-core: $(VENV)/constraints.txt pyproject.toml
+	@echo "Setting up $(VENV): half a minute the first time"
+	@$(install) --no-compile --editable .  # what the demo imports is compiled then
 	@touch $@
 
+$(VENV)/.installed: $(VENV)/constraints.txt pyproject.toml
+	@echo "Setting up $(VENV) with the tools for tests: a few minutes the first time"
+	@$(install) --editable '.[dev]'
+	@touch $(VENV)/.installed-core $@
+
 $(VENV)/.installed-bench: $(VENV)/.installed
-	@$(RUN) -m pip install -qq --constraint $(VENV)/constraints.txt --editable '.[dev,bench]'
+	@$(install) --editable '.[dev,bench]'
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
-	@$(RUN) -m pip install -qq --constraint $(VENV)/constraints.txt --editable '.[dev,docs]'
+	@$(install) --editable '.[dev,docs]'
 	@touch $@

@@ -166,7 +166,9 @@ def group_of(table: str) -> int:
     return zlib.crc32(table.encode()) % GROUPS
 
 
-def left_out(by_method: dict[str, dict[str, np.ndarray]], tables: Iterable[str]) -> tuple[dict[str, np.ndarray], list[str]]:
+def left_out(
+    by_method: dict[str, dict[str, np.ndarray]], tables: Iterable[str]
+) -> tuple[dict[str, np.ndarray], list[str]]:
     """Each table's result with the views that are best on the other groups, and which those are."""
     tables, names = list(tables), ["+".join(subset) for subset in SUBSETS]
     chosen = []
@@ -184,7 +186,9 @@ def interval(differences: np.ndarray) -> str:
     return f"{differences.mean():+.2f} ({low:+.2f} to {high:+.2f})"
 
 
-def mean_ranks(by_method: dict[str, dict[str, np.ndarray]], methods: Sequence[str], tables: Sequence[str]) -> np.ndarray:
+def mean_ranks(
+    by_method: dict[str, dict[str, np.ndarray]], methods: Sequence[str], tables: Sequence[str]
+) -> np.ndarray:
     """The mean rank of each method by AUC, 1 for the best."""
     from scipy.stats import rankdata
 
@@ -207,7 +211,9 @@ def overall(found: Cells) -> str:
             rank = f"{ranks[name]:.2f}" if name in ranks else ""
             ahead = "" if name == OURS else interval(apart)
             rows.append([setting, name, *(f"{value:.2f}" for value in values.mean(axis=0)), rank, ahead])
-    return markdown(["setting", "method", "AUC", "average precision", "mean rank", "the default is ahead by (AUC)"], rows)
+    return markdown(
+        ["setting", "method", "AUC", "average precision", "mean rank", "the default is ahead by (AUC)"], rows
+    )
 
 
 def chosen_views(found: Cells) -> str:
@@ -227,12 +233,22 @@ def chosen_views(found: Cells) -> str:
             for which in (0, 1)
         ]
         rows.append([name, *values, str(sum(one == name for one in names))])
-    head = ["views", "polluted AUC", "precision", "clean AUC", "precision", "groups for which it is chosen on the others"]
+    head = [
+        "views",
+        "polluted AUC",
+        "precision",
+        "clean AUC",
+        "precision",
+        "groups for which it is chosen on the others",
+    ]
     judged = [
         f"{np.mean([found[setting, 0][names[group_of(table)]][table] for table in tables], axis=0)[0]:.2f}"
         for setting in ("polluted", "clean")
     ]
-    return markdown(head, rows) + f"\n\nChosen on four groups and judged on the fifth: {judged[0]} polluted, {judged[1]} clean."
+    return (
+        markdown(head, rows)
+        + f"\n\nChosen on four groups and judged on the fifth: {judged[0]} polluted, {judged[1]} clean."
+    )
 
 
 def facts(root: Path) -> dict[str, dict[str, Any]]:
@@ -245,7 +261,11 @@ def facts(root: Path) -> dict[str, dict[str, Any]]:
         deviation = X.std(0)
         X = (X - X.mean(0)) / np.where(deviation == 0, 1, deviation)
         nearest = NearestNeighbors(n_neighbors=2).fit(X).kneighbors(X[y == 1])[1][:, 1]
-        found[path.stem] = {"columns": X.shape[1], "share": float(y.mean()), "clustered": float(y[nearest].mean()) > 0.5}
+        found[path.stem] = {
+            "columns": X.shape[1],
+            "share": float(y.mean()),
+            "clustered": float(y[nearest].mean()) > 0.5,
+        }
     return found
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is imported: tests run on every core already
 settings.register_profile("addml", deadline=None)  # a busy machine's slow example is no error
 settings.load_profile("addml")
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
+from addml.cli import main
+
+END = b"\0the end\0"  # which no command prints
 QUICK = ("--members", "2", "--epochs", "6")  # enough to rank rows, whatever the quality
 
 
@@ -43,11 +54,93 @@ def command(*arguments: object) -> list[str]:
 
 
 def run_addml(folder: Path, *arguments: object, stdin: bytes = b"", **variables: str) -> Done:
-    """Run `addml` with these arguments in a folder."""
-    done = subprocess.run(
-        command(*arguments), cwd=folder, input=stdin, capture_output=True, env={**os.environ, **variables}, check=False
-    )
+    """Run `addml` with these arguments in a folder: in this process, with streams of its own."""
+    with _given(stdin), _read(1) as out, _read(2) as err:
+        code = run_here(folder, *arguments, **variables)
+    return Done(code, *(read.result().decode(errors="surrogateescape") for read in (out, err)))
+
+
+def run_here(folder: Path, *arguments: object, **variables: str) -> int:
+    """The exit code of `addml` with these arguments in a folder, with the streams that this process has."""
+    with _as_begun(folder, ["addml", *map(str, arguments)], variables):
+        try:
+            main()
+        except SystemExit as ended:
+            return ended.code or 0  # type: ignore[return-value]
+    return 0
+
+
+def spawn_addml(folder: Path, *arguments: object, **variables: str) -> Done:
+    """Run `addml` with these arguments in a folder: in a new process, where that is the point."""
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command(*arguments), cwd=folder, input=b"", capture_output=True, env=environment, check=False)
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@contextmanager
+def _as_begun(folder: Path, words: list[str], variables: dict[str, str]) -> Iterator[None]:
+    """What a command finds when it begins and changes: arguments, streams, environment, signals, warnings."""
+    streams = [open(number, mode, encoding="utf-8", closefd=False) for number, mode in enumerate("rww")]  # noqa: SIM115
+    files = dict(zip(("stdin", "stdout", "stderr"), streams, strict=True))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    with (
+        chdir(folder),
+        mock.patch.dict(os.environ, variables),
+        mock.patch.multiple(sys, argv=words, excepthook=sys.excepthook, **files),
+        warnings.catch_warnings(),
+    ):
+        warnings.resetwarnings()
+        for hidden in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter("ignore", hidden)
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            for stream in streams:
+                stream.close()
+
+
+@contextmanager
+def _given(content: bytes) -> Iterator[None]:
+    """Let the standard input hold this."""
+    with tempfile.TemporaryFile() as source:
+        source.write(content)
+        source.seek(0)
+        with leading_to(0, source.fileno()):
+            yield
+
+
+@contextmanager
+def _read(number: int) -> Iterator[Future[bytes]]:
+    """What is written to a stream, which is a pipe meanwhile; a process that is left behind does not hold it open."""
+    reading, writing = os.pipe()
+    with open(reading, "rb", buffering=0) as pipe, open(writing, "wb", buffering=0), ThreadPoolExecutor(1) as reader:
+        read = reader.submit(_until_end, pipe)
+        try:
+            with leading_to(number, writing):
+                yield read
+        finally:
+            os.write(writing, END)
+
+
+def _until_end(pipe: io.RawIOBase) -> bytes:
+    content = b""
+    while not content.endswith(END):
+        content += pipe.read(1 << 16) or b""
+    return content.removesuffix(END)
+
+
+@contextmanager
+def leading_to(number: int, target: int) -> Iterator[None]:
+    """Let a stream lead elsewhere for everybody in this process, also for who opens /dev/stdout."""
+    before = os.dup(number)
+    os.dup2(target, number)
+    try:
+        yield
+    finally:
+        os.dup2(before, number)
+        os.close(before)
 
 
 def write_small(path: Path, rows: int = 300, header: str = "name,height,weight,colour,when") -> Path:

@@ -62,6 +62,7 @@ def test_figures_are_written_on_request(addml, labelled, tmp_path, name):
     assert left_in(tmp_path) == {"table.csv", name}
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(addml, labelled):
     run = ("compare", labelled.name, "--label", "kind", *QUICKEST, "--json")
     one, two = (json.loads(addml(*run, "--jobs", jobs).succeeded().out)["results"] for jobs in (1, 2))

@@ -192,7 +192,7 @@ def test_bars_move_while_images_are_scored_and_looked_into(photos, monkeypatch):
     parts = detecting.detect(settings, bars).findings
     assert bars.drawn["Scoring"] == (40, [12, 12, 12, 4])
     assert bars.drawn["Finding out where"] == (5, [2, 2, 1])
-    np.testing.assert_allclose(parts.scores, whole.scores, rtol=1e-5)
+    np.testing.assert_allclose(parts.scores, whole.scores, rtol=1e-5, atol=1e-5)
     assert [one.row for one in parts.ranked] == [one.row for one in whole.ranked]
 
 

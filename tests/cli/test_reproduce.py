@@ -50,6 +50,7 @@ def test_what_is_stored_is_not_run_again(addml, here):
     }
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(addml, here):
     run = ("reproduce", "table2", "--sets", "glass", *QUICKEST, "--json")
     tables = [
@@ -59,6 +60,7 @@ def test_two_processes_give_what_one_gives(addml, here):
     assert one == two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("jobs", "how"), [(1, signal.SIGKILL), (2, signal.SIGTERM)])
 def test_a_killed_run_goes_on_where_it_was(addml, tmp_path, here, jobs, how):
     run = ("reproduce", "table2", "--sets", "glass,vowels", "--methods", "HBOS,KNN,IsolationForest", "--jobs", jobs)
@@ -73,6 +75,7 @@ def test_a_killed_run_goes_on_where_it_was(addml, tmp_path, here, jobs, how):
     assert "table2.parts" not in left_in(tmp_path / "addml-results")
 
 
+@pytest.mark.slow
 def test_no_process_outlives_a_killed_run(tmp_path, here):
     run = ("reproduce", "table2", "--sets", "glass", "--methods", "HBOS,KNN,IsolationForest", "--jobs", 2)
     with subprocess.Popen(

@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from tests.cli.running import QUICK, command, left_in, write_small
+from tests.cli.running import QUICK, command, left_in, spawn_addml, write_small
 
 
 def in_shell(folder, redirection, *arguments):
@@ -17,14 +17,21 @@ def in_shell(folder, redirection, *arguments):
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.parametrize("options", [(), pytest.param(("--json",), marks=pytest.mark.slow)])
 def test_closed_streams_are_no_failure(small_csv, tmp_path, options):
     done = in_shell(tmp_path, "<&- >&- 2>&-", "detect", "small.csv", *QUICK, *options)
     assert done.returncode == 0
     assert {"small.scored.csv", "small.report.html", "small.run.toml"} <= left_in(tmp_path)
 
 
-@pytest.mark.parametrize("options", [(), ("--json",), ("--output", "/dev/stdout", "--quiet")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        pytest.param(("--json",), marks=pytest.mark.slow),
+        pytest.param(("--output", "/dev/stdout", "--quiet"), marks=pytest.mark.slow),
+    ],
+)
 def test_a_pipe_whose_reader_has_had_enough_is_nothing_to_complain_of(small_csv, tmp_path, options):
     done = in_shell(tmp_path, "| true", "detect", "small.csv", *QUICK, "--no-report", *options)
     assert done.stderr == ""
@@ -36,20 +43,25 @@ def test_a_closed_standard_input_is_empty(tmp_path):
     assert done.stderr == "Error: standard input: is empty (0 bytes).\n"
 
 
-def test_letters_that_the_output_does_not_know(addml, tmp_path):
+def test_letters_that_the_output_does_not_know(tmp_path):
     write_small(tmp_path / "größe.csv", header="näme,height,weight,colour,when")
-    addml("detect", "größe.csv", *QUICK, PYTHONIOENCODING="ascii").succeeded("scored table: gr\\xf6\\xdfe.scored.csv")
-    found = json.loads(addml("detect", "größe.csv", *QUICK, "--json", PYTHONIOENCODING="ascii").succeeded().out)
+    spawn_addml(tmp_path, "fit", "größe.csv", *QUICK, PYTHONIOENCODING="ascii").succeeded("model: gr\\xf6\\xdfe.model")
+
+
+@pytest.mark.slow
+def test_letters_that_the_output_does_not_know_in_json(tmp_path):
+    write_small(tmp_path / "größe.csv", header="näme,height,weight,colour,when")
+    done = spawn_addml(tmp_path, "detect", "größe.csv", *QUICK, "--json", PYTHONIOENCODING="ascii").succeeded()
+    found = json.loads(done.out)
     assert found["source"] == "größe.csv"
     assert found["top"][0]["ids"] == {"näme": "person-00042"}
 
 
-def test_a_file_whose_name_is_no_text(tmp_path):
-    name = b"caf\xe9.csv"
-    write_small(tmp_path / "small.csv").rename(tmp_path / os.fsdecode(name))
-    for words in ((b"detect", name, b"--no-report"), (b"detect", b"--config", b"caf\xe9.run.toml")):
-        done = subprocess.run([*command(), *words], cwd=tmp_path, capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr
+def test_a_file_whose_name_is_no_text(addml, tmp_path):
+    name, record = os.fsdecode(b"caf\xe9.csv"), os.fsdecode(b"caf\xe9.run.toml")
+    write_small(tmp_path / "small.csv").rename(tmp_path / name)
+    for words in (("detect", name, *QUICK, "--no-report"), ("detect", "--config", record)):
+        addml(*words).succeeded()
     assert os.fsdecode(b"caf\xe9.scored.csv") in left_in(tmp_path)
 
 

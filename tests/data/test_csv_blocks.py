@@ -122,7 +122,7 @@ def test_blank_lines_between_blocks_are_no_rows(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("cores")
 def test_an_error_in_a_later_block_names_its_line(tmp_path):
-    (tmp_path / "t.csv").write_text("a,b\n" + "1,2\n" * 1_500_000 + "1,2,3\n" + "1,2\n" * 10)
+    (tmp_path / "t.csv").write_text("a,b\n" + "1,2\n" * 500_000 + "1,2,3\n" + "1,2\n" * 10)
     schema = pa.schema({"a": pa.int64(), "b": pa.int64()})
-    with pytest.raises(ValueError, match=r"t\.csv, line 1500002: too many fields, 3 where 2 are expected: '1,2,3'"):
+    with pytest.raises(ValueError, match=r"t\.csv, line 500002: too many fields, 3 where 2 are expected: '1,2,3'"):
         list(open_batches(tmp_path / "t.csv", schema=schema))

@@ -58,11 +58,13 @@ def test_an_error_arrives_as_it_was_raised():
     assert (caught.value.column, caught.value.row, caught.value.problem) == ("amount", 1, "is no number")
 
 
+@pytest.mark.slow
 def test_a_process_that_is_ended_is_said():
     with pytest.raises(UserError, match=r"one of 2 processes was ended from outside.*--jobs 1"):
         list(in_processes(dies, places(3), 2))
 
 
+@pytest.mark.slow
 def test_processes_that_end_while_they_start_are_said(tmp_path):
     script = tmp_path / "unguarded.py"  # which every process runs again, and may not
     script.write_text(
@@ -76,6 +78,7 @@ def test_processes_that_end_while_they_start_are_said(tmp_path):
     assert "one of 2 processes was ended from outside" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_processes_end_with_a_parent_that_is_killed():
     code = "import test_workers as t; [*t.in_processes(t.waits, t.places(2), 2)]"
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=_with_tests())
@@ -135,6 +138,7 @@ def table(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*gaps:UserWarning", "ignore:.*far outside:UserWarning")
 def test_scored_tables_are_those_of_threads(table, monkeypatch):
     monkeypatch.setattr(detecting, "BATCH_ROWS", 200)

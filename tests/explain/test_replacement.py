@@ -96,9 +96,7 @@ def test_a_value_a_billion_deviations_out_leaves_no_rounding_behind(random, acti
         np.testing.assert_allclose(left[out], model.scores(np.where(out, usual, X), "cpu", 1), rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("scorer", "activation"), [("center", "tanh"), ("dissimilarity", "relu"), ("knn", "sigmoid")]
-)
+@pytest.mark.parametrize(("scorer", "activation"), [("center", "tanh"), ("dissimilarity", "relu"), ("knn", "sigmoid")])
 def test_an_accelerator_gives_the_same(random, monkeypatch, scorer, activation):
     # torch on the CPU stands for torch on the device
     for module in (replacement, addml.model):

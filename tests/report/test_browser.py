@@ -11,6 +11,8 @@ from addml.report import write_report
 from tests.report.sample import DRIFT, shop
 from tests.report.test_page import NASTY, nasty
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory, findings):

@@ -25,9 +25,9 @@ def test_every_figure_in_every_format(tmp_path, findings):
     assert sorted(tmp_path.rglob("*.*")) == sorted(files)
 
 
-def test_the_same_findings_give_the_same_files(tmp_path, findings):
-    first = [file.read_bytes() for file in write_figures(findings, tmp_path / "a", ("svg", "pdf"))]
-    assert first == [file.read_bytes() for file in write_figures(findings, tmp_path / "b", ("svg", "pdf"))]
+def test_the_same_findings_give_the_same_files(tmp_path):
+    first = [file.read_bytes() for file in write_figures(shop(), tmp_path / "a", ("svg", "pdf"))]
+    assert first == [file.read_bytes() for file in write_figures(shop(), tmp_path / "b", ("svg", "pdf"))]
 
 
 def test_what_is_not_there_is_not_drawn(tmp_path):
@@ -47,9 +47,9 @@ def test_dollars_in_the_name_of_a_channel_are_no_formula(tmp_path):
     assert "in $\\foo$   or $1$" in (tmp_path / "series.svg").read_text()
 
 
-def test_pyplot_is_left_alone(tmp_path, findings):
+def test_pyplot_is_left_alone(tmp_path):
     sys.modules.pop("matplotlib.pyplot", None)
-    write_figures(findings, tmp_path, ("png",))
+    write_figures(shop(), tmp_path, ("png",))
     assert "matplotlib.pyplot" not in sys.modules
 
 
@@ -65,16 +65,16 @@ def test_an_unknown_format_is_named(tmp_path):
         write_figures(shop(), tmp_path, ("gif",))
 
 
-def test_all_figures_or_none(tmp_path, monkeypatch, findings):
+def test_all_figures_or_none(tmp_path, monkeypatch):
     written = []
 
-    def twice(path, content):
-        if len(written) == 2:
+    def once(path, content):
+        if written:
             raise WriteError(f"{path}: cannot be written")
         written.append(path)
         path.write_bytes(content)
 
-    monkeypatch.setattr(figures, "write_whole", twice)
+    monkeypatch.setattr(figures, "write_whole", once)
     with pytest.raises(WriteError):
-        write_figures(findings, tmp_path)
+        write_figures(shop(), tmp_path, ("png", "svg"))
     assert list(tmp_path.iterdir()) == []

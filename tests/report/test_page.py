@@ -256,6 +256,7 @@ def test_long_names_and_other_scripts():
         assert word in Reader(page).text
 
 
+@pytest.mark.slow
 def test_ten_thousand_columns(million):
     names = tuple(f"column number {j}" for j in range(10_000))
     values = dict.fromkeys(names, 1.25)

@@ -4,6 +4,7 @@ import pytest
 
 from tests.report.devtools import CHROMIUM, Browser
 
+pytestmark = pytest.mark.slow
 TAB = "[...document.querySelectorAll('.tabs button')].find(one => one.textContent.startsWith({!r}))"
 
 

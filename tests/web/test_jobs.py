@@ -65,6 +65,7 @@ def test_its_report_may_do_nothing_here(server, job):
     assert "allow-same-origin" not in headers["content-security-policy"]
 
 
+@pytest.mark.slow
 def test_what_was_learned_is_a_model(server, job):
     assert re.fullmatch(r"small-\d+", job["made"])  # there is a small already
     results = server.client.score(job["made"], [{"height": 170, "weight": 70, "colour": "red", "when": "2025-03-03"}])
@@ -89,6 +90,7 @@ def test_results_become_files(server, job, tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"mine.csv", "mine.html"}
 
 
+@pytest.mark.slow
 def test_what_was_learned_can_be_taken_home(server, job, tmp_path):
     server.client.download(job, "model", tmp_path / "mine.zip")
     with zipfile.ZipFile(tmp_path / "mine.zip") as archive:
@@ -102,6 +104,7 @@ def test_what_was_learned_can_be_taken_home(server, job, tmp_path):
         server.client.download(scored, "model", tmp_path / "none.zip")
 
 
+@pytest.mark.slow
 def test_a_file_once_more_with_what_is_known_of_its_rows(server, job, tmp_path):
     """Options that are not named stay; one that is empty is gone."""
     taught = server.client.again(job, known_anomalies=[3], known_normal=[10, 11], contamination="")
@@ -123,6 +126,7 @@ def test_a_file_once_more_with_what_is_known_of_its_rows(server, job, tmp_path):
         server.client.again({"id": "x"})
 
 
+@pytest.mark.slow
 def test_a_series(server, tmp_path):
     values = np.random.default_rng(0).standard_normal(600)
     values[400:410] += 9
@@ -144,10 +148,10 @@ def test_a_series(server, tmp_path):
         ({"output": "/tmp/x.csv"}, "no option 'output'"),
         ({"query": "select 1"}, "no option 'query'. This job takes id, "),
         ({"clean": "perhaps"}, "give true or false"),
-        ({"contamination": 7}, "--contamination"),
-        ({"ignore": "nothing"}, "nothing"),
+        pytest.param({"contamination": 7}, "--contamination", marks=pytest.mark.slow),
+        pytest.param({"ignore": "nothing"}, "nothing", marks=pytest.mark.slow),
         ({"ignore": "@/etc/passwd"}, "small.csv: has no column '@/etc/passwd' (--ignore)"),
-        ({"label": "~"}, "small.csv: has no column '~' (--label)"),
+        pytest.param({"label": "~"}, "small.csv: has no column '~' (--label)", marks=pytest.mark.slow),
         ({"label": "colour"}, "colour"),
         ({"model": "small", "epochs": 3}, "no option 'epochs'"),
         ({"model": "big"}, "no model 'big'"),
@@ -160,6 +164,7 @@ def test_what_is_wrong_with_options_is_said(server, options, words):
     assert "Traceback" not in str(found.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "words"), [(b"", "empty"), (b"\0\1\2" * 99, "odd.csv"), (b"a,b\n1,2\n", "odd.csv")]
 )
@@ -171,6 +176,7 @@ def test_what_is_wrong_with_a_file_is_said(server, tmp_path, content, words):
     assert "/tmp" not in str(found.value)
 
 
+@pytest.mark.slow
 def test_a_job_that_is_removed_is_stopped_and_the_next_has_its_turn(server, tmp_path):
     write_small(tmp_path / "long.csv", rows=20_000)
     head, body = {"authorization": f"Bearer {server.token}"}, (tmp_path / "long.csv").read_bytes()
@@ -192,6 +198,7 @@ def test_a_job_that_is_removed_is_stopped_and_the_next_has_its_turn(server, tmp_
     assert not any(one["name"] == done["made"] for one in server.client.models())
 
 
+@pytest.mark.slow
 def test_a_file_over_the_limit_is_refused(server, tmp_path):
     with serving(server.folder, "--limit", "1MiB") as one:
         for rows in (300_000, 5_000_000):

@@ -10,7 +10,7 @@ import pytest
 
 from addml.detection.errors import UserError
 from addml.web.server import _listen, is_loopback
-from tests.cli.running import QUICK, run_addml, write_small
+from tests.cli.running import QUICK, run_addml, spawn_addml, write_small
 from tests.web import conftest
 from tests.web.conftest import ended, serving
 
@@ -87,11 +87,13 @@ def test_answers_go_out_at_once(host):
     assert asyncio.run(accepted()) != 0
 
 
+@pytest.mark.slow
 def test_others_are_let_in_only_when_told_and_that_is_said(tmp_path):
     with serving(tmp_path, "--host", "0.0.0.0") as one:
         assert "others can reach 0.0.0.0" in ended(one)
 
 
+@pytest.mark.slow
 def test_a_token_of_ones_own_is_not_printed(tmp_path):
     for arguments, variables in ((("--token", "s" * 20), {}), ((), {"ADDML_TOKEN": "s" * 20})):
         with serving(tmp_path, *arguments, **variables) as one:
@@ -130,7 +132,7 @@ def test_two_models_of_one_name(tmp_path):
 def test_what_is_missing_is_named(tmp_path):
     (tmp_path / "starlette.py").write_text("raise ImportError('no starlette')")
     paths = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    run_addml(tmp_path, "serve", PYTHONPATH=paths).failed("pip install 'addml[web]'")
+    spawn_addml(tmp_path, "serve", PYTHONPATH=paths).failed("pip install 'addml[web]'")
 
 
 @pytest.mark.parametrize(
