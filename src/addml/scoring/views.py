@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 VIEWS = ("columns", "space", "distilled", "tails")
 NEIGHBOURS = {"columns": 2, "space": 5, "distilled": 5}  # references that a distance is averaged over
 KEPT = 0.8  # of the references: those that the distilled view compares with
-EMBEDDED = 512  # references in the metric space, at even steps: networks draw normal rows together, so that few tell
+EMBEDDED = 256  # references in the metric space, at even steps: networks draw normal rows together, so that few tell
 ROUNDING = 2e-6  # of a squared length, which a squared distance that is 0 may be off by
 
 
