@@ -62,6 +62,8 @@ def example(references, d=4, w=3, members=2, rows=40, seed=0, weight=None):
     random = np.random.default_rng(seed)
     known, new = random.standard_normal((references, d)), random.standard_normal((rows, d))
     new[::5] *= 10
+    known[-1] = known[-2] + 0.1
+    new[1] = known[-2] + 0.03  # nearest to two that the distilled view does not compare with
     x, z = np.concatenate([new, known]), random.standard_normal((members, rows + references, w))
     arrays = {
         "rows": known,
