@@ -20,8 +20,7 @@ from safetensors.numpy import save as to_bytes
 import addml
 from addml import model_file
 from addml.model_file import ModelFileError
-from addml.scoring import Local, Neighbors
-from addml.scoring.local import SCALES
+from addml.scoring import Neighbors, Views
 
 SMALL = {"epochs": 2, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
 RANDOM = np.random.default_rng(0)
@@ -98,7 +97,7 @@ def forge(folder, edit):
         {"members": 1},
         {"scaling": "standard"},
         {"distance": "cosine"},
-        {"scorer": Local(references=9, axes=False), "members": 1},
+        {"scorer": Views(references=9, views=("tails", "space")), "members": 1},
         {"scorer": "center"},
         {"scorer": "dissimilarity"},
         {"scorer": "dissimilarity", "distance": "euclidean"},
@@ -236,10 +235,10 @@ def test_a_pickle_holds_nothing_that_scoring_worked_out(detector):
     assert "_ready" not in vars(pickle.loads(pickle.dumps(fresh)).model_)
 
 
-def test_only_the_local_model_holds_training_rows(tmp_path):
+def test_only_the_model_of_views_holds_training_rows(tmp_path):
     """What docs/method.md says of privacy."""
-    for scorer, most in {"local": 30, "center": 0}.items():
-        detector = addml.ADDML(**SMALL, scorer=Local(references=30) if scorer == "local" else scorer).fit(X)
+    for scorer, most in {"views": 30, "center": 0}.items():
+        detector = addml.ADDML(**SMALL, scorer=Views(references=30) if scorer == "views" else scorer).fit(X)
         detector.save(tmp_path / scorer)
         prepared = {row.tobytes() for row in detector.model_.prepare(X)}
         arrays = model_file.load(tmp_path / scorer)[1].values()
@@ -256,7 +255,7 @@ def test_a_model_is_two_files(saved, detector):
     digest = hashlib.sha256(weights_of(saved).read_bytes()).hexdigest()
     assert names == ["model.json", f"weights-{digest}.safetensors"]
     document = json.loads((saved / "model.json").read_text())
-    assert document["format"] == 3
+    assert document["format"] == 4
     assert document["weights"] == digest
     assert document["addml"] == addml.__version__
     assert document["threshold"] == detector.threshold_
@@ -501,8 +500,11 @@ DAMAGED = [
     (pickled_json, "model.json is cut off or not JSON"),
     (huge_header, "is not a safetensors file"),
     (half_precision, "encoder.weights is float16, which no model holds"),
-    (lambda folder: rewrite(folder, format=4), "has format 4, this version of addml reads up to 3: update addml"),
-    (lambda folder: rewrite(folder, format=1), r"earlier version of addml \(format 1\).*local score.*fit and save"),
+    (lambda folder: rewrite(folder, format=5), "has format 5, this version of addml reads up to 4: update addml"),
+    (
+        lambda folder: rewrite(folder, format=1),
+        r"earlier version of addml \(format 1, .* is 4\).*fit and save the model again",
+    ),
     (lambda folder: (folder / "model.json").write_text('{"format": 99}'), "has format 99.*update addml"),
     (lambda folder: rewrite(folder, format=0), "is not the description of an ADDML model"),
     (lambda folder: rewrite(folder, format=True), "is not the description of an ADDML model"),
@@ -525,21 +527,14 @@ def test_a_damaged_file_is_named_with_the_remedy(saved, damage, message):
     assert not (saved.parent / "sprung").exists()
 
 
-@pytest.mark.parametrize(("scorer", "format"), [("center", 1), ("knn", 1), ("knn", 2), ("local", 2)])
-def test_an_earlier_file_is_read(tmp_path, scorer, format):
-    detector = addml.ADDML(**SMALL, scorer=scorer).fit(X)
-    detector.save(tmp_path / scorer)
-    rewrite(tmp_path / scorer, format=format)
-    np.testing.assert_array_equal(addml.load(tmp_path / scorer).anomaly_score(X), detector.anomaly_score(X))
-
-
-@pytest.mark.parametrize(("scorer", "labelled", "format"), [("local", False, 1), ("local", True, 2), ("knn", True, 2)])
-def test_an_earlier_file_is_refused_where_its_score_is_no_longer_the_same(tmp_path, scorer, labelled, format):
-    """Since format 2 the local score is another one, since format 3 what is guided by labels."""
-    labels = np.where(X[:, 0] > 1, 1, -1) if labelled else None
-    addml.ADDML(**SMALL, scorer=scorer).fit(X, labels=labels).save(tmp_path / "model")
+@pytest.mark.parametrize("format", [1, 2, 3])
+@pytest.mark.parametrize("scorer", ["views", "center"])
+def test_an_earlier_file_is_refused(tmp_path, scorer, format):
+    addml.ADDML(**SMALL, scorer=scorer).fit(X).save(tmp_path / "model")
     rewrite(tmp_path / "model", format=format)
-    with pytest.raises(ModelFileError, match=r"model: the model was saved by an earlier version.*fit and save"):
+    with pytest.raises(
+        ModelFileError, match=r"model: the model was saved by an earlier version.*fit and save the model"
+    ):
         addml.load(tmp_path / "model")
 
 
@@ -596,7 +591,7 @@ FORGED = {
     "too few weights": (change("encoder.weights", lambda a: a[:, :-1]), r"encoder.weights is float32 \(2, 91\)"),
     "weights of a member": (
         change("encoder.weights", lambda a: a[:1]),
-        rf"scale.floor is float64 \({3 * SCALES}, 1\), not .*\({2 * SCALES}, 1\)",
+        r"scorer.references is float32 \(2, 40, 4\), not float32 \(1, 40",
     ),
     "flat weights": (change("encoder.weights", np.ravel), "encoder.weights is float32"),
     "double weights": (change("encoder.weights", lambda a: a.astype(float)), "encoder.weights is float64"),
@@ -618,10 +613,15 @@ FORGED = {
     "distance": (tell("distance", "manhattan"), "the distance 'manhattan' is not known"),
     "scorer": (tell("scorer", {"name": "os.system"}), "do not fit together"),
     "scorer's settings": (tell("scorer", {"name": "center", "k": 3}), "do not fit together"),
-    "another scorer": (tell("scorer", {"name": "knn", "k": 3, "references": 9}), "scale.floor is float64"),
-    "fewer views": (tell("scorer", {"name": "local", "references": 9, "axes": False}), "scale.floor is float64"),
-    "a scorer of few references": (tell("scorer", {"name": "local", "references": 3, "axes": True}), "at least 8"),
-    "a scorer of words": (tell("scorer", {"name": "local", "references": 9, "axes": "yes"}), "give True or False"),
+    "another scorer": (tell("scorer", {"name": "knn", "k": 3, "references": 9}), "do not fit together"),
+    "an earlier scorer": (tell("scorer", {"name": "local", "references": 9, "axes": False}), "do not fit together"),
+    "fewer views": (
+        tell("scorer", {"name": "views", "references": 9, "views": ["tails"]}),
+        r"scale.median is float64 \(4, 1\), not float64 \(1, 1\)",
+    ),
+    "a view nobody knows": (tell("scorer", {"name": "views", "views": ["inside"]}), "give some of columns, space"),
+    "a scorer of few references": (tell("scorer", {"name": "views", "references": 3}), "at least 8"),
+    "a scorer of words": (tell("scorer", {"name": "views", "references": "nine"}), "give a whole number"),
     "scorer's k": (tell("scorer", {"name": "knn", "k": 0, "references": 9}), "give a whole number"),
     "median": (change("features.median", lambda a: a[:, None]), r"features.median is float64 \(3, 1\)"),
     "no columns": (change("features.median", lambda a: a[:0]), r"features.median is float64 \(0,\)"),
@@ -634,8 +634,11 @@ FORGED = {
     "negative gaps": (change("features.gaps", lambda a: a - 1), "out of range"),
     "gaps twice": (change("features.gaps", lambda a: a * 0), "out of range"),
     "gaps as floats": (change("features.gaps", lambda a: a.astype(float)), "features.gaps is float64"),
-    "member deviation": (change("scale.deviation", lambda a: a * 0), "out of range"),
-    "member floor": (change("scale.floor", lambda a: -a), "out of range"),
+    "view's unit": (change("scale.unit", lambda a: a * 0), "out of range"),
+    "negative unit": (change("scale.unit", lambda a: -a), "out of range"),
+    "view's median": (change("scale.median", lambda a: a[:-1]), "scale.median is float64"),
+    "NaN median": (change("scale.median", with_nan), "scale.median holds values that are not finite"),
+    "no unit": (lambda document, arrays: arrays.pop("scale.unit"), "unit"),
     "knee": (change("features.knee", lambda a: -a), "the knee -5.0 is below 0"),
     "two knees": (change("features.knee", lambda a: np.append(a, a)), r"features.knee is float64 \(2,\)"),
     "infinite knee": (change("features.knee", lambda a: a + np.inf), "features.knee holds values that are not finite"),
@@ -643,22 +646,13 @@ FORGED = {
     "no shift": (lambda document, arrays: arrays.pop("features.shift"), "shift"),
     "zero reach": (change("features.reach", lambda a: a * 0), "out of range"),
     "reaches": (change("features.reach", lambda a: np.append(a, a)), r"features.reach is float64 \(12,\)"),
-    "view's reach": (change("scale.reach", lambda a: -a), "out of range"),
-    "view's middle": (change("scale.middle", lambda a: a[:-1]), "scale.middle is float64"),
-    "NaN middle": (change("scale.middle", with_nan), "scale.middle holds values that are not finite"),
-    "other views": (change("scale.view", lambda a: a[::-1].copy()), "the views are not those of the scorer"),
-    "views elsewhere": (change("scale.view", lambda a: a + 99), "the views are not those of the scorer"),
-    "views as floats": (change("scale.view", lambda a: a.astype(float)), "scale.view is float64"),
-    "fewer rows": (change("scorer.rows", lambda a: a[:, 1:].copy()), r"scorer.references .*2, 40, 4\), not .*39, 4"),
-    "no rows": (change("scorer.rows", lambda a: a[:0]), r"scorer.rows is float32 \(0, 40, 6\)"),
-    "narrow rows": (change("scorer.rows", lambda a: a[..., 1:].copy()), r"scorer.rows .*\(1, 40, 5\), not .*n, 6"),
+    "fewer rows": (change("scorer.rows", lambda a: a[1:].copy()), r"scorer.references .*2, 40, 4\), not .*39"),
+    "no rows": (change("scorer.rows", lambda a: a[:0]), r"scorer.rows is float32 \(0, 6\)"),
+    "narrow rows": (change("scorer.rows", lambda a: a[..., 1:].copy()), r"scorer.rows .*\(40, 5\), not .*6"),
     "double rows": (change("scorer.rows", lambda a: a.astype(float)), "scorer.rows is float64"),
     "NaN in rows": (change("scorer.rows", with_nan), "scorer.rows holds values that are not finite"),
-    "scorer's reach": (change("scorer.reach", lambda a: -a), "out of range"),
-    "scorer's reaches": (
-        change("scorer.reach", lambda a: a[:-1]),
-        r"scorer.reach is float32 \(5,\), not float32 \(6\)",
-    ),
+    "negative weight": (change("scorer.column_weight", lambda a: -a), "out of range"),
+    "fewer weights of columns": (change("scorer.column_weight", lambda a: a[:-1]), r"column_weight is float32 \(5,\)"),
     "fewer references": (
         change("scorer.references", lambda a: a[:, 1:].copy()),
         r"scorer.references is float32 \(2, 39, 4\), not .*40, 4",

@@ -328,5 +328,7 @@ def _check_values(model: MetricModel) -> None:
     inside = (features.gaps >= 0) & (features.gaps < columns) & (np.diff(features.gaps, prepend=-1) > 0)
     positive = [features.scale, features.reach]
     positive += [scale.unit] if isinstance(scale, ViewScale) else [scale.deviation, scale.floor]
+    weight = model.scorer_arrays.get("column_weight", np.ones(1))
+    positive += [weight[weight != 0]] if weight.any() else []  # 0 for numbers that do not count
     if not inside.all() or min(array.min() for array in positive) <= 0:
         raise ModelFileError("a column of gaps or a deviation is out of range; fit and save the model again")

@@ -75,7 +75,7 @@ class MemberScale(Scale):
         return np.asarray(np.exp(self.mean))
 
     def raised(self, scores: Array, by: Array) -> Array:
-        """The scores (E, n) of rows whose combined one is higher by so much (n,), the logarithm of a single member's."""
+        """The scores (E, n) of rows whose combined one is higher by so much (n,); a single member's logarithm."""
         xp, deviation = namespace(scores), as_like(self.deviation, scores) if len(scores) > 1 else 1.0
         with np.errstate(over="ignore"):
             return (scores.clip(0) * xp.exp((deviation * by).clip(-STRONGEST, STRONGEST))).clip(0, LARGEST)
