@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from addml.data.features import Features
-from addml.scoring.members import MemberScale
+from addml.scoring.scale import MemberScale, ViewScale
 
 
 @pytest.fixture(name="X")
@@ -35,8 +35,8 @@ def test_whole_numbers(X):
     np.testing.assert_array_equal(ours, features.transform(bytes_))
 
 
-@pytest.mark.parametrize("view", [[0, 0, 0], [0, 1, 1]])
-def test_members_are_combined_alike(view):
+@pytest.mark.parametrize("kind", [MemberScale, ViewScale])
+def test_members_and_views_are_combined_alike(kind):
     scores = np.random.default_rng(0).gamma(2, size=(3, 400))
-    scale = MemberScale.fit(scores, np.array(view))
+    scale = kind.fit(scores)
     np.testing.assert_allclose(scale.combine(torch.from_numpy(scores)).numpy(), scale.combine(scores), rtol=1e-12)

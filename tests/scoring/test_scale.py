@@ -159,13 +159,6 @@ def test_a_row_alone_has_the_bits_it_has_among_others_from_every_view(views):
         assert scale.combine(scores[:, row : row + 1])[0] == whole[row]
 
 
-def test_on_tensors_as_on_an_accelerator():
-    torch = pytest.importorskip("torch")
-    scores = np.random.default_rng(0).lognormal(size=(4, 200))
-    scale = ViewScale.fit(scores)
-    np.testing.assert_allclose(scale.combine(torch.from_numpy(scores)).numpy(), scale.combine(scores), rtol=1e-12)
-
-
 @pytest.mark.parametrize(("kind", "rows"), [(MemberScale, 3), (ViewScale, 1), (ViewScale, 4)])
 def test_raised_scores_combine_to_so_much_more(kind, rows):
     random = np.random.default_rng(0)

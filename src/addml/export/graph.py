@@ -16,7 +16,7 @@ ZERO, ONE = np.float32(0), np.float32(1)
 FIRST, LAST = np.array([0]), np.array([-1])  # axes
 
 Value: TypeAlias = str | np.ndarray | np.generic  # what a node makes, by its name, or a constant
-About: TypeAlias = tuple[int, list[str | int]]  # the type and the shape of an input or output
+About: TypeAlias = tuple[int, list[str | int] | None]  # the type of an input or output, and the shape if it is known
 
 
 class Graph:

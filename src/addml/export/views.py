@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from addml.data.features import Features
-from addml.export.graph import DOUBLE, FIRST, FLOAT, INT64, LAST, ONE, ZERO, Graph
+from addml.export.graph import DOUBLE, FIRST, FLOAT, INT64, LAST, ONE, ZERO, About, Graph
 from addml.model import MetricModel
 from addml.scoring.views import NEIGHBOURS, ROUNDING, Views, stride
 
@@ -113,8 +113,8 @@ def _over_columns(g: Graph, add: Callable[..., str], start: str, x: str, *column
     """
     body, names = Graph(f"{add.__name__}_"), [f"{add.__name__}_input_{place}" for place in range(1 + len(columns))]
     body.Identity(add(body, "total", *names), output="sum")
-    shapes = [["rows"], *([array.shape[1]] for array in columns)]
-    inputs = {"total": (FLOAT, None)} | {name: (FLOAT, shape) for name, shape in zip(names, shapes, strict=True)}
+    inputs: dict[str, About] = {"total": (FLOAT, None), names[0]: (FLOAT, ["rows"])}
+    inputs |= {name: (FLOAT, [array.shape[1]]) for name, array in zip(names[1:], columns, strict=True)}
     whole = body.whole("column", inputs, {"sum": (FLOAT, None)})
     axes = [1] + [0] * len(columns)
     return g.Scan(start, x, *columns, body=whole, num_scan_inputs=len(axes), scan_input_axes=axes)
