@@ -113,7 +113,7 @@ def measured(path: Path, setting: str, cut: int, methods: Sequence[str]) -> list
             scored = {method: np.zeros(len(rows))}
         for name, scores in scored.items() if not cut else [(method, scored[method])]:  # views are chosen on all rows
             quality = roc_auc_score(labels, scores), average_precision_score(labels, scores)
-            values = (path.stem, setting, cut, name, *(f"{100 * value:.3f}" for value in quality))
+            values = (path.stem, setting, cut, name, *(f"{100 * value:.2f}" for value in quality))
             found.append(dict(zip(FIELDS, values, strict=True)))
     return found
 

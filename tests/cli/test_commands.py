@@ -316,7 +316,7 @@ def test_ids_called_alike_beside_the_columns_of_the_scored_table_are_all_kept(ad
     row = list(csv.DictReader((tmp_path / "own.scored.csv").open()))[6]
     kept = {name: row[name] for name in ("id_id_id_score", "id_score", "id_id_score")}
     assert list(kept.values()) == ["person-00007", "second-7", "third-7"]
-    assert float(row["score"]) > 0
+    assert abs(float(row["score"])) < 100
 
 
 def test_a_model_remembers_which_columns_name_a_row(addml, small_csv, tmp_path):
