@@ -15,7 +15,6 @@ from addml.explain.written import figures
 from addml.scoring import Views
 from tests.explain import row_by_row
 from tests.explain.conftest import random_model
-from tests.grids import pairwise
 
 SIZES = st.floats(1e-3, 1e5)
 ROUND = st.integers(-5000, 5000).map(lambda whole: whole / 8)  # often an end, often in the middle between two texts
