@@ -1,7 +1,7 @@
-"""`python -m benchmarks.default`: how the default was chosen, measured on the 346 tables for choosing, for docs/default.md.
+"""`python -m benchmarks.default`: how the default was chosen, on 346 tables, for docs/default.md.
 
-Needs `ADDML_DATA` with `many`, `adbench-dev` and `tables`. Every table is fitted on two thirds of its rows (polluted) or
-on the normal ones among them (clean), and the other third is scored. What has been measured is kept in
+Needs `ADDML_DATA` with `many`, `adbench-dev` and `tables`. Every table is fitted on two thirds of its rows (polluted)
+or on the normal ones among them (clean), and the other third is scored. What has been measured is kept in
 docs/results/default.csv and not measured again; `--page` writes the page from it alone.
 """
 

@@ -591,7 +591,7 @@ FORGED = {
     "too few weights": (change("encoder.weights", lambda a: a[:, :-1]), r"encoder.weights is float32 \(2, 91\)"),
     "weights of a member": (
         change("encoder.weights", lambda a: a[:1]),
-        r"scorer.references is float32 \(2, 40, 4\), not float32 \(1, 40",
+        r"scorer.references is float32 \(2, 40, 4\), not float32 \(1, n",
     ),
     "flat weights": (change("encoder.weights", np.ravel), "encoder.weights is float32"),
     "double weights": (change("encoder.weights", lambda a: a.astype(float)), "encoder.weights is float64"),
@@ -646,7 +646,10 @@ FORGED = {
     "no shift": (lambda document, arrays: arrays.pop("features.shift"), "shift"),
     "zero reach": (change("features.reach", lambda a: a * 0), "out of range"),
     "reaches": (change("features.reach", lambda a: np.append(a, a)), r"features.reach is float64 \(12,\)"),
-    "fewer rows": (change("scorer.rows", lambda a: a[1:].copy()), r"scorer.references .*2, 40, 4\), not .*39"),
+    "fewer rows": (
+        change("scorer.rows", lambda a: a[1:].copy()),
+        "scorer.references has 40 embeddings, .* 39 references",
+    ),
     "no rows": (change("scorer.rows", lambda a: a[:0]), r"scorer.rows is float32 \(0, 6\)"),
     "narrow rows": (change("scorer.rows", lambda a: a[..., 1:].copy()), r"scorer.rows .*\(40, 5\), not .*6"),
     "double rows": (change("scorer.rows", lambda a: a.astype(float)), "scorer.rows is float64"),
@@ -655,7 +658,7 @@ FORGED = {
     "fewer weights of columns": (change("scorer.column_weight", lambda a: a[:-1]), r"column_weight is float32 \(5,\)"),
     "fewer references": (
         change("scorer.references", lambda a: a[:, 1:].copy()),
-        r"scorer.references is float32 \(2, 39, 4\), not .*40, 4",
+        "scorer.references has 39 embeddings, .* 40 references",
     ),
     "references of another member": (
         change("scorer.references", lambda a: a[:1]),

@@ -23,6 +23,7 @@ from addml.scoring.guided import scorer_from_plain
 from addml.scoring.scale import MemberScale, ViewScale
 from addml.scoring.scorers import OfEmbeddings, Scorer, Shapes, score_rows
 from addml.scoring.self_matches import Overlaps
+from addml.scoring.views import embedded_places
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
@@ -317,6 +318,11 @@ def _check_scorer(model: MetricModel) -> Shapes:
         array = model.scorer_arrays[name]
         expect(f"scorer.{name}", array, np.float32, tuple(lengths.get(n) if isinstance(n, str) else n for n in shape))
         lengths |= {n: have for n, have in zip(shape, array.shape, strict=True) if isinstance(n, str)}
+    if "embedded" in lengths and lengths["embedded"] != len(embedded_places(lengths["references"])):
+        raise ModelFileError(
+            f"scorer.references has {lengths['embedded']} embeddings, which do not belong to the "
+            f"{lengths['references']} references of scorer.rows; fit and save the model again"
+        )
     return shapes
 
 

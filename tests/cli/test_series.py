@@ -201,7 +201,8 @@ def test_cells_that_are_no_numbers(machine, tmp_path):
 
 
 def test_fit_and_score_with_a_saved_model(machine, tmp_path):
-    assert run("fit", machine, *OPTIONS, "--window", "20", "--cell", "gru", "--causal").code == 0
+    settings = ("--contamination", "0.05", "--window", "20", "--cell", "gru", "--causal")
+    assert run("fit", machine, *OPTIONS, *settings).code == 0
     fresh = write(tmp_path / "fresh.csv", 200, broken=slice(100, 115))
     done = run("score", fresh, "--model", "machine.model", "--time", "when", "--json")
     assert done.code == 0
@@ -255,7 +256,8 @@ def test_evaluate_compares_the_steps_with_their_labels(labelled, tmp_path):
 
 
 def test_evaluate_by_a_saved_model_of_a_series(labelled):
-    assert run("fit", "plain.csv", *OPTIONS, "--causal", "--window", "12", "--model", "m").code == 0
+    settings = ("--contamination", "0.05", "--causal", "--window", "12", "--model", "m")
+    assert run("fit", "plain.csv", *OPTIONS, *settings).code == 0
     done = run(
         "evaluate", labelled, "--time", "when", "--label", "fault", "--model", "m", "--json", "--output", "s.csv"
     )

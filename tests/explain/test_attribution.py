@@ -22,6 +22,12 @@ def table():
     return X
 
 
+@pytest.fixture(scope="module")
+def plain(X):
+    """One detector of the paper's kind that no test may change."""
+    return fitted(X, scorer="center")
+
+
 def fitted(X, **settings):
     small = {
         "epochs": 2,

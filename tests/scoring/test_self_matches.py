@@ -23,7 +23,7 @@ def shared(windows, references):
 
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("size", [1, 7, 40])
-def test_overlaps_by_brute_force(missing, size):
+def testoverlaps_by_brute_force(missing, size):
     """Of two series, in which steps may be missing, in parts of any size."""
     random = np.random.default_rng(0)
     series = [random.standard_normal((length, 2)) for length in (40, 25)]
@@ -41,7 +41,7 @@ def test_overlaps_by_brute_force(missing, size):
     assert found == filled_up
 
 
-def test_nothing_overlaps_with_another_series():
+def test_nothingoverlaps_with_another_series():
     random = np.random.default_rng(0)
     learned, other = (Windows.of([random.standard_normal((30, 1))], 4) for _ in range(2))
     keys = reference_keys(flat(learned)[::4])
@@ -82,7 +82,7 @@ def test_on_tensors_as_on_an_accelerator():
     X = np.random.default_rng(0).standard_normal((200, 2))
     model = ADDML(encoder="recurrent", window=10, random_state=0, device="cpu", epochs=2).fit(X).model_
     windows = Windows.of([X], 10)
-    overlaps = model._overlaps(windows, True)
+    overlaps = model.overlaps(windows, learned=True)
     x = flat(windows.prepared(model.step_features.transform))[None, None]
     z, rows = model.encoder.embed(x), slice(0, 200)
     expected = score_rows(model.scorer, x, z, model.scorer_ready("cpu"), model.distance, rows, overlaps)

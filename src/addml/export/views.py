@@ -10,7 +10,7 @@ import numpy as np
 from addml.data.features import Features
 from addml.export.graph import DOUBLE, FIRST, FLOAT, INT64, LAST, ONE, ZERO, About, Graph
 from addml.model import MetricModel
-from addml.scoring.views import NEIGHBOURS, ROUNDING, Views, stride
+from addml.scoring.views import NEIGHBOURS, ROUNDING, Views, embedded_places
 
 LAST_BITS = 1e-6  # of a feature: logarithms in float32 differ by less from one library to the next
 FAR = np.float32(np.inf)
@@ -75,7 +75,7 @@ def _in_space(g: Graph, z: str, own: str, ready: dict[str, Any]) -> str:
     z = g.Reshape(g.Transpose(z, perm=[1, 0, 2]), np.array([-1, products.shape[1]]))
     z = g.Sub(z, ready["origin"])
     square = g.ReduceSumSquare(z, LAST)
-    own = g.Gather(own, np.arange(0, len(ready["rows"]), stride(len(ready["rows"]))), axis=1)
+    own = g.Gather(own, np.array(embedded_places(len(ready["rows"]))), axis=1)
     apart = g.Add(g.MatMul(z, products.T), g.Where(own, FAR, squares))
     squared = g.Add(_nearest(g, apart, len(squares), "space"), square)
     squared = g.Where(g.Greater(squared, g.Mul(square, np.float32(ROUNDING))), squared, ZERO)

@@ -133,13 +133,18 @@ class Views:
         return {
             "rows": ("references", "inputs"),
             "column_weight": ("inputs",),
-            "references": (members, None, w),
+            "references": (members, "embedded", w),
         }
 
 
 def stride(references: int) -> int:
     """Every which of so many references is embedded."""
     return -(-references // EMBEDDED)
+
+
+def embedded_places(references: int) -> range:
+    """The places of those that are embedded."""
+    return range(0, references, stride(references))
 
 
 def side_by_side(z: Array, distance: Distance) -> Array:
