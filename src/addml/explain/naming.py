@@ -31,6 +31,7 @@ def reasons(
     origins: Sequence[int],
     usual: Sequence[UsualColumn],
     values: Mapping[str, Any],
+    texts: Mapping[str, pa.Array] | None = None,
     *,
     most: int = 3,
     tried: int | None = None,
@@ -41,9 +42,9 @@ def reasons(
     """Why each row stands out, the most important reason first and at most so many.
 
     Rows, baseline and origins are as for `column_contributions`, `usual` has one entry a column, and `values` the
-    raw values of these rows by column; None is a gap. Where rows or columns are many it is faster to look closely at
-    the rows of the highest scores alone, `closely` of them: of the others only the columns that lie farthest from the
-    usual are tried, `tried` of them, and no pairs.
+    raw values of these rows by column; None is a gap. `texts` has those in columns of numbers, null elsewhere. Where
+    rows or columns are many it is faster to look closely at the rows of the highest scores alone, `closely` of them: of
+    the others only the columns that lie farthest from the usual are tried, `tried` of them, and no pairs.
     """
     features = features_by_column(origins)
     scores, alone = Replacement(model, rows, baseline, device, threads).by_column(features, tried)
@@ -51,7 +52,7 @@ def reasons(
         highest = np.argsort(-scores, kind="stable")[:closely]
         alone[highest] = Replacement(model, rows[highest], baseline, device, threads).by_column(features)[1]
     apart = scores - Replacement(model, baseline[None], baseline, device, 1).by_column([])[0]
-    cases, book = _Cases(alone, apart, most), Phrasebook(usual, values)
+    cases, book = _Cases(alone, apart, most), Phrasebook(usual, values, texts)
     cases.name(book)
     doubtful = np.flatnonzero(cases.doubtful)
     if closely is not None:

@@ -29,7 +29,7 @@ from addml.web.bodies import RefusedError
 from addml.web.shelf import Shelf, Shelved
 from addml.wording import did_you_mean
 
-SCORE = ("naming", "timing", "deciding", "explaining", "reading")
+SCORE = ("naming", "timing", "deciding", "explaining", "reading", "strictness")
 DETECT = (*SCORE, "selection", "labelling", "learning", "windowing", "training")
 REDACT = "redact"  # of all that is about the report
 KEPT = 20  # jobs that are over

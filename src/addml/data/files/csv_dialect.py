@@ -94,6 +94,7 @@ class Dialect:
     number_styles: Mapping[str, NumberStyle] = field(default_factory=dict)
     texts: tuple[str, ...] = ()
     zones: Mapping[str, bool | None] = field(default_factory=dict)  # of columns with a value in the first rows
+    loose: tuple[str, ...] = ()  # columns of numbers with texts among them, read as text
     newlines_in_cells: bool = False
     encoding_is_given: bool = False
     block_bytes: int = BLOCK_BYTES
