@@ -21,6 +21,7 @@ from addml.encoders.module import is_module
 from addml.explain.examples import Examples
 from addml.explaining import Explains
 from addml.fitting import LostWarning as LostWarning
+from addml.fitting import TextCellsWarning as TextCellsWarning
 from addml.learning.metric import MetricLearner
 from addml.learning.state import TrainingState
 from addml.learning.training import train

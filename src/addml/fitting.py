@@ -29,6 +29,7 @@ from addml.wording import listed
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
+    from addml.data.preparation.text_cells import TextCells
 
 ROWS_AT_ONCE = 65536
 GUIDING_ROWS = 20_000  # training rows, at even steps, that say how much labelled anomalies are to count
@@ -43,13 +44,22 @@ class LostWarning(UserWarning):
     """Columns that are not learned from, and values that cannot be read, which the commands say by themselves."""
 
 
-def fitted_columns(table: Any) -> tuple[Columns, np.ndarray]:
-    """How the columns of a table become numbers, and those numbers; what was left out is said."""
+class TextCellsWarning(LostWarning):
+    """Texts in columns of numbers, which are missing values and make their rows strange."""
+
+    def __init__(self, cells: TextCells) -> None:
+        """What they are."""
+        super().__init__("; ".join(cells.words()))
+        self.cells = cells
+
+
+def fitted_columns(table: Any) -> Columns:
+    """How the columns of a table become numbers; what was left out is said."""
     from addml.data.columns import Columns
 
     columns = Columns.fit(table)
     say_what_is_lost(columns)
-    return columns, columns.transform(table)
+    return columns
 
 
 def say_what_is_lost(columns: Columns) -> None:
@@ -195,7 +205,13 @@ def warn_of_columns(message: str, columns: np.ndarray, names: list[str]) -> None
         warn(f"{message}: {listed([repr(names[column]) for column in columns])}")
 
 
-def warn(message: str, kind: type[UserWarning] = UserWarning) -> None:
+def warn_of_texts(cells: TextCells) -> None:
+    """Say which cells of columns of numbers are text, if any."""
+    if cells:
+        warn(TextCellsWarning(cells))
+
+
+def warn(message: str | Warning, kind: type[UserWarning] = UserWarning) -> None:
     """Warn at the line that called into this package, however deep the warning arose, or through scikit-learn."""
     frame, depth = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("addml.", "sklearn.")):

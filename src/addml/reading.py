@@ -19,13 +19,14 @@ from addml.data.images import is_image_folder
 from addml.data.pixels import as_images, channels_last, other_scale, varied
 from addml.data.series import Sampling, Series, read_series, windows_of
 from addml.data.windows import Windows
-from addml.fitting import channel_features, fitted_columns, form_of, warn, warn_of_columns
+from addml.fitting import channel_features, fitted_columns, form_of, warn, warn_of_columns, warn_of_texts
 from addml.model import MetricModel
 from addml.recipe import Recipe
 from addml.wording import counted
 
 if TYPE_CHECKING:
     from addml.data.columns import Columns
+    from addml.data.preparation.text_cells import TextCells
 
 
 class Reads(Recipe):
@@ -34,6 +35,7 @@ class Reads(Recipe):
     model_: MetricModel
     sampling_: Sampling
     n_features_in_: int
+    _texts: TextCells  # in columns of numbers of the table that was learned from
 
     def _read(self, X: Any, *, fitting: bool = False, resident: bool = False) -> Any:
         """X, checked once, here: an array of numbers (n, ...) with NaN for gaps, or a pyarrow table.
@@ -185,8 +187,10 @@ class Reads(Recipe):
             validate_data(self, table, skip_check_array=True)  # its names are texts, whatever those of X are
         else:
             assert self.model_.columns is not None
-            for sentence in self.model_.columns.new_gaps(table):
+            drift = self.model_.columns.counted(table)
+            for sentence in drift.new_gaps:
                 warn(sentence)
+            warn_of_texts(drift.texts)
         return table
 
     def _numbers(self, given: Any, fitting: bool) -> np.ndarray:
@@ -225,13 +229,23 @@ class Reads(Recipe):
         form, robust = form_of(X), self._robust
         if form is not None:
             return None, channel_features(X, form, self._sides(form, None), robust=robust), X
-        columns, numbers = (None, X) if isinstance(X, np.ndarray) else fitted_columns(X)
-        features = Features.fit(numbers, self._sides(None, columns), robust=robust)
-        if columns is not None:
-            features = columns.rescaled(features)
-        names = self._names() if columns is None else columns.names
-        warn_of_columns("columns without a single value tell nothing", features.empty, names)
-        return columns, features, numbers
+        if not isinstance(X, np.ndarray):
+            return self._prepared_table(X)
+        features = Features.fit(X, self._sides(None, None), robust=robust)
+        warn_of_columns("columns without a single value tell nothing", features.empty, self._names())
+        return None, features, X
+
+    def _prepared_table(self, table: Any) -> tuple[Columns, Features, np.ndarray]:
+        from addml.data.columns import DriftCounter
+
+        columns = fitted_columns(table)
+        sides = self._sides(None, columns)
+        columns = columns.facing(sides)
+        drift = DriftCounter(columns)
+        numbers = columns.transform(table, drift)
+        self._texts = drift.texts
+        warn_of_texts(drift.texts)
+        return columns, columns.rescaled(Features.fit(numbers, sides, robust=self._robust)), numbers
 
     def _sides(self, form: Form | None, columns: Columns | None) -> np.ndarray:
         """Which side of each column or channel matters."""

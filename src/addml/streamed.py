@@ -20,7 +20,7 @@ from addml.arrays import Array, to_numpy
 from addml.checkpoint import Storage, kept_safe
 from addml.compute import blas_threads, most_threads, on_device
 from addml.data.census import SAMPLED, Census
-from addml.data.columns import Columns
+from addml.data.columns import Columns, DriftCounter
 from addml.data.datasets import CELL_BYTES, Source
 from addml.data.features import Features
 from addml.data.mapped import DiskRows, MappedRows, Portions, SourceRows, cached
@@ -132,13 +132,17 @@ def _prepared(one: Reads, source: Source, census: Census, start: MetricModel | N
     columns = census.columns()
     fitting.say_what_is_lost(columns)
     sides = parameters.sides(one.one_sided, columns.own_names)
-    features = Features.fit(columns.transform(census.sample), sides, robust=one._robust)
+    columns = columns.facing(sides)
+    drift = DriftCounter(columns)
+    features = Features.fit(columns.transform(census.sample, drift), sides, robust=one._robust)
     if not census.is_whole:
         _say("Standardising", len(source))
-        moments, before = Moments(features), Standardised(columns, features)
+        moments, before, drift = Moments(features), Standardised(columns, features), DriftCounter(columns)
         for batch in _watched(source):
-            moments.add(before.transform(batch))
+            moments.add(before.transform(batch, drift))
         features = moments.refined()
+    one._texts = drift.texts
+    fitting.warn_of_texts(drift.texts)
     return columns, columns.rescaled(features)
 
 

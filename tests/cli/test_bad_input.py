@@ -224,10 +224,18 @@ def test_a_scored_file_without_one_of_the_columns(addml, model, tmp_path):
     assert left_in(tmp_path) == {"other.csv"}
 
 
-def test_a_number_column_that_turned_into_text(addml, model, tmp_path):
+def test_a_text_in_a_column_of_numbers(addml, model, tmp_path):
     path = write_small(tmp_path / "text.csv")
-    path.write_text(path.read_text().replace("person-00200,", "person-00200,unknown"))
-    addml("score", "text.csv", "--model", model).failed("'height'")
+    lines = path.read_text().splitlines()
+    lines[200] = lines[200].replace("person-00200,", "person-00200,unknown")
+    path.write_text("\n".join(lines) + "\n")
+    scored = addml("score", "text.csv", "--model", model, "--quiet").succeeded()
+    assert scored.err.startswith("Warning: column 'height': 1 cell is text, not a number, ")
+    assert "(row 200)" in scored.err
+    place = "text.csv, line 201: column 'height' holds \"unknown"
+    addml("score", "text.csv", "--model", model, "--strict").failed(place, "leave the cell empty")
+    addml("detect", "text.csv", "--strict").failed(place, "without --strict")
+    addml("detect", "text.csv", "--strict", "--time", "when").failed("--strict is about rows", code=2)
 
 
 def test_reordered_and_extra_columns_are_fine(addml, model, tmp_path):

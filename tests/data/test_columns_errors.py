@@ -32,12 +32,8 @@ def changed(name: str, values: Any) -> pa.Table:
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        (
-            "amount",
-            ["1.5", "2", "much", "more"],
-            "column 'amount', row 3 is 'much', but the column's values were numbers",
-        ),
-        ("amount", pa.array(["1", "x"] * 2).dictionary_encode(), "column 'amount', row 2 is 'x'"),
+        ("amount", ["1", "x", "inf", "2"], "column 'amount', row 3 is inf"),
+        ("amount", pa.array(["1", "inf"] * 2).dictionary_encode(), "column 'amount', row 2 is inf"),
         ("amount", [1.0, None, 2.0, float("inf")], "column 'amount', row 4 is inf"),
         ("amount", [datetime.date(2024, 1, 1)] * 4, r"column 'amount' is now of type date32\[day\]; give numbers"),
         ("flag", ["true", "no", "perhaps", None], "column 'flag', row 3 is 'perhaps'.*true or false"),
@@ -87,9 +83,9 @@ def test_the_same_values_in_other_types_are_the_same_features() -> None:
 
 def test_an_error_can_be_moved_to_its_row_in_a_larger_table() -> None:
     with pytest.raises(CellError) as caught:
-        COLUMNS.transform(changed("amount", ["1", "x", "2", "3"]))
+        COLUMNS.transform(changed("flag", ["no", "x", "no", "yes"]))
     caught.value.row += 1000
-    assert str(caught.value).startswith("column 'amount', row 1,002 is 'x'")
+    assert str(caught.value).startswith("column 'flag', row 1,002 is 'x'")
 
 
 def test_missing_columns_are_named() -> None:

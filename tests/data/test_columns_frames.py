@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -61,11 +62,17 @@ def test_names_are_texts_and_sparse_columns_written_out() -> None:
     assert table.to_pydict() == {"0": [0, 0, 3], "b": [1, 2, 3]}
 
 
+@pytest.mark.parametrize("gap", [None, np.nan, pd.NA, pd.NaT])
+def test_numbers_and_texts_in_a_column_are_texts(gap: Any) -> None:
+    frame = pd.DataFrame({"m": pd.Series([1, gap, "a", np.float64(2.5), Decimal("0.10")], dtype=object)})
+    assert as_table(frame)["m"].to_pylist() == ["1", None, "a", "2.5", "0.10"]
+
+
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (pd.DataFrame({"m": pd.Series([1, None, "a"], dtype=object)}), r"'m' mixes int and str \(row 3 is 'a'\)"),
-        (pd.DataFrame({"m": pd.Series(["a", 2.5], dtype=object)}), r"'m' mixes str and float \(row 2 is 2.5\)"),
+        (pd.DataFrame({"m": pd.Series([1, None, b"a"], dtype=object)}), r"'m' mixes int and bytes \(row 3 is b'a'\)"),
+        (pd.DataFrame({"m": pd.Series(["a", (2,)], dtype=object)}), r"'m' mixes str and tuple \(row 2 is \(2,\)\)"),
         (pd.DataFrame({"z": [1j, 2j]}), "column 'z' cannot be read"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "several are called 'a'"),
         (pd.DataFrame([[1, 2]], columns=[0, "0"]), "several are called '0'"),

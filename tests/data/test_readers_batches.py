@@ -13,6 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from addml.data.readers import ReadError, open_batches, read_table
+from addml.data.sampling import draw
 
 SCHEMA = pa.schema({"n": pa.float64(), "word": pa.string()})
 
@@ -76,7 +77,7 @@ def test_missing_column(tmp_path: Path) -> None:
 
 
 def test_number_that_is_text_is_named_by_line_and_column(tmp_path: Path) -> None:
-    batches = open_batches(csv_file(tmp_path, 300_000, "7,many,w\n"), schema=SCHEMA)
+    batches = open_batches(csv_file(tmp_path, 300_000, "7,many,w\n"), schema=SCHEMA, loose=())
     with pytest.raises(ReadError, match=r"t\.csv, line 300002: column 'n' holds 'many' where a number is expected"):
         sum(batch.num_rows for batch in batches)
 
@@ -125,7 +126,65 @@ def test_a_time_without_the_zone_of_the_schema_is_named(tmp_path: Path, zone: st
 def test_a_cell_with_spaces_around_it_is_found(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("n,m\n1,2\n many ,3\n")
     with pytest.raises(ReadError, match=r"t\.csv, line 3: column 'n' holds ' ?many ?' where a number is expected"):
-        list(open_batches(tmp_path / "t.csv", schema=pa.schema({"n": pa.float64(), "m": pa.int64()})))
+        list(open_batches(tmp_path / "t.csv", schema=pa.schema({"n": pa.float64(), "m": pa.int64()}), loose=()))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the first text comes long after the first batch."""
+    monkeypatch.setattr("addml.data.files.csv_tables.STREAM_BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr("addml.data.files.csv_dialect.BLOCK_BYTES", 1 << 12)
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_a_column_of_numbers_is_text_from_the_batch_with_the_first_text_on(
+    tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """The numbers beside it have a point, whatever the file has; other columns keep their types."""
+    monkeypatch.setattr("addml.data.files.csv_tables._parsing_threads", lambda: threads)
+    lines = [f'{row};{row},5;"1.{row % 1000:03},25";{row % 7}' for row in range(2000)]
+    lines[1500], lines[1700] = "1500;void;1.500,25;3", "1700;,5;+1.700,25;many"
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["id;n;big;word", *lines]) + "\n")
+    schema = pa.schema({"n": pa.float64(), "big": pa.float64(), "word": pa.string()})
+    batches = open_batches(path, schema=schema)
+    found = list(batches)
+    kinds = [str(batch["n"].type) for batch in found]
+    assert batches.loose == ["n"]
+    assert kinds == sorted(kinds)  # double, then string
+    assert set(kinds) == {"double", "string"}
+    values = [value for batch in found for value in batch["n"].to_pylist()]
+    assert [values[0], values[1500], values[1600], values[1700]] == [0.5, "void", "1600.5", ".5"]
+    assert pa.concat_arrays([batch["big"] for batch in found]).to_pylist()[1699:1701] == [1699.25, 1700.25]
+    assert len(values) == 2000
+
+
+def test_numbers_in_a_style_of_their_own_may_become_text(tmp_path: Path, small_blocks: None) -> None:
+    lines = [f'{row},"1,{row % 1000:03}.5"' for row in range(2000)]
+    lines[1500] = "1500,dear"
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["id,price", *lines]) + "\n")
+    first = open_batches(path)
+    values = [value for batch in first for value in batch["price"].to_pylist()]
+    assert first.loose == ["price"]
+    assert [values[7], values[1500], values[1501]] == [1007.5, "dear", "1501.5"]
+    again = open_batches(path, loose=first.loose)
+    assert {batch["price"].type for batch in again} == {pa.string()}
+    with pytest.raises(ReadError, match="'price' holds text where its first rows hold numbers"):
+        list(open_batches(path, loose=()))
+
+
+def test_types_that_the_first_rows_did_not_tell(tmp_path: Path, small_blocks: None) -> None:
+    """Whole numbers before fractions, and nothing before something, were errors."""
+    lines = [f"{row},{row}," for row in range(2000)]
+    lines[1900] = "1900,0.25,late"
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["id,n,note", *lines]) + "\n")
+    batches = open_batches(path)
+    table, _, _ = draw(batches, None, 0)
+    assert sorted(batches.loose) == ["n", "note"]
+    assert table["n"].to_pylist()[1899:1902] == ["1899", "0.25", "1901"]
+    assert table["note"].to_pylist()[1899:1901] == [None, "late"]
 
 
 def test_ragged_line_far_down(tmp_path: Path) -> None:

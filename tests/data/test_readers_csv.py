@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from addml.data.readers import ReadResult, csv_columns, open_batches, read_table
+from addml.data.readers import ReadError, ReadResult, csv_columns, open_batches, read_table
 
 
 def read(folder: Path, content: str | bytes, name: str = "t.csv", **options: Any) -> ReadResult:
@@ -46,6 +46,25 @@ def test_text_with_commas_does_not_mislead_a_tab_separated_file(tmp_path: Path) 
 def test_lists_in_cells_do_not_mislead_a_comma_separated_file(tmp_path: Path) -> None:
     result = read(tmp_path, "film,tags,year\nA,x;y,1999\nB,x,2001\nC,x;y;z,2002\n")
     assert result.table["tags"].to_pylist() == ["x;y", "x", "x;y;z"]
+
+
+@pytest.mark.parametrize("quote", ["", '"', "'"])
+def test_marks_in_the_text_of_every_row_do_not_mislead_a_comma_separated_file(tmp_path: Path, quote: str) -> None:
+    contents = [f"failure; uid={row}; tty=ssh" for row in range(30)]
+    lines = [f"{row},{quote}{content}{quote}" for row, content in enumerate(contents)]
+    result = read(tmp_path, "\n".join(["line,content", *lines]))
+    assert result.table.to_pydict() == {"line": list(range(30)), "content": contents}
+    assert "delimiter: comma" in result.notes
+
+
+def test_marks_in_quotes_do_not_mislead_a_file_without_a_header(tmp_path: Path) -> None:
+    lines = [f'{row},"a;b",{row}.5' for row in range(30)]
+    assert read(tmp_path, "\n".join(lines)).table["x1"].to_pylist() == ["a;b"] * 30
+
+
+def test_a_title_above_a_table_does_not_hide_its_delimiter(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match=r"line 2: too many fields, 3 where 1 are expected.*what stands above"):
+        read(tmp_path, "Sales of May\n" + "1;2,5;x\n" * 20)
 
 
 def test_separator_line_of_excel(tmp_path: Path) -> None:
@@ -207,7 +226,7 @@ def test_numbers_that_turn_into_text_later_stay_text_and_are_said(tmp_path: Path
     result = read(tmp_path, f"item,price\n{rows}b,dear\n")
     assert types(result)["price"] == "string"
     assert result.table["price"].to_pylist()[-1] == "dear"
-    assert "numbers of price: later rows hold other text, so the column is read as text" in result.notes
+    assert "numbers of price: later rows hold other text" in result.notes
 
 
 def test_addresses_and_versions_are_not_numbers(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_excel(tmp_path: Path) -> None:
     }
     assert "sheet: Sales (not read: Bare)" in result.notes
     assert "left out: 1 blank row of the sheet" in result.notes
-    assert "column mixed: holds int and str (row 2 is 'two'), so it is read as text" in result.notes
+    assert "column mixed: holds int and str (row 2 is 'two')" in result.notes
 
 
 def test_excel_sheet_by_name(tmp_path: Path) -> None:

@@ -90,5 +90,5 @@ def test_an_error_names_the_row():
     table = pa.table({"amount": [1.0, 2.0, 4.0], "pieces": [3, 4, 9]})
     columns, features = fitted(table)
     with pytest.raises(CellError) as error:
-        Standardised(columns, features).transform(pa.table({"amount": ["1", "2", "many"], "pieces": [3, 4, 9]}))
+        Standardised(columns, features).transform(pa.table({"amount": [1, 2, np.inf], "pieces": [3, 4, 9]}))
     assert (error.value.column, error.value.row) == ("amount", 3)

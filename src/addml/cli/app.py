@@ -81,6 +81,7 @@ LEARNED_BY = ("selection", "naming", "labelling", "learning", "timing", "windowi
     "reporting",
     "saving",
     "reading",
+    "strictness",
     "picturing",
     "computing",
     "streaming",
@@ -99,6 +100,7 @@ def detect(file: File, settings: Settings) -> None:
     *LEARNED_BY,
     "saving",
     "reading",
+    "strictness",
     "picturing",
     "computing",
     "streaming",
@@ -121,6 +123,7 @@ def fit(file: File, settings: Settings) -> None:
     "writing",
     "reporting",
     "reading",
+    "strictness",
     "picturing",
     "computing",
     "ending",
@@ -147,6 +150,7 @@ def score(file: File, settings: Settings) -> None:
     "writing",
     "reporting",
     "reading",
+    "strictness",
     "computing",
     "showing",
 )
@@ -167,7 +171,7 @@ def info(model: ModelFolder, settings: Settings) -> None:
 
 
 @app.command()
-@with_settings("naming", "timing", "listing", "writing", "reading", "computing", "showing")
+@with_settings("naming", "timing", "listing", "writing", "reading", "strictness", "computing", "showing")
 def diff(before: BeforeFolder, after: AfterFolder, file: File, settings: Settings) -> None:
     """Score a table by two saved models and say which rows moved in rank and which decisions changed."""
     from addml.cli import commands

@@ -43,6 +43,8 @@ def _check_series(settings: Settings) -> None:
     for name, value in vars(settings.learning).items():
         if value:
             raise typer.BadParameter(f"--{name.replace('_', '-')} is about rows; leave it out with --time.")
+    if settings.strictness.strict:
+        raise typer.BadParameter("--strict is about rows; a column of a series that holds text is left out, and said.")
     if settings.picturing != Picturing():
         raise typer.BadParameter("--size and --skip-broken are about images; leave them out with --time.")
     if replace(settings.streaming, checkpoint=None) != Streaming():

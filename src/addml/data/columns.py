@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +19,7 @@ from addml.data.preparation.copies import code_copies, number_copies
 from addml.data.preparation.dates import DateColumn
 from addml.data.preparation.kinds import AMONG_NUMBERS, UNREAD, Kept, LeftOut, prepare_column
 from addml.data.preparation.numbers import BooleanColumn, NumberColumn
-from addml.data.preparation.prepared import HALF, CellError, Prepared, rarity
+from addml.data.preparation.prepared import CellError, Prepared, flag_distance
 from addml.data.tables import as_table, check_names
 from addml.wording import did_you_mean, listed
 
@@ -67,6 +66,13 @@ class Columns:
             raise ValueError(f"no column is left to learn from: {why}")
         notes = [note for one in used for note in one.notes]
         return cls(tuple(one.prepared for one in used), left_out, notes, table.num_rows)
+
+    def facing(self, sides: np.ndarray) -> Columns:
+        """The columns in which a text counts as a low number where only low ones matter: the sides of features are -1.
+
+        A high one would count as usual there.
+        """
+        return replace(self, prepared=tuple(map(_facing, self.prepared, sides[list(self.starts[:-1])].tolist())))
 
     # What there is ------------------------------------------------------------------------------------------
 
@@ -119,7 +125,7 @@ class Columns:
         A gap lies as far from a value as false from true, and farther where either is rare.
         """
         own, gaps = self.scales, features.mean[len(self.scales) :]  # of gaps, their shares
-        flags = 1 / np.maximum(math.sqrt(2) / HALF, rarity(np.minimum(gaps, 1 - gaps)))
+        flags = 1 / flag_distance(np.minimum(gaps, 1 - gaps))
         scale = np.concatenate([own, flags])
         return features.with_scales(scale, ~np.isnan(scale))
 
@@ -144,12 +150,10 @@ class Columns:
     ) -> None:
         """Let `write` make rows of `out` of the values of the columns, some at a time."""
         done = 0
-        for values in self.read(table):
+        for values in self.read(table, drift):
             rows = len(values[0])
             write(values, out[done : done + rows])
             done += rows
-            if drift is not None:
-                drift.count(values)
 
     def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
         parts = list(zip(self.prepared, values, self.starts, self.starts[1:], strict=False))
@@ -158,18 +162,21 @@ class Columns:
             for column, column_values, left, right in parts:
                 column.fill(column_values[rows], out[rows, left:right])
 
-    def read(self, table: pa.Table | pa.RecordBatch) -> Iterator[list[np.ndarray]]:
+    def read(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> Iterator[list[np.ndarray]]:
         """The values of the used columns in NumPy, some rows at a time: numbers, days since 1970, codes of levels."""
         names = table.schema.names
         self._check_present(names)
         chosen = table.select(self.used)
         for start in range(0, table.num_rows, READ_AT_ONCE):
-            part = chosen.slice(start, READ_AT_ONCE)
+            arrays = [_whole(column) for column in chosen.slice(start, READ_AT_ONCE).columns]
             try:
-                yield [column.read(_whole(part.column(at))) for at, column in enumerate(self.prepared)]
+                values = [column.read(array) for column, array in zip(self.prepared, arrays, strict=True)]
             except CellError as error:
                 error.row += start
                 raise
+            if drift is not None:
+                drift.count(values, arrays)
+            yield values
 
     def _check_present(self, names: Sequence[str]) -> None:
         repeated = [name for name in self.used if names.count(name) > 1] if len(set(names)) < len(names) else []
@@ -181,12 +188,12 @@ class Columns:
             hint = did_you_mean(missing[0], names) if len(missing) == 1 else ""
             raise ValueError(f"columns of training that are missing here: {listed(list(map(repr, missing)))}.{hint}")
 
-    def new_gaps(self, table: pa.Table) -> list[str]:
-        """What becomes of gaps in columns that had none in training, in words."""
+    def counted(self, table: pa.Table) -> DriftCounter:
+        """The values of a table, counted."""
         drift = DriftCounter(self)
-        for values in self.read(table):
-            drift.count(values)
-        return drift.new_gaps
+        for _ in self.read(table, drift):
+            pass
+        return drift
 
     # Plain values -------------------------------------------------------------------------------------------
 
@@ -211,6 +218,10 @@ class Columns:
         check_names([column.name for column in prepared])
         notes, rows = plain_values.texts(document, "notes"), plain_values.count(document, "rows")
         return cls(prepared, [(name, reason) for name, reason in left_out], list(notes), rows)
+
+
+def _facing(column: Prepared, side: int) -> Prepared:
+    return replace(column, below=True) if side < 0 and isinstance(column, NumberColumn) else column
 
 
 def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:

@@ -9,9 +9,12 @@ import numpy as np
 
 from addml.data.features import NEW_GAPS
 from addml.data.preparation.prepared import Prepared
+from addml.data.preparation.text_cells import TextCells
 from addml.wording import listed
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from addml.data.columns import Columns
 
 SOMEWHAT, CLEARLY = 0.1, 0.25  # the usual bounds of the population stability index
@@ -20,11 +23,12 @@ GAPS_SAID = 0.05  # a share of gaps that moved by so much is said
 
 
 class Counts(NamedTuple):
-    """Rows, and of every column how many values lie in each bin and how many are strange."""
+    """Rows, of every column how many values lie in each bin and how many are strange, and texts among numbers."""
 
     rows: int
     bins: list[np.ndarray]
     strange: list[int]
+    texts: TextCells
 
 
 class DriftCounter:
@@ -36,21 +40,25 @@ class DriftCounter:
         self.rows = 0
         self._counts = [np.zeros(len(column.shares)) for column in columns.prepared]
         self._strange = [0] * len(columns.prepared)
+        self.texts = TextCells()
 
-    def count(self, values: list[np.ndarray]) -> None:
-        """Count the values of all columns of some rows, as `Prepared.read` gives them."""
-        self.rows += len(values[0]) if values else 0
+    def count(self, values: list[np.ndarray], arrays: list[pa.Array]) -> None:
+        """Count the values of all columns of some rows, as `Prepared.read` gives them of these arrays."""
         for position, (column, part) in enumerate(zip(self.columns.prepared, values, strict=True)):
             self._counts[position] += column.tally(part)
             self._strange[position] += column.strange(part)
+            if column.kind == "number" and part.dtype.kind == "f" and len(places := np.flatnonzero(np.isinf(part))):
+                self.texts.add(column.name, arrays[position], places, self.rows)
+        self.rows += len(values[0]) if values else 0
 
     @property
     def counts(self) -> Counts:
         """What was counted so far."""
-        return Counts(self.rows, self._counts, self._strange)
+        return Counts(self.rows, self._counts, self._strange, self.texts)
 
     def add(self, other: Counts) -> None:
         """Count what another counter of the same columns has."""
+        self.texts.join(other.texts, self.rows)
         self.rows += other.rows
         self._counts = [own + more for own, more in zip(self._counts, other.bins, strict=True)]
         self._strange = [own + more for own, more in zip(self._strange, other.strange, strict=True)]
@@ -64,8 +72,8 @@ class DriftCounter:
     @property
     def new_gaps(self) -> list[str]:
         """What became of gaps in columns that had none in training, in words; nothing where there are none."""
-        pairs = zip(self.columns.prepared, self._counts, strict=True)
-        new = [column for column, counts in pairs if counts[-1] and not column.shares[-1]]
+        pairs, texts = zip(self.columns.prepared, self._counts, strict=True), self.texts.counts
+        new = [column for column, counts in pairs if counts[-1] > texts[column.name] and not column.shares[-1]]
         words = {NEW_GAPS: [repr(one.name) for one in new if one.kind != "category"]}
         words[UNSEEN_GAPS] = [repr(one.name) for one in new if one.kind == "category"]
         return [f"{message}: {listed(names)}" for message, names in words.items() if names]

@@ -44,13 +44,14 @@ def has_other_than_numbers(X: Any) -> bool:
         return False
     kinds = (nw.String, nw.Categorical, nw.Enum, nw.Date, nw.Datetime, nw.Duration, nw.Time)
     return frame.implementation.is_pyarrow() or any(
-        column.dtype in kinds or (column.dtype == nw.Object and _holds_dates(column)) for column in frame.iter_columns()
+        column.dtype in kinds or (column.dtype == nw.Object and _holds_others(column))
+        for column in frame.iter_columns()
     )
 
 
-def _holds_dates(column: Any) -> bool:
-    """Whether there are dates or times among Python's own values, as pandas keeps those of a database."""
-    return any(isinstance(value, (date, time, timedelta)) for value in column)
+def _holds_others(column: Any) -> bool:
+    """Whether there are dates, times or texts among Python's own values, as pandas keeps those of a database."""
+    return any(isinstance(value, (date, time, timedelta, str)) for value in column)
 
 
 def _frame(X: Any) -> Any:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from addml.data.files.arrays import read_mat, read_npy, read_npz
@@ -13,10 +14,12 @@ from addml.data.files.casting import conformed, shaped
 from addml.data.files.column_names import check_columns
 from addml.data.files.columnar import folder_batches, parquet_batches, read_arrow, read_folder, read_parquet
 from addml.data.files.csv_dialect import CsvHints, sniff
+from addml.data.files.csv_errors import line_of as csv_line
 from addml.data.files.csv_tables import csv_batches, read_csv_table
 from addml.data.files.formats import format_of
+from addml.data.files.json_lines import line_of as json_line
 from addml.data.files.json_lines import read_json_lines, read_json_list
-from addml.data.files.origin import Origin, ReadError, find_origin
+from addml.data.files.origin import STANDARD_INPUT, Origin, ReadError, find_origin, is_special
 from addml.data.files.sheets import read_excel
 from addml.data.files.sql import is_address, read_sql
 from addml.wording import counted
@@ -24,7 +27,7 @@ from addml.wording import counted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Batches", "ReadError", "ReadResult", "csv_columns", "open_batches", "read_table", "refuse_idle"]
+__all__ = ["Batches", "ReadError", "ReadResult", "csv_columns", "line_of", "open_batches", "read_table", "refuse_idle"]
 
 BATCH_ROWS = 65_536
 TAKEN_BY = {  # what a caller may know of a file, and the formats that it says something of
@@ -47,12 +50,13 @@ class ReadResult:
 
 @dataclass(frozen=True)
 class Batches:
-    """A table that comes once, in batches of one schema; `notes` may grow while it does."""
+    """A table that comes once, in batches of one schema but for `loose` columns; these and `notes` may grow."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     notes: list[str] = field(default_factory=list)
     rows: int | None = None  # in all, where the file was read whole
+    loose: list[str] = field(default_factory=list)  # columns of numbers that are text from the first text in them on
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.batches
@@ -101,12 +105,15 @@ def open_batches(
     texts: Sequence[str] = (),
     codes: bool = True,
     labels: Sequence[str] = (),
+    loose: Sequence[str] | None = None,
 ) -> Batches:
     """As `read_table`, at most `batch_rows` rows at a time; CSV and Parquet are never held whole.
 
     The columns of `schema` must be there and are read in its types, but for dates of a CSV that say their zone where
     the schema has none, or none where it has one: these are text, or without a zone. `columns` (by default those of
     `schema`, else all) may name others, which keep their type in the file; in a CSV they are text beside a schema.
+    Where a CSV has a text in a column of numbers, the column is text from that batch on, and listed as `loose`; given
+    those that an earlier reading found, they are text from the start, and another one is an error.
     """
     wanted = schema.names if columns is None and schema is not None else columns
     hints = CsvHints(delimiter, header, encoding, decimal, tuple(wanted or ()), tuple(texts), codes)
@@ -117,9 +124,13 @@ def open_batches(
     if kind not in STREAMED:
         whole = _whole(origin, kind, wanted, part, hints, labels, notes)
         return _cut(whole, wanted, schema, batch_rows, origin.name)
-    batches = _streamed(origin, kind, wanted, schema, hints, batch_rows, notes)
-    cast = None if kind == "csv" else schema  # which is read in its types
-    return _begun(conformed(batches, wanted, cast, batch_rows, origin.name), notes, origin.name)
+    if kind == "csv":
+        found: list[str] = []
+        batches = _from_csv(origin, wanted, schema, hints, notes, found, loose)  # in the types of the schema
+        begun = _begun(conformed(batches, wanted, None, batch_rows, origin.name), notes, origin.name)
+        return replace(begun, loose=found)
+    batches = _from_parquet(origin, kind, wanted, batch_rows, notes)
+    return _begun(conformed(batches, wanted, schema, batch_rows, origin.name), notes, origin.name)
 
 
 def csv_columns(
@@ -136,6 +147,20 @@ def csv_columns(
     hints = CsvHints(delimiter, header, encoding, decimal)
     origin, _, _ = _locate(source, query, part, hints)
     return list(sniff(origin, hints)[0].names)
+
+
+def line_of(source: str | os.PathLike[str], row: int, column: str, **known: Any) -> int | None:
+    """The line of a text on which a row stands that has this column; None where the file has no lines, or comes once.
+
+    What is known of the file is as for `read_table`.
+    """
+    if is_address(os.fspath(source)) or os.fspath(source) == STANDARD_INPUT or is_special(Path(source)):
+        return None
+    hints = CsvHints(known["delimiter"], known["header"], known["encoding"], known["decimal"], (column,))
+    origin, kind, _ = _locate(source, known["query"], known["part"], hints)
+    if kind == "csv":
+        return csv_line(origin, sniff(origin, hints)[0], row)
+    return json_line(origin, hints.encoding, row) if kind == "json lines" else None
 
 
 def refuse_idle(source: str, kind: str, known: Mapping[str, Any]) -> None:
@@ -221,23 +246,29 @@ def _size(table: pa.Table) -> str:
     return f"{counted(table.num_rows, 'row')}, {counted(table.num_columns, 'column')}"
 
 
-def _streamed(
-    origin: Origin,
-    kind: str,
-    columns: Sequence[str] | None,
-    schema: pa.Schema | None,
-    hints: CsvHints,
-    rows: int,
-    notes: list[str],
+def _from_parquet(
+    origin: Origin, kind: str, columns: Sequence[str] | None, rows: int, notes: list[str]
 ) -> Iterator[pa.RecordBatch]:
     if kind == "parquet":
         return parquet_batches(origin, columns, rows)
-    if kind == "folder":
-        return folder_batches(origin, columns, rows, notes)
-    dialect, found = sniff(origin, hints)
-    notes.extend(found)
+    return folder_batches(origin, columns, rows, notes)
+
+
+def _from_csv(
+    origin: Origin,
+    columns: Sequence[str] | None,
+    schema: pa.Schema | None,
+    hints: CsvHints,
+    notes: list[str],
+    found: list[str],
+    loose: Sequence[str] | None,
+) -> Iterator[pa.RecordBatch]:
+    dialect, words = sniff(origin, hints)
+    notes.extend(words)
     chosen = check_columns(columns, dialect.names, origin.name)
-    return csv_batches(origin, dialect, chosen, schema, notes)
+    if loose is None:
+        return csv_batches(origin, dialect, chosen, schema, notes, found)
+    return csv_batches(origin, replace(dialect, loose=tuple(loose)), chosen, schema, notes)
 
 
 def _cut(whole: ReadResult, columns: Sequence[str] | None, schema: pa.Schema | None, rows: int, source: str) -> Batches:

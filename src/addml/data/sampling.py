@@ -43,20 +43,30 @@ class Reservoir:
 
     def drawn(self) -> tuple[pa.Table, np.ndarray]:
         """The sample in the order of the rows, and their places."""
-        import pyarrow as pa
-
         if self.most is not None and sum(map(len, self._keys)) > self.most:
             self._prune(self.most)
-        return pa.Table.from_batches(self._pool), np.concatenate(self._places)
+        return _joined(self._pool), np.concatenate(self._places)
 
     def _prune(self, most: int) -> None:
         import pyarrow as pa
 
         keys, places = np.concatenate(self._keys), np.concatenate(self._places)
         kept = np.sort(np.argpartition(keys, most)[:most])
-        table = pa.Table.from_batches(self._pool).take(pa.array(kept)).combine_chunks()
+        table = _joined(self._pool).take(pa.array(kept)).combine_chunks()
         self._pool, self._keys, self._places = table.to_batches(), [keys[kept]], [places[kept]]
         self._limit = float(keys[kept].max())
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    """The batches as one table; numbers that became text in a later batch, in which a text is among them, are text."""
+    import pyarrow as pa
+
+    first, schemas = batches[0].schema, [batch.schema for batch in batches]
+    mixed = [own.name for own in first if any(schema.field(own.name).type != own.type for schema in schemas)]
+    if not mixed:
+        return pa.Table.from_batches(batches)
+    schema = pa.schema([(own.name, pa.string() if own.name in mixed else own.type) for own in first])
+    return pa.concat_tables([pa.Table.from_batches([batch]).cast(schema) for batch in batches])
 
 
 def draw(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import pyarrow as pa
@@ -50,7 +52,18 @@ def _arrow(series: Any, name: str) -> pa.Array | pa.ChunkedArray:
         try:
             return pa.array(series.to_numpy(), from_pandas=True)  # a sparse column, written out
         except failures:
+            if (texts := _numbers_as_text(series)) is not None:
+                return texts
             raise ValueError(f"column {name!r} {_mixture(series, error)}; give all its values one type") from error
+
+
+def _numbers_as_text(series: Any) -> pa.Array | None:
+    """A column of numbers and texts as texts, as a file has it; None where there is anything else among them."""
+    missing = series.is_null().to_list()
+    values = [None if gap else value for gap, value in zip(missing, series.to_list(), strict=True)]
+    if not all(value is None or isinstance(value, (str, Real, Decimal)) for value in values):
+        return None
+    return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
 def _mixture(series: Any, error: Exception) -> str:

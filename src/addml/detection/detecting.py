@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from addml.checkpoint import Storage
@@ -22,6 +24,7 @@ from addml.detection.inputs import (
     on_disk_source,
     open_for_model,
     open_input,
+    refuse_text,
     shown,
 )
 from addml.detection.memory import keep_freed_memory
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from addml.data.preparation.text_cells import TextCells
     from addml.detection.pictures import TrainedPictures
     from addml.findings import Findings
 
@@ -84,7 +88,10 @@ def fit(settings: Settings, progress: Progress) -> Trained | TrainedPictures:
     """Train on the rows of a file, on the images of a folder, or on a sample of them."""
     if is_image_folder(settings.file):
         return pictures.fit(settings, progress)
-    return _fit(settings, progress)
+    trained = _fit(settings, progress)
+    assert trained.fitted.detector is not None
+    _warn_of_texts(trained.fitted.detector._texts.placed(trained.places), settings)
+    return trained
 
 
 def _fit(settings: Settings, progress: Progress) -> Trained:
@@ -113,8 +120,11 @@ def _fit(settings: Settings, progress: Progress) -> Trained:
     marks = answers.marks(table, places, rows)
     if marks is not None:
         table, notes = table.select(chosen.features), [*notes, answers.words(marks)]
-    checkpoint = settings.streaming.checkpoint
-    detector = train(table, training, settings.deciding, settings.computing, progress, marks, checkpoint)
+    checkpoint, strict = settings.streaming.checkpoint, settings.strictness.strict
+    with _refused_texts(settings, places):
+        detector = train(
+            table, training, settings.deciding, settings.computing, progress, marks, checkpoint, strict=strict
+        )
     detector._ids = chosen.ids
     fitted = Fitted.of(detector, table)
     return Trained(fitted, data, chosen, places, rows, (*notes, *fitted.columns.notes))
@@ -131,12 +141,24 @@ def _fit_streamed(settings: Settings, source: Source, progress: Progress) -> Tra
     chosen = choose(source.names, settings.selection, settings.naming, label, source.name)
     data = Input(settings.file, settings.reading, source.names, source.notes, None)
     own = open_source(settings.file, chosen.features)
-    detector = train_streamed(
-        own, settings.training, settings.deciding, settings.computing, settings.streaming, progress
-    )
+    told = (settings.training, settings.deciding, settings.computing, settings.streaming)
+    with _refused_texts(settings, None):
+        detector = train_streamed(own, *told, progress, strict=settings.strictness.strict)
     detector._ids = chosen.ids
     fitted = Fitted.of(detector, None)
     return Trained(fitted, data, chosen, None, len(own), (*source.notes, *fitted.columns.notes))
+
+
+@contextmanager
+def _refused_texts(settings: Settings, places: np.ndarray | None) -> Iterator[None]:
+    """Texts in columns of numbers, by which training was stopped, as an error with their place in the file."""
+    from addml.detector import TextCellsWarning
+
+    try:
+        yield
+    except TextCellsWarning as found:
+        refuse_text(settings, found.cells.placed(places))
+        raise
 
 
 def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
@@ -148,11 +170,12 @@ def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outco
     fitted, label = trained.fitted, trained.chosen.label
     ids = fitted.identifiers(trained.data.names)
     carried = [*ids, *([label] if label else [])]
-    batches = trained.data.batches(list(dict.fromkeys([*fitted.used, *carried])), BATCH_ROWS)
+    batches, drift = trained.data.batches(list(dict.fromkeys([*fitted.used, *carried])), BATCH_ROWS), fitted.drift()
+    check = partial(refuse_text, settings)
     with progress.stage("Scoring", trained.rows) as advance:
-        scored = score_all(
-            fitted, batches, carried, settings.explaining, advance, rows=trained.rows, mapped=mapped, folder=folder
-        )
+        known: dict[str, Any] = {"rows": trained.rows, "mapped": mapped, "folder": folder}
+        scored = score_all(fitted, batches, carried, settings.explaining, advance, drift, check, **known)
+    _warn_of_texts(drift.texts, settings)
     outcome = _outcome(fitted, scored, ids, settings, trained.data.source, trained.notes)
     findings = replace(
         outcome.findings,
@@ -173,11 +196,14 @@ def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcom
     fitted = Fitted.load(str(settings.using.model), settings.computing, settings.deciding)
     source, label, drift = shown(settings.file), settings.labelling.label, fitted.drift()
     with on_disk(settings.file) as file:
-        data, ids = open_for_model(replace(settings, file=file), fitted, BATCH_ROWS)
-        carried = [*ids, *([label] if label else [])]
+        own = replace(settings, file=file)
+        data, ids = open_for_model(own, fitted, BATCH_ROWS)
+        carried, check = [*ids, *([label] if label else [])], partial(refuse_text, own)
         rows = expected_rows(file, data.rows)
         with progress.stage(f"Scoring {source}", rows) as advance:
-            scored = score_all(fitted, data, carried, settings.explaining, advance, drift, rows=rows, mapped=mapped)
+            known: dict[str, Any] = {"rows": rows, "mapped": mapped}
+            scored = score_all(fitted, data, carried, settings.explaining, advance, drift, check, **known)
+    _warn_of_texts(drift.texts, settings)
     _warn_of_outside(drift.outside)
     for sentence in drift.new_gaps:
         warnings.warn(sentence, stacklevel=2)
@@ -190,6 +216,12 @@ def _no_pictures(settings: Settings) -> None:
     for name, value in vars(settings.picturing).items():
         if value != getattr(Picturing(), name):
             raise UserError(f"--{name.replace('_', '-')} is about folders of images; {shown(settings.file)} is none.")
+
+
+def _warn_of_texts(cells: TextCells, settings: Settings) -> None:
+    """Texts in columns of numbers are listed, since a slip in them can be mended."""
+    for sentence in cells.words(hidden=settings.reporting.redact):
+        warnings.warn(sentence, stacklevel=3)
 
 
 def _warn_of_outside(counts: dict[str, int]) -> None:

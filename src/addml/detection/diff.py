@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from addml.detection import series
 from addml.detection.detecting import use_threads
 from addml.detection.errors import UserError
 from addml.detection.fitted import Fitted
-from addml.detection.inputs import expected_rows, on_disk, open_for_model, shown
+from addml.detection.inputs import expected_rows, on_disk, open_for_model, refuse_text, shown
 from addml.detection.pieces import ranks
 from addml.detection.progress import Progress
 from addml.detection.scoring import BATCH_ROWS
@@ -21,6 +22,8 @@ from addml.detection.settings import Deciding, Settings, Using
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from addml.data.columns import DriftCounter
 
 FIRST = 100  # ranks whose rows are compared
 
@@ -134,15 +137,20 @@ def compare_models(before: str, after: str, settings: Settings, progress: Progre
     use_threads(settings.computing)
     models = [Fitted.load(folder, settings.computing, Deciding()) for folder in (before, after)]
     scores: list[np.ndarray] = []
-    ids = None
+    ids, texts = None, dict[str, None]()
     with on_disk(settings.file) as file:
         for folder, fitted in zip((before, after), models, strict=True):
             data, names = open_for_model(replace(settings, file=file), fitted, BATCH_ROWS)
             with progress.stage(f"Scoring by {folder}", expected_rows(file, data.rows)) as advance, blas_threads(1):
-                found, carried = _scored(data, fitted, [] if ids else names, advance)
+                drift = fitted.drift()
+                found, carried = _scored(data, fitted, [] if ids else names, advance, drift)
+            refuse_text(replace(settings, file=file), drift.texts)
+            texts |= dict.fromkeys(drift.texts.words())
             scores.append(found)
             ids = ids or carried  # of the first model that knows what names a row
     assert ids is not None
+    for sentence in texts:
+        warnings.warn(sentence, stacklevel=2)
     if len(scores[0]) != len(scores[1]):
         raise UserError(f"{shown(settings.file)}: has changed between the two models; run it again.")
     both = (ranks(scores[0]), ranks(scores[1]))
@@ -160,12 +168,14 @@ def _compare_series(before: str, after: str, settings: Settings, progress: Progr
     return Moved(shown(settings.file), (before, after), old, new, both, flagged, ids, "step")
 
 
-def _scored(data: Any, fitted: Fitted, ids: list[str], advance: Any) -> tuple[np.ndarray, pa.Table]:
+def _scored(
+    data: Any, fitted: Fitted, ids: list[str], advance: Any, drift: DriftCounter
+) -> tuple[np.ndarray, pa.Table]:
     import pyarrow as pa
 
     scores, carried, start = [], [], 0
     for batch in data:
-        scores.append(fitted.scores(fitted.features(batch, start, None)))
+        scores.append(fitted.scores(fitted.features(batch, start, drift)))
         carried.append(batch.select(ids))
         start += batch.num_rows
         advance(batch.num_rows)

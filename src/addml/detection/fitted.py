@@ -13,6 +13,7 @@ from addml import model_file, parameters
 from addml.compute import most_threads, resolve_device
 from addml.data.columns import CellError, Columns, DriftCounter
 from addml.data.preparation.arrow_values import as_text
+from addml.data.preparation.number_text import WrittenNumber
 from addml.data.preparation.standardised import Standardised
 from addml.detection import usual
 from addml.detection.errors import UserError
@@ -192,7 +193,7 @@ class Fitted:
             self._baseline,
             self._origins,
             self.usual_columns,
-            self._values(batch),
+            *self._values(batch),
             most=most,
             tried=max(TRIED, 2 * most),
             closely=CLOSELY,
@@ -206,11 +207,13 @@ class Fitted:
         rows = self.model.prepare(images)
         return heat_map(attributions(self.model, rows, self.baseline, self.device, self.threads), self.model.form)
 
-    def _values(self, batch: pa.RecordBatch) -> dict[str, Any]:
-        """The values of the columns used, read as in training."""
+    def _values(self, batch: pa.RecordBatch) -> tuple[dict[str, Any], dict[str, pa.Array]]:
+        """The values of the columns used, read as in training, and the texts in columns of numbers."""
         parts = [np.concatenate(blocks) for blocks in zip(*self.columns.read(batch), strict=True)]
-        kinds = self.columns.kinds
-        return {name: _readable(part, kinds[name], batch[name]) for name, part in zip(self.used, parts, strict=True)}
+        kinds, found = self.columns.kinds, dict(zip(self.used, parts, strict=True))
+        values = {name: _readable(part, kinds[name], batch[name]) for name, part in found.items()}
+        numbers = {name: part for name, part in found.items() if kinds[name] == "number" and part.dtype.kind == "f"}
+        return values, {name: _texts(part, batch[name]) for name, part in numbers.items() if np.isinf(part).any()}
 
     @cached_property
     def _standardised(self) -> Standardised:
@@ -254,7 +257,7 @@ def _decided(present: Decision, training: TrainingScores, deciding: Deciding) ->
 def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Any:
     """Values as words are made of them."""
     if kind == "number":
-        return values
+        return np.where(np.isinf(values), np.nan, values)
     if kind == "date":
         return usual.moments(values)
     if kind == "category":
@@ -264,12 +267,21 @@ def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Any:
     return pa.array(["false", "true"]).take(pa.array(np.nan_to_num(values).astype(np.int8), mask=values != values))
 
 
+def _texts(values: np.ndarray, column: pa.Array) -> pa.Array:
+    """The texts in a column of numbers, null in other rows."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(pa.array(np.isinf(values)), as_text(column), None)
+
+
 def _type_of(document: dict[str, Any]) -> pa.DataType:
     """The Arrow type of a column of a text file; text that was read as something else in training stays text."""
     import pyarrow as pa
 
     kind = document["kind"]
-    if kind == "category" or document.get("written") or document.get("form"):
+    styled = document.get("written") not in (None, WrittenNumber().to_plain())  # else the file says how it is written
+    if kind == "category" or styled or document.get("form"):
         return pa.string()
     if kind == "date":
         return pa.timestamp("us", document["zone"]) if "time" in document["parts"] else pa.time32("s")

@@ -19,7 +19,7 @@ from addml.data.files.formats import format_of
 from addml.data.files.origin import COMPRESSION_NAMES, STANDARD_INPUT, Origin, ReadError, find_origin, is_special
 from addml.data.files.sql import is_address
 from addml.data.images import is_image_folder
-from addml.data.readers import STREAMED, Batches, csv_columns, open_batches, read_table, refuse_idle
+from addml.data.readers import STREAMED, Batches, csv_columns, line_of, open_batches, read_table, refuse_idle
 from addml.detection.errors import UserError
 from addml.detection.selection import find, resolve, unseen
 from addml.detection.settings import Reading, Settings, Streaming
@@ -27,6 +27,7 @@ from addml.detection.settings import Reading, Settings, Streaming
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from addml.data.preparation.text_cells import TextCells
     from addml.detection.fitted import Fitted
 
 PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):[^\s@]*(?=@)")
@@ -45,6 +46,7 @@ class Input:
     notes: list[str]
     table: pa.Table | None
     texts: tuple[str, ...] = ()  # columns of a CSV that are read as they are written
+    loose: list[str] | None = None  # columns of numbers of a large CSV with texts among them, after the first time
 
     @property
     def source(self) -> str:
@@ -55,8 +57,10 @@ class Input:
         """These columns, at most so many rows at a time, from the first row on."""
         if self.table is not None:
             return iter(self.table.select(list(columns)).to_batches(max_chunksize=rows))
-        own = {"texts": self.texts, **asdict(self.reading)}
-        return iter(open_batches(self.file, columns=list(columns), batch_rows=rows, **own))
+        own = {"texts": self.texts, "loose": self.loose, **asdict(self.reading)}
+        opened = open_batches(self.file, columns=list(columns), batch_rows=rows, **own)
+        self.loose = opened.loose if self.loose is None else self.loose
+        return iter(opened)
 
 
 def open_input(settings: Settings, ids: Sequence[str] = ()) -> Input:
@@ -152,6 +156,20 @@ def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batch
     columns = list(dict.fromkeys([*fitted.used, *ids, *([label] if label else [])]))
     schema = fitted.schema if kind == "csv" else None  # other files know their types
     return open_batches(file, schema=schema, columns=columns, batch_rows=rows, **reading), ids
+
+
+def refuse_text(settings: Settings, cells: TextCells) -> None:
+    """With --strict, stop at the first of texts in columns of numbers, if there are any."""
+    if not settings.strictness.strict or not cells:
+        return
+    cell = cells.earliest
+    line = line_of(settings.file, cell.row, cell.column, **asdict(settings.reading))
+    place = f"row {cell.row:,}" if line is None else f"line {line}"
+    raise UserError(
+        f"{shown(settings.file)}, {place}: column {cell.column!r} holds {cell.shown} where a number is expected "
+        "(--strict). Correct the value, or leave the cell empty if it is not known; without --strict it counts as "
+        "missing and makes its row strange."
+    )
 
 
 def expected_rows(file: str, known: int | None = None) -> int | None:

@@ -33,7 +33,9 @@ FILE = "file"  # the column that names an image
 SCORING_COPIES = 2  # of the images, as read and as one array
 NUMBERS_AT_ONCE = 2**25  # of the images that are scored between two steps of the bar
 MAPPED_NUMBERS = 2**26  # of the images in the map of the metric space, which are fewer where they are large
-FOR_OTHERS = ("selection", "naming", "labelling", "learning", "timing", "windowing", "reading")  # groups of settings
+FOR_OTHERS = (  # groups of settings
+    *("selection", "naming", "labelling", "learning", "timing", "windowing", "reading", "strictness"),
+)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from addml.data.drift import Counts, DriftCounter
+    from addml.data.preparation.text_cells import TextCells
     from addml.detection.fitted import Fitted
     from addml.explain import Reason
 
@@ -135,7 +136,8 @@ def score_all(
     carried: Sequence[str],
     explaining: Explaining,
     advance: Advance,
-    drift: DriftCounter | None = None,
+    drift: DriftCounter,
+    check: Callable[[TextCells], None],
     *,
     rows: int | None = None,
     mapped: bool = True,
@@ -143,17 +145,18 @@ def score_all(
 ) -> Scored:
     """Score every batch, several at a time, holding a few.
 
-    `drift` counts them in passing; `rows` is about how many there are, where that is known; rows for a map of the
-    metric space are kept only where one is wanted; `folder` is for what memory should not hold.
+    `drift` counts them in passing, and `check` may stop at texts in columns of numbers; `rows` is about how many there
+    are, where that is known; rows for a map of the metric space are kept only where one is wanted; `folder` is for what
+    memory should not hold.
     """
     scored = Scored(max(LISTED, explaining.top), MAPPED if mapped else 0, Pieces(folder))
-    with_drift = drift is not None
-    work = ScorePart(fitted, tuple(carried), explaining, scored.most_listed, scored.most_mapped, with_drift)
+    work = ScorePart(fitted, tuple(carried), explaining, scored.most_listed, scored.most_mapped)
     with blas_threads(1):
         for part in _at_once(work, _with_starts(batches), rows):
             scored.add(part)
-            if drift is not None and part.counts is not None:
+            if part.counts is not None:
                 drift.add(part.counts)
+            check(drift.texts)
             advance(len(part.scores))
     return scored
 
@@ -185,12 +188,11 @@ class ScorePart:
     explaining: Explaining
     most_listed: int
     most_mapped: int
-    with_drift: bool
 
     def __call__(self, item: Batch) -> Part:
         """Score a batch that so many rows came before, and explain the rows that stand out."""
         start, batch = item
-        fitted, drift = self.fitted, self.fitted.drift() if self.with_drift else None
+        fitted, drift = self.fitted, self.fitted.drift()
         features = fitted.features(batch, start, drift)
         scores = fitted.scores(features)
         flagged = int((scores > fitted.threshold).sum())
@@ -209,7 +211,7 @@ class ScorePart:
             chosen,
             reasons.texts(),
             sample_of(features, start, self.most_mapped),
-            None if drift is None else drift.counts,
+            drift.counts,
         )
 
 

@@ -209,6 +209,15 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Strictness:
+    """Reading: what is not given is found out and said."""
+
+    strict: bool = setting(
+        False, "stop at a text in a column of numbers; else it counts as missing, makes its row strange, and is listed"
+    )
+
+
+@dataclass(frozen=True)
 class Picturing:
     """Reading: folders of images."""
 
@@ -293,6 +302,7 @@ class Settings:
     saving: Saving = Saving()
     using: Using = Using()
     reading: Reading = Reading()
+    strictness: Strictness = Strictness()
     picturing: Picturing = Picturing()
     computing: Computing = Computing()
     streaming: Streaming = Streaming()

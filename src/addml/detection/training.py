@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from addml.data.datasets import CELL_BYTES
@@ -37,8 +38,13 @@ def train(
     progress: Progress,
     labels: np.ndarray | None = None,
     checkpoint: str | None = None,
+    *,
+    strict: bool = False,
 ) -> ADDML:
-    """A detector fitted to the rows of a table, and to what people know of them."""
+    """A detector fitted to the rows of a table, and to what people know of them.
+
+    Where `strict`, a text in a column of numbers ends in a TextCellsWarning.
+    """
     detector = new_detector(training, deciding, computing, one_sided=one_sided(training.one_sided, table.column_names))
     seconds, size = estimate(table.num_rows, table.num_columns, training)
     if seconds > LONG:
@@ -47,13 +53,22 @@ def train(
             f"training on {shape}: up to about {in_words(seconds)}, "
             f"about {size / 1e9:.1f} GB of memory (--sample and --members make it less)"
         )
-    with progress.stage("Training", training.epochs, table.num_rows * training.members) as advance, epochs_to(advance):
-        from addml.detector import LostWarning
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LostWarning)  # said with what was read
-            detector.fit(table, labels=labels, checkpoint=checkpoint)
+    stage = progress.stage("Training", training.epochs, table.num_rows * training.members)
+    with stage as advance, epochs_to(advance), _losses(strict):
+        detector.fit(table, labels=labels, checkpoint=checkpoint)
     return decided(detector, deciding)
+
+
+@contextmanager
+def _losses(strict: bool) -> Iterator[None]:
+    """Nothing is warned of that is said with what was read, or at the end."""
+    from addml.detector import LostWarning, TextCellsWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LostWarning)
+        if strict:
+            warnings.simplefilter("error", TextCellsWarning)
+        yield
 
 
 def train_streamed(
@@ -63,15 +78,14 @@ def train_streamed(
     computing: Computing,
     streaming: Streaming,
     progress: Progress,
+    *,
+    strict: bool = False,
 ) -> ADDML:
-    """A detector fitted to rows on disk that memory need not hold."""
-    from addml.detector import LostWarning
-
+    """A detector fitted to rows on disk that memory need not hold; `strict` is as for `train`."""
     detector = new_detector(training, deciding, computing, one_sided=one_sided(training.one_sided, source.names))
     detector.set_params(memory=streaming.most)
     progress.note(f"{source.name}: {len(source):,} rows, more than {streaming.most} of memory hold: read from disk")
-    with stages_to(progress), warnings.catch_warnings():
-        warnings.simplefilter("ignore", LostWarning)  # said with what was read
+    with stages_to(progress), _losses(strict):
         detector.fit(source, checkpoint=streaming.checkpoint, scratch=streaming.cache_dir, cache=not streaming.no_cache)
     return decided(detector, deciding)
 

@@ -53,7 +53,7 @@ def _remembered(document: dict[str, Any]) -> UsualColumn:
 
 
 def _found(document: dict[str, Any], values: np.ndarray) -> UsualColumn:
-    known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    known = values[np.isfinite(values)] if values.dtype.kind == "f" else values
     if document["kind"] in ("category", "boolean") or not len(known):
         return _remembered(document)
     name, kind, gaps = document["name"], document["kind"], 1 - len(known) / len(values)

@@ -32,6 +32,7 @@ def reasons(
     origins: Sequence[int],
     usual: Sequence[UsualColumn],
     values: Mapping[str, Any],
+    texts: Mapping[str, pa.Array] | None = None,
     *,
     most: int = 3,
     tried: int | None = None,
@@ -42,9 +43,9 @@ def reasons(
     """Why each row stands out, the most important reason first and at most so many.
 
     Rows, baseline and origins are as for `column_contributions`, `usual` has one entry a column, and `values` the
-    raw values of these rows by column; None is a gap. What the views' scores are made of costs little. With other
-    scorers all columns are tried for the rows of the highest scores alone, `closely` of them: of the others only those
-    that lie farthest from the usual, `tried` of them.
+    raw values of these rows by column; None is a gap. `texts` has those in columns of numbers, null elsewhere. What the
+    views' scores are made of costs little. With other scorers all columns are tried for the rows of the highest scores
+    alone, `closely` of them: of the others only those that lie farthest from the usual, `tried` of them.
     """
     views = views_of(model)
     if views is not None:
@@ -53,7 +54,7 @@ def reasons(
         cases = _Cases(found.contributions, found.scores, said, most)
     else:
         cases = _Cases(*_replaced(model, rows, baseline, origins, tried, closely, device, threads), most)
-    return cases.reasons(Phrasebook(usual, values))
+    return cases.reasons(Phrasebook(usual, values, texts))
 
 
 def _replaced(

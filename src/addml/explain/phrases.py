@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.explain.words import Alike, UsualColumn, as_values, taken
+from addml.explain.written import no_number
 
 
 class Reason(NamedTuple):
@@ -76,9 +77,13 @@ How = Callable[[Sequence[UsualColumn], np.ndarray, Any], Iterator[Alike]]  # `un
 class Phrasebook:
     """The phrases said of the values of certain rows, by number."""
 
-    def __init__(self, usual: Sequence[UsualColumn], values: Mapping[str, Any]) -> None:
-        """Raw values by column, of all rows; None is a gap."""
+    def __init__(
+        self, usual: Sequence[UsualColumn], values: Mapping[str, Any], texts: Mapping[str, pa.Array] | None = None
+    ) -> None:
+        """Raw values by column, of all rows; None is a gap. `texts` are those in columns of numbers, null elsewhere."""
         self.usual = usual
+        places = {one.column: place for place, one in enumerate(usual)}
+        self._texts = {places[name]: own for name, own in (texts or {}).items()}
         self._kinds = [_Kind(kind, usual, values) for kind in dict.fromkeys(column.kind for column in usual)]
         self._words, self._columns = [pa.array([], pa.string())], [np.empty(0, np.int64)]
         self._gists, self._ends = list[str](), list[int]()  # of phrases that share a gist
@@ -102,6 +107,10 @@ class Phrasebook:
             for group in how(kind.usual, which[cells], kind.values(which[cells], rows[cells])) if len(cells) else ():
                 chosen = cells[group.places]
                 found[rows[chosen], places[chosen]] = self.add(group.words, group.gist, wanted[chosen])
+        for column, texts in self._texts.items():
+            cells = np.flatnonzero((wanted == column) & np.asarray(texts.is_valid())[rows])
+            words = no_number(texts.take(pa.array(rows[cells])))
+            found[rows[cells], places[cells]] = self.add(words, "is not a number", wanted[cells])
         return found
 
     def names(self, columns: np.ndarray, before: str) -> pa.Array:

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from addml.wording import shortened
+
 LONGEST = 40  # characters of a level
 
 
@@ -60,9 +62,17 @@ def figure(number: float, digits: int) -> str:
 
 def level_text(kind: str, text: str) -> str:
     """A level on one line, cut where it is too long."""
-    text = " ".join(text.split())
-    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-    return text if kind == "boolean" else f"'{text}'"
+    return one_line(text) if kind == "boolean" else f"'{one_line(text)}'"
+
+
+def no_number(texts: pa.Array) -> pa.Array:
+    """What is said of texts in a column of numbers."""
+    return pa.array([f'is "{one_line(text)}", not a number' for text in texts.to_pylist()], pa.string())
+
+
+def one_line(text: str) -> str:
+    """A text on one line, cut where it is too long."""
+    return shortened(" ".join(text.split()), LONGEST)
 
 
 def year_or_day(moments: np.ndarray, nearest: np.ndarray) -> pa.Array:

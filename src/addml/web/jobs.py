@@ -35,7 +35,7 @@ from addml.wording import did_you_mean
 # Options that a job takes, each named here: none is a path, a pattern, an address or a query, or reads another file.
 SCORE = (
     *("id", "time", "threshold", "contamination", "tau", "top", "reasons"),
-    *("part", "delimiter", "header", "encoding", "decimal", "redact"),
+    *("part", "delimiter", "header", "encoding", "decimal", "redact", "strict"),
 )
 DETECT = (
     *SCORE,

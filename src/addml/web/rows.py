@@ -47,7 +47,8 @@ def score(fitted: Fitted, asked: Any, is_over: Callable[[], bool]) -> dict[str, 
             raise RefusedError(str(error).replace(str(file), "rows")) from error
     if len(results) < len(rows):
         raise RefusedError("the server ends", 503)
-    return {"threshold": fitted.threshold, "results": results, "ignored": ignored, "notes": list(drift.new_gaps)}
+    notes = [*drift.new_gaps, *drift.texts.words()]
+    return {"threshold": fitted.threshold, "results": results, "ignored": ignored, "notes": notes}
 
 
 def _known(fitted: Fitted) -> set[str]:

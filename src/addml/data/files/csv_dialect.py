@@ -94,6 +94,7 @@ class Dialect:
     number_styles: Mapping[str, NumberStyle] = field(default_factory=dict)
     texts: tuple[str, ...] = ()
     zones: Mapping[str, bool | None] = field(default_factory=dict)  # of columns with a value in the first rows
+    loose: tuple[str, ...] = ()  # columns of numbers with texts among them, read as text
     newlines_in_cells: bool = False
     encoding_is_given: bool = False
     block_bytes: int = BLOCK_BYTES
@@ -178,14 +179,26 @@ def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> W
     if delimiter is not None and len(delimiter) != 1:
         raise ReadError(f"{name}: the delimiter must be one character, not {delimiter!r}.")
     writings = _possible_writings(text, delimiter)
-    parsed = {w: [row.cells for row in sample_rows(text, whole, w, WRITING_ROWS)] for w in writings}
-    best = max(writings, key=lambda writing: _score(parsed[writing], writing.delimiter))
+    parsed = {one: _first_cells(text, whole, one) for one in writings}
+    bare = {one: _first_cells(_without_quoted(text, one.quote), whole, one) for one in writings}
+    best = max(writings, key=lambda one: _score(parsed[one], bare[one], one.delimiter))
     if delimiter is None and _is_column_of_commas(parsed[best], best.delimiter):
         return Writing(NO_DELIMITER)
     if delimiter is not None or _is_believable(parsed[best], best.delimiter):
         return best
     _refuse_aligned_columns(text, name)
     return Writing(",")
+
+
+def _first_cells(text: str, whole: bool, writing: Writing) -> list[list[str]]:
+    return [row.cells for row in sample_rows(text, whole, writing, WRITING_ROWS)]
+
+
+def _without_quoted(text: str, quote: str | None) -> str:
+    """The text with its quoted cells emptied: a delimiter in one parts nothing."""
+    if quote is None:
+        return text
+    return (SINGLE_QUOTED if quote == "'" else DOUBLE_QUOTED).sub(rf"\1{quote}{quote}", text)
 
 
 def _possible_writings(text: str, delimiter: str | None) -> list[Writing]:
@@ -198,15 +211,19 @@ def _possible_writings(text: str, delimiter: str | None) -> list[Writing]:
     return [Writing(mark, quote, escape) for escape in escapes for quote in quotes for mark in delimiters]
 
 
-def _score(rows: list[list[str]], delimiter: str) -> float:
-    """How equally many cells the rows have, less those cells that another delimiter would part."""
+def _score(rows: list[list[str]], bare: list[list[str]], delimiter: str) -> tuple[bool, float]:
+    """Whether the first row, mostly a header, has as many cells as most rows, which tells more than anything else.
+
+    Then how equally many cells the rows have, less those cells that another delimiter would part; `bare` are the rows
+    without what is quoted.
+    """
     width, agreeing = _usual_width(rows)
     if width < 2 or (delimiter == " " and not _is_numeric_and_even(rows, agreeing)):
-        return 0.0
+        return False, 0.0
     others = [mark for mark in DELIMITERS if mark not in (delimiter, ",")]
-    cells = [cell for row in rows for cell in row]
+    cells = [cell for row in bare for cell in row]
     dirty = sum(any(mark in cell for mark in others) for cell in cells)
-    return agreeing / len(rows) * (1 - dirty / len(cells))
+    return len(rows[0]) == width, agreeing / len(rows) * (1 - dirty / len(cells))
 
 
 def _usual_width(rows: Sequence[Sequence[str]]) -> tuple[int, int]:

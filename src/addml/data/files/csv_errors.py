@@ -6,7 +6,7 @@ import io
 import re
 from collections import deque
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 
 from addml.data.files.csv_dialect import CsvRow, Dialect, csv_rows
 from addml.data.files.origin import Origin, ReadError
@@ -44,6 +44,13 @@ def unclosed_quote(origin: Origin, dialect: Dialect) -> ReadError | None:
         f"{origin.name}, line {last.first}: a quote ({dialect.writing.quote}) is opened and never closed, so "
         "that all lines after it would be one cell. Close the quote, or double it if it belongs to the text."
     )
+
+
+def line_of(origin: Origin, dialect: Dialect, row: int) -> int:
+    """The line on which a row, counted from 1, begins."""
+    if len(dialect.names) == 1:  # in which an empty line is a row
+        return dialect.skip_lines + row
+    return next(islice(_body(origin, dialect), row - 1, None)).first
 
 
 def _find_line(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from addml.compute import on_threads
 from addml.data.files.csv_blocks import UnclearRowsError, row_blocks
 from addml.data.files.csv_cells import GAPS, NumberStyle
 from addml.data.files.csv_dialect import Dialect
-from addml.data.files.csv_errors import explained, unclosed_quote
+from addml.data.files.csv_errors import CONVERSION, explained, unclosed_quote
 from addml.data.files.origin import Origin, ReadError
 from addml.wording import counted
 
@@ -23,6 +24,7 @@ COUNTED_BYTES = 1 << 18  # what a core keeps at hand
 MOST_THREADS = 4  # parse blocks: more rows than these find nobody scores
 UTF8 = ("utf-8", "utf-8-sig")
 ONE_BYTE_LINE_ENDS = (*UTF8, "cp1252", "latin-1")  # and quotes, which no other character holds
+UNTEXTUAL = ("int64", "double", "null")  # what Arrow takes a column for that holds no text
 NEXT_ENCODING = {"utf-8": "cp1252", "utf-8-sig": "cp1252", "cp1252": "latin-1"}  # the last takes any byte
 
 
@@ -55,10 +57,13 @@ def csv_batches(
     columns: Sequence[str] | None,
     schema: pa.Schema | None,
     notes: list[str],
+    found: list[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The table a few megabytes at a time, columns outside `schema` as text; typed by the first if None.
 
-    Dates without the zones of the schema have none, and those that no type of Arrow's takes are text.
+    Dates without the zones of the schema have none, and those that no type of Arrow's takes are text. So are numbers
+    from the batch on that holds the first text among them, with a decimal point whatever the file has: such a column is
+    added to `found`. Without that list a text among numbers is an error, but in columns that are known to be loose.
     """
     import pyarrow as pa
 
@@ -76,8 +81,31 @@ def csv_batches(
             return
         except UnclearRowsError:
             in_blocks = False
-        except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
-            dialect = _amended(origin, dialect, error, notes)
+        except (pa.ArrowInvalid, UnicodeDecodeError, OSError, TextAmongNumbersError) as error:
+            name = _column_with_text(dialect, error)
+            if found is not None and name is not None:
+                found.append(name)
+                dialect = replace(dialect, loose=(*dialect.loose, name))
+            elif isinstance(error, TextAmongNumbersError):
+                raise
+            else:
+                dialect = _amended(origin, dialect, error, notes)
+
+
+class TextAmongNumbersError(ReadError):
+    """A text in a column whose first rows are numbers."""
+
+    def __init__(self, source: str, column: str) -> None:
+        super().__init__(f"{source}: column {column!r} holds text where its first rows hold numbers.")
+        self.column = column
+
+
+def _column_with_text(dialect: Dialect, error: Exception) -> str | None:
+    """The column that was taken for one of numbers before a text was met, if that is what is wrong."""
+    if isinstance(error, TextAmongNumbersError):
+        return error.column
+    found = CONVERSION.search(str(error))
+    return dialect.names[int(found[1])] if found is not None and found[2] in UNTEXTUAL else None
 
 
 def _stream(
@@ -164,11 +192,11 @@ def _options(dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema 
 def _column_types(dialect: Dialect, schema: pa.Schema | None) -> dict[str, pa.DataType]:
     import pyarrow as pa
 
-    read = (*dialect.texts, *dialect.number_styles) if schema is None else dialect.names
-    text = dict.fromkeys(read, pa.string())
+    raw = (*dialect.number_styles, *dialect.loose)
+    text = dict.fromkeys((*dialect.texts, *raw) if schema is None else dialect.names, pa.string())
     if schema is None:
         return text
-    known = [field for field in schema if field.name not in dialect.number_styles]
+    known = [field for field in schema if field.name not in raw]
     return text | {field.name: _as_written(field, dialect) for field in known}
 
 
@@ -248,7 +276,7 @@ def _with_numbers(table: pa.Table, dialect: Dialect, notes: list[str]) -> pa.Tab
             continue
         numbers = _numbers(table[name], style)
         if numbers is None:
-            notes.append(f"numbers of {name}: later rows hold other text, so the column is read as text")
+            notes.append(f"numbers of {name}: later rows hold other text")
         else:
             table = table.set_column(table.column_names.index(name), name, numbers)
     return table
@@ -258,15 +286,31 @@ def _in_schema(batch: pa.RecordBatch, dialect: Dialect, schema: pa.Schema | None
     """The batch with the numbers that are written in another way, unless the schema has them as text."""
     import pyarrow as pa
 
-    for name, style in dialect.number_styles.items():
+    plain = NumberStyle("", dialect.decimal)
+    for name in dict.fromkeys((*dialect.number_styles, *dialect.loose)):
         kind = schema.field(name).type if schema is not None and name in schema.names else pa.string()
         kind = pa.float64() if schema is None else kind
         if name not in batch.schema.names or pa.types.is_string(kind):
             continue
-        if (numbers := _numbers(batch[name], style)) is None:
-            raise ReadError(f"{source}: column {name!r} holds text where its first rows hold numbers.")
-        batch = batch.set_column(batch.schema.get_field_index(name), name, numbers.cast(kind))
+        style, at = dialect.number_styles.get(name, plain), batch.schema.get_field_index(name)
+        if name in dialect.loose:
+            batch = batch.set_column(at, name, _with_points(batch[name], style))
+        elif (numbers := _numbers(batch[name], style)) is not None:
+            batch = batch.set_column(at, name, numbers.cast(kind))
+        else:
+            raise TextAmongNumbersError(source, name)
     return batch
+
+
+def _with_points(column: pa.Array, style: NumberStyle) -> pa.Array:
+    """The texts of a column, its numbers written with a decimal point and nothing between thousands."""
+    import pyarrow.compute as pc
+
+    text = pc.utf8_trim_whitespace(column)
+    digits = pc.replace_substring(text, style.thousands, "") if style.thousands else text
+    bare = rf"|^[+-]?{re.escape(style.decimal)}\d+([eE][+-]?\d+)?$"  # ,5 without a digit before it
+    is_number = pc.match_substring_regex(text, style.pattern + bare)
+    return pc.if_else(is_number, pc.replace_substring(digits, style.decimal, "."), text)
 
 
 def _numbers(column: pa.ChunkedArray | pa.Array, style: NumberStyle) -> pa.ChunkedArray | pa.Array | None:

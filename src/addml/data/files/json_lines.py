@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from addml.data.files.origin import Origin, ReadError
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 1 << 20
 LARGEST_BLOCK = 1 << 30
 SAMPLE_BYTES = 1 << 18
+NUMBER, TEXT = "a number", "text"
 
 
 def read_json_lines(origin: Origin, encoding: str | None) -> tuple[pa.Table, list[str]]:
-    """The table of one JSON object a line."""
+    """The table of one JSON object a line; where some values of a key are numbers and some texts, all are texts."""
     import pyarrow as pa
     from pyarrow import json as arrow_json
 
@@ -33,7 +35,8 @@ def read_json_lines(origin: Origin, encoding: str | None) -> tuple[pa.Table, lis
                 return arrow_json.read_json(stream, options), [f"encoding: {name}"]
         except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
             if "straddling" not in str(error) or block >= LARGEST_BLOCK:
-                raise _explained(origin, found, error) from error
+                table, notes = _table(_slowly(origin, found, error))
+                return table, [f"encoding: {name}", *notes]
             block *= 8
 
 
@@ -50,9 +53,18 @@ def read_json_list(origin: Origin, encoding: str | None) -> tuple[pa.Table, list
     wrong = next((position for position, item in enumerate(items, start=1) if not isinstance(item, dict)), None)
     if wrong is not None:
         raise ReadError(f"{origin.name}: item {wrong} of the list is not an object {{...}} with the row's values.")
-    names = list(dict.fromkeys(name for item in items for name in item))
-    table, notes = table_from_rows(names, [[item.get(name) for name in names] for item in items])
+    table, notes = _table(items)
     return table, [f"encoding: {name}", "format: one JSON list, read whole", *notes]
+
+
+def _table(items: list[dict[str, Any]]) -> tuple[pa.Table, list[str]]:
+    names = list(dict.fromkeys(name for item in items for name in item))
+    return table_from_rows(names, [[item.get(name) for name in names] for item in items])
+
+
+def line_of(origin: Origin, encoding: str | None, row: int) -> int:
+    """The line on which a row, counted from 1, stands; empty lines are no rows."""
+    return next(islice(_items(origin, _encoding(origin, encoding)[0]), row - 1, None))[0]
 
 
 def _encoding(origin: Origin, encoding: str | None) -> tuple[str, str]:
@@ -70,23 +82,28 @@ def _utf8(origin: Origin, encoding: str) -> pa.NativeFile:
     return stream if encoding.startswith("utf-8") else pa.transcoding_input_stream(stream, encoding, "utf8")
 
 
-def _explained(origin: Origin, encoding: str, error: Exception) -> ReadError:
-    """The error with its line: read again slowly."""
+def _slowly(origin: Origin, encoding: str, error: Exception) -> list[dict[str, Any]]:
+    """The objects of lines that Arrow refuses, where texts among numbers are why; else the error with its line."""
     if isinstance(error, OSError):
-        return origin.unreadable(error)
+        raise origin.unreadable(error) from error
     kinds: dict[str, tuple[str, int]] = {}
+    items, mixed = list[dict[str, Any]](), False
     for number, item in _items(origin, encoding):
         if isinstance(item, str):
-            return ReadError(f"{origin.name}, line {number}: {item}")
+            raise ReadError(f"{origin.name}, line {number}: {item}") from error
+        items.append(item)
         for key, value in item.items():
             kind = _kind(value)
             before, line = kinds.setdefault(key, (kind, number)) if kind else (kind, number)
-            if before != kind:
-                return ReadError(
+            mixed |= before != kind
+            if before != kind and not {before, kind} <= {NUMBER, TEXT}:
+                raise ReadError(
                     f"{origin.name}, line {number}: {key!r} is {kind} ({value!r:.60}) where line {line} "
                     f"has {before}. Write the same kind of value on every line, or null."
-                )
-    return ReadError(f"{origin.name}: {error}")
+                ) from error
+    if not mixed or "changed from" not in str(error):
+        raise ReadError(f"{origin.name}: {error}") from error
+    return items
 
 
 def _items(origin: Origin, encoding: str) -> Iterator[tuple[int, Any]]:
@@ -117,9 +134,9 @@ def _kind(value: Any) -> str:
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, (int, float)):
-        return "a number"
+        return NUMBER
     if isinstance(value, str):
-        return "text"
+        return TEXT
     return "a list" if isinstance(value, list) else "an object"
 
 

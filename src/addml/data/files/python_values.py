@@ -47,7 +47,7 @@ def _mixture(values: Sequence[Any]) -> str:
     kinds = sorted({type(value).__name__ for value in values if value is not None})
     texts = (row for row, value in enumerate(values, start=1) if isinstance(value, str))
     where = f" (row {row} is {values[row - 1]!r})" if (row := next(texts, None)) else ""
-    return f"holds {' and '.join(kinds)}{where}, so it is read as text"
+    return f"holds {' and '.join(kinds)}{where}"
 
 
 def _dates(array: pa.Array) -> pa.Array:

@@ -66,10 +66,10 @@ def _neighbours(marks: Mapping[str, float]) -> Iterator[list[str]]:
 
 
 def is_affine(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether y = a x + b in every row, gaps included."""
+    """Whether y = a x + b in every row, gaps and texts included."""
     x, y = x.astype(np.float64), y.astype(np.float64)
-    missing = np.isnan(x)
-    if not np.array_equal(missing, np.isnan(y)):
+    missing = ~np.isfinite(x)
+    if not np.array_equal(np.where(missing, x, 0), np.where(np.isfinite(y), 0, y), equal_nan=True):
         return False
     x, y = (_within_one(values[~missing]) for values in (x, y))
     low, high = int(np.argmin(x)), int(np.argmax(x))

@@ -31,11 +31,14 @@ class DistinctTexts:
             encoded = encoded.unify_dictionaries().chunk(0)
         codes = np.array(encoded.indices.fill_null(-1))
         values = encoded.dictionary
-        filled = np.asarray(pc.not_equal(pc.utf8_trim_whitespace(values), ""))
-        if not filled.all():
-            renumbered = np.append(np.where(filled, np.cumsum(filled) - 1, -1), -1).astype(codes.dtype)
-            codes, values = renumbered[codes], values.filter(pa.array(filled))
-        return cls(values, np.bincount(codes + 1, minlength=len(values) + 1)[1:], codes)
+        texts = cls(values, np.bincount(codes + 1, minlength=len(values) + 1)[1:], codes)
+        blank = np.asarray(pc.equal(pc.utf8_trim_whitespace(values), ""))
+        return texts.without(blank) if blank.any() else texts
+
+    def without(self, left_out: np.ndarray) -> DistinctTexts:
+        """The texts but for some of the distinct ones, which count as gaps."""
+        renumbered = np.append(np.where(left_out, -1, np.cumsum(~left_out) - 1), -1).astype(self.codes.dtype)
+        return DistinctTexts(self.values.filter(pa.array(~left_out)), self.counts[~left_out], renumbered[self.codes])
 
     @property
     def rows(self) -> int:

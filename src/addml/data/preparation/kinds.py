@@ -14,7 +14,14 @@ from addml.data.preparation.date_text import parse_dates, written_dates, written
 from addml.data.preparation.dates import DateColumn
 from addml.data.preparation.distinct_texts import DistinctTexts
 from addml.data.preparation.identifiers import identifier_numbers, identifier_texts
-from addml.data.preparation.number_text import WrittenNumber, among_numbers, parse_numbers, written_numbers
+from addml.data.preparation.number_text import (
+    WrittenNumber,
+    among_numbers,
+    are_gaps,
+    nearly_numbers,
+    parse_numbers,
+    written_numbers,
+)
 from addml.data.preparation.numbers import BooleanColumn, NumberColumn, refuse_infinity
 from addml.data.preparation.prepared import Prepared
 from addml.data.preparation.spread import Spread
@@ -67,7 +74,7 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _numbers(name: str, values: np.ndarray, written: WrittenNumber | None = None) -> Kept | LeftOut:
+def _numbers(name: str, values: np.ndarray, written: WrittenNumber | None = None, texts: int = 0) -> Kept | LeftOut:
     refuse_infinity(values, name)
     if np.isnan(values).all():
         return LeftOut(EMPTY)
@@ -76,7 +83,7 @@ def _numbers(name: str, values: np.ndarray, written: WrittenNumber | None = None
     reason = identifier_numbers(name, values)
     if reason is not None:
         return LeftOut(reason)
-    return Kept(NumberColumn(name, Spread.fit(values), written), _number_mark(values))
+    return Kept(NumberColumn(name, Spread.fit(values), written, texts / len(values)), _number_mark(values))
 
 
 def _number_mark(values: np.ndarray) -> float:
@@ -103,15 +110,25 @@ def _texts(name: str, column: pa.ChunkedArray) -> Kept | LeftOut:
         return LeftOut(EMPTY)
     written = written_numbers(texts.sample())
     if written is not None and (written := written_numbers(texts.values)) is not None:
-        return _noted(_numbers(name, _spread_out(parse_numbers(texts.values, written), texts), written), texts)
+        return _noted(_numbers_of(name, texts, written), texts)
     found = written_dates(texts.values, texts.counts)
     if found is None:
+        known = texts.without(np.asarray(are_gaps(texts.values)))
+        written = nearly_numbers(known.values, known.counts)
+        if written is not None:
+            return _numbers_of(name, known, written)
         return _with_slips(name, _categories(name, texts), texts)
     form, share = found
     zone = written_zone(texts.values, form)
     days = _spread_out(parse_dates(texts.values, form, zone), texts)
     prepared = DateColumn.fit(name, days, form == "clock", zone=zone, form=form, slips=share < 1)
     return _dates(days, prepared, _date_notes(prepared, texts, share))
+
+
+def _numbers_of(name: str, texts: DistinctTexts, written: WrittenNumber) -> Kept | LeftOut:
+    """The decision on numbers written as text, and perhaps a few other texts, which are missing but for their score."""
+    values, wrong = parse_numbers(texts.values, written)
+    return _numbers(name, _spread_out(values, texts), written, int(wrong @ texts.counts))
 
 
 def _spread_out(values: np.ndarray, texts: DistinctTexts) -> np.ndarray:

@@ -13,54 +13,76 @@ import pyarrow.compute as pc
 
 from addml.data.preparation import plain_values
 from addml.data.preparation.arrow_values import as_numbers, as_text, first_of, is_numeric, is_text, plain, taken
-from addml.data.preparation.number_text import NotANumberError, WrittenNumber, parse_numbers
-from addml.data.preparation.prepared import HALF, CellError, rarity
+from addml.data.preparation.number_text import WrittenNumber, parse_numbers
+from addml.data.preparation.prepared import HALF, TEXT, CellError, flag_distance, rarity
 from addml.data.preparation.spread import Spread
 
 FALSE_WORDS, TRUE_WORDS = ("false", "0", "no", "n", "f", "nein"), ("true", "1", "yes", "y", "t", "ja", "j")
 TRUTHS = dict.fromkeys(FALSE_WORDS, 0) | dict.fromkeys(TRUE_WORDS, 1)
+BEYOND = 10.0  # lengths of the training range: how far outside a text lies where training had none
+LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers, taken as they are."""
+    """A column of numbers, taken as they are.
+
+    A text among them is a missing value and sets a flag, on the scale of the flag of a gap. Where training had no text
+    there is no such flag: then it counts as a number far outside the training range.
+    """
 
     name: str
     spread: Spread
     written: WrittenNumber | None = None  # where training had them as text
+    texts: float = 0.0  # share of the training rows with another text
+    below: bool = False  # whether a text counts as a low number
 
     kind = "number"
     table = None
 
     @property
     def features(self) -> list[str]:
-        """The column itself."""
-        return [self.name]
+        """The column itself, and the flag of texts."""
+        return [self.name, f"{self.name} (text)"][: self._width]
 
     @property
     def scales(self) -> list[float]:
-        """The deviation in training."""
-        return [math.nan]
+        """The deviation in training; the flag is that of a gap in a column that has no others."""
+        return [math.nan, 1 / float(flag_distance(self.texts))][: self._width]
 
     @property
     def usual(self) -> list[float]:
         """The median."""
-        return [self.spread.middle]
+        return [self.spread.middle, 0.0][: self._width]
+
+    @property
+    def _width(self) -> int:
+        return 2 if self.texts else 1
 
     @property
     def shares(self) -> np.ndarray:
         """Of the training rows in each bin."""
         return self.spread.shares
 
+    @property
+    def outside(self) -> float:
+        """The number that a text counts as where training had none."""
+        low, high = self.spread.low, self.spread.high
+        away = BEYOND * ((high - low) or 1.0)
+        return max(-LARGEST, low - away) if self.below else min(high + away, LARGEST)
+
     def read(self, column: pa.Array) -> np.ndarray:
-        """The numbers, NaN for gaps; text that is no number and infinity are errors."""
-        values = read_numbers(column, self.name, self.written)
-        refuse_infinity(values, self.name)
-        return values
+        """The numbers, NaN for gaps, TEXT for what is no number; infinity is an error."""
+        return read_numbers(column, self.name, self.written)
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
-        """The numbers as they are."""
+        """The numbers as they are, and the flag of texts."""
+        texts = np.isinf(values)
         out[:, 0] = values
+        if texts.any():
+            out[texts, 0] = np.nan if self.texts else self.outside
+        if self.texts:
+            out[:, 1] = texts
 
     def tally(self, values: np.ndarray) -> np.ndarray:
         """Counts in the bins of training."""
@@ -73,15 +95,19 @@ class NumberColumn:
     def to_plain(self) -> dict[str, Any]:
         """As a JSON object."""
         written = None if self.written is None else self.written.to_plain()
-        return {"name": self.name, "kind": self.kind, "spread": self.spread.to_plain(), "written": written}
+        own = {"spread": self.spread.to_plain(), "written": written, "texts": self.texts, "below": self.below}
+        return {"name": self.name, "kind": self.kind, **own}
 
     @classmethod
     def from_plain(cls, document: plain_values.Document) -> NumberColumn:
         """Back from `to_plain`, checked."""
         written = document.get("written")
         style = None if written is None else WrittenNumber.from_plain(plain_values.mapping(written, "'written'"))
-        spread = plain_values.mapping(document.get("spread"), "'spread'")
-        return cls(plain_values.text(document, "name"), Spread.from_plain(spread), style)
+        spread = Spread.from_plain(plain_values.mapping(document.get("spread"), "'spread'"))
+        document = {"texts": 0.0, "below": False, **document}  # of models that were saved before there were such
+        texts = plain_values.number(document, "texts")
+        plain_values.fits(document, 0 <= texts < 1, "its share of texts is out of range")
+        return cls(plain_values.text(document, "name"), spread, style, texts, plain_values.flag(document, "below"))
 
 
 @dataclass(frozen=True)
@@ -183,7 +209,7 @@ def _truths(column: pa.Array) -> np.ndarray:
 
 
 def read_numbers(column: pa.Array, name: str, written: WrittenNumber | None) -> np.ndarray:
-    """Numbers of whatever type; a dictionary's entries are read once."""
+    """Numbers of whatever type, NaN for gaps, TEXT for other texts; a dictionary's entries are read once."""
     column = plain(column)
     if pa.types.is_dictionary(column.type):
         try:
@@ -191,12 +217,14 @@ def read_numbers(column: pa.Array, name: str, written: WrittenNumber | None) -> 
         except ValueError:  # again row by row, for the row that the message names
             return read_numbers(column.dictionary_decode(), name, written)
     if is_text(column.type):
-        try:
-            return parse_numbers(column, written or WrittenNumber())
-        except NotANumberError as error:
-            raise _wrong(name, error.row, error.value, "numbers") from None
+        values, wrong = parse_numbers(column, written or WrittenNumber())
+        refuse_infinity(values, name)
+        values[wrong] = TEXT
+        return values
     if is_numeric(column.type) or pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
-        return as_numbers(column)
+        values = as_numbers(column)
+        refuse_infinity(values, name)
+        return values
     raise ValueError(f"column {name!r} is now of type {column.type}; give numbers, as in training")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
 RARE = 0.02  # of the rows; what is at least as rare as this begins to stand out
 HALF = 2.0  # scale of a 0/1 feature of a category: two different values lie half a squared deviation apart
+TEXT = math.inf  # what `read` gives for a text in a column of numbers, in which no infinity is allowed
 
 
 class CellError(ValueError):
@@ -56,7 +58,7 @@ class Prepared(Protocol):
         """Shares of the training rows in each bin of `tally`; the last bin holds the gaps."""
 
     def read(self, column: pa.Array) -> np.ndarray:
-        """The values in NumPy (n,): numbers, days since 1970 or codes of levels."""
+        """The values in NumPy (n,): numbers, TEXT for a text among them, days since 1970 or codes of levels."""
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
         """Write the features of values (n,) into out (n, features)."""
@@ -77,3 +79,11 @@ def rarity(share: np.ndarray | float) -> np.ndarray:
     A share is that of all values at least as rare, a tail as of a p-value: where most values are rare, none stands out.
     """
     return np.log(RARE / np.clip(share, 1e-300, RARE))
+
+
+def flag_distance(share: np.ndarray | float) -> np.ndarray:
+    """How far a missing value lies from a known one, in deviations, where this share of the rows has none.
+
+    As far as false from true, and farther where it is rare.
+    """
+    return np.asarray(np.maximum(math.sqrt(2) / HALF, rarity(share)))

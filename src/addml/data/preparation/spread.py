@@ -29,7 +29,7 @@ class Spread:
     @classmethod
     def fit(cls, values: np.ndarray) -> Spread:
         """From all training values, NaN for gaps; at least one is a number."""
-        known = values[~np.isnan(values)]
+        known = _known(values)
         sample = np.sort(sampled(known)).astype(np.float64)
         edges = np.unique(np.quantile(sample, np.arange(1, BINS) / BINS, method="inverted_cdf"))
         ends = np.searchsorted(sample, edges, side="right")
@@ -83,9 +83,9 @@ class Spread:
 
 
 def _known(values: np.ndarray) -> np.ndarray:
-    """What is no gap."""
-    gaps = np.isnan(values) if values.dtype.kind == "f" else np.zeros(1, bool)
-    return values[~gaps] if gaps.any() else values
+    """What is neither a gap nor a text."""
+    known = np.isfinite(values) if values.dtype.kind == "f" else np.ones(1, bool)
+    return values if known.all() else values[known]
 
 
 def sampled(values: np.ndarray) -> np.ndarray:

@@ -1,0 +1,86 @@
+"""Texts in columns of numbers: how many there are, and the first of them, to be listed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from addml.data.preparation.arrow_values import as_text
+from addml.wording import shortened
+
+LISTED = 5  # cells of a column
+LONGEST = 40  # characters of a text
+
+
+class TextCell(NamedTuple):
+    """A text where a number is expected."""
+
+    column: str
+    row: int  # counted from 1
+    text: str
+
+    @property
+    def shown(self) -> str:
+        """The text in quotes, cut where it is long."""
+        return json.dumps(shortened(self.text, LONGEST), ensure_ascii=False)
+
+
+@dataclass
+class TextCells:
+    """The texts in columns of numbers: how many in each column, and its first ones."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    first: dict[str, list[TextCell]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    @property
+    def earliest(self) -> TextCell:
+        """The one in the first row."""
+        return min((cells[0] for cells in self.first.values()), key=lambda cell: cell.row)
+
+    def add(self, name: str, column: pa.Array, places: np.ndarray, before: int) -> None:
+        """Take in the texts at these places of a column, some at least, with so many rows before it."""
+        texts = as_text(column.take(pa.array(places[:LISTED]))).to_pylist()
+        found = [TextCell(name, before + int(place) + 1, text) for place, text in zip(places, texts, strict=False)]
+        self._extend(name, len(places), found)
+
+    def join(self, other: TextCells, before: int) -> None:
+        """Take in those of the next rows, with so many rows before them."""
+        for name, cells in other.first.items():
+            self._extend(name, other.counts[name], [cell._replace(row=cell.row + before) for cell in cells])
+
+    def _extend(self, name: str, count: int, cells: list[TextCell]) -> None:
+        self.counts[name] += count
+        self.first[name] = (self.first.get(name, []) + cells)[:LISTED]
+
+    def placed(self, places: np.ndarray | None) -> TextCells:
+        """The same where the rows lie at these places of a larger table; None for all of it."""
+        if places is None:
+            return self
+        moved = {
+            name: [one._replace(row=int(places[one.row - 1]) + 1) for one in own] for name, own in self.first.items()
+        }
+        return TextCells(self.counts, moved)
+
+    def words(self, hidden: bool = False) -> list[str]:
+        """A sentence for each column, without the texts themselves where they are to be `hidden`."""
+        written: Callable[[TextCell], str] = _row if hidden else (lambda cell: f"{cell.shown} ({_row(cell)})")
+        return [_words(name, count, list(map(written, self.first[name]))) for name, count in self.counts.items()]
+
+
+def _row(cell: TextCell) -> str:
+    return f"row {cell.row:,}"
+
+
+def _words(name: str, count: int, shown: list[str]) -> str:
+    cells = "1 cell is text, not a number, and counts" if count == 1 else f"{count:,} cells are text and count"
+    more = f" and {count - len(shown):,} more" if count > len(shown) else ""
+    return f"column {name!r}: {cells} as missing and strange: {', '.join(shown)}{more}"
