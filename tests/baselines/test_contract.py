@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from addml import arrays
 from addml.baselines import BASELINES, make
 
 OWN = [name for name, found in BASELINES.items() if found.extra is None]
@@ -46,7 +47,10 @@ def quick(name, **changes):
 
 
 def expected_failures(rival):
-    return NOT_ITS_OWN_NEIGHBOUR if type(rival).__name__ in OTHER_WHEN_NEW else {}
+    name = type(rival).__name__
+    if name == "PCA" and not arrays._is_steady():
+        return {"check_methods_subset_invariance": "on this processor a row's products depend on its place"}
+    return NOT_ITS_OWN_NEIGHBOUR if name in OTHER_WHEN_NEW else {}
 
 
 @pytest.fixture(scope="module")
