@@ -353,3 +353,9 @@ def test_rows_on_disk_go_to_the_device_a_batch_at_a_time(folder, monkeypatch, me
     there = ADDML.paper(**settings).fit(folder)
     np.testing.assert_allclose(there.history_[-1]["train_loss"], here.history_[-1]["train_loss"], rtol=1e-3)
     assert np.corrcoef(np.argsort(np.argsort([here.anomaly_scores_, there.anomaly_scores_])))[0, 1] > 0.999
+
+
+def test_how_often_an_epoch_takes_a_row():
+    """M twice, two thirds of it once more and V twice; at the end M twice, over all epochs."""
+    one = ADDML(members=5, epochs=10, validation_ratio=0.1, normal_ratio=2 / 3)
+    assert streamed._passes(one) == pytest.approx(5 * (2 * 0.9 + 0.6 + 2 * 0.1 + 2 * 0.9 / 10))

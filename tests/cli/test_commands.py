@@ -419,3 +419,9 @@ def test_a_terminal_sees_a_bar(small_csv, tmp_path):
     assert b"small.report.html" in out
     assert b"Training" in seen
     assert b"rows/s" in seen
+
+
+def test_values_far_outside_the_training_range_are_counted(addml, tmp_path, model):
+    (tmp_path / "far.csv").write_text("name,height,weight,colour,when\na,99999,70,red,2025-03-01\n")
+    done = addml("score", "far.csv", "--model", model).succeeded()
+    assert "1 value far outside the training range or unseen in training: height 1" in done.err

@@ -79,7 +79,9 @@ def test_running_times_are_drawn_and_tabled():
     }
     assert found["runtime-fit-rows"].lines[0][1].value == 500
     assert found["runtime-saved"].lines[-1][2].value == 1
-    assert b"training rows" in figures.rendered("runtime", lambda: figures.runtime(plan, rows))["runtime.svg"]
+    drawn = figures.rendered("runtime", lambda: figures.runtime(plan, rows))["runtime.svg"]
+    assert b"training rows" in drawn
+    assert b"seconds to fit" in drawn
 
 
 def test_without_matplotlib_the_tables_are_written_and_it_is_said(monkeypatch):

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from addml.findings import Finding, Reason, Usual
-from addml.report.bars import EDGE, WIDTH, mark_position
+from addml.report.bars import EDGE, WIDTH, mark_position, range_bar
 from addml.report.comparison import MOST_COLUMNS, comparisons, direction
 from tests.report.sample import shop
 
@@ -56,3 +56,7 @@ def test_marks_stay_on_the_bar_and_in_order():
     assert places == sorted(places)
     assert places[0] >= EDGE
     assert places[-1] <= WIDTH - EDGE
+
+
+def test_the_middle_of_a_bar_is_one_upright_line():
+    assert '<line x1="80.0" x2="80.0" y1="4" y2="12" class="middle">' in str(range_bar(0.5, "half of the way"))
