@@ -79,6 +79,7 @@ def run(work, told):
     """What came of a run, and the warnings of it."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # temporary files of other tests, collected by chance
         outcome = work(told, Silent())
     return outcome, [str(one.message) for one in said]
 
