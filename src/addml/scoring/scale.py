@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -23,7 +24,7 @@ NOT_FINITE = (
 )
 
 
-class Scale:
+class Scale(ABC):
     """How scores (E, n) of training rows lie, and so what those of other rows mean."""
 
     def combine(self, scores: Array) -> Array:
@@ -40,11 +41,13 @@ class Scale:
             raise ValueError(NOT_FINITE)
         return combined
 
+    @abstractmethod
     def _combined(self, scores: Array) -> Array:
-        raise NotImplementedError
+        """One score a row (n,), finite or not."""
 
+    @abstractmethod
     def _combined_one(self, scores: np.ndarray) -> float:
-        raise NotImplementedError
+        """The score of one row, finite or not."""
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy takes along: nothing that can be worked out again."""
