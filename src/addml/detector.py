@@ -261,7 +261,7 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
         with blas_threads(1):
             space = fitting.metric_space(learner, rows, members, state.best, marks, features, form, randoms[0])
         fitting.warn_of_collapse(state)
-        best, scorer = encoder.with_weights(to_numpy(state.best)), self._scorer()
+        best, scorer = encoder.with_weights(to_numpy(state.best)), self._scorer(images=form is not None)
         scorer = Guided(scorer) if len(space.anomalies) or len(space.normals) else scorer
         model = MetricModel(features, best, self.distance, scorer, scorer.fit(space), None, columns, form)  # type: ignore[arg-type]
         model, scores = fitting.fitted_model(model, X, space, device, most_threads(self.n_jobs))

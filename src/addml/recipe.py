@@ -20,7 +20,7 @@ from addml.learning.training import Schedule
 from addml.model import MetricModel
 from addml.scoring.scorers import SCORERS, Scorer
 from addml.scoring.thresholds import METHODS, WITH_SHARE
-from addml.scoring.views import Views
+from addml.scoring.views import WHOLE, Views
 from addml.wording import counted
 
 RATE, RATES = 1e-3, {"conv": 3e-5}  # of learning, where none is said; and by encoder
@@ -143,12 +143,15 @@ class Recipe:
         """Robust scaling for rows, where a far value is one of many; the size of a deviation tells most in a series."""
         return self.scaling == "robust" or (self.scaling == "auto" and self.window is None)
 
-    def _scorer(self) -> Scorer:
+    def _scorer(self, *, images: bool = False) -> Scorer:
+        """The scorer for rows of a table, images or windows; pixels and steps mean little one by one."""
         if isinstance(self.scorer, tuple(SCORERS.values())):
             return self.scorer  # type: ignore[return-value]
         parameters.one_of("scorer", self.scorer, SCORERS)
         if self.scorer == "views" and self.window is not None:
-            return Views(references=SERIES_REFERENCES, at_once=STEPS_AT_ONCE)
+            return Views(references=SERIES_REFERENCES, views=WHOLE, at_once=STEPS_AT_ONCE)
+        if self.scorer == "views" and images:
+            return Views(views=WHOLE)
         return SCORERS[str(self.scorer)]()
 
     def _objective(self) -> Objective:

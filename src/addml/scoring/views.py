@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from addml.scoring.scorers import MetricSpace, Piece, Shapes
 
 VIEWS = ("columns", "space", "distilled", "tails")
+WHOLE = (
+    "space",
+    "distilled",
+)  # of images and windows, whose numbers mean little one by one (docs/images.md, docs/series.md)
 NEIGHBOURS = {"columns": 2, "space": 5, "distilled": 5}  # references that a distance is averaged over
 KEPT = 0.8  # of the references: those that the distilled view compares with
 EMBEDDED = 256  # references in the metric space, at even steps: networks draw normal rows together, so that few tell
@@ -114,7 +118,8 @@ class Views:
         """Where prepared rows (b, d) lie among the references; `own` where it is known which of them they are."""
         own = own_references(x, ready["keys"]) if own is None else own
         distances, beyond = ready["axes"].distances(x)
-        return Placed(own, distances, beyond, ready["tails"].score(x, own[0]))
+        tails = ready["tails"].score(x, own[0]) if "tails" in self.views else beyond
+        return Placed(own, distances, beyond, tails)
 
     def moved(self, placed: Placed, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> Placed:
         """Where rows of x lie after some of their features changed, as a block of `size` rows."""
