@@ -16,8 +16,8 @@ import numpy as np
 
 from addml import ADDML
 from addml.data import registry
-from addml.scoring.probability import Probability
-from addml.scoring.thresholds import METHODS
+from addml.decisions.probability import Probability
+from addml.decisions.thresholds import METHODS
 from benchmarks import answers as first_rows
 from benchmarks import planted
 from benchmarks.attributions import gradient_times_input, integrated_gradients, replaced_one_by_one

@@ -15,8 +15,8 @@ import pyarrow.csv
 
 import addml
 from addml.compute import most_threads, on_threads
-from addml.data.preparation.standardised import Standardised
-from addml.data.readers import read_table
+from addml.inputs.table import Standardised
+from addml.io.read import read_table
 from benchmarks.timing import markdown, seconds
 
 ROWS = 1_000_000

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 import addml
-from addml.data.rows import MemoryRows
+from addml.distances import count_of
 from addml.encoders import MLP
-from addml.geometry import count_of
+from addml.inputs.rows import MemoryRows
 from addml.learning import fused
-from addml.learning.capture import Recorder, _Recording
+from addml.learning.cuda_graphs import Recorder, _Recording
+from addml.learning.learner import MetricLearner
 from addml.learning.losses import Objective
-from addml.learning.metric import MetricLearner
 from addml.learning.state import TrainingState, move
 from benchmarks.many import seconds_of
 from benchmarks.tables import SHAPES, table

@@ -10,14 +10,14 @@ import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
 from addml.compute import in_threads, most_threads, on_device
-from addml.data.features import Features
-from addml.data.rows import MemoryRows
+from addml.distances import count_of
 from addml.encoders import MLP
-from addml.geometry import count_of
+from addml.inputs.rows import MemoryRows
+from addml.learning.learner import MetricLearner
 from addml.learning.losses import Objective
-from addml.learning.metric import MetricLearner
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import Schedule, train
+from addml.preprocessing.scaling import Features
 from benchmarks.tables import SHAPES, labelled
 from benchmarks.timing import markdown
 

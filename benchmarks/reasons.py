@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from addml import ADDML
-from addml.detection.fitted import Fitted
 from addml.explain import Reasons
 from addml.explain.contributions import explained, views_of
+from addml.pipeline.fitted import Fitted
 from benchmarks.timing import markdown
 
 FOLDERS = ("many", "adbench-dev", "tables")

@@ -55,7 +55,7 @@ def cost(folder: Path, rows: int, columns: int, members: int, batch: int, **stor
 
 def taking(folder: Path) -> float:
     """The share of an epoch that goes into taking its rows from the cache."""
-    from addml.data.mapped import DiskRows
+    from addml.inputs.disk import DiskRows
 
     take, spent = DiskRows.take, [0.0]
 

@@ -22,8 +22,8 @@ import numpy as np
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from addml import ADDML
-from addml.data.windows import Windows, over_windows
-from addml.detection.ranges import volumes
+from addml.inputs.series import Windows, over_windows
+from addml.pipeline.vus import volumes
 from benchmarks.documents import DOCS, asked, write_part
 
 DOCUMENT = DOCS / "series.md"

@@ -13,7 +13,7 @@ from pyarrow import dataset, parquet
 
 from addml import ADDML
 from addml.checkpoint import Checkpoint, CheckpointError, kept_safe
-from addml.data.datasets import open_source
+from addml.inputs.disk import open_source
 
 KILLS = 20
 

@@ -14,9 +14,9 @@ from torch import nn
 
 import addml
 from addml import ADDML, to_onnx
-from addml.data.writers import WriteError
 from addml.encoders import mlp
 from addml.export import stages, writing
+from addml.io.write import WriteError
 from addml.scoring.scorers import Neighbors
 from addml.scoring.views import Views
 

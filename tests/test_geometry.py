@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.spatial.distance import cdist, pdist, squareform
 
-from addml import geometry
+from addml import distances
 from addml.arrays import to_numpy
 from tests.grids import pairwise
 
@@ -38,16 +38,16 @@ def z():
     ],
 )
 def test_count_of(ratio, n, least, k):
-    assert geometry.count_of(ratio, n, least) == k
+    assert distances.count_of(ratio, n, least) == k
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_pair_distances_are_scipy_s(z, kind, distance):
-    ours, _ = geometry.pair_distances(kind(z), distance)
+    ours, _ = distances.pair_distances(kind(z), distance)
     for e in range(2):
         np.testing.assert_allclose(to_numpy(ours)[e], squareform(pdist(z[e], distance)), atol=1e-7)
-        once = np.sort(to_numpy(geometry.unordered(ours))[e])
+        once = np.sort(to_numpy(distances.unordered(ours))[e])
         np.testing.assert_allclose(once, np.sort(pdist(z[e], distance)), atol=1e-7)
 
 
@@ -57,7 +57,7 @@ def test_every_unordered_pair_is_taken_once(kind, size):
     places = np.arange(2 * size * size, dtype=float).reshape(2, size, size)
     pairs = np.minimum(places, places.transpose(0, 2, 1))
     row, column = np.triu_indices(size, 1)
-    taken = to_numpy(geometry.unordered(kind(pairs)))
+    taken = to_numpy(distances.unordered(kind(pairs)))
     np.testing.assert_array_equal(np.sort(taken, axis=1), places[:, row, column])
 
 
@@ -65,9 +65,9 @@ def test_every_unordered_pair_is_taken_once(kind, size):
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_distances_to_a_centre_and_to_references_are_scipy_s(z, kind, distance):
     center, others = z[:, 0] * 0.5 + 1, z[:, 2:7] + 0.3
-    ours, _ = geometry.center_distances(kind(z), kind(center), distance)
-    cross = geometry.cross_distances(kind(z), kind(others), distance)
-    matched = geometry.matched_distances(kind(z[:, 2:7]), kind(others), distance)
+    ours, _ = distances.center_distances(kind(z), kind(center), distance)
+    cross = distances.cross_distances(kind(z), kind(others), distance)
+    matched = distances.matched_distances(kind(z[:, 2:7]), kind(others), distance)
     for e in range(2):
         np.testing.assert_allclose(to_numpy(ours)[e], cdist(z[e], center[e : e + 1], distance)[:, 0], atol=1e-12)
         expected = cdist(z[e], others[e], distance)
@@ -82,7 +82,7 @@ def test_pair_distances_are_symmetric_to_the_last_bit(kind, dtype, size):
     # a pair at the cut-off must not be taken in one direction only
     z = np.random.default_rng(size).standard_normal((3, size, 64)).astype(dtype)
     for distance in DISTANCES:
-        pairs, _ = geometry.pair_distances(kind(z), distance)
+        pairs, _ = distances.pair_distances(kind(z), distance)
         np.testing.assert_array_equal(to_numpy(pairs), to_numpy(pairs.mT))
 
 
@@ -91,8 +91,8 @@ def test_pair_distances_are_symmetric_to_the_last_bit(kind, dtype, size):
 def test_pair_gradient_is_autograd_s(z, kind, distance):
     weights = np.random.default_rng(1).random((2, 9, 9))
     weights = weights + weights.mT
-    geometry.fill_diagonal(weights, 0)
-    _, back = geometry.pair_distances(kind(z), distance)
+    distances.fill_diagonal(weights, 0)
+    _, back = distances.pair_distances(kind(z), distance)
     leaf = torch.tensor(z, requires_grad=True)
     total = 0.0
     for e in range(2):
@@ -107,7 +107,7 @@ def test_pair_gradient_is_autograd_s(z, kind, distance):
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_center_gradient_is_autograd_s_with_a_constant_centre(z, kind, distance):
     weights, center = np.random.default_rng(1).random((2, 9)), z.mean(1)
-    _, back = geometry.center_distances(kind(z), kind(center), distance)
+    _, back = distances.center_distances(kind(z), kind(center), distance)
     leaf = torch.tensor(z, requires_grad=True)
     mu = torch.tensor(center)
     total = sum(weights[e, i] * _torch_distance(leaf[e, i], mu[e], distance) for e in range(2) for i in range(9))
@@ -126,12 +126,12 @@ def test_coinciding_rows_give_no_nan(z):
     z[:, 3] = z[:, 5]
     z[:, 6] = 0
     for distance in DISTANCES:
-        pairs, back = geometry.pair_distances(z, distance)
+        pairs, back = distances.pair_distances(z, distance)
         weights = np.ones_like(pairs)
-        geometry.fill_diagonal(weights, 0)
+        distances.fill_diagonal(weights, 0)
         assert np.isfinite(pairs).all()
         assert np.isfinite(back(weights)).all()
-        near, back = geometry.center_distances(z, z[:, 3], distance)
+        near, back = distances.center_distances(z, z[:, 3], distance)
         assert np.isfinite(near).all()
         assert np.isfinite(back(np.ones_like(near))).all()
 
@@ -147,8 +147,8 @@ values = arrays(np.float32, st.tuples(st.just(2), st.integers(1, 60)), elements=
 def test_cutoffs_keep_ties(kind, values, data):
     n = values.shape[1]
     ks = [data.draw(st.integers(1, n)), data.draw(st.integers(1, n))]
-    found = geometry.hardest(kind(values), ks)
-    low = to_numpy(geometry.smallest(kind(values), ks))
+    found = distances.hardest(kind(values), ks)
+    low = to_numpy(distances.smallest(kind(values), ks))
     for e, k in enumerate(ks):
         ordered = np.sort(values[e])
         assert low[e] == ordered[k - 1]
@@ -160,7 +160,7 @@ def test_cutoffs_keep_ties(kind, values, data):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_distances_no_hard_ones(kind):
-    found = geometry.hardest(kind(np.array([[1.0, 2.0], [3.0, 4.0]])), [0, 1])
+    found = distances.hardest(kind(np.array([[1.0, 2.0], [3.0, 4.0]])), [0, 1])
     assert to_numpy(found.cutoff).tolist() == [math.inf, 4]
     assert to_numpy(found.count).tolist() == [0, 1]
     assert to_numpy(found.mean).tolist() == [0, 4]
@@ -180,13 +180,13 @@ def test_selection_by_a_sample_is_exact(shape, ratio):
         "one far": np.concatenate([np.zeros(n - 1), [9.0]]),
     }
     values = made[shape].astype(np.float32)
-    k = geometry.count_of(ratio, n)
-    assert geometry.hardest(values[None], [k]).cutoff[0] == np.sort(values)[n - k]
+    k = distances.count_of(ratio, n)
+    assert distances.hardest(values[None], [k]).cutoff[0] == np.sort(values)[n - k]
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
 def test_of_no_values_none_is_hard(kind):
-    found = geometry.hardest(kind(np.empty((3, 0))), [0, 0, 0])  # the pairs of a mini-batch of one row
+    found = distances.hardest(kind(np.empty((3, 0))), [0, 0, 0])  # the pairs of a mini-batch of one row
     assert np.isinf(np.asarray(found.cutoff)).all()
     np.testing.assert_array_equal(np.asarray(found.count), 0)
     np.testing.assert_array_equal(np.asarray(found.mean), 0)

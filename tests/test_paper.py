@@ -7,13 +7,13 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
 import addml
-from addml.data.features import Features
-from addml.data.rows import MemoryRows
 from addml.encoders import MLP
+from addml.inputs.rows import MemoryRows
+from addml.learning.learner import MetricLearner
 from addml.learning.losses import Objective
-from addml.learning.metric import MetricLearner
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import Schedule, train
+from addml.preprocessing.scaling import Features
 
 
 @pytest.fixture

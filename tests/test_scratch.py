@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from addml import scratch
-from addml.geometry import smallest
+from addml.distances import smallest
 
 
 def test_an_array_on_disk_is_zero_and_has_no_name(tmp_path):

@@ -11,11 +11,10 @@ from sklearn.metrics import roc_auc_score
 
 import addml
 from addml import ADDML, streamed
-from addml.data.datasets import open_source
-from addml.data.files.origin import ReadError
-from addml.data.mapped import DiskRows, Portions
 from addml.data.registry import load_set
 from addml.detector import LostWarning
+from addml.inputs.disk import DiskRows, Portions, open_source
+from addml.io.source import ReadError
 from addml.scratch import ScratchError
 
 ROWS = 9000

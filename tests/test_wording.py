@@ -2,7 +2,7 @@
 
 import pytest
 
-from addml.wording import counted
+from addml.text import counted
 
 
 @pytest.mark.parametrize(

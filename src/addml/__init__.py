@@ -6,16 +6,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from addml.data.images import read_images
     from addml.detector import ADDML, load
     from addml.export import to_onnx
+    from addml.io.image_folder import read_images
 
 __all__ = ["ADDML", "__version__", "load", "read_images", "to_onnx"]
 
 _WHERE = {
     "ADDML": "addml.detector",
     "load": "addml.detector",
-    "read_images": "addml.data.images",
+    "read_images": "addml.io.image_folder",
     "to_onnx": "addml.export",
 }
 

@@ -1,4 +1,4 @@
-"""One way to write the mathematics for NumPy arrays (the CPU) and torch tensors (an accelerator). Level 0.
+"""One way to write the mathematics for NumPy arrays (the CPU) and torch tensors (an accelerator).
 
 On the CPU the networks of this method are small: an operation costs more to call than to compute, and NumPy
 calls cost about half of torch's. It also spares every CPU user the import of torch. NumPy 2 and torch agree on
@@ -176,3 +176,29 @@ def present(counts: Sequence[int], size: int, like: Array) -> Array:
     if isinstance(like, np.ndarray):
         return np.arange(size) < np.asarray(counts)[:, None]
     return namespace(like).arange(size, device=like.device) < index_like(np.asarray(counts), like)[:, None]
+
+
+# Some of many, at even steps: each stands for as many around it.
+
+
+def even_steps(rows: int, count: int) -> np.ndarray:
+    """The places of `count` of so many rows, in the middle of as many equal parts."""
+    return np.floor((np.arange(count) + 0.5) * rows / count).astype(np.int64)
+
+
+def evenly(ids: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of the ids, at even steps."""
+    return ids if len(ids) <= most else np.asarray(ids[even_steps(len(ids), most)])
+
+
+def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
+    """Places of `count` rows at even steps through all rows in the order of their norms, shuffled, always alike."""
+    n, count = len(norms), min(count, len(norms))
+    steps = np.random.default_rng(0).permutation(even_steps(n, count))
+    return np.asarray(np.argsort(norms, kind="stable")[steps])
+
+
+def end_to_end(ids: np.ndarray, most: int) -> np.ndarray:
+    """The same, with the first and the last."""
+    places = np.linspace(0, len(ids) - 1, min(len(ids), most)).round().astype(np.int64)
+    return np.asarray(ids[places])

@@ -1,4 +1,4 @@
-"""Training that goes on after a kill: its state after every epoch, in a folder that one run at a time may use. Level 5.
+"""Training that goes on after a kill: its state after every epoch, in a folder that one run at a time may use.
 
 The state is written as a model is, as JSON and safetensors, whole or not at all, and never pickled. It belongs to one
 set of settings and one table; with others it is refused and not touched.
@@ -20,7 +20,7 @@ import numpy as np
 from addml import __version__, model_file, plain
 from addml.arrays import Array, to_numpy
 from addml.compute import on_device
-from addml.data.datasets import changes
+from addml.inputs.disk import changes
 from addml.learning.state import Member, TrainingState
 from addml.model_file import ModelFileError
 

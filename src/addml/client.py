@@ -1,4 +1,4 @@
-"""Speaks to `addml serve`: scores rows and hands in files, with nothing but the standard library. Level 12."""
+"""Speaks to `addml serve`: scores rows and hands in files, with nothing but the standard library."""
 
 from __future__ import annotations
 

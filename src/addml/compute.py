@@ -1,4 +1,4 @@
-"""Which device does the work, and with how many threads. Level 0."""
+"""Which device does the work, and with how many threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a fitted detector decides: by a threshold that may be chosen anew at any time, and how sure it is. Level 4."""
+"""How a fitted detector decides: by a threshold that may be chosen anew at any time, and how sure it is."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from addml import parameters
 from addml.arrays import to_numpy
-from addml.scoring.decision import BY_HAND, Decision, TrainingScores
+from addml.decisions.decision import BY_HAND, Decision, TrainingScores
+from addml.decisions.thresholds import METHODS, WITH_SHARE
 from addml.scoring.ladder import Ladder
-from addml.scoring.thresholds import METHODS, WITH_SHARE
 
 
 class Decides(Ladder):

@@ -1,4 +1,4 @@
-"""ADDML, the detector: a scikit-learn estimator that wires the stages, which never import each other. Level 7."""
+"""ADDML, the detector: a scikit-learn estimator that wires the stages, which never import each other."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from addml import fitting, model_file, parameters, plain
 from addml.arrays import as_like, is_resident, to_numpy
 from addml.checkpoint import Storage, described, kept_safe
 from addml.compute import blas_threads, most_threads, resolve_device
-from addml.data.datasets import LEAST_STREAMED, Source, is_part, open_source
-from addml.data.windows import Windows
+from addml.decisions.decision import Decision, TrainingScores
+from addml.decisions.thresholds import METHODS, WITH_SHARE
 from addml.encoders.module import is_module
-from addml.explain.examples import Examples
+from addml.explain.attribution import Examples
 from addml.explaining import Explains
 from addml.fitting import LostWarning as LostWarning
 from addml.fitting import TextCellsWarning as TextCellsWarning
-from addml.learning.metric import MetricLearner
+from addml.inputs.disk import LEAST_STREAMED, Source, is_part, open_source
+from addml.inputs.series import Windows
+from addml.learning.learner import MetricLearner
 from addml.learning.state import TrainingState
 from addml.learning.training import train
-from addml.listening import on_standard_error
 from addml.model import MetricModel
-from addml.scoring.decision import Decision, TrainingScores
-from addml.scoring.guided import Guided
+from addml.progress import on_standard_error
+from addml.scoring.guidance import Guided
 from addml.scoring.scorers import Scorer
-from addml.scoring.thresholds import METHODS, WITH_SHARE
 from addml.stream import Stream
 
 PAPER: dict[str, Any] = {
@@ -318,7 +318,7 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
             raise ValueError(f"{path} is the table itself or a part of it, which is not overwritten; write elsewhere")
         import pyarrow as pa
 
-        from addml.data.writers import open_writer
+        from addml.io.write import open_writer
 
         schema = pa.schema([("row", pa.int64()), ("score", pa.float64()), ("is_anomaly", pa.bool_())])
         with open_writer(path, schema) as writer:

@@ -1,4 +1,4 @@
-"""What a fitted detector tells of rows beside their scores: the columns behind them, rows like them. Level 6."""
+"""What a fitted detector tells of rows beside their scores: the columns behind them, rows like them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from addml import parameters
+from addml.arrays import evenly
 from addml.compute import most_threads, resolve_device
-from addml.data.rows import WindowRows
-from addml.data.windows import Windows
-from addml.explain.attribution import attributions
+from addml.explain.attribution import Examples, Nearest, attributions, baseline_of, kept_by_most
 from addml.explain.contributions import InSeries, views_of
-from addml.explain.examples import Examples, Nearest, baseline_of, kept_by_most
-from addml.explain.heat import heat_map
+from addml.inputs.image import heat_map
+from addml.inputs.rows import WindowRows
+from addml.inputs.series import Windows
 from addml.reading import Reads
 from addml.saving import Saves
-from addml.scoring.even import evenly
 from addml.scoring.scorers import MetricSpace
 
 KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from

@@ -1,4 +1,4 @@
-"""What a fit puts together from its stages: columns, members' rows, the metric space of the best networks. Level 4."""
+"""What a fit puts together from its stages: columns, members' rows, the metric space of the best networks."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from addml.arrays import Array, index_like, to_numpy
+from addml.arrays import Array, end_to_end, index_like, to_numpy
 from addml.compute import on_device
-from addml.data.features import Features
-from addml.data.forms import Form
-from addml.data.rows import LazyRows, MemoryRows, WindowRows
-from addml.data.windows import Windows
+from addml.inputs.forms import Form
+from addml.inputs.rows import LazyRows, MemoryRows, WindowRows
+from addml.inputs.series import Windows
 from addml.learning.distillation import distill, padded
+from addml.learning.learner import MetricLearner
 from addml.learning.losses import Objective
-from addml.learning.metric import MetricLearner
 from addml.learning.state import Member, TrainingState
 from addml.model import MetricModel
-from addml.scoring.even import end_to_end
-from addml.scoring.guided import Guided
-from addml.scoring.guiding import believed, calibrated, pushed
+from addml.preprocessing.scaling import Features
+from addml.scoring.guidance import Guided, believed, calibrated, pushed
 from addml.scoring.scorers import MetricSpace
-from addml.wording import listed
+from addml.text import listed
 
 if TYPE_CHECKING:
-    from addml.data.columns import Columns
-    from addml.data.preparation.text_cells import TextCells
+    from addml.inputs.table import Columns
+    from addml.preprocessing.text_values import TextCells
 
 ROWS_AT_ONCE = 65536
 GUIDING_ROWS = 20_000  # training rows, at even steps, that say how much labelled anomalies are to count
@@ -55,7 +53,7 @@ class TextCellsWarning(LostWarning):
 
 def fitted_columns(table: Any) -> Columns:
     """How the columns of a table become numbers; what was left out is said."""
-    from addml.data.columns import Columns
+    from addml.inputs.table import Columns
 
     columns = Columns.fit(table)
     say_what_is_lost(columns)

@@ -1,4 +1,4 @@
-"""The fitted model: rows -> columns -> features -> encoder -> scorer -> one score. Level 3."""
+"""The fitted model: rows -> columns -> features -> encoder -> scorer -> one score."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 
 from addml.arrays import Array, no_grad, to_numpy
 from addml.compute import on_device
-from addml.data.features import Features
-from addml.data.forms import Form
-from addml.data.windows import Windows, over_windows
+from addml.distances import DISTANCES, Distance
 from addml.encoders import Encoder, WrongModuleError, from_plain
 from addml.encoders.module import ModuleEncoder
-from addml.geometry import DISTANCES, Distance
+from addml.inputs.forms import Form
+from addml.inputs.series import Windows, over_windows
 from addml.model_file import FORMAT, ModelFileError, expect
+from addml.preprocessing.scaling import Features
 from addml.scoring.blocks import BLOCK, block_of_images, in_blocks, in_resident_blocks
-from addml.scoring.guided import scorer_from_plain
+from addml.scoring.guidance import scorer_from_plain
 from addml.scoring.scale import MemberScale, ViewScale
 from addml.scoring.scorers import OfEmbeddings, Scorer, Shapes, score_rows
 from addml.scoring.self_matches import Overlaps
 from addml.scoring.views import embedded_places
 
 if TYPE_CHECKING:
-    from addml.data.columns import Columns
+    from addml.inputs.table import Columns
 
 MANY_ROWS, NARROW = 2**18, 256  # of one product on a device, where rows have so few numbers
 ROWS_SENT = 2**20  # to a device at once
@@ -254,7 +254,7 @@ def _answers(encoder: Encoder) -> dict[str, Any]:
 
 
 def _columns(document: dict[str, Any]) -> Columns:
-    from addml.data.columns import Columns  # pyarrow, only where there is a table
+    from addml.inputs.table import Columns  # pyarrow, only where there is a table
 
     return Columns.from_plain(document)
 

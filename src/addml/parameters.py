@@ -1,4 +1,4 @@
-"""The checks of what a user passes: parameters, labels, tables. Level 2.
+"""The checks of what a user passes: parameters, labels, tables.
 
 Each check names the argument, the value it got and what to give instead.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from addml.wording import did_you_mean, listed
+from addml.text import did_you_mean, listed
 
 LEAST_MEMORY = 2**20
 LARGEST = 2**63 - 1  # whole number of an array

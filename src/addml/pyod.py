@@ -1,4 +1,4 @@
-"""ADDML under PyOD's contract: anomalies are 1, higher scores are stranger, for its ensembles. Level 8."""
+"""ADDML under PyOD's contract: anomalies are 1, higher scores are stranger, for its ensembles."""
 
 from __future__ import annotations
 

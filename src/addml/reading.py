@@ -1,4 +1,4 @@
-"""What a user passes as X, checked once, and how it becomes features: numbers, a table with names, images. Level 5."""
+"""What a user passes as X, checked once, and how it becomes features: numbers, a table with names, images."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from sklearn.utils.validation import validate_data
 
 from addml import parameters
 from addml.arrays import is_resident, to_numpy
-from addml.data.datasets import is_on_disk
-from addml.data.features import NEW_GAPS, Features
-from addml.data.forms import Form
-from addml.data.frames import has_other_than_numbers, is_frame, settled
-from addml.data.images import is_image_folder
-from addml.data.pixels import as_images, channels_last, other_scale, varied
-from addml.data.series import Sampling, Series, read_series, windows_of
-from addml.data.windows import Windows
 from addml.fitting import channel_features, fitted_columns, form_of, warn, warn_of_columns, warn_of_texts
+from addml.inputs.disk import is_on_disk
+from addml.inputs.forms import Form
+from addml.inputs.frame import has_other_than_numbers, is_frame, settled
+from addml.inputs.image import as_images, channels_last, other_scale, varied
+from addml.inputs.series import Sampling, Series, Windows, read_series, windows_of
+from addml.io.image_folder import is_image_folder
 from addml.model import MetricModel
+from addml.preprocessing.scaling import NEW_GAPS, Features
 from addml.recipe import Recipe
-from addml.wording import counted
+from addml.text import counted
 
 if TYPE_CHECKING:
-    from addml.data.columns import Columns
-    from addml.data.preparation.text_cells import TextCells
+    from addml.inputs.table import Columns
+    from addml.preprocessing.text_values import TextCells
 
 
 class Reads(Recipe):
@@ -160,7 +159,7 @@ class Reads(Recipe):
 
     def _folder(self, X: Any, fitting: bool) -> np.ndarray:
         """The images of a folder, in the size that was fitted to; what was changed is said."""
-        from addml.data.images import read_images  # Pillow
+        from addml.io.image_folder import read_images  # Pillow
 
         shape: dict[str, Any] = {}
         if not fitting:
@@ -176,7 +175,7 @@ class Reads(Recipe):
         """A frame with columns that are not numbers, as a pyarrow table; columns go by name."""
         if not fitting and not is_frame(X):
             raise TypeError(f"the detector was fitted to a table with named columns; give such a table, not {type(X)}")
-        from addml.data.columns import as_table  # pyarrow, only where there is a table
+        from addml.inputs.table import as_table  # pyarrow, only where there is a table
 
         table, least = as_table(X), 2 if fitting else 1
         if len(table) < least:
@@ -236,7 +235,7 @@ class Reads(Recipe):
         return None, features, X
 
     def _prepared_table(self, table: Any) -> tuple[Columns, Features, np.ndarray]:
-        from addml.data.columns import DriftCounter
+        from addml.inputs.table import DriftCounter
 
         columns = fitted_columns(table)
         sides = self._sides(None, columns)

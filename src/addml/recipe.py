@@ -1,4 +1,4 @@
-"""What the settings of a detector mean: checked, and turned into what a fit works with. Level 4."""
+"""What the settings of a detector mean: checked, and turned into what a fit works with."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 
 from addml import parameters
 from addml.compute import most_threads, on_device, threads_for
+from addml.decisions.thresholds import METHODS, WITH_SHARE
+from addml.distances import DISTANCES, count_of
 from addml.encoders import ACTIVATIONS, ENCODERS, Design, Encoder
 from addml.encoders.mlp import HIDDEN
 from addml.encoders.module import ModuleEncoder, is_module
 from addml.encoders.recurrent import KINDS, POOLINGS
-from addml.geometry import DISTANCES, count_of
 from addml.learning.losses import LOSSES, Objective
 from addml.learning.state import Member
 from addml.learning.training import Schedule
 from addml.model import MetricModel
 from addml.scoring.scorers import SCORERS, Scorer
-from addml.scoring.thresholds import METHODS, WITH_SHARE
 from addml.scoring.views import WHOLE, Views
-from addml.wording import counted
+from addml.text import counted
 
 RATE, RATES = 1e-3, {"conv": 3e-5}  # of learning, where none is said; and by encoder
 SCALINGS = ("auto", "robust", "standard")

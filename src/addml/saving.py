@@ -1,4 +1,4 @@
-"""A fitted detector as a folder of JSON and safetensors, and back. Level 5."""
+"""A fitted detector as a folder of JSON and safetensors, and back."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__, fitting, model_file, plain
 from addml.deciding import Decides
-from addml.explain.examples import Examples
+from addml.decisions.decision import OWN_ARRAYS, Decision, TrainingScores
+from addml.explain.attribution import Examples
 from addml.model import MetricModel
 from addml.recipe import Recipe
-from addml.scoring.decision import OWN_ARRAYS, Decision, TrainingScores
 
 
 class Saves(Decides, Recipe, BaseEstimator):

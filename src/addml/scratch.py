@@ -1,4 +1,4 @@
-"""Arrays in files instead of memory, for what grows with the rows of a table on disk. Level 0.
+"""Arrays in files instead of memory, for what grows with the rows of a table on disk.
 
 The file has no name: the system frees it when the array goes, even after a kill. Its bytes are reserved at once, so
 that a full disk is an error here and not a broken mapping later.

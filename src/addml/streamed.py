@@ -1,4 +1,4 @@
-"""A fit to a table on disk that memory need not hold: the stages of a fit, each a pass over the rows. Level 6.
+"""A fit to a table on disk that memory need not hold: the stages of a fit, each a pass over the rows.
 
 What grows with the rows lies in files (see scratch.py). Medians, quartiles, references and the scale of the members
 come from a sample; means, deviations, counts, centres, cut-offs and scores from all rows. Where the sample and a
@@ -16,27 +16,23 @@ from typing import Any
 import numpy as np
 
 from addml import fitting, parameters
-from addml.arrays import Array, to_numpy
+from addml.arrays import Array, even_steps, to_numpy
 from addml.checkpoint import Storage, kept_safe
 from addml.compute import blas_threads, most_threads, on_device
-from addml.data.census import SAMPLED, Census
-from addml.data.columns import Columns, DriftCounter
-from addml.data.datasets import CELL_BYTES, Source
-from addml.data.features import Features
-from addml.data.mapped import DiskRows, MappedRows, Portions, SourceRows, cached
-from addml.data.moments import Moments
-from addml.data.preparation.standardised import Standardised
-from addml.data.rows import MemoryRows
+from addml.distances import count_of
 from addml.explain.prepared import behind_features
-from addml.geometry import count_of
+from addml.inputs.census import SAMPLED, Census, Moments
+from addml.inputs.disk import CELL_BYTES, DiskRows, MappedRows, Portions, Source, SourceRows, cached
+from addml.inputs.rows import MemoryRows
+from addml.inputs.table import Columns, DriftCounter, Standardised
 from addml.learning.distillation import padded
-from addml.learning.metric import MetricLearner
+from addml.learning.learner import MetricLearner
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import train
 from addml.model import MetricModel
+from addml.preprocessing.scaling import Features
 from addml.reading import Reads
 from addml.recipe import Recipe
-from addml.scoring.even import even_steps
 from addml.scoring.scorers import MetricSpace
 from addml.scratch import mapped
 

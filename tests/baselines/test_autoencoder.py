@@ -6,8 +6,8 @@ import torch
 
 from addml.baselines import make
 from addml.baselines.reconstruction import ReconstructionLearner
-from addml.data.rows import MemoryRows
 from addml.encoders import MLP
+from addml.inputs.rows import MemoryRows
 from addml.learning.losses import Batch
 
 MEMBERS, ROWS, WIDTH = 2, 6, 4

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from addml.detection.diff import Moved
+from addml.pipeline.model_diff import Moved
 from tests.cli.running import QUICK, left_in, run_addml, write_small
 
 

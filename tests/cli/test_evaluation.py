@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.detection.evaluation import CURVE_POINTS, evaluate, read_label
+from addml.pipeline.evaluation import CURVE_POINTS, evaluate, read_label
 
 
 @pytest.mark.parametrize(

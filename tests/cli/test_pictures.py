@@ -8,11 +8,11 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from addml.data.images import Heads
-from addml.detection import detecting, pictures
-from addml.detection.errors import UserError
-from addml.detection.progress import Silent
-from addml.detection.settings import (
+from addml.errors import UserError
+from addml.io.image_folder import Heads
+from addml.model import MetricModel
+from addml.pipeline import image_source, run
+from addml.pipeline.options import (
     Computing,
     Explaining,
     Labelling,
@@ -27,7 +27,7 @@ from addml.detection.settings import (
     Training,
     Using,
 )
-from addml.model import MetricModel
+from addml.progress import Silent
 from tests.cli.running import QUICK
 
 Image = pytest.importorskip("PIL.Image")
@@ -131,7 +131,7 @@ def test_broken_files_are_refused_and_skipped(addml, photos, tmp_path):
 )
 def test_settings_that_say_nothing_of_images(photos, given, words):
     with pytest.raises(UserError, match=words):
-        detecting.fit(Settings(str(photos), **given), Silent())
+        run.fit(Settings(str(photos), **given), Silent())
 
 
 def test_more_pixels_than_memory_holds_are_refused_before_they_are_read(photos, monkeypatch):
@@ -140,12 +140,12 @@ def test_more_pixels_than_memory_holds_are_refused_before_they_are_read(photos, 
     notes = type("Notes", (Silent,), {"note": lambda self, words: said.append(words)})()
     settings = Settings(str(photos), picturing=Picturing("400"), training=Training(epochs=20))
     monkeypatch.setattr(Heads, "read", lambda self, skip_broken: pytest.fail("pixels were read"))
-    monkeypatch.setattr(pictures, "free_memory", lambda: 2 * 10**9)
+    monkeypatch.setattr(image_source, "free_memory", lambda: 2 * 10**9)
     with pytest.raises(UserError, match=r"40 images of 400 x 400 pixels takes about 3\.6 GB .* 2\.0 GB are free"):
-        detecting.fit(settings, notes)
-    monkeypatch.setattr(pictures, "free_memory", lambda: 64 * 10**9)
+        run.fit(settings, notes)
+    monkeypatch.setattr(image_source, "free_memory", lambda: 64 * 10**9)
     with pytest.raises(pytest.fail.Exception, match="pixels were read"):
-        detecting.fit(settings, notes)
+        run.fit(settings, notes)
     assert len(said) == 1
     assert "about 3.6 GB" in said[0]
 
@@ -154,19 +154,19 @@ def test_more_images_than_memory_holds_are_not_scored(addml, photos, tmp_path, m
     """By hand: 2 copies of 40 images of 9 x 8 bytes are 5,760 bytes."""
     addml("fit", "photos", *QUICK, "--model", "m").succeeded()
     settings = Settings(str(photos), using=Using(str(tmp_path / "m")))
-    monkeypatch.setattr(pictures, "free_memory", lambda: 5760)
-    assert detecting.score(settings, Silent(), mapped=False).findings.rows == 40
-    monkeypatch.setattr(pictures, "free_memory", lambda: 5759)
+    monkeypatch.setattr(image_source, "free_memory", lambda: 5760)
+    assert run.score(settings, Silent(), mapped=False).findings.rows == 40
+    monkeypatch.setattr(image_source, "free_memory", lambda: 5759)
     monkeypatch.setattr(Heads, "read", lambda self, skip_broken: pytest.fail("pixels were read"))
     with pytest.raises(UserError, match=r"scoring 40 images of 9 x 8 pixels takes .* score a part of them at a time"):
-        detecting.score(settings, Silent(), mapped=False)
+        run.score(settings, Silent(), mapped=False)
 
 
 def test_the_map_holds_few_of_large_images(photos, monkeypatch):
     """Ten drawn ones and the four that are listed, of which some may be among them."""
-    monkeypatch.setattr(pictures, "MAPPED_NUMBERS", 10 * 9 * 8)
+    monkeypatch.setattr(image_source, "MAPPED_NUMBERS", 10 * 9 * 8)
     settings = Settings(str(photos), training=Training(epochs=1, members=1), explaining=Explaining(top=0))
-    assert 10 <= len(detecting.detect(settings, Silent(), mapped=True).findings.space.rows) <= 14
+    assert 10 <= len(run.detect(settings, Silent(), mapped=True).findings.space.rows) <= 14
 
 
 class Bars(Silent):
@@ -185,11 +185,11 @@ def test_bars_move_while_images_are_scored_and_looked_into(photos, monkeypatch):
     settings = Settings(
         str(photos), training=Training(epochs=1, members=1), explaining=Explaining(top=5), computing=Computing(jobs=2)
     )
-    whole = detecting.detect(settings, Silent()).findings
-    monkeypatch.setattr(pictures, "NUMBERS_AT_ONCE", 12 * 9 * 8)
+    whole = run.detect(settings, Silent()).findings
+    monkeypatch.setattr(image_source, "NUMBERS_AT_ONCE", 12 * 9 * 8)
     monkeypatch.setattr(MetricModel, "block", lambda self, device: 1)
     bars = Bars()
-    parts = detecting.detect(settings, bars).findings
+    parts = run.detect(settings, bars).findings
     assert bars.drawn["Scoring"] == (40, [12, 12, 12, 4])
     assert bars.drawn["Finding out where"] == (5, [2, 2, 1])
     np.testing.assert_allclose(parts.scores, whole.scores, rtol=1e-5, atol=1e-5)
@@ -206,12 +206,12 @@ def test_folders_that_teach_nothing(addml, tmp_path):
     addml("detect", "empty").failed("without Parquet files or images")
     write_photos(tmp_path / "one", count=1)
     with pytest.raises(UserError, match=r"one: X holds 1 image, of which"):
-        detecting.fit(Settings(str(tmp_path / "one")), Silent())
+        run.fit(Settings(str(tmp_path / "one")), Silent())
     (tmp_path / "black").mkdir()
     for place in range(4):
         Image.fromarray(np.zeros((5, 5), np.uint8)).save(tmp_path / "black" / f"{place}.png")
     with pytest.raises(UserError, match=r"black: all 4 images of X are the same, every pixel is 0"):
-        detecting.fit(Settings(str(tmp_path / "black")), Silent())
+        run.fit(Settings(str(tmp_path / "black")), Silent())
 
 
 def test_a_model_of_a_table_scores_no_images(addml, photos, model):

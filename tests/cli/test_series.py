@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from addml.detection.ranges import volumes
-from addml.detection.series import Event, events
+from addml.pipeline.series_source import Event, events
+from addml.pipeline.vus import volumes
 from tests.cli.running import run_addml
 
 

@@ -13,21 +13,20 @@ from typer.testing import CliRunner
 
 from addml.cli import commands
 from addml.cli.app import app, run
+from addml.cli.arguments import settings_of
 from addml.cli.checks import checked
-from addml.cli.config import settings_of
-from addml.detection import record, settings
-from addml.detection.record import Run
-from addml.detection.selection import choose, resolve
-from addml.detection.settings import Naming, Selection, Settings, Training
-from addml.detection.training import estimate, in_words, new_detector
 from addml.detector import ADDML
+from addml.pipeline import options
+from addml.pipeline.options import Naming, Run, Selection, Settings, Training
+from addml.pipeline.sources import choose, resolve
+from addml.pipeline.training import estimate, in_words, new_detector
 
 
 def test_what_is_not_said_is_as_in_the_detector():
     one, plain = Settings(), ADDML().get_params()
     made = new_detector(one.training, one.deciding, one.computing).get_params()
     assert made == plain | {"random_state": 0}
-    assert plain["contamination"] == settings.CONTAMINATION
+    assert plain["contamination"] == options.CONTAMINATION
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ def test_what_is_not_said_is_as_in_the_detector():
 def test_every_text_survives_the_record(text, tmp_path):
     run = Run.begin("detect", ["detect", text], {"file": text, "columns": (text, "b"), "tau": 1.5, "sample": 3})
     path = tmp_path / "x.run.toml"
-    path.write_text(record.record(run, {"rows": 1}), "utf-8")
+    path.write_text(options.record(run, {"rows": 1}), "utf-8")
     known = {"file": str, "columns": list, "tau": str, "sample": str}
     assert settings_of(str(path), known, "detect") == {"file": text, "columns": [text, "b"], "tau": 1.5, "sample": 3}
     assert tomllib.loads(path.read_text("utf-8"))["run"]["versions"]["numpy"]
@@ -47,7 +46,7 @@ def test_a_model_that_a_run_read_is_not_what_another_writes(tmp_path, command):
     path, known = tmp_path / "x.run.toml", {"file": str, "model": str}
     for other in ("score", "fit"):
         run = Run.begin(other, [other, "x.csv", "--model", "m"], {"file": "x.csv", "model": "m"})
-        path.write_text(record.record(run, {}), "utf-8")
+        path.write_text(options.record(run, {}), "utf-8")
         if other == "fit":
             assert settings_of(str(path), known, command)["model"] == "m"
         else:
@@ -59,7 +58,7 @@ def test_a_model_that_a_run_read_is_not_what_another_writes(tmp_path, command):
 def test_a_record_of_before_repeats_its_run(tmp_path):
     path = tmp_path / "x.run.toml"
     run = Run.begin("detect", ["detect", "x.csv"], {"file": "x.csv", "memory": "2GiB"})
-    path.write_text(record.record(run, {}), "utf-8")  # as it was written when nobody had said --memory
+    path.write_text(options.record(run, {}), "utf-8")  # as it was written when nobody had said --memory
     assert settings_of(str(path), {"file": str, "memory": str}, "detect") == {"file": "x.csv"}
     path.write_text('memory = "2GiB"')  # which somebody wrote by hand
     assert settings_of(str(path), {"memory": str}, "detect") == {"memory": "2GiB"}
@@ -76,7 +75,7 @@ def test_a_record_of_before_repeats_its_run(tmp_path):
         ('report = "a.html"', ["--no-report"], {"report": None, "no_report": True}),
         ("no-report = true", ["--report", "a.html"], {"report": "a.html", "no_report": False}),
         ("all-rows = true", ["--sample", "50"], {"all_rows": False, "sample": 50}),
-        ("sample = 50", ["--all-rows"], {"all_rows": True, "sample": settings.TRAINING_ROWS}),
+        ("sample = 50", ["--all-rows"], {"all_rows": True, "sample": options.TRAINING_ROWS}),
         ("sample = 50", ["--no-all-rows"], {"all_rows": False, "sample": 50}),
         ("all-rows = true\nquiet = true", ["--no-all-rows"], {"all_rows": False, "quiet": True}),
         ("quiet = true\njson = true\nredact = true", ["--no-quiet", "--no-json"], {"quiet": False, "json": False}),
@@ -152,7 +151,7 @@ def test_a_setting_of_another_kind_is_refused(line, takes, tmp_path):
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, 1e300, -0.5])
 def test_every_number_survives_the_record(number):
-    text = record.record(Run.begin("detect", [], {"tau": number}), {"rows": 1})
+    text = options.record(Run.begin("detect", [], {"tau": number}), {"rows": 1})
     assert tomllib.loads(text)["tau"] == number
 
 

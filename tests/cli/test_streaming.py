@@ -13,8 +13,8 @@ import pytest
 from pyarrow import parquet
 
 from addml import ADDML
-from addml.data.datasets import open_source
-from addml.detection.progress import Silent, stages_to
+from addml.inputs.disk import open_source
+from addml.progress import Silent, stages_to
 from tests.cli.running import command, left_in, run_addml
 
 ROWS = 14_000
@@ -146,7 +146,7 @@ def test_a_home_folder_is_found_by_all_options(folder, tmp_path_factory):
 
 
 def test_every_stage_says_how_far_it_is(folder, monkeypatch):
-    monkeypatch.setattr("addml.data.mapped.REPORTED", 1)
+    monkeypatch.setattr("addml.inputs.disk.REPORTED", 1)
     monkeypatch.setattr("addml.streamed.LEAST_SAMPLE_BYTES", 0)
 
     class Bars(Silent):

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from addml.compute import on_threads
-from addml.data.readers import open_batches
-from addml.data.sampling import draw
-from addml.detection import detecting, inputs
-from addml.detection.progress import Silent
-from addml.detection.scoring import highest
-from addml.detection.settings import Selection, Settings, Training
+from addml.inputs.census import draw
+from addml.io.read import open_batches
+from addml.pipeline import run, sources
+from addml.pipeline.batches import highest
+from addml.pipeline.options import Selection, Settings, Training
+from addml.progress import Silent
 from tests.cli.running import run_addml, write_small
 
 
@@ -47,9 +47,9 @@ def test_a_file_too_large_for_memory_gives_the_same_scores(tmp_path, monkeypatch
         selection=Selection(ignore=("colour",)),
         training=Training(members=2, epochs=3, sample=150),
     )
-    held = detecting.detect(settings, Silent())
-    monkeypatch.setattr(inputs, "free_memory", lambda: 1000)
-    read_twice = detecting.detect(settings, Silent())
+    held = run.detect(settings, Silent())
+    monkeypatch.setattr(sources, "free_memory", lambda: 1000)
+    read_twice = run.detect(settings, Silent())
     assert any("read twice" in note for note in read_twice.findings.notes)
     assert pa.concat_tables(read_twice.scored).equals(pa.concat_tables(held.scored))
     assert read_twice.findings.trained_rows == 150
@@ -68,8 +68,8 @@ def test_the_highest_come_first_and_of_equal_ones_the_first():
 
 def test_names_for_outputs():
     names = {"a/b.csv.gz": "b", "-": "stdin", "sqlite:///data/shop.db": "shop", "x.parquet": "x", "x": "x"}
-    assert {file: inputs.name_of(file) for file in names} == names
-    assert inputs.shown("postgresql://me:secret@host/db") == "postgresql://me:...@host/db"
+    assert {file: sources.name_of(file) for file in names} == names
+    assert sources.shown("postgresql://me:secret@host/db") == "postgresql://me:...@host/db"
 
 
 def test_parquet_and_standard_input_score_like_the_csv(addml, model, small_csv, tmp_path):
@@ -105,10 +105,10 @@ def test_what_is_wrong_with_standard_input_is_said_of_it(tmp_path, model):
 
 def test_what_is_large_is_told_by_size(tmp_path, monkeypatch):
     path = write_small(tmp_path / "small.csv")
-    assert inputs.open_input(Settings(str(path))).table is not None
-    monkeypatch.setattr(inputs, "free_memory", lambda: 4 * path.stat().st_size - 1)
-    assert inputs.open_input(Settings(str(path))).table is None
-    assert inputs.expected_rows(str(path)) == 301
+    assert sources.open_input(Settings(str(path))).table is not None
+    monkeypatch.setattr(sources, "free_memory", lambda: 4 * path.stat().st_size - 1)
+    assert sources.open_input(Settings(str(path))).table is None
+    assert sources.expected_rows(str(path)) == 301
 
 
 @pytest.mark.parametrize(("ending", "kind"), [("gz", "gzip"), ("zst", "zstd"), ("bz2", "bz2"), ("txt", "lz4")])
@@ -117,10 +117,10 @@ def test_rows_of_a_compressed_text_are_estimated(tmp_path, monkeypatch, ending, 
     text = np.random.default_rng(0).bytes(8 * 300_000).hex("\n", 8).encode()
     with pa.CompressedOutputStream(tmp_path / f"t.{ending}", kind) as stream:
         stream.write(text)
-    monkeypatch.setattr(inputs, "HEAD", len(text) // 2)
-    assert inputs.expected_rows(str(tmp_path / f"t.{ending}")) == pytest.approx(300_000, rel=0.3)
+    monkeypatch.setattr(sources, "HEAD", len(text) // 2)
+    assert sources.expected_rows(str(tmp_path / f"t.{ending}")) == pytest.approx(300_000, rel=0.3)
     (tmp_path / f"t.{ending}").write_bytes((tmp_path / f"t.{ending}").read_bytes()[:100])
-    assert inputs.expected_rows(str(tmp_path / f"t.{ending}")) is None
+    assert sources.expected_rows(str(tmp_path / f"t.{ending}")) is None
 
 
 def test_rows_of_a_file_that_is_read_whole_are_known(tmp_path):
@@ -135,8 +135,8 @@ def test_rows_of_parquet_are_known_before_they_are_read(tmp_path):
     folder.mkdir()
     for rows in (3, 4):
         pq.write_table(pa.table({"a": range(rows)}), folder / f"{rows}.parquet")
-    assert inputs.expected_rows(str(folder)) == 7
-    assert inputs.expected_rows(str(folder / "4.parquet")) == 4
+    assert sources.expected_rows(str(folder)) == 7
+    assert sources.expected_rows(str(folder / "4.parquet")) == 4
     (folder / "3.parquet").write_bytes(b"PAR1 and nothing else")
-    assert inputs.expected_rows(str(folder)) is None
-    assert inputs.expected_rows(str(tmp_path / "nowhere")) is None
+    assert sources.expected_rows(str(folder)) is None
+    assert sources.expected_rows(str(tmp_path / "nowhere")) is None

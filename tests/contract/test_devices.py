@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import addml
-from addml.geometry import DISTANCES, pair_distances
+from addml.distances import DISTANCES, pair_distances
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_pair_distances_on_the_device_are_symmetric_to_the_last_bit(cuda, size):
 
 @pytest.mark.parametrize("settings", [{}, {"loss": "center"}, {"distance": "euclidean"}, {"members": 3}])
 def test_recorded_steps_are_the_steps_made_one_by_one(cuda, X, monkeypatch, settings):
-    from addml.learning.metric import MetricLearner
+    from addml.learning.learner import MetricLearner
 
     recorded = addml.ADDML.paper(epochs=3, random_state=0, device=cuda, **settings).fit(X)
     monkeypatch.setattr(MetricLearner, "capturable", False)

@@ -11,7 +11,7 @@ PLACES = [
     "addml.learning.training.distill",
     "addml.fitting.metric_space",
     "addml.detector.MetricModel.member_scores",
-    "addml.scoring.decision.Decision.__init__",
+    "addml.decisions.decision.Decision.__init__",
 ]
 
 

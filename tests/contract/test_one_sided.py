@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from addml import ADDML
-from addml.data.features import Features
+from addml.preprocessing.scaling import Features
 
 
 def test_values_on_the_other_side_count_as_the_median():

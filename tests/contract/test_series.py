@@ -11,8 +11,8 @@ import pytest
 
 import addml
 from addml import ADDML
-from addml.data.windows import Windows
 from addml.explain.prepared import behind_features
+from addml.inputs.series import Windows
 
 STEPS, CHANNELS, WINDOW = 400, 3, 12
 

@@ -4,11 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.data.census import Census, Held, Levels
-from addml.data.columns import Columns
-from addml.data.features import Features
-from addml.data.moments import Moments
-from addml.data.preparation.standardised import Standardised
+from addml.inputs.census import Census, Held, Levels, Moments
+from addml.inputs.table import Columns, Standardised
+from addml.preprocessing.scaling import Features
 
 ROWS = 5000
 
@@ -68,7 +66,7 @@ def test_categories_and_truth_values_are_counted_in_all_rows(table):
 
 
 def test_too_many_values_are_not_counted(monkeypatch):
-    monkeypatch.setattr("addml.data.census.MOST_COUNTED", 10)
+    monkeypatch.setattr("addml.inputs.census.MOST_COUNTED", 10)
     levels = Levels()
     levels.add(pa.array([f"name {number}" for number in range(11)]))
     levels.add(pa.array(["name 1"]))

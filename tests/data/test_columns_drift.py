@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.data.columns import Columns, DriftCounter
-from addml.data.drift import stability_index
-from addml.data.preparation.spread import TALLIED, Spread
+from addml.inputs.table import Columns, DriftCounter
+from addml.preprocessing.drift import stability_index
+from addml.preprocessing.numbers import TALLIED, Spread
 
 START = datetime.datetime(2024, 1, 1)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from addml.data.columns import CellError, Columns
+from addml.inputs.table import CellError, Columns
 
 TABLE = pa.table(
     {

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from addml.data.columns import Columns, as_table, is_frame
+from addml.inputs.table import Columns, as_table, is_frame
 
 ROWS = 60
 RANDOM = np.random.default_rng(3)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from addml.data.columns import Columns
+from addml.inputs.table import Columns
 
 ROWS = 40
 RANDOM = np.random.default_rng(0)

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.data.files import csv_tables
-from addml.data.files.csv_blocks import UnclearRowsError, row_blocks
-from addml.data.files.csv_dialect import BLOCK_BYTES, Writing
-from addml.data.readers import open_batches, read_table
+from addml.io import csv as csv_tables
+from addml.io.csv import UnclearRowsError, row_blocks
+from addml.io.csv_dialect import BLOCK_BYTES, Writing
+from addml.io.read import open_batches, read_table
 
 PIECES = ["", "a", "12.5", ",", '"', '""', "\n", "\r\n", "über", ' "', '",', '"\n"', "\t", ";"]
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import dataset, parquet
 
-from addml.data.datasets import is_on_disk, open_source
-from addml.data.files.origin import ReadError
+from addml.inputs.disk import is_on_disk, open_source
+from addml.io.source import ReadError
 
 
 def write(folder, number, group=10, **columns):

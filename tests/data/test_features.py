@@ -7,8 +7,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from addml.data import features as features_module
-from addml.data.features import FARTHEST, KNEE, Features
+from addml.preprocessing import scaling as features_module
+from addml.preprocessing.scaling import FARTHEST, KNEE, Features
 
 
 def reference():

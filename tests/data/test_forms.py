@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from addml.data.features import Features
-from addml.data.forms import Form
-from addml.data.pixels import as_images, varied
-from addml.data.rows import LazyRows
 from addml.fitting import channel_features, form_of
+from addml.inputs.forms import Form
+from addml.inputs.image import as_images, varied
+from addml.inputs.rows import LazyRows
+from addml.preprocessing.scaling import Features
 
 
 def test_the_channel_of_every_number_of_a_flat_row():

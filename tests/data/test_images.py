@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from addml.data.images import ImageError, image_files, is_image_folder, read_images
+from addml.io.image_folder import ImageError, image_files, is_image_folder, read_images
 
 Image = pytest.importorskip("PIL.Image")
 GREY = np.array([[0, 50, 100], [150, 200, 250]], np.uint8)

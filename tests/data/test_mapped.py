@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from addml.data.datasets import open_source
-from addml.data.mapped import MappedRows, Portions, SourceRows, cached
+from addml.inputs.disk import MappedRows, Portions, SourceRows, cached, open_source
 
 ROWS = 10_000
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from addml.data.readers import ReadError, open_batches, read_table
-from addml.data.sampling import draw
+from addml.inputs.census import draw
+from addml.io.read import ReadError, open_batches, read_table
 
 SCHEMA = pa.schema({"n": pa.float64(), "word": pa.string()})
 
@@ -132,8 +132,8 @@ def test_a_cell_with_spaces_around_it_is_found(tmp_path: Path) -> None:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the first text comes long after the first batch."""
-    monkeypatch.setattr("addml.data.files.csv_tables.STREAM_BLOCK_BYTES", 1 << 12)
-    monkeypatch.setattr("addml.data.files.csv_dialect.BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr("addml.io.csv.STREAM_BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr("addml.io.csv_dialect.BLOCK_BYTES", 1 << 12)
 
 
 @pytest.mark.parametrize("threads", [1, 8])
@@ -141,7 +141,7 @@ def test_a_column_of_numbers_is_text_from_the_batch_with_the_first_text_on(
     tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     """The numbers beside it have a point, whatever the file has; other columns keep their types."""
-    monkeypatch.setattr("addml.data.files.csv_tables._parsing_threads", lambda: threads)
+    monkeypatch.setattr("addml.io.csv._parsing_threads", lambda: threads)
     lines = [f'{row};{row},5;"1.{row % 1000:03},25";{row % 7}' for row in range(2000)]
     lines[1500], lines[1700] = "1500;void;1.500,25;3", "1700;,5;+1.700,25;many"
     path = tmp_path / "t.csv"

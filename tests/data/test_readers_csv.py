@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from addml.data.readers import ReadError, ReadResult, csv_columns, open_batches, read_table
+from addml.io.read import ReadError, ReadResult, csv_columns, open_batches, read_table
 
 
 def read(folder: Path, content: str | bytes, name: str = "t.csv", **options: Any) -> ReadResult:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from addml.data.readers import ReadError, open_batches, read_table
+from addml.io.read import ReadError, open_batches, read_table
 
 
 def refused(folder: Path, content: str | bytes, name: str = "t.csv", **options: Any) -> str:

@@ -15,7 +15,7 @@ import scipy.io
 import scipy.sparse
 from pyarrow import feather, ipc, parquet
 
-from addml.data.readers import ReadError, open_batches, read_table
+from addml.io.read import ReadError, open_batches, read_table
 
 TABLE = pa.table({"a": [1, 2, 3], "b": ["x", None, "z"]})
 

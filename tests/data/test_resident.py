@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from addml.data.features import Features
+from addml.preprocessing.scaling import Features
 from addml.scoring.scale import MemberScale, ViewScale
 
 

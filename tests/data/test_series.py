@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from addml.data.series import carried, check_times, read_series, utc_times, windows_of
+from addml.inputs.series import carried, check_times, read_series, utc_times, windows_of
 
 
 def frame(times, **columns):

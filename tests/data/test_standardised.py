@@ -7,10 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.data.columns import CellError, Columns, DriftCounter
-from addml.data.features import Features
-from addml.data.preparation import standardised
-from addml.data.preparation.standardised import Standardised
+from addml.inputs import table as standardised
+from addml.inputs.table import CellError, Columns, DriftCounter, Standardised
+from addml.preprocessing.scaling import Features
 from tests.data.test_columns import messy
 
 

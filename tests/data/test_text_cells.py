@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.data.columns import Columns, DriftCounter
-from addml.data.features import Features
-from addml.data.preparation.standardised import Standardised
+from addml.inputs.table import Columns, DriftCounter, Standardised
+from addml.preprocessing.scaling import Features
 
 ROWS = 1000
 RANDOM = np.random.default_rng(0)
@@ -188,7 +187,7 @@ def test_a_copy_with_a_text_where_the_other_has_a_gap_is_none() -> None:
 
 
 def test_texts_are_listed_and_are_no_new_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addml.data.columns.READ_AT_ONCE", 64)
+    monkeypatch.setattr("addml.inputs.table.READ_AT_ONCE", 64)
     columns = Columns.fit(pa.table({"fare": [float(fare) for fare in FARES], **OTHERS}))
     table = with_texts({row: f"no {row}" for row in range(60, 67)})
     drift = columns.counted(table)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from addml.data.windows import Windows, over_windows
+from addml.inputs.series import Windows, over_windows
 
 
 def by_hand(series, window):

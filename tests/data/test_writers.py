@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from addml.data.readers import read_table
-from addml.data.writers import WriteError, open_writer, write_table
+from addml.io.read import read_table
+from addml.io.write import WriteError, open_writer, write_table
 
 TABLE = pa.table({"id": [1, 2, 3], "score": [0.5, None, 2.25], "word": ["a, b", 'say "c"', None]})
 

@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.data.sampling import draw
-from addml.detection.answers import Answers
-from addml.detection.errors import UserError
-from addml.detection.settings import Labelling, Learning, Settings
+from addml.errors import UserError
+from addml.inputs.census import draw
+from addml.pipeline.labels import Answers
+from addml.pipeline.options import Labelling, Learning, Settings
 
 CHECKED = ["yes", None, "", "no", None, "yes"]
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from addml.detection.assembling import dropped
+from addml.pipeline.assembling import dropped
 
 
 def test_rows_held_out_by_a_member_are_not_dropped_by_it():

@@ -8,13 +8,13 @@ from pyarrow import parquet
 import addml
 from addml import ADDML, model_file
 from addml.checkpoint import Checkpoint
-from addml.detection import detecting
-from addml.detection import fitted as module
-from addml.detection.about import about_model
-from addml.detection.fitted import Fitted
-from addml.detection.progress import Silent
-from addml.detection.settings import Computing, Deciding, Explaining, Settings, Training, Using
 from addml.model_file import ModelFileError
+from addml.pipeline import fitted as module
+from addml.pipeline import run
+from addml.pipeline.about import about_model
+from addml.pipeline.fitted import Fitted
+from addml.pipeline.options import Computing, Deciding, Explaining, Settings, Training, Using
+from addml.progress import Silent
 
 
 def test_a_flagged_row_has_a_reason_where_no_row_is_usual_in_every_column():
@@ -95,12 +95,12 @@ def test_dates_of_a_csv_and_of_parquet_score_alike_whatever_their_zones(tmp_path
     for name in WRITINGS:
         write_dates(tmp_path, name)
     training, quick = Training(members=1, epochs=1), Explaining(top=0, reasons=0)
-    fitted = detecting.fit(Settings(str(tmp_path / f"{taught}.csv"), training=training), Silent()).fitted
+    fitted = run.fit(Settings(str(tmp_path / f"{taught}.csv"), training=training), Silent()).fitted
     fitted.save(tmp_path / "model")
 
     def scores(file):
         settings = Settings(str(tmp_path / file), using=Using(str(tmp_path / "model")), explaining=quick)
-        return detecting.score(settings, Silent(), mapped=False).findings.scores
+        return run.score(settings, Silent(), mapped=False).findings.scores
 
     for name in WRITINGS:
         np.testing.assert_array_equal(scores(f"{name}.csv"), scores(f"{name}.parquet"))
@@ -115,8 +115,8 @@ def test_a_csv_with_odd_cells_is_scored_as_it_was_learned(tmp_path):
     days = MOMENTS.astype("datetime64[D]")
     lines = [f"{day}, {row % 7}, {row % 3 > 1} ,{row % 5:#04x}" for row, day in enumerate(days)]
     (tmp_path / "t.csv").write_text("\n ".join(["day, n, flag ,bits", *lines]) + "\n")
-    fitted = detecting.fit(Settings(str(tmp_path / "t.csv"), training=Training(members=1, epochs=1)), Silent()).fitted
+    fitted = run.fit(Settings(str(tmp_path / "t.csv"), training=Training(members=1, epochs=1)), Silent()).fitted
     fitted.save(tmp_path / "model")
     settings = Settings(str(tmp_path / "t.csv"), using=Using(str(tmp_path / "model")), explaining=Explaining(top=0))
-    found = detecting.score(settings, Silent(), mapped=False).findings.scores
+    found = run.score(settings, Silent(), mapped=False).findings.scores
     np.testing.assert_allclose(found, fitted.detector.anomaly_scores_)

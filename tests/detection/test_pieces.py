@@ -4,14 +4,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.detection import pieces
-from addml.detection.pieces import Pieces, joined, ranks
+from addml.pipeline import batches
+from addml.pipeline.batches import Pieces, joined, ranks
 from addml.scratch import folder_of, mapped
 
 
 @pytest.mark.parametrize("most", [10, 2**28])
 def test_pieces_come_back_as_often_as_wanted(tmp_path, monkeypatch, most):
-    monkeypatch.setattr(pieces, "IN_MEMORY", most)
+    monkeypatch.setattr(batches, "IN_MEMORY", most)
     kept = Pieces(str(tmp_path))
     for start in (0, 100, 150):
         kept.add(
@@ -31,7 +31,7 @@ def test_pieces_come_back_as_often_as_wanted(tmp_path, monkeypatch, most):
 
 @pytest.mark.parametrize("levels", [3, 10**9])
 def test_ranks_on_disk_are_those_in_memory(tmp_path, monkeypatch, levels):
-    monkeypatch.setattr(pieces, "AT_ONCE", 77)
+    monkeypatch.setattr(batches, "AT_ONCE", 77)
     scores = np.random.default_rng(0).integers(-levels, levels, 1000) / levels
     on_disk = mapped(tmp_path, scores.shape, scores.dtype)
     on_disk[...] = scores

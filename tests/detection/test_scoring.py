@@ -4,9 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.detection.pieces import joined
-from addml.detection.scoring import LIKELY, SCORE, SURE, Explained, Part, Sample, Scored, highest
 from addml.explain import Reasons
+from addml.pipeline.batches import LIKELY, SCORE, SURE, Explained, Part, Sample, Scored, highest, joined
 
 
 def part(scores, start):

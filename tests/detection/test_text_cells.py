@@ -12,13 +12,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from addml.detection import detecting, inputs
-from addml.detection.diff import compare_models
-from addml.detection.errors import UserError
-from addml.detection.fitted import Fitted
-from addml.detection.progress import Silent
-from addml.detection.settings import Computing, Deciding, Reading, Reporting, Settings, Strictness, Training, Using
-from addml.web import rows
+from addml.errors import UserError
+from addml.pipeline import run as detecting
+from addml.pipeline import sources
+from addml.pipeline.fitted import Fitted
+from addml.pipeline.model_diff import compare_models
+from addml.pipeline.options import Computing, Deciding, Reading, Reporting, Settings, Strictness, Training, Using
+from addml.progress import Silent
+from addml.server import models
 
 ROWS, ROW = 2000, 1234  # the place of the text, from 0
 QUICK = Training(members=1, epochs=2)
@@ -204,14 +205,14 @@ def test_two_models_list_it_once(tmp_path, model):
 
 def test_a_csv_that_is_read_in_parts_gives_what_one_that_is_held_gives(tmp_path, monkeypatch):
     """The text comes long after the first part, by which columns are typed; numbers have a decimal comma."""
-    monkeypatch.setattr("addml.data.files.csv_tables.STREAM_BLOCK_BYTES", 1 << 12)
-    monkeypatch.setattr("addml.data.files.csv_dialect.BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr("addml.io.csv.STREAM_BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr("addml.io.csv_dialect.BLOCK_BYTES", 1 << 12)
     path = tmp_path / "trips.csv"
     table = {name: [str(one).replace(".", ",") for one in own] for name, own in with_text().items()}
     path.write_text("\n".join(";".join(row) for row in [list(table), *zip(*table.values(), strict=True)]) + "\n")
     whole, said = run(detecting.detect, settings(path))
     check(whole, said)
-    monkeypatch.setattr(inputs, "free_memory", lambda: 0)
+    monkeypatch.setattr(sources, "free_memory", lambda: 0)
     parts, said = run(detecting.detect, settings(path))
     check(parts, said)
     assert any(note.startswith("larger than memory") for note in parts.findings.notes)
@@ -233,10 +234,10 @@ def test_rows_by_rest_get_what_those_of_a_file_get(tmp_path, model):
     fitted = Fitted.load(str(model), COMPUTING, Deciding())
     chosen = [ROW - 1, ROW, ROW + 1]
     sent = [lines(with_text())[row] for row in chosen]
-    answer = rows.score(fitted, {"rows": sent}, lambda: False)
+    answer = models.score(fitted, {"rows": sent}, lambda: False)
     assert [one["score"] for one in answer["results"]] == pytest.approx(outcome.findings.scores[chosen], rel=1e-4)
     assert answer["results"][1]["is_anomaly"]
     assert answer["results"][1]["reasons"][0]["words"] == REASON
     assert answer["notes"] == [LISTED.replace("1,235", "2")]
-    alone = rows.score(fitted, {"rows": sent[1:2]}, lambda: False)
+    alone = models.score(fitted, {"rows": sent[1:2]}, lambda: False)
     assert alone["results"] == answer["results"][1:2]

@@ -5,8 +5,8 @@ import io
 import numpy as np
 import pytest
 
-from addml.data.images import Pictures
-from addml.detection.thumbnails import thumbnails
+from addml.io.image_folder import Pictures
+from addml.pipeline.image_source import thumbnails
 
 Image = pytest.importorskip("PIL.Image")
 

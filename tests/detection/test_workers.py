@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from addml.data.columns import CellError
-from addml.detection import detecting, scoring, workers
-from addml.detection.errors import UserError
-from addml.detection.progress import Silent
-from addml.detection.settings import Computing, Settings, Training, Using
-from addml.detection.workers import in_processes
+from addml.errors import UserError
+from addml.inputs.table import CellError
+from addml.pipeline import batches, workers
+from addml.pipeline import run as detecting
+from addml.pipeline.options import Computing, Settings, Training, Using
+from addml.pipeline.workers import in_processes
+from addml.progress import Silent
 
 
 def places(rows):
@@ -113,7 +114,7 @@ def test_threads_do_as_well_where_there_are_no_processes(table, monkeypatch):
     def no_locks(*given):
         raise OSError("[Errno 38] Function not implemented")
 
-    monkeypatch.setattr(scoring, "WORTH_PROCESSES", 1)
+    monkeypatch.setattr(batches, "WORTH_PROCESSES", 1)
     monkeypatch.setattr(workers, "ProcessPoolExecutor", no_locks)
     settings = Settings(
         file=str(table / "table.csv"), training=Training(epochs=1, members=1), computing=Computing(jobs=2)
@@ -147,11 +148,11 @@ def test_scored_tables_are_those_of_threads(table, monkeypatch):
     trained.fitted.save(table / "model")
     later = replace(settings, file=str(table / "later.csv"), using=Using(model=str(table / "model")))
     begun = []
-    monkeypatch.setattr(scoring, "in_processes", lambda *given: begun.append(1) or in_processes(*given))
+    monkeypatch.setattr(batches, "in_processes", lambda *given: begun.append(1) or in_processes(*given))
     for run, given in ((detecting.detect, settings), (detecting.score, later)):
         found = []
         for computing, worth in ((Computing(jobs=1), 10**9), (Computing(jobs=2), 1)):
-            monkeypatch.setattr(scoring, "WORTH_PROCESSES", worth)
+            monkeypatch.setattr(batches, "WORTH_PROCESSES", worth)
             found.append(run(replace(given, computing=computing), Silent()))
         one, other = found
         assert pa.concat_tables(one.scored).equals(pa.concat_tables(other.scored))

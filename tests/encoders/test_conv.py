@@ -7,8 +7,8 @@ from torch import nn
 
 from addml.arrays import to_numpy
 from addml.encoders import conv
+from addml.encoders.base import Design
 from addml.encoders.conv import Conv, sizes, weight_count
-from addml.encoders.design import Design
 
 TORCH = {"tanh": nn.Tanh, "relu": nn.ReLU, "linear": nn.Identity, "elu": nn.ELU, "sigmoid": nn.Sigmoid}
 

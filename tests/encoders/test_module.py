@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 import addml
-from addml.detection.fitted import Fitted
-from addml.detection.settings import Computing, Deciding
 from addml.encoders import Design, ModuleEncoder
 from addml.model_file import ModelFileError
+from addml.pipeline.fitted import Fitted
+from addml.pipeline.options import Computing, Deciding
 
 
 class Net(nn.Module):

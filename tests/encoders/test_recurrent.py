@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from addml.arrays import to_numpy
-from addml.encoders.design import Design
+from addml.encoders.base import Design
 from addml.encoders.recurrent import Recurrent, usual_hidden
 from tests.grids import pairwise
 

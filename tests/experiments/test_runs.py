@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from addml.detection.errors import UserError
+from addml.errors import UserError
 from addml.experiments import reproducing, running, runs
 from addml.experiments.fitting import Case
 from addml.experiments.reproducing import Choice, stored, waiting

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from addml.data.features import Features
 from addml.encoders import MLP
 from addml.model import MetricModel
+from addml.preprocessing.scaling import Features
 from addml.scoring.scorers import SCORERS, MetricSpace, Neighbors
 
 

@@ -4,7 +4,7 @@ import math
 from datetime import datetime
 
 from addml.explain import Reason
-from addml.explain.words import RARE, RARE_BESIDE, UNCOMMON_BESIDE, WEEKDAYS
+from addml.explain.phrases import RARE, RARE_BESIDE, UNCOMMON_BESIDE, WEEKDAYS
 from addml.explain.written import LONGEST
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from addml import ADDML, load
-from addml.explain.examples import kept_by_most
+from addml.explain.attribution import kept_by_most
 
 
 @pytest.fixture(scope="module", name="X")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from addml.explain import Reason, Reasons, UsualColumn, column_contributions, reasons
 from addml.explain.contributions import explained
-from addml.explain.words import as_values, beside_others, unusual
+from addml.explain.phrases import as_values, beside_others, unusual
 from addml.explain.written import figures
 from addml.scoring import Views
 from tests.explain import row_by_row

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import addml.model
-from addml.data.features import FARTHEST, Features
 from addml.detector import ADDML
 from addml.explain import column_contributions, feature_origins, replacement, usual_row
+from addml.preprocessing.scaling import FARTHEST, Features
 from tests.explain.conftest import brute_force, random_model
 from tests.grids import pairwise
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from addml.data.rows import MemoryRows
 from addml.encoders import MLP
+from addml.inputs.rows import MemoryRows
+from addml.learning.learner import MetricLearner
 from addml.learning.losses import Objective
-from addml.learning.metric import MetricLearner
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import Schedule, train
 

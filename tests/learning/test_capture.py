@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from addml.data.rows import MemoryRows
 from addml.encoders import MLP
-from addml.learning import capture
+from addml.inputs.rows import MemoryRows
+from addml.learning import cuda_graphs
+from addml.learning.learner import MetricLearner
 from addml.learning.losses import Objective
-from addml.learning.metric import MetricLearner
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import Schedule, train
 
@@ -24,13 +24,13 @@ class StepByStep(MetricLearner):
 @pytest.fixture(autouse=True)
 def replayed(monkeypatch):
     """How many steps each run of a recording made."""
-    run, steps = capture._Recording.run, []
+    run, steps = cuda_graphs._Recording.run, []
 
     def counted(self, part, center, batches, *rest):
         steps.append(len(batches))
         return run(self, part, center, batches, *rest)
 
-    monkeypatch.setattr(capture._Recording, "run", counted)
+    monkeypatch.setattr(cuda_graphs._Recording, "run", counted)
     return steps
 
 
@@ -64,7 +64,7 @@ def test_recorded_steps_end_in_the_same_weights(replayed, objective):
 
 
 def test_long_epochs_take_several_tables(replayed, monkeypatch):
-    monkeypatch.setattr(capture, "MOST_STEPS", 3)
+    monkeypatch.setattr(cuda_graphs, "MOST_STEPS", 3)
     np.testing.assert_allclose(fit().weights.cpu(), fit(StepByStep).weights.cpu(), rtol=0, atol=1e-9)
     assert max(replayed) == 3
 

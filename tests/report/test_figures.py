@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from addml.data.writers import WriteError
 from addml.findings import Track
-from addml.report import figures, write_figures
+from addml.io.write import WriteError
+from addml.report import plots, write_figures
 from tests.report.sample import shop
 from tests.report.test_page import bare
 
@@ -74,7 +74,7 @@ def test_all_figures_or_none(tmp_path, monkeypatch):
         written.append(path)
         path.write_bytes(content)
 
-    monkeypatch.setattr(figures, "write_whole", once)
+    monkeypatch.setattr(plots, "write_whole", once)
     with pytest.raises(WriteError):
         write_figures(shop(), tmp_path, ("png", "svg"))
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ import pytest
 
 from addml.findings import Finding, Findings, Group, Reason, SpaceMap, Usual
 from addml.report.page import html_page, static
-from addml.report.redaction import redacted
+from addml.report.redact import redacted
 from tests.report.sample import shop
 
 NASTY = [

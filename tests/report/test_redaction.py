@@ -6,8 +6,8 @@ import re
 import pytest
 
 from addml.report import write_report
-from addml.report.redaction import redacted
-from addml.report.words import raw
+from addml.report.redact import redacted
+from addml.text import raw
 from tests.report.sample import shop
 from tests.report.test_page import numbers_of
 

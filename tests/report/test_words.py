@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.report import words
+from addml import text
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from addml.report import words
     ],
 )
 def test_numbers(value, said):
-    assert words.number(value) == said
+    assert text.number(value) == said
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_numbers(value, said):
     [(0, "0 %"), (1, "100 %"), (0.053, "5.3 %"), (0.0996, "10 %"), (1e-9, "under 0.01 %"), (float("nan"), "–")],
 )
 def test_shares(part, said):
-    assert words.share(part) == said
+    assert text.share(part) == said
 
 
 @pytest.mark.parametrize(
@@ -55,21 +55,21 @@ def test_shares(part, said):
     ],
 )
 def test_raw_values(value, said):
-    assert words.raw(value) == said
+    assert text.raw(value) == said
 
 
 def test_long_text_is_cut_and_shows_it():
-    assert words.text("a" * 10**6, 20) == "a" * 19 + "…"
+    assert text.text("a" * 10**6, 20) == "a" * 19 + "…"
 
 
 def test_a_password_in_an_address_is_not_told():
-    said = words.text("postgresql://ann:s3cret@db.example/shop")
+    said = text.text("postgresql://ann:s3cret@db.example/shop")
     assert "s3cret" not in said
     assert "ann" in said
 
 
 def test_nothing_turns_the_rest_of_a_line_around():
-    assert words.text("invoice\u202egnp.exe") == "invoice\N{REPLACEMENT CHARACTER}gnp.exe"
-    assert words.text("\u2067a\u2069") == "\N{REPLACEMENT CHARACTER}a\N{REPLACEMENT CHARACTER}"
+    assert text.text("invoice\u202egnp.exe") == "invoice\N{REPLACEMENT CHARACTER}gnp.exe"
+    assert text.text("\u2067a\u2069") == "\N{REPLACEMENT CHARACTER}a\N{REPLACEMENT CHARACTER}"
     spoken = "مرحبا \u200fשלום 👩\u200d🔬"  # letters, marks and joiners of a language stay
-    assert words.text(spoken) == spoken
+    assert text.text(spoken) == spoken

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from addml.data.writers import WriteError
+from addml.io.write import WriteError
 from addml.report import write_report
 from tests.report.sample import shop
 

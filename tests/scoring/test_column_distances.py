@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from addml.scoring.column_distances import COARSEST, LARGEST, ColumnDistances
-from addml.scoring.levels import FEW
+from addml.scoring.column_distances import COARSEST, FEW, LARGEST, ColumnDistances
 
 
 def tables(d, seed=0, references=50, rows=70, spread=1.0):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from addml.scoring.decision import Decision, TrainingScores, best_expected
-from addml.scoring.thresholds import quantile_threshold
+from addml.decisions.decision import Decision, TrainingScores, best_expected
+from addml.decisions.thresholds import quantile_threshold
 
 
 def resampled(scores, training, share, rounds=4000):
@@ -70,7 +70,7 @@ def test_stability_of_any_threshold_lies_between_0_and_1(tau):
 def test_stability_is_the_binomial_law_whether_it_is_remembered_or_not(most, monkeypatch):
     from scipy.stats import binom
 
-    monkeypatch.setattr("addml.scoring.decision.MOST_REMEMBERED", most)
+    monkeypatch.setattr("addml.decisions.decision.MOST_REMEMBERED", most)
     random = np.random.default_rng(1)
     training, tau = np.sort(random.standard_normal(300)), 1.0
     flagged = (training > tau).sum()

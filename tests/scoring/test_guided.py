@@ -8,9 +8,19 @@ import pytest
 from addml import ADDML
 from addml.explain.prepared import behind_features
 from addml.explain.replacement import column_contributions
-from addml.scoring import guided, guiding
-from addml.scoring.guided import ALIKE, NEIGHBOURS, TRUSTED, Guided, forgiven, scorer_from_plain
-from addml.scoring.guiding import LEAST, WEIGHTS, best_weight, plausible
+from addml.scoring import guidance
+from addml.scoring.guidance import (
+    ALIKE,
+    LEAST,
+    NEIGHBOURS,
+    TRUSTED,
+    WEIGHTS,
+    Guided,
+    best_weight,
+    forgiven,
+    plausible,
+    scorer_from_plain,
+)
 from addml.scoring.scorers import Center
 from addml.scoring.views import Views
 
@@ -36,7 +46,7 @@ def marks(anomalies, normal=()):
 
 
 def likeness(detector, X):
-    return guided.likeness(*nearest(detector, X))
+    return guidance.likeness(*nearest(detector, X))
 
 
 def nearest(detector, X):
@@ -156,7 +166,7 @@ def test_of_few_labels_none_is_doubted(X):
 
 @pytest.mark.parametrize(("sure", "left"), [(5, 11), (6, 6)])
 def test_where_most_labels_would_be_doubted_none_is(X, monkeypatch, sure, left):
-    monkeypatch.setattr(guiding, "plausible", lambda labelled, rows: np.arange(labelled.shape[1]) < sure)
+    monkeypatch.setattr(guidance, "plausible", lambda labelled, rows: np.arange(labelled.shape[1]) < sure)
     assert len(fitted(X, marks(range(11))).model_.scorer_arrays["counter_anomalies"]) == left
 
 
@@ -220,7 +230,7 @@ def test_what_is_known_to_be_normal_stands_out_no_more(X):
 def test_what_is_forgiven_does_not_hang_on_the_weight_of_likeness(X, monkeypatch):
     falls = []
     for weight in (0.25, 4.0):
-        monkeypatch.setattr(guiding, "best_weight", lambda *_, weight=weight: weight)
+        monkeypatch.setattr(guidance, "best_weight", lambda *_, weight=weight: weight)
         detector = fitted(X, marks(range(4), range(60, 70)))
         falls.append(detector.model_.scorer_arrays["counter_push"][0] * forgiven(*nearest(detector, X[60:70])))
     assert falls[0].max() > 0.1

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 from sklearn.isotonic import IsotonicRegression
 
-from addml.scoring.probability import SHARE, Probability, of_share
+from addml.decisions.probability import SHARE, Probability, of_share
 from tests.scoring.test_thresholds import AWKWARD
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from addml import ADDML
-from addml.data.windows import Windows
+from addml.inputs.series import Windows
 from addml.scoring.scorers import score_rows
 from addml.scoring.self_matches import Overlaps, reference_keys
 

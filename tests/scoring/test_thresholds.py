@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import expon, genpareto, norm
 
-from addml.scoring.thresholds import (
+from addml.decisions.thresholds import (
     AUTO_SHARE,
     METHODS,
     auto_threshold,

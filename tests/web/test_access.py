@@ -10,8 +10,8 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 
 from addml.client import Client, ServerError
-from addml.web.access import Access, Guard
-from addml.web.bodies import HeardOut
+from addml.server.access import Access, Guard
+from addml.server.bodies import HeardOut
 
 ADDRESSES = ["/", "/inspector.js", "/api/models", "/api/models/small", "/api/jobs", "/nowhere"]
 

@@ -21,11 +21,11 @@ from typer.main import get_command
 
 from addml.cli.app import app
 from addml.client import ServerError
-from addml.detection.settings import Computing
-from addml.web import jobs
-from addml.web.app import _failed
-from addml.web.jobs import _arguments, _complaint, _label, _suffix
-from addml.web.shelf import Shelf, Shelved
+from addml.pipeline.options import Computing
+from addml.server import jobs
+from addml.server.app import _failed
+from addml.server.jobs import _arguments, _complaint, _label, _suffix
+from addml.server.models import Shelf, Shelved
 from tests.cli.running import QUICK, run_addml, write_small
 from tests.web.conftest import serving
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from addml.detection.errors import UserError
-from addml.web.server import _listen, is_loopback
+from addml.errors import UserError
+from addml.server.listen import _listen, is_loopback
 from tests.cli.running import QUICK, run_addml, spawn_addml, write_small
 from tests.web import conftest
 from tests.web.conftest import ended, serving
@@ -144,5 +144,5 @@ def test_loopback(host, expected):
 
 
 def test_static_files_are_in_the_package():
-    folder = Path(__import__("addml.web").web.__file__).parent / "static"
+    folder = Path(__import__("addml.server").server.__file__).parent / "static"
     assert {path.name for path in folder.iterdir()} == {"index.html", "inspector.js", "inspector.css"}

@@ -9,9 +9,9 @@ import numpy as np
 from addml import parameters
 from addml.baselines.reconstruction import ROWS_AT_ONCE, ReconstructionLearner
 from addml.baselines.rival import Rival
-from addml.data.rows import MemoryRows
+from addml.distances import count_of
 from addml.encoders import ACTIVATIONS, MLP
-from addml.geometry import count_of
+from addml.inputs.rows import MemoryRows
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import Schedule, train
 

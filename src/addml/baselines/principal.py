@@ -8,7 +8,7 @@ import numpy as np
 
 from addml import parameters
 from addml.baselines.rival import Rival
-from addml.geometry import count_of
+from addml.distances import count_of
 
 ZERO = 1e-10  # of the largest eigenvalue: below it a component holds rounding, not data
 

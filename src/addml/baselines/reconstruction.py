@@ -9,8 +9,8 @@ import numpy as np
 
 from addml.arrays import Array, as_like, column_sums, namespace, present, row_sums, to_numpy
 from addml.encoders import MLP
+from addml.learning.learner import TakesRows
 from addml.learning.losses import Batch, Loss
-from addml.learning.metric import TakesRows
 
 ROWS_AT_ONCE = 2048
 

@@ -11,8 +11,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from addml import parameters
+from addml.decisions.thresholds import quantile_threshold
 from addml.scoring.ladder import Ladder
-from addml.scoring.thresholds import quantile_threshold
 
 
 class Rival(Ladder, OutlierMixin, BaseEstimator):

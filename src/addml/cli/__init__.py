@@ -1,4 +1,4 @@
-"""The command line: parse, call one function of `detection`, print. Level 13."""
+"""The command line: parse, call one function of `detection`, print."""
 
 from __future__ import annotations
 

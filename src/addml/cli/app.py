@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
+from addml.cli.arguments import with_settings
 from addml.cli.compare import compare
 from addml.cli.data import data
-from addml.cli.options import with_settings
 from addml.cli.reproduce import reproduce
 from addml.cli.serve import serve
-from addml.detection.settings import Settings
+from addml.pipeline.options import Settings
 
 File = Annotated[
     str,
@@ -212,7 +212,7 @@ def run() -> None:
     except (ValueError, OSError, ImportError, MemoryError) as error:
         if os.environ.get("ADDML_DEBUG"):
             raise
-        from addml.report.words import visible
+        from addml.text import visible
 
         message = str(error) or "not enough memory; --sample trains on fewer rows"
         print("Error: " + "\n".join(visible(_brief(line)) for line in message.splitlines()), file=sys.stderr)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import typer
 
-from addml.detection.settings import Picturing, Selection, Settings, Streaming, Training, Windowing
+from addml.pipeline.options import Picturing, Selection, Settings, Streaming, Training, Windowing
 
 
 def checked(settings: Settings) -> Settings:

@@ -12,14 +12,14 @@ from addml.cli import outputs, screen, series
 from addml.cli.checks import checked
 from addml.cli.screen import Screen
 from addml.cli.session import finish, finish_training, session
-from addml.data.files.origin import STANDARD_INPUT, is_special
-from addml.detection.inputs import name_of, on_disk_source
-from addml.detection.settings import Labelling, Naming, Settings
+from addml.io.source import STANDARD_INPUT, is_special
+from addml.pipeline.options import Labelling, Naming, Settings
+from addml.pipeline.sources import name_of, on_disk_source
 
 
 def detect(settings: Settings, folder: Path = Path()) -> None:
     """`addml detect`."""
-    from addml.detection import detecting
+    from addml.pipeline import run as detecting
 
     settings = checked(settings)
     name = str(folder / name_of(settings.file))
@@ -35,7 +35,7 @@ def detect(settings: Settings, folder: Path = Path()) -> None:
 
 def fit(settings: Settings) -> None:
     """`addml fit`."""
-    from addml.detection import detecting
+    from addml.pipeline import run as detecting
 
     settings = checked(settings)
     name = name_of(settings.file)
@@ -59,7 +59,7 @@ def _with_checkpoint(settings: Settings, name: str) -> Settings:
 
 def score(settings: Settings) -> None:
     """`addml score`."""
-    from addml.detection import detecting
+    from addml.pipeline import run as detecting
 
     settings = checked(settings)
     if settings.using.model is None:
@@ -73,7 +73,7 @@ def score(settings: Settings) -> None:
 
 def evaluate(settings: Settings) -> None:
     """`addml evaluate`."""
-    from addml.detection import detecting
+    from addml.pipeline import run as detecting
 
     settings = checked(settings)
     if settings.labelling.label is None:
@@ -88,7 +88,7 @@ def evaluate(settings: Settings) -> None:
 
 def diff(before: str, after: str, settings: Settings) -> None:
     """`addml diff`."""
-    from addml.detection.diff import compare_models
+    from addml.pipeline.model_diff import compare_models
 
     settings = checked(settings)
     files, top = outputs.planned(settings, "diff"), settings.listing.top
@@ -103,7 +103,7 @@ def diff(before: str, after: str, settings: Settings) -> None:
 
 def info(model: str, settings: Settings) -> None:
     """`addml info`."""
-    from addml.detection.about import about_model
+    from addml.pipeline.about import about_model
 
     about = about_model(model)
     out = Screen(settings.showing)
@@ -128,7 +128,7 @@ def export(model: str, output: str | None, settings: Settings) -> None:
 
 def demo(folder: str, settings: Settings) -> None:
     """`addml demo`."""
-    from addml.detection.example import write_example
+    from addml.pipeline.example import write_example
 
     target = Path(os.path.expanduser(folder))
     file = write_example(target)

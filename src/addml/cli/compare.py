@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from addml.cli.bars import bars
+from addml.cli.arguments import Device, Jobs, with_settings
 from addml.cli.grids import following, show_grid, usage
-from addml.cli.options import Device, Jobs, with_settings
 from addml.cli.outputs import check_writable
-from addml.cli.screen import Screen, show_left_out
-from addml.detection.errors import UserError
-from addml.detection.settings import Settings
-from addml.wording import counted
+from addml.cli.screen import Screen, bars, show_left_out
+from addml.errors import UserError
+from addml.pipeline.options import Settings
+from addml.text import counted
 
 if TYPE_CHECKING:
     from addml.experiments.comparing import Labelled, Result
@@ -95,7 +94,7 @@ def compare(
 
 def _target(output: str | None, file: str) -> Path | None:
     """Where the figures go, found out before the work."""
-    from addml.data.datasets import is_part
+    from addml.inputs.disk import is_part
 
     if output is None:
         return None
@@ -146,12 +145,12 @@ def _document(labelled: Labelled, found: list[Result], by: str, failures: list[s
 def _write(target: Path, found: list[Result]) -> None:
     rows = [asdict(one) for one in found]
     if target.suffix.lower() == ".json":
-        from addml.data.writers import write_whole
+        from addml.io.write import write_whole
 
         write_whole(target, (json.dumps(rows, indent=1) + "\n").encode())
         return
     import pyarrow as pa
 
-    from addml.data.writers import write_table
+    from addml.io.write import write_table
 
     write_table(pa.Table.from_pylist(rows), target)

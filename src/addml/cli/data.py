@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from addml.cli.options import with_settings
+from addml.cli.arguments import with_settings
 from addml.cli.screen import Screen
-from addml.detection.settings import Settings
+from addml.pipeline.options import Settings
 
 if TYPE_CHECKING:
     from addml.data.registry import DataSet

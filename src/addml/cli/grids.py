@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from addml.cli.screen import Screen
-from addml.detection.errors import UserError
+from addml.errors import UserError
 
 if TYPE_CHECKING:
     from addml.experiments.plans import Task

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from addml.data.files.origin import STANDARD_INPUT, STREAMS, is_special
-from addml.detection.errors import UserError
-from addml.detection.record import Run, record
-from addml.detection.settings import Reporting, Settings, Showing
+from addml.errors import UserError
+from addml.io.source import STANDARD_INPUT, STREAMS, is_special
+from addml.pipeline.options import Reporting, Run, Settings, Showing, record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,8 +111,8 @@ def _path(text: str | None) -> Path | None:
 
 def _check(file: str, files: Files) -> None:
     """Find out before a long run what would fail after it."""
-    from addml.data.datasets import is_part
-    from addml.data.writers import table_format
+    from addml.inputs.disk import is_part
+    from addml.io.write import table_format
 
     source = Path(os.path.expanduser(file)).resolve()
     seen = {source: "input, which is never overwritten"}
@@ -158,7 +157,7 @@ def check_writable(path: Path) -> None:
 
 def save_model(files: Files, save: Callable[[Path], None]) -> None:
     """The model, where it is asked for."""
-    from addml.data.writers import naming
+    from addml.io.write import naming
 
     if files.model is not None:
         with naming(files.model):
@@ -167,7 +166,7 @@ def save_model(files: Files, save: Callable[[Path], None]) -> None:
 
 def write_scored(files: Files, pieces: Iterable[pa.Table]) -> list[str]:
     """The scored table, piece by piece, where it is asked for; gives back what is to be said."""
-    from addml.data.writers import write_pieces
+    from addml.io.write import write_pieces
 
     return [] if files.scored is None else write_pieces(pieces, files.scored)
 
@@ -180,7 +179,7 @@ def write_reports(files: Files, findings: Findings, reporting: Reporting) -> Non
         write_report(findings, files.report, format=reporting.format, redact=reporting.redact)  # type: ignore[arg-type]
     if files.figures is not None:
         from addml.report import write_figures
-        from addml.report.redaction import redacted
+        from addml.report.redact import redacted
 
         write_figures(redacted(findings) if reporting.redact else findings, files.figures)
 
@@ -188,6 +187,6 @@ def write_reports(files: Files, findings: Findings, reporting: Reporting) -> Non
 def write_record(files: Files, run: Run, outcome: dict[str, Any]) -> None:
     """The settings and versions of the run, where anything else is written."""
     if files.record is not None:
-        from addml.data.writers import write_whole
+        from addml.io.write import write_whole
 
         write_whole(files.record, record(run, outcome).encode("utf-8", "surrogateescape"))

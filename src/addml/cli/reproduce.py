@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from addml.cli.arguments import Device, Jobs, with_settings
 from addml.cli.grids import following, plain, show_grid, usage
-from addml.cli.options import Device, Jobs, with_settings
 from addml.cli.screen import Screen
-from addml.detection.errors import UserError
-from addml.detection.settings import Settings
-from addml.wording import counted
+from addml.errors import UserError
+from addml.pipeline.options import Settings
+from addml.text import counted
 
 if TYPE_CHECKING:
     from addml.experiments.plans import Plan
@@ -128,7 +128,7 @@ def _made(output: str) -> Path:
 
 def _write(folder: Path, files: dict[str, bytes], old: list[Path]) -> None:
     """The tables and figures, in place of those that there were of this experiment."""
-    from addml.data.writers import write_whole
+    from addml.io.write import write_whole
 
     for file, content in files.items():
         write_whole(folder / file, content)
@@ -152,8 +152,8 @@ def _page_of(folder: Path) -> Path:
 
 
 def _write_page(folder: Path, screen: Screen) -> None:
-    from addml.data.writers import write_whole
     from addml.experiments.page import page
+    from addml.io.write import write_whole
 
     write_whole(_page_of(folder), page(folder).encode())
     screen.say(f"page: {_page_of(folder)}")

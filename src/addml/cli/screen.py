@@ -1,4 +1,4 @@
-"""What a person, or a machine, gets to read: findings on standard output, warnings and errors on standard error."""
+"""Progress bars with rows per second and time left, on standard error, where that is a terminal."""
 
 from __future__ import annotations
 
@@ -9,14 +9,69 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from addml.detection.settings import Showing
-from addml.wording import counted, json_value, listed
+from addml.pipeline.options import Showing
+from addml.progress import Advance, Progress, Silent
+from addml.text import counted, json_value, listed
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Task
+    from rich.text import Text
 
-    from addml.detection.diff import Moved
     from addml.findings import Finding, Findings
+    from addml.pipeline.model_diff import Moved
+
+
+def bars(screen: Screen) -> Progress:
+    """Bars for a person who looks on, nothing for anybody else."""
+    return Silent() if screen.silent else Bars()
+
+
+class Bars:
+    """One bar a stage; it goes when the stage is over."""
+
+    @contextmanager
+    def stage(self, words: str, total: float | None, rows_each: float = 1) -> Iterator[Advance]:
+        """A bar of `total` steps (None if not known) of `rows_each` rows, and the function that moves it on."""
+        if not sys.stderr.isatty():
+            yield lambda steps: None
+            return
+        from rich import progress
+        from rich.console import Console
+
+        columns = [
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            _rate_column(rows_each),
+            progress.TimeRemainingColumn(elapsed_when_finished=True),
+        ]
+        with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(words, total=total)
+            yield lambda steps: bar.advance(task, steps)
+
+    def note(self, words: str) -> None:
+        """Say something on standard error, terminal or not."""
+        print(words, file=sys.stderr)
+
+
+def _rate_column(rows_each: float) -> Any:
+    from rich.progress import ProgressColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """Rows a second."""
+
+        def render(self, task: Task) -> Text:
+            """The speed so far."""
+            speed = task.finished_speed or task.speed
+            return Text(f"{speed * rows_each:,.0f} rows/s" if speed else "", style="progress.data.speed")
+
+    return Rate()
+
+
+# What a person, or a machine, gets to read: findings on standard output, warnings and errors on standard error.
+
 
 PLAIN_WIDTH = 120  # columns, where the output is no terminal
 MOST_NAMED = 8  # columns listed in a sentence
@@ -48,7 +103,7 @@ class Screen:
 
     def say(self, text: str = "", style: str | None = None, whole: bool = False) -> None:
         """One line, in which nothing is markup; `whole` for what is not to be broken, such as a path."""
-        from addml.report.words import visible
+        from addml.text import visible
 
         self.console().print(visible(text), markup=False, style=style, soft_wrap=whole)
 
@@ -57,7 +112,7 @@ class Screen:
         from rich.table import Table
         from rich.text import Text
 
-        from addml.report.words import visible
+        from addml.text import visible
 
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in names:
@@ -83,7 +138,7 @@ class Screen:
             warnings.showwarning = shown
 
     def _warn(self, message: Any, *about: Any, **more: Any) -> None:
-        from addml.report.words import visible
+        from addml.text import visible
 
         self.warnings.append(str(message))
         print(f"Warning: {visible(str(message))}", file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from addml.detection.settings import Computing
+from addml.pipeline.options import Computing
 
 Models = Annotated[
     list[str] | None,
@@ -40,7 +40,7 @@ def serve(
 ) -> None:
     """Offer models and the inspector in the browser and by REST: score rows, hand in files, look into reports."""
     from addml import parameters
-    from addml.web.server import serve as run
+    from addml.server.listen import serve as run
 
     most = parameters.size("--limit", limit)
     run(models or [], host, port, token or os.environ.get("ADDML_TOKEN") or None, most, Computing(device=device))

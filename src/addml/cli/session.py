@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 import typer
 
 from addml.cli import outputs, screen
-from addml.cli.bars import bars
 from addml.cli.outputs import Files
-from addml.cli.screen import Screen
-from addml.detection.inputs import shown
-from addml.detection.progress import Progress
-from addml.detection.record import Run
-from addml.detection.settings import Settings
-from addml.wording import counted
+from addml.cli.screen import Screen, bars
+from addml.pipeline.options import Run, Settings
+from addml.pipeline.sources import shown
+from addml.progress import Progress
+from addml.text import counted
 
 if TYPE_CHECKING:
-    from addml.detection.detecting import Outcome
-    from addml.detection.series import SeriesOutcome
     from addml.findings import Findings
+    from addml.pipeline.run import Outcome
+    from addml.pipeline.series_source import SeriesOutcome
 
 MORE_ANOMALIES = 3  # exit code
 
@@ -69,7 +67,7 @@ def finish(one: Session, outcome: Outcome | SeriesOutcome) -> None:
 
 def _show(one: Session, findings: Findings) -> None:
     if one.settings.reporting.redact:
-        from addml.report.redaction import redacted
+        from addml.report.redact import redacted
 
         findings = redacted(findings)
     top, files = one.settings.explaining.top, one.files.named()

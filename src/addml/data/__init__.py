@@ -1,1 +1,1 @@
-"""From what people have (arrays, frames, files) to Rows that the training loop can take blocks of. Level 2."""
+"""From what people have (arrays, frames, files) to Rows that the training loop can take blocks of."""

@@ -21,7 +21,7 @@ from addml.data.sets.errors import (
 )
 from addml.data.sets.originals import LabelledSet, check_digest, read_original
 from addml.data.sets.resuming import Stage, no_bar
-from addml.data.writers import WriteError
+from addml.io.write import WriteError
 
 __all__ = [
     "SETS",

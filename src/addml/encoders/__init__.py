@@ -1,11 +1,11 @@
-"""Networks that map rows into the metric space, for all members at once. Level 2."""
+"""Networks that map rows into the metric space, for all members at once."""
 
 from typing import Any
 
 import numpy as np
 
+from addml.encoders.base import Design, Encoder, Kind
 from addml.encoders.conv import Conv
-from addml.encoders.design import Design, Encoder, Kind
 from addml.encoders.mlp import ACTIVATIONS, MLP, weight_count
 from addml.encoders.module import ModuleEncoder
 from addml.encoders.recurrent import Recurrent

@@ -15,7 +15,7 @@ import numpy as np
 
 from addml.arrays import Array, column_sums, copy, namespace, row_product
 from addml.compute import blas_threads, in_threads
-from addml.encoders.design import Design, expect_weights
+from addml.encoders.base import Design, expect_weights
 from addml.encoders.mlp import ACTIVATIONS
 
 HIDDEN = (16, 32)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from addml.arrays import Array, column_sums, copy, namespace, row_product
-from addml.encoders.design import Design, expect_weights
+from addml.encoders.base import Design, expect_weights
 
 LEAK = 0.01
 HIDDEN = (64,)

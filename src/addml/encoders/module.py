@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from addml.arrays import Array, as_like, to_numpy
-from addml.encoders.autograd import Autograd
-from addml.encoders.design import Design, expect_weights
+from addml.encoders.base import Autograd, Design, expect_weights
 
 if TYPE_CHECKING:
     from torch import Tensor

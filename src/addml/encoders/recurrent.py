@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from addml.arrays import Array, column_sums, copy, namespace
-from addml.encoders.cells import CELLS, Cells
-from addml.encoders.convolutions import Convolutions, reach
-from addml.encoders.design import Design, expect_weights
+from addml.encoders.base import Design, expect_weights
+from addml.encoders.cells import CELLS, Cells, Shape, bias, glorot, product, views
 from addml.encoders.mlp import ACTIVATIONS
-from addml.encoders.products import Shape, bias, glorot, product, views
+from addml.encoders.tcn import Convolutions, reach
 
 KINDS = (*CELLS, "tcn")
 POOLINGS = ("last", "mean")

@@ -8,12 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from addml.data.sampling import draw
-from addml.detection import evaluation
-from addml.detection.errors import UserError
-from addml.detection.inputs import open_input
-from addml.detection.selection import choose
-from addml.detection.settings import Settings
+from addml.errors import UserError
 from addml.experiments import protocol, runs
 from addml.experiments.fitting import Case, Machine, run_case, stability
 from addml.experiments.methods import DEFAULT
@@ -21,7 +16,11 @@ from addml.experiments.plans import Task
 from addml.experiments.protocol import ONE_CLASS, SEEN, SETTINGS, UNSEEN, Table
 from addml.experiments.running import Ended, results
 from addml.experiments.tables import Cell, Grid, with_best
-from addml.wording import counted
+from addml.inputs.census import draw
+from addml.pipeline import evaluation
+from addml.pipeline.options import Settings
+from addml.pipeline.sources import choose, open_input
+from addml.text import counted
 
 METHODS = (DEFAULT, "DeepAutoencoder", "IsolationForest", "PCC", "OCSVM", "HBOS", "KNN", "LOF")
 BATCH_ROWS = 65_536
@@ -100,7 +99,7 @@ def read(settings: Settings, most: int, seed: int = 0) -> Labelled:
 
 def _left_out(data: Table, places: np.ndarray) -> list[tuple[str, str]]:
     """The columns that no method learns from, and why; a value that none can take is told by its row of the file."""
-    from addml.data.columns import CellError, Columns
+    from addml.inputs.table import CellError, Columns
 
     try:
         return Columns.fit(data.table).left_out

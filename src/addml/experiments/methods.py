@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from addml.detection.errors import UserError
+from addml.errors import UserError
 from addml.recipe import Recipe
-from addml.wording import did_you_mean
+from addml.text import did_you_mean
 
 PAPER, DEFAULT = "ADDML.paper", "ADDML"
 OWN = (PAPER, DEFAULT)

@@ -9,10 +9,10 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from addml.detection.errors import UserError
+from addml.errors import UserError
 from addml.experiments import methods, runs, sets, timing
 from addml.experiments.fitting import Case, Machine, run_case
-from addml.wording import did_you_mean
+from addml.text import did_you_mean
 
 NAMES = (
     "table2",

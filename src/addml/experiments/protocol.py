@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from addml.detection.errors import UserError
-from addml.wording import counted
+from addml.errors import UserError
+from addml.text import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,8 +146,8 @@ class Table:
 
     def prepared(self, train: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]:
         """Columns to features as the training rows say; gaps, categories and dates as in `ADDML`."""
-        from addml.data.columns import Columns
-        from addml.data.features import Features
+        from addml.inputs.table import Columns
+        from addml.preprocessing.scaling import Features
 
         own = self.table.take(train)
         columns = Columns.fit(own)

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from addml.detection.errors import UserError
-from addml.detection.record import versions
+from addml.errors import UserError
 from addml.experiments import figures, rendering, sets, tables, times
 from addml.experiments.fitting import Machine
 from addml.experiments.plans import Plan, Task
 from addml.experiments.running import Ended, results
 from addml.experiments.runs import Row, Store, agree, key_of
 from addml.experiments.tables import Grid
+from addml.pipeline.options import versions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from addml.detection.errors import UserError
+from addml.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,7 +125,7 @@ def _not_runs(file: Path, problem: str) -> UserError:
 
 
 def _write(file: Path, rows: Sequence[Row]) -> None:
-    from addml.data.writers import write_table
+    from addml.io.write import write_table
 
     write_table(table_of(rows), file)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from addml.detection.errors import UserError
+from addml.errors import UserError
 from addml.experiments.protocol import Numbers
-from addml.wording import did_you_mean
+from addml.text import did_you_mean
 
 
 def of_plan(sets: str | Sequence[str]) -> list[str]:

@@ -15,14 +15,14 @@ import numpy as np
 from addml import parameters
 from addml.arrays import Array, to_numpy
 from addml.compute import blas_threads, most_threads, on_device, resolve_device
-from addml.data.features import Features
-from addml.data.rows import MemoryRows
 from addml.detector import ADDML
 from addml.fitting import metric_space, warn_of_collapse
-from addml.learning.metric import MetricLearner
+from addml.inputs.rows import MemoryRows
+from addml.learning.learner import MetricLearner
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import train
 from addml.model import MetricModel
+from addml.preprocessing.scaling import Features
 
 OWN = ("normal_ratio", "random_state", "contamination")  # settings in which the detectors may differ
 

@@ -1,12 +1,10 @@
-"""Why a row stands out: columns whose usual value would bring its score down, and that in words. Level 4."""
+"""Why a row stands out: columns whose usual value would bring its score down, and that in words."""
 
-from addml.explain.attribution import attributions
-from addml.explain.examples import Examples, Nearest
-from addml.explain.naming import groups, reasons
-from addml.explain.phrases import Reason, Reasons
+from addml.explain.attribution import Examples, Nearest, attributions
+from addml.explain.phrases import Reason, Reasons, UsualColumn, column_words
 from addml.explain.prepared import behind_features, columns_of
+from addml.explain.reasons import groups, reasons
 from addml.explain.replacement import column_contributions, feature_origins, usual_row
-from addml.explain.words import UsualColumn, column_words
 
 __all__ = [
     "Examples",

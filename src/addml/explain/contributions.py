@@ -14,11 +14,11 @@ import numpy as np
 
 from addml.arrays import to_numpy
 from addml.compute import in_threads
-from addml.data.windows import Windows
 from addml.encoders import MLP
 from addml.explain.replacement import features_by_column
+from addml.inputs.series import Windows
 from addml.model import MetricModel
-from addml.scoring.guided import Guided
+from addml.scoring.guidance import Guided
 from addml.scoring.scale import ViewScale
 from addml.scoring.self_matches import NOWHERE, Overlaps, Own
 from addml.scoring.views import NEIGHBOURS, Placed, Views, side_by_side, stride

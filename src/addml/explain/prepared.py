@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from addml.explain.heat import patch_of
 from addml.explain.replacement import feature_origins
+from addml.inputs.image import patch_of
 from addml.model import MetricModel
 
 

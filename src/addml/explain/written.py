@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.wording import shortened
+from addml.text import shortened
 
 LONGEST = 40  # characters of a level
 

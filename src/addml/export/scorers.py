@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from addml.distances import normalised
 from addml.export.graph import LAST, ONE, ZERO, Graph
 from addml.export.views import unit, views
-from addml.geometry import normalised
 from addml.model import MetricModel
 from addml.scoring.scorers import Center, Dissimilarity, Neighbors
 from addml.scoring.views import Views

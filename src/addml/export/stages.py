@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from addml.data.features import FARTHEST, Features
+from addml.decisions.probability import Probability
 from addml.encoders.mlp import LEAK, MLP
 from addml.export.graph import DOUBLE, FIRST, FLOAT, INT64, LAST, Graph
-from addml.scoring.probability import Probability
+from addml.preprocessing.scaling import FARTHEST, Features
 from addml.scoring.scale import MemberScale, ViewScale
 
 ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {  # as operators with their attributes

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from addml.data.features import Features
 from addml.export.graph import DOUBLE, FIRST, FLOAT, INT64, LAST, ONE, ZERO, About, Graph
 from addml.model import MetricModel
+from addml.preprocessing.scaling import Features
 from addml.scoring.views import NEIGHBOURS, ROUNDING, Views, embedded_places
 
 LAST_BITS = 1e-6  # of a feature: logarithms in float32 differ by less from one library to the next

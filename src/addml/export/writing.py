@@ -11,13 +11,13 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__
-from addml.data.writers import write_whole
 from addml.encoders.mlp import MLP
 from addml.export import stages
 from addml.export.graph import BOOL, DOUBLE, About, Graph, onnx_module
 from addml.export.scorers import SCORES
-from addml.scoring.guided import Guided
-from addml.wording import listed
+from addml.io.write import write_whole
+from addml.scoring.guidance import Guided
+from addml.text import listed
 
 if TYPE_CHECKING:
     import onnx

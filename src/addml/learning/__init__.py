@@ -1,1 +1,1 @@
-"""The method: closeness losses, distillation, mining, and the one training loop of the package. Level 2."""
+"""The method: closeness losses, distillation, mining, and the one training loop of the package."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from addml.arrays import Array, index_like, to_numpy
-from addml.geometry import count_of, smallest
+from addml.distances import count_of, smallest
 from addml.learning.state import Member
 from addml.scratch import folder_of, room
 

@@ -1,19 +1,80 @@
-"""Closeness losses: each returns its value and dL/dZ, for all members at once.
-
-A mini-batch holds `normal` rows first and a sample of labelled anomalies behind them, where there are any.
-Normal (or unknown) rows are pulled together and mined; anomalies are pushed beyond the margin and are not mined.
-"""
+"""Online hard normal mining: which distances of a mini-batch take part in its loss."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from addml.arrays import Array, at_least_one, convert, from_cutoff, namespace, present
-from addml.geometry import NOT_A_DISTANCE, Distance, center_distances, count_of, fill_diagonal, pair_distances
-from addml.learning import fused, laplacian
-from addml.learning.mining import Miner, hard_normals, hard_pairs, mined_pairs
+import numpy as np
+
+from addml.arrays import (
+    Array,
+    as_like,
+    at_least_one,
+    column_sums,
+    convert,
+    dots,
+    from_cutoff,
+    gram,
+    namespace,
+    pair_sums,
+    present,
+    row_sums,
+)
+from addml.distances import (
+    NOT_A_DISTANCE,
+    Distance,
+    Hardest,
+    center_distances,
+    count_of,
+    fill_diagonal,
+    hardest,
+    largest,
+    pair_distances,
+    unordered,
+)
+
+Miner = Callable[[Any, Any], tuple[Any, ...]]
+
+
+def hard_normals(distances: Array, sizes: Sequence[int], hard_ratio: float) -> Hardest:
+    """The hard distances of every member, among its sizes[e] true ones in distances (E, n)."""
+    return hardest(distances, [count_of(hard_ratio, size) for size in sizes])  # tau^h, Q^(m)
+
+
+def hard_pairs(distances: Array, sizes: Sequence[int], hard_ratio: float) -> tuple[Hardest, Array]:
+    """The hard ones of the distances (E, b, b) between sizes[e] rows of a member, and 1 where they are, 0 elsewhere."""
+    pairs = [size * (size - 1) // 2 for size in sizes]
+    found = hard_normals(unordered(distances), pairs, hard_ratio)
+    return found, from_cutoff(distances, found.cutoff[:, None, None])
+
+
+def mined_pairs(miner: Miner, embeddings: Array, anomalous: Array) -> tuple[Array, Array]:
+    """Positive and negative pairs that a pytorch-metric-learning miner chose, each unordered pair once.
+
+    Embeddings are (b, w), anomalous flags (b,). Two symmetric 0/1 matrices (b, b).
+    """
+    import torch
+
+    chosen = miner(torch.as_tensor(embeddings), torch.as_tensor(anomalous).long())
+    if len(chosen) != 4:
+        raise ValueError(
+            f"miner={miner!r} returned {len(chosen)} index tensors; a pair miner returns four "
+            "(anchors, positives, anchors, negatives): choose one of those"
+        )
+    anchors, positives, others, negatives = (part.cpu().numpy() for part in chosen)
+    return _pairs(anchors, positives, embeddings), _pairs(others, negatives, embeddings)
+
+
+def _pairs(first: np.ndarray, second: np.ndarray, like: Array) -> Array:
+    pairs = np.zeros((like.shape[0], like.shape[0]))
+    pairs[first, second] = pairs[second, first] = 1
+    np.fill_diagonal(pairs, 0)
+    return as_like(pairs, like)
+
+
+# Closeness losses: each returns its value and dL/dZ, for all members at once.
 
 
 @dataclass(frozen=True)
@@ -47,11 +108,9 @@ class Loss(NamedTuple):
 
 def instance_closeness(z: Array, center: Array, batch: Batch, objective: Objective) -> Loss:
     """Mean distance over the hard pairs of normal rows, and the hinge over pairs of a normal row and an anomaly."""
-    if objective.distance == "sqeuclidean" and objective.miner is None and _is_full(batch):
+    if isinstance(z, np.ndarray) and _is_plain(objective, batch):
         pairs = batch.normal * (batch.normal - 1) // 2
-        for way in (laplacian, fused):  # fewer passes over the pairs than below
-            if way.applies(z):
-                return Loss(*way.hard_closeness(z, count_of(objective.hard_ratio, pairs)))
+        return Loss(*hard_closeness(z, count_of(objective.hard_ratio, pairs)))
     distances, back = pair_distances(z, objective.distance)  # D^(m)
     if objective.miner is not None:
         return _mined_by(objective.miner, z, distances, back, batch, objective)
@@ -73,9 +132,31 @@ def instance_closeness(z: Array, center: Array, batch: Batch, objective: Objecti
     return Loss(total / count, back(coefficients) / count[:, None, None], cutoff)
 
 
-def _is_full(batch: Batch) -> bool:
-    """Whether every member has as many rows as the batch is wide, and no labelled anomalies."""
-    return min(batch.normal_counts) == batch.normal and not any(batch.anomaly_counts)
+def hard_closeness(z: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean squared distance (E,) over the k farthest pairs of z (E, b, w) and their ties, its gradient, the cut-off.
+
+    The hard pairs are a graph. With L its Laplacian, K its edges and Z the embeddings, the sum of squared distances
+    along the edges is the sum of Z * (L Z): one product gives both the mean distance and its gradient (2 / K) L Z.
+    """
+    z = z - column_sums(z) / z.shape[1]  # distances do not change; float32 cancels less
+    products = gram(z)
+    halves = pair_sums(products.diagonal(axis1=1, axis2=2) / 2)  # of squared distances, symmetric to the last bit
+    halves -= products
+    fill_diagonal(halves, NOT_A_DISTANCE)
+    cutoff = largest(unordered(halves), [k] * len(z))
+    hard = from_cutoff(halves, cutoff[:, None, None])
+    degree = row_sums(hard)[..., 0]
+    fill_diagonal(hard, -degree)  # the Laplacian, of the other sign
+    grad: np.ndarray = hard @ z
+    grad *= (-4 / at_least_one(degree.sum(axis=1)))[:, None, None]
+    flat = (len(z), -1)
+    return dots(z.reshape(flat), grad.reshape(flat)) / 2, grad, 2 * cutoff
+
+
+def _is_plain(objective: Objective, batch: Batch) -> bool:
+    """Whether squared distances of full batches are meant, without labelled anomalies or a miner."""
+    is_full = min(batch.normal_counts) == batch.normal and not any(batch.anomaly_counts)
+    return is_full and objective.distance == "sqeuclidean" and objective.miner is None
 
 
 def _push(coefficients: Array, distances: Array, batch: Batch, objective: Objective) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from addml.findings import Finding, Usual
-from addml.report.words import MISSING, plain, raw, share, text
+from addml.text import MISSING, plain, raw, share, text
 
 MOST_COLUMNS = 30  # compared for one row: its reasons, then what lies farthest outside
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from addml.findings import Finding, Findings, Group
-from addml.report.words import fixed, number, plain, raw, share, text
-from addml.wording import counted
+from addml.text import counted, fixed, number, plain, raw, share, text
 
 MOST_ROWS = 200  # ranked rows listed
 MOST_DETAILS = 50  # of them, each beside its usual values

@@ -7,8 +7,7 @@ from typing import Any
 from addml.findings import Findings
 from addml.report import charts
 from addml.report.digest import MOST_ITEMS, setting
-from addml.report.words import number, plain, share, text
-from addml.wording import counted
+from addml.text import counted, number, plain, share, text
 
 NAMES = {
     "roc_auc": "ROC-AUC",

@@ -7,8 +7,7 @@ import base64
 from addml.findings import Findings, Picture
 from addml.report.digest import score_words
 from addml.report.markup import Html, el, joined
-from addml.report.words import text
-from addml.wording import counted
+from addml.text import counted, text
 
 TITLES = {"strange": "The strangest", "typical": "The most typical"}
 

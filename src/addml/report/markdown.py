@@ -29,8 +29,7 @@ from addml.report.digest import (
     ungrouped,
 )
 from addml.report.facts import cell, drift_head, evaluated, facts, spoken, tails
-from addml.report.words import number, share, text
-from addml.wording import counted
+from addml.text import counted, number, share, text
 
 SPECIAL = re.compile(r"([\\`*\[\]|~$]|(?<!\w)_|_(?!\w))|^(\s*\d+)(?=[.)](\s|$))|^\s*[-+=#](?=[-+=#\s]|$)")
 MOST_DETAILS = 10

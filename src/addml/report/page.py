@@ -13,7 +13,7 @@ from addml.report import charts
 from addml.report.digest import headline, listed_rows, score_words
 from addml.report.markup import Html, el, escaped, joined, json_text
 from addml.report.sections import Section, sections, summary
-from addml.report.words import text
+from addml.text import text
 
 SCRIPTS = ("words.js", "lines.js", "map.js", "strip.js", "rows.js", "page.js")
 

@@ -22,8 +22,7 @@ from addml.report.digest import (
     ungrouped,
 )
 from addml.report.markup import Html, el, joined, table
-from addml.report.words import MISSING, number, share, text
-from addml.wording import counted
+from addml.text import MISSING, counted, number, share, text
 
 TOP = 5  # rows on the first screen; their details are printed too
 SHOWN = 8  # columns of a row's details; the others unfold

@@ -22,8 +22,7 @@ from addml.report.gallery import gallery
 from addml.report.markup import Html, definitions, el, escaped, joined, table
 from addml.report.ranking import groups, ranked_table, top_rows
 from addml.report.track import track
-from addml.report.words import number, text
-from addml.wording import counted
+from addml.text import counted, number, text
 
 Section = tuple[str, str, str, Html]  # id, name in the contents, title, content
 SHARES = {  # what they are of, by what is ranked

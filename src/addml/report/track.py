@@ -6,8 +6,7 @@ import numpy as np
 
 from addml.findings import Findings
 from addml.report.markup import Html, el, joined
-from addml.report.words import number, text
-from addml.wording import counted
+from addml.text import counted, number, text
 
 WIDTH, HEIGHT, GAP = 1000, 90, 26  # of one panel, in units of the drawing
 MOST_POINTS = 800  # of one line, each the least and the most of the steps that it stands for

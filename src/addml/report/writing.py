@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from addml.data.writers import write_whole
 from addml.findings import Findings
+from addml.io.write import write_whole
 from addml.report.markdown import markdown
 from addml.report.page import html_page
-from addml.report.redaction import redacted
+from addml.report.redact import redacted
 
 ENDINGS = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}
 

@@ -1,4 +1,4 @@
-"""From embeddings to one anomaly score a row, and from scores to a decision. Level 2."""
+"""From embeddings to one anomaly score a row, and from scores to a decision."""
 
 from addml.scoring.scorers import SCORERS, Center, Dissimilarity, Neighbors
 from addml.scoring.views import Views

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from addml.arrays import Array, as_like, namespace
-from addml.geometry import Distance, center_distances, cross_distances
+from addml.distances import Distance, center_distances, cross_distances
 from addml.scoring.scale import MemberScale, ViewScale
 from addml.scoring.self_matches import Overlaps, Own
 from addml.scoring.views import Views

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from addml.data.files.column_names import numbered_names
 from addml.data.sets.entries import DataSet
 from addml.data.sets.errors import WrongSetError
 from addml.data.sets.originals import LabelledSet, check_table
-from addml.data.writers import WriteError, write_table
+from addml.io.values import numbered_names
+from addml.io.write import WriteError, write_table
 
 ORIGIN = b"addml.sha256"  # key in the schema
 

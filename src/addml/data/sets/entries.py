@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from addml.data.sets.errors import UnknownSetError
-from addml.wording import did_you_mean
+from addml.text import did_you_mean
 
 TABLE = Path(__file__).with_name("sets.toml")
 

@@ -1,1 +1,0 @@
-"""What the commands do: read, train, score, explain, decide. Each ends in plain `Findings`. Level 9."""

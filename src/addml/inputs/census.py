@@ -1,0 +1,267 @@
+"""Means, deviations and gaps of all rows of a table, in one pass, where its features were fitted to a sample."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from addml.inputs.table import Columns
+from addml.preprocessing.arrow import DistinctTexts, is_text, plain
+from addml.preprocessing.categories import MOST_LEVELS, CategoryColumn
+from addml.preprocessing.numbers import BooleanColumn, Prepared
+from addml.preprocessing.scaling import Features
+
+if TYPE_CHECKING:
+    First = Callable[[pa.RecordBatch, int], np.ndarray]
+
+
+class Moments:
+    """Adds up features; those of a sample are nearly standardised already, so that the sums round little."""
+
+    def __init__(self, features: Features) -> None:
+        self.features, self.rows = features, 0
+        self._total, self._squares = np.zeros(features.width), np.zeros(features.width)
+        self._flagged = np.zeros(len(features.gaps))
+
+    def add(self, values: np.ndarray) -> None:
+        """Take in the features (n, width) of the next rows."""
+        exact = values.astype(np.float64)
+        self.rows += len(values)
+        self._total += exact.sum(axis=0)
+        self._squares += np.einsum("ij,ij->j", exact, exact)
+        self._flagged += (values[:, len(self.features.median) :] > 0).sum(axis=0)  # a gap's flag is above its mean
+
+    def refined(self) -> Features:
+        """The features fitted to all rows but for medians and quartiles."""
+        mean = self._total / self.rows
+        deviation = np.sqrt(np.maximum(self._squares / self.rows - mean**2, 0))
+        return self.features.refined(mean, deviation, self._flagged / self.rows)
+
+
+# Rows drawn at random from a table that comes in batches.
+
+
+class Reservoir:
+    """At most so many rows, drawn at random from all that were added.
+
+    Every row draws a number and the smallest stay, so that the sample does not depend on how the rows come. Rows that
+    come first draw smaller ones than all others.
+    """
+
+    def __init__(self, most: int | None, seed: int) -> None:
+        self.most, self.seen = most, 0
+        self._random, self._limit = np.random.default_rng([seed, 1]), np.inf
+        self._pool: list[pa.RecordBatch] = []
+        self._keys: list[np.ndarray] = []
+        self._places: list[np.ndarray] = []
+
+    def add(self, batch: pa.RecordBatch, first: np.ndarray | None = None) -> None:
+        """Let the next rows take part, and say which of them come first."""
+        keys = self._random.random(batch.num_rows) - (0.0 if first is None else first)
+        places = np.arange(self.seen, self.seen + batch.num_rows)
+        self.seen += batch.num_rows
+        if self._limit < np.inf:  # what draws more than every row that stays cannot stay
+            near = np.flatnonzero(keys < self._limit)
+            batch, keys, places = batch.take(near), keys[near], places[near]
+        self._pool.append(batch)
+        self._keys.append(keys)
+        self._places.append(places)
+        if self.most is not None and sum(map(len, self._keys)) > 2 * self.most:
+            self._prune(self.most)
+
+    def drawn(self) -> tuple[pa.Table, np.ndarray]:
+        """The sample in the order of the rows, and their places."""
+        if self.most is not None and sum(map(len, self._keys)) > self.most:
+            self._prune(self.most)
+        return _joined(self._pool), np.concatenate(self._places)
+
+    def _prune(self, most: int) -> None:
+        import pyarrow as pa
+
+        keys, places = np.concatenate(self._keys), np.concatenate(self._places)
+        kept = np.sort(np.argpartition(keys, most)[:most])
+        table = _joined(self._pool).take(pa.array(kept)).combine_chunks()
+        self._pool, self._keys, self._places = table.to_batches(), [keys[kept]], [places[kept]]
+        self._limit = float(keys[kept].max())
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    """The batches as one table; numbers that became text in a later batch, in which a text is among them, are text."""
+    import pyarrow as pa
+
+    first, schemas = batches[0].schema, [batch.schema for batch in batches]
+    mixed = [own.name for own in first if any(schema.field(own.name).type != own.type for schema in schemas)]
+    if not mixed:
+        return pa.Table.from_batches(batches)
+    schema = pa.schema([(own.name, pa.string() if own.name in mixed else own.type) for own in first])
+    return pa.concat_tables([pa.Table.from_batches([batch]).cast(schema) for batch in batches])
+
+
+def draw(
+    batches: Iterable[pa.RecordBatch], most: int | None, seed: int, first: First | None = None
+) -> tuple[pa.Table, np.ndarray, int]:
+    """At most `most` rows drawn at random, in their order; their places, and the number of rows gone through.
+
+    `first` says which rows of a batch, behind so many others, come before all others.
+    """
+    reservoir = Reservoir(most, seed)
+    for batch in batches:
+        reservoir.add(batch, None if first is None else first(batch, reservoir.seen))
+    return *reservoir.drawn(), reservoir.seen
+
+
+def draw_places(rows: int, most: int | None, seed: int) -> np.ndarray:
+    """The places of at most `most` of so many rows, drawn as `draw` does, in their order."""
+    if most is None or rows <= most:
+        return np.arange(rows)
+    return np.sort(np.argpartition(np.random.default_rng([seed, 1]).random(rows), most)[:most])
+
+
+# One pass over a table on disk: how many rows, a sample of them, and what no sample tells for certain.
+
+
+SAMPLED = 200_000  # rows, as many as the quantiles of a column in memory are taken from
+MOST_COUNTED = 10 * MOST_LEVELS  # different values of a column; one with more names rows or holds prose
+
+
+@dataclass
+class Levels:
+    """How many rows hold each value of a column of categories, and how many none."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    gaps: int = 0
+    too_many: bool = False
+
+    def add(self, column: pa.Array) -> None:
+        """Count the values of some rows."""
+        if self.too_many:
+            return
+        texts = DistinctTexts.of(pa.chunked_array([column]))
+        self.gaps += texts.gaps
+        for value, count in zip(texts.values.to_pylist(), texts.counts.tolist(), strict=True):
+            self.counts[value] += count
+        if len(self.counts) > MOST_COUNTED:
+            self.too_many, self.counts = True, Counter()
+
+
+@dataclass
+class Witnesses:
+    """Of one column, the places of rows that hold its lowest value, its highest and a gap."""
+
+    places: dict[str, int] = field(default_factory=dict)
+    ends: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, column: pa.Array, start: int) -> None:
+        """Look at the next rows of the column."""
+        if "gap" not in self.places:
+            self._keep("gap", start, pc.index(pc.is_null(column, nan_is_null=True), True).as_py())
+        try:
+            found = pc.min_max(column)
+        except pa.ArrowNotImplementedError:  # a type that has no order
+            return
+        for end, beyond in (("min", operator.lt), ("max", operator.gt)):
+            value = found[end].as_py()
+            if value is not None and value == value and (end not in self.ends or beyond(value, self.ends[end])):
+                self.ends[end] = value
+                self._keep(end, start, pc.index(column, found[end]).as_py())
+
+    def _keep(self, what: str, start: int, at: int) -> None:
+        if at >= 0:
+            self.places[what] = start + at
+
+
+class Held:
+    """The rows of some places, each once, for however many columns it is a witness."""
+
+    def __init__(self) -> None:
+        self.places = np.empty(0, np.int64)
+        self._rows: list[pa.Table] = []
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows, in the order of the places."""
+        return self._rows[0]
+
+    def keep(self, wanted: np.ndarray, batch: pa.RecordBatch, start: int) -> None:
+        """Hold the rows of these places, ascending, of which new ones are in the batch; let go of the others."""
+        new = wanted[wanted >= start] - start
+        if not len(new):
+            return
+        added, still = pa.Table.from_batches([batch.take(pa.array(new))]), np.isin(self.places, wanted)
+        old = [rows.filter(pa.array(still)) for rows in self._rows]
+        self._rows = [pa.concat_tables([*old, added]).combine_chunks()]
+        self.places = np.concatenate([self.places[still], new + start])
+
+
+@dataclass(frozen=True)
+class Census:
+    """What one pass found."""
+
+    rows: int
+    sample: pa.Table
+    places: np.ndarray  # of the sample among all rows, ascending
+    levels: dict[str, Levels]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the sample is the table."""
+        return len(self.places) == self.rows
+
+    @classmethod
+    def take(cls, batches: Iterable[pa.RecordBatch], most: int, seed: int) -> Census:
+        """Go through all rows and keep about `most` of them."""
+        reservoir, held, levels, start = Reservoir(most, seed), Held(), dict[str, Levels](), 0
+        witnesses = dict[str, Witnesses]()
+        for batch in batches:
+            reservoir.add(batch)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                values = _undecoded(column)
+                witnesses.setdefault(name, Witnesses()).add(values, start)
+                if is_text(values.type) or pa.types.is_boolean(values.type):
+                    levels.setdefault(name, Levels()).add(values)
+            held.keep(np.unique([place for one in witnesses.values() for place in one.places.values()]), batch, start)
+            start += batch.num_rows
+        table, places = _with_held(*reservoir.drawn(), held)
+        return cls(start, table, places, levels)
+
+    def columns(self) -> Columns:
+        """How the columns become numbers: by the sample, the counts by all rows."""
+        columns = Columns.fit(self.sample)
+        if self.is_whole:
+            return columns
+        return replace(columns, prepared=tuple(map(self._counted, columns.prepared)), rows=self.rows)
+
+    def _counted(self, column: Prepared) -> Prepared:
+        levels = self.levels.get(column.name)
+        if levels is None or levels.too_many:
+            return column
+        if isinstance(column, CategoryColumn):
+            counts = np.array(list(levels.counts.values()), np.int64)
+            return CategoryColumn.fit(column.name, list(levels.counts), counts, levels.gaps)
+        if isinstance(column, BooleanColumn):
+            return BooleanColumn(column.name, levels.counts["false"], levels.counts["true"], levels.gaps)
+        return column
+
+
+def _undecoded(column: pa.Array) -> pa.Array:
+    """The values of a column, written out where a dictionary holds them."""
+    values = plain(column)
+    return plain(values.dictionary_decode()) if pa.types.is_dictionary(values.type) else values
+
+
+def _with_held(table: pa.Table, places: np.ndarray, held: Held) -> tuple[pa.Table, np.ndarray]:
+    """The table with the rows that are held beside it, all in the order of their places."""
+    further = np.flatnonzero(~np.isin(held.places, places))
+    if not len(further):
+        return table, places
+    both = pa.concat_tables([table, held.table.take(pa.array(further))]).combine_chunks()
+    every = np.concatenate([places, held.places[further]])
+    order = np.argsort(every)
+    return both.take(order), every[order]

@@ -1,0 +1,145 @@
+"""Data frames of any library, told apart without importing it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import pyarrow as pa
+
+from addml.text import listed
+
+NO_FRAMES = ("builtins", "numpy", "scipy", "torch")  # whose objects need no closer look
+
+
+def settled(X: Any) -> Any:
+    """X itself, or a batch of pyarrow as a table; a lazy frame, which holds no rows yet, is refused."""
+    kind = type(X).__name__
+    if kind == "LazyFrame":
+        raise TypeError("X is a lazy frame, which holds no rows yet; give its .collect()")
+    if kind != "RecordBatch":
+        return X
+    import pyarrow as pa
+
+    return pa.Table.from_batches([X])
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a data frame or an Arrow table."""
+    return _frame(X) is not None
+
+
+def column_values(X: Any) -> Any:
+    """The values of one column of a frame as an array, NaN for gaps; None where X is no such column."""
+    if type(X).__module__.partition(".")[0] in NO_FRAMES:
+        return None
+    import narwhals as nw
+
+    column = nw.from_native(X, series_only=True, pass_through=True)
+    return None if column is X else column.to_numpy()
+
+
+def has_other_than_numbers(X: Any) -> bool:
+    """Whether X is a frame with text, categories or dates in it, or an Arrow table."""
+    import narwhals as nw
+
+    frame = _frame(X)
+    if frame is None:
+        return False
+    kinds = (nw.String, nw.Categorical, nw.Enum, nw.Date, nw.Datetime, nw.Duration, nw.Time)
+    return frame.implementation.is_pyarrow() or any(
+        column.dtype in kinds or (column.dtype == nw.Object and _holds_others(column))
+        for column in frame.iter_columns()
+    )
+
+
+def _holds_others(column: Any) -> bool:
+    """Whether there are dates, times or texts among Python's own values, as pandas keeps those of a database."""
+    return any(isinstance(value, (date, time, timedelta, str)) for value in column)
+
+
+def _frame(X: Any) -> Any:
+    """X as a narwhals frame, or None."""
+    if type(X).__module__.partition(".")[0] in NO_FRAMES:
+        return None
+    import narwhals as nw
+
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        check_names([str(name) for name in X.columns])
+        raise
+    return None if frame is X else frame
+
+
+# Data frames of any library as Arrow tables, through narwhals.
+
+
+def as_table(X: Any) -> pa.Table:
+    """The frame as an Arrow table; a pandas index is no column."""
+    if isinstance(X, pa.RecordBatch):
+        X = pa.Table.from_batches([X])
+    if isinstance(X, pa.Table):
+        check_names(X.column_names)
+        return X
+    import narwhals as nw
+
+    if nw.dependencies.is_polars_lazyframe(X):
+        raise ValueError("a lazy frame holds no rows yet; give its .collect()")
+    if not nw.dependencies.is_into_dataframe(X):
+        raise ValueError(f"{type(X).__name__} is no data frame; give one of pandas, polars or pyarrow")
+    names = [str(name) for name in X.columns]
+    check_names(names)
+    frame = nw.from_native(X, eager_only=True)
+    return pa.table([_arrow(frame[:, position], name) for position, name in enumerate(names)], names=names)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Columns go by their names, so that no two may share one."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        names = listed(list(map(repr, repeated)))
+        raise ValueError(f"columns go by their names, but several are called {names}; rename them")
+
+
+def _arrow(series: Any, name: str) -> pa.Array | pa.ChunkedArray:
+    """One column; a failure names it and the first value of another type than the first."""
+    failures = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
+    categories: Any = getattr(getattr(series.to_native(), "dtype", None), "categories", None)
+    if hasattr(categories, "closed"):  # intervals, as of pandas.cut
+        return pa.array(series.to_native().cat.rename_categories(list(map(str, categories))))
+    try:
+        return series.to_arrow()
+    except failures as error:
+        try:
+            return pa.array(series.to_numpy(), from_pandas=True)  # a sparse column, written out
+        except failures:
+            if (texts := _numbers_as_text(series)) is not None:
+                return texts
+            raise ValueError(f"column {name!r} {_mixture(series, error)}; give all its values one type") from error
+
+
+def _numbers_as_text(series: Any) -> pa.Array | None:
+    """A column of numbers and texts as texts, as a file has it; None where there is anything else among them."""
+    missing = series.is_null().to_list()
+    values = [None if gap else value for gap, value in zip(missing, series.to_list(), strict=True)]
+    if not all(value is None or isinstance(value, (str, Real, Decimal)) for value in values):
+        return None
+    return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
+def _mixture(series: Any, error: Exception) -> str:
+    values = [(row, value) for row, value in enumerate(series.to_list(), start=1) if not _is_gap(value)]
+    types = list(dict.fromkeys(type(value).__name__ for _, value in values))
+    if len(types) < 2:
+        return f"cannot be read ({error})"
+    row, value = next((row, value) for row, value in values if type(value).__name__ != types[0])
+    return f"mixes {' and '.join(types)} (row {row:,} is {value!r})"
+
+
+def _is_gap(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value != value)

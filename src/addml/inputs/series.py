@@ -1,0 +1,362 @@
+"""Windows of one series or of many: every step stands for the window that ends there. Views, never copies.
+
+Before the first step of a series its value stands `window - 1` times more, so that every step has a window of the past
+alone, and no window reaches from one series into the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from addml.inputs.frame import column_values, is_frame
+from addml.text import counted
+
+
+class Windows:
+    """The windows (n, window, channels) that end at each of n steps: a sequence of rows, one a step."""
+
+    ndim = 3
+    usual: np.ndarray | None = None  # (channels,): what stood for values missing before any was known
+
+    def __init__(self, values: np.ndarray, first: np.ndarray, age: np.ndarray, window: int) -> None:
+        """Values (m, channels) of all series, filled up; where each window begins in them; each step's age."""
+        self.values, self.first, self.age, self.window = values, first, age, window
+        self._views = sliding_window_view(values, window, axis=0).swapaxes(1, 2)
+        self._is_one = len(first) == len(self._views)
+
+    @classmethod
+    def of(cls, series: Sequence[np.ndarray], window: int, given: Sequence[np.ndarray] | None = None) -> Windows:
+        """The windows of series (steps, channels) that end at the steps given (all of them if None)."""
+        parts = [part for one in series for part in (np.repeat(one[:1], window - 1, axis=0), one)]
+        given = [np.ones(len(one), bool) for one in series] if given is None else given
+        ages = [np.flatnonzero(mark) for mark in given]
+        starts = np.cumsum([0, *(len(one) + window - 1 for one in series)])
+        first = np.concatenate([start + age for start, age in zip(starts, ages, strict=False)])
+        return cls(np.concatenate(parts), first, np.concatenate(ages), window)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Steps, the window, channels."""
+        return len(self), self.window, self.values.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def __getitem__(self, key: slice | np.ndarray) -> np.ndarray:
+        """The windows that end at some steps; a view for a slice of one series."""
+        if isinstance(key, slice) and self._is_one:
+            return np.asarray(self._views[key])
+        return np.asarray(self._views[self.first[key]])
+
+    def slice(self, begin: int, size: int) -> np.ndarray:
+        """The windows that end at `size` steps from `begin`."""
+        return self[begin : begin + size]
+
+    @property
+    def steps(self) -> np.ndarray:
+        """The steps themselves, (n, channels)."""
+        return np.asarray(self.values[self.first + self.window - 1])
+
+    @property
+    def is_whole(self) -> np.ndarray:
+        """Which steps have windows that are not filled up, (n,)."""
+        return np.asarray(self.age >= self.window - 1)
+
+    def whole(self, stride: int) -> np.ndarray:
+        """Steps whose windows are not filled up, every `stride`-th of each series, (k,)."""
+        return np.flatnonzero(self.is_whole & ((self.age - (self.window - 1)) % stride == 0))
+
+    def prepared(self, prepare: Callable[[np.ndarray], np.ndarray]) -> Windows:
+        """The windows of steps that are prepared once, not once for each window over them."""
+        return Windows(prepare(self.values), self.first, self.age, self.window)
+
+
+def over_windows(scores: np.ndarray, windows: Windows) -> np.ndarray:
+    """The mean, for each step, of the scores (k, n) of the whole windows that it lies in, or of all if none is whole.
+
+    A window that is filled up before its series begins is flat there, as hardly any other is: strange for no reason.
+    """
+    total, count = _sums(scores, windows, windows.is_whole)
+    lone = count == 0
+    if lone.any():  # as in a series that is shorter than a window
+        every, number = _sums(scores, windows, np.ones(len(windows), bool))
+        total, count = np.where(lone, every, total), np.where(lone, number, count)
+    return np.asarray(total / count)
+
+
+def _sums(scores: np.ndarray, windows: Windows, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each step the sum (k, n) of the scores of those windows over it that are counted, and their number (n,)."""
+    scores = np.where(counted, scores, 0)
+    total, count = scores.copy(), counted.astype(np.float64)
+    for later in range(1, min(windows.window, len(windows))):
+        covers = windows.first[later:] - windows.first[:-later] < windows.window  # never those of another series
+        total[:, :-later] += np.where(covers, scores[:, later:], 0)
+        count[:-later] += covers & counted[later:]
+    return total, count
+
+
+# What a user passes as series: one or many, of one channel or many, in order or with times; checked and made even.
+
+
+EVEN = 0.1  # of the middle step, that a step may differ by and still be one
+MOSTLY = 0.9  # of the steps, from which the sampling is regular
+
+
+@dataclass
+class Series:
+    """One series as it was given: steps (n, channels) with NaN for gaps, times (n,) in UTC or None."""
+
+    values: np.ndarray
+    names: list[str] | None = None
+    times: np.ndarray | None = None
+
+
+@dataclass
+class Sampling:
+    """What was done to make steps even, for a report."""
+
+    filled_steps: int = 0
+    gaps: int = 0
+    breaks: int = 0
+    irregular: int = 0
+    missing_values: int = 0
+    begins: list[int] = field(default_factory=list)  # the steps, of all given, at which a series begins, or begins anew
+
+    def words(self) -> list[str]:
+        """What is to be said of it, one sentence each."""
+        said = []
+        if self.gaps:
+            steps = counted(self.filled_steps, "missing step")
+            said.append(f"{counted(self.gaps, 'gap')} in time: {steps} took the values before")
+        if self.breaks:
+            said.append(f"{counted(self.breaks, 'gap')} longer than the window: the series begins anew behind each")
+        if self.irregular:
+            said.append(
+                f"{self.irregular} series sampled irregularly: steps are taken in order, whatever their lengths"
+            )
+        if self.missing_values:
+            values = counted(self.missing_values, "missing value")
+            said.append(f"{values} took the one before, or the usual one where there is none")
+        return said
+
+
+# What was given ---------------------------------------------------------------------------------------------
+
+
+def read_series(X: Any) -> list[Series]:
+    """One series, or a list of them; arrays, columns, frames with a time column, what pandas indexes by time."""
+    if isinstance(X, (list, tuple)) and any(map(_is_series, X)):
+        series = [_one(one, f"series {place} of X") for place, one in enumerate(X)]
+    else:
+        series = [_one(X, "X")]
+    channels = [one.values.shape[1] for one in series]
+    if len(set(channels)) > 1:
+        place = next(place for place, count in enumerate(channels) if count != channels[0])
+        has = counted(channels[place], "channel")
+        raise ValueError(f"series {place} of X has {has}, series 0 has {channels[0]}; all need the same")
+    return series
+
+
+def _is_series(one: Any) -> bool:
+    return isinstance(one, (np.ndarray, Series)) or is_frame(one) or column_values(one) is not None
+
+
+def _one(X: Any, what: str) -> Series:
+    if isinstance(X, Series):
+        return X
+    if is_frame(X):
+        return _from_frame(X, what)
+    times, column = _index_times(X), column_values(X)
+    if times is not None:
+        check_times(times, what)
+    try:
+        values = np.asarray(_unmasked(X) if column is None else column)
+        values = values.astype(np.float64) if values.dtype.kind in "biuO" else values
+    except (TypeError, ValueError):
+        values = np.empty(0, "U1")
+    if values.dtype.kind != "f":
+        raise ValueError(f"{what} does not hold numbers; a series is an array of steps, or of (steps, channels)")
+    return Series(_finite(_two_dimensional(values, what), what), None, times)
+
+
+def _unmasked(X: Any) -> Any:
+    """X, or an array of numbers with NaN where a mask hides them."""
+    is_masked = isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf"
+    return X.astype(np.float64).filled(np.nan) if is_masked else X
+
+
+def _two_dimensional(values: np.ndarray, what: str) -> np.ndarray:
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2 or 0 in values.shape:
+        raise ValueError(
+            f"{what} has shape {values.shape}; a series is (steps,) or (steps, channels), many are a list of such"
+        )
+    return values.astype(np.float64) if values.dtype.itemsize != 4 else values
+
+
+def _finite(values: np.ndarray, what: str) -> np.ndarray:
+    strange = np.isinf(values)
+    if strange.any():
+        step, channel = (int(place[0]) for place in strange.nonzero())
+        raise ValueError(
+            f"{what} holds infinity at step {step}, channel {channel}; replace it by NaN (a gap) or a finite value"
+        )
+    return values
+
+
+def _from_frame(X: Any, what: str) -> Series:
+    import narwhals as nw
+
+    frame = nw.from_native(X, eager_only=True)
+    dated = [name for name, dtype in frame.schema.items() if dtype in (nw.Datetime, nw.Date)]
+    if len(dated) > 1:
+        raise ValueError(f"{what} has {len(dated)} columns of times, {dated}; keep the one that orders the steps")
+    chosen = dated[0] if dated else None
+    times = _index_times(X) if chosen is None else utc_times(frame.get_column(chosen).to_numpy(), f"column {chosen!r}")
+    names = [name for name in frame.columns if name != chosen]
+    others = [name for name in names if not (frame.schema[name].is_numeric() or frame.schema[name] == nw.Boolean)]
+    if others or not names:
+        strange = f"{counted(len(others), 'column')} without numbers, {others}" if others else "no column of numbers"
+        raise ValueError(
+            f"{what} has {strange}; a series has numbers and one column of times, as dates (pandas.to_datetime)"
+        )
+    columns = [np.asarray(frame.get_column(name).cast(nw.Float64).to_numpy(), np.float64) for name in names]
+    values = _finite(_two_dimensional(np.column_stack(columns), what), what)
+    if times is not None:
+        check_times(times, what if chosen is None else f"column {chosen!r} of {what}")
+    return Series(values, [str(name) for name in names], times)
+
+
+def _index_times(X: Any) -> np.ndarray | None:
+    """The times of a pandas index, where it holds times, periods (each begins then) or durations."""
+    index: Any = getattr(X, "index", None)
+    kind = getattr(getattr(index, "dtype", None), "kind", "")
+    if kind == "m":
+        return np.datetime64(0, "ns") + np.asarray(index, "timedelta64[ns]")
+    is_period = type(index).__name__ == "PeriodIndex"
+    if kind != "M" and not is_period:
+        return None
+    from pandas import DatetimeIndex
+
+    times = DatetimeIndex(index.to_timestamp() if is_period else index)
+    return utc_times(times if times.tz is None else times.tz_convert("UTC").tz_localize(None), "the index")
+
+
+# Times ------------------------------------------------------------------------------------------------------
+
+
+def utc_times(values: Any, what: str, first: int = 0) -> np.ndarray:
+    """Times as datetime64[ns] in UTC: dates, ISO 8601 texts with zones or without (which count as UTC), or numbers.
+
+    Rows count from `first` where one is no time.
+    """
+    values = np.asarray(values)
+    if values.dtype.kind in "iuf":
+        return np.asarray(values.astype(np.int64 if values.dtype.kind == "i" else np.float64))
+    if values.dtype.kind == "M":
+        return _nanoseconds(values, what)
+    import pyarrow as pa
+
+    found: list[Any] = []
+    try:
+        found.extend(None if value is None or value != value else _instant(value) for value in values.tolist())
+        return np.asarray(pa.array(found, pa.timestamp("ns")).to_numpy(zero_copy_only=False))
+    except (TypeError, ValueError) as error:
+        row = f" in row {len(found) + first}" if len(found) < len(values) else ""  # else beyond what nanoseconds count
+        raise ValueError(f"{what}: {error}{row}; give ISO 8601 times such as 2026-11-15T08:30:00+01:00") from None
+
+
+def _nanoseconds(times: np.ndarray, what: str) -> np.ndarray:
+    exact = times.astype("datetime64[ns]")
+    wrong = (exact.astype(times.dtype) != times) & ~np.isnat(times)  # a count that runs over begins anew
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"{what}: {times[row]} lies outside the years 1678 to 2261; remove the row, or give its time")
+    return np.asarray(exact)
+
+
+def _instant(value: Any) -> Any:
+    from datetime import UTC, date, datetime
+
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value.strip())
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    if not isinstance(value, datetime):
+        raise ValueError(f"{value} is no date")
+    return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo is not None else value
+
+
+def check_times(times: np.ndarray, what: str, first: int = 0) -> None:
+    """Times must be known and go forwards; rows count from `first`."""
+    unknown = np.isnat(times) if times.dtype.kind == "M" else ~np.isfinite(times)
+    if unknown.any():
+        raise ValueError(f"{what} has no time in row {int(unknown.argmax()) + first}; remove the row, or give its time")
+    steps = np.diff(times.astype(np.int64) if times.dtype.kind == "M" else times)
+    for wrong, word, remedy in ((steps < 0, "goes backwards", "sort the rows by time"), (steps == 0, "repeats", "")):
+        if wrong.any():
+            row = int(wrong.argmax()) + 1
+            remedy = remedy or "keep one row a time, or give each machine's rows as a series of its own"
+            raise ValueError(f"{what} {word} in row {row + first}: {times[row]} after {times[row - 1]}; {remedy}")
+
+
+# Even steps -------------------------------------------------------------------------------------------------
+
+
+def windows_of(series: Sequence[Series], window: int, usual: np.ndarray) -> tuple[Windows, Sampling]:
+    """The windows of all series; `usual` (channels,) stands for values missing before any is known."""
+    sampling, parts, given = Sampling(), list[np.ndarray](), list[np.ndarray]()
+    for one in series:
+        values, missing = carried(one.values, usual)
+        sampling.missing_values += missing
+        for part, marks in _even(values, one.times, window, sampling):
+            parts.append(part)
+            given.append(marks)
+    windows = Windows.of(parts, window, given)
+    windows.usual = usual
+    sampling.begins = np.flatnonzero(windows.age == 0).tolist()
+    return windows, sampling
+
+
+def carried(values: np.ndarray, usual: np.ndarray) -> tuple[np.ndarray, int]:
+    """Values in which those that are missing take the one before, or the usual one; and how many were missing."""
+    missing = np.isnan(values)
+    count = int(missing.sum())
+    if not count:
+        return values, 0
+    rows = np.where(missing, -1, np.arange(len(values))[:, None])
+    last = np.maximum.accumulate(rows, axis=0)
+    filled = np.take_along_axis(values, np.maximum(last, 0), axis=0)
+    return np.where(last < 0, usual, filled), count  # in float64, as a stream has it
+
+
+def _even(
+    values: np.ndarray, times: np.ndarray | None, window: int, sampling: Sampling
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The parts of a series between long gaps, short ones filled up, and which of their steps were given."""
+    if times is None or len(times) < 3:
+        return [(values, np.ones(len(values), bool))]
+    steps = np.diff(times.astype(np.int64) if times.dtype.kind == "M" else times).astype(np.float64)
+    middle = float(np.median(steps))
+    if (abs(steps - middle) <= EVEN * middle).mean() < MOSTLY:
+        sampling.irregular += 1
+        return [(values, np.ones(len(values), bool))]
+    ahead = np.maximum(np.rint(steps / middle).astype(np.int64), 1)
+    broken = ahead > window
+    sampling.breaks += int(broken.sum())
+    sampling.gaps += int(((ahead > 1) & ~broken).sum())
+    result = []
+    for part in np.split(np.arange(len(values)), np.flatnonzero(broken) + 1):
+        places = np.concatenate([[0], np.cumsum(ahead[part[:-1]])])
+        owner = np.searchsorted(places, np.arange(places[-1] + 1), side="right") - 1
+        marks = np.zeros(len(owner), bool)
+        marks[places] = True
+        sampling.filled_steps += int((~marks).sum())
+        result.append((values[part[owner]], marks))
+    return result

@@ -1,0 +1,330 @@
+"""From the columns of a table to standardised features at once, without the matrix of numbers between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from addml.inputs.frame import as_table, check_names, is_frame
+from addml.preprocessing import plain_values
+from addml.preprocessing.categories import CategoryColumn
+from addml.preprocessing.column_types import (
+    AMONG_NUMBERS,
+    UNREAD,
+    Kept,
+    LeftOut,
+    code_copies,
+    number_copies,
+    prepare_column,
+)
+from addml.preprocessing.dates import DateColumn
+from addml.preprocessing.drift import DriftCounter
+from addml.preprocessing.numbers import BooleanColumn, CellError, NumberColumn, Prepared, flag_distance
+from addml.preprocessing.scaling import Features
+from addml.text import did_you_mean, listed
+
+AT_ONCE = 4160  # rows: their numbers stay in the cache, whose places columns of 4096 would fight for
+
+Runs = list[tuple[slice, slice]]  # features beside each other: where they go, where they come from
+
+
+class Standardised:
+    """Columns and features in one: `features.transform(columns.transform(table))`, to the last bit.
+
+    A category has few codes: the features of each are standardised once and then looked up. The other columns are
+    written one after another, so that each is one stretch of memory, and standardised together.
+    """
+
+    def __init__(self, columns: Columns, features: Features) -> None:
+        """Features must have been fitted to what the columns give."""
+        self.columns, self.width = columns, features.width
+        spans = [
+            (column, np.arange(*ends)) for column, ends in zip(columns.prepared, pairwise(columns.starts), strict=True)
+        ]
+        self._coded: list[tuple[int, np.ndarray, Runs]] = []  # the column, the features of its codes, their places
+        for position, (column, span) in enumerate(spans):
+            if column.table is not None:
+                own, places = features.of(span)
+                self._coded.append((position, own.transform(column.table), _runs(places)))
+        plain = [position for position, (column, _) in enumerate(spans) if column.table is None]
+        ends = np.cumsum([0, *(len(spans[position][1]) for position in plain)])
+        self._plain = [(position, slice(*ends[at : at + 2])) for at, position in enumerate(plain)]
+        self._features, places = features.of(np.concatenate([np.empty(0, int), *(spans[at][1] for at in plain)]))
+        self._runs = _runs(places)
+
+    def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
+        """The features (n, width), float32; errors and `drift` are as in `Columns.transform`."""
+        out = np.empty((table.num_rows, self.width), np.float32)
+        self.columns.into(out, table, self._write, drift)
+        return out
+
+    def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
+        for start in range(0, len(out), AT_ONCE):
+            rows = slice(start, start + AT_ONCE)
+            self._write_some([part[rows] for part in values], out[rows])
+
+    def _write_some(self, values: list[np.ndarray], out: np.ndarray) -> None:
+        for position, table, runs in self._coded:
+            _copy(table.take(values[position], axis=0, mode="clip"), out, runs)
+        if self._plain:
+            numbers = np.empty((len(out), len(self._features.median)), order="F")
+            for position, place in self._plain:
+                self.columns.prepared[position].fill(values[position], numbers[:, place])
+            _copy(self._features.transform(numbers), out, self._runs)
+
+
+def _copy(features: np.ndarray, out: np.ndarray, runs: Runs) -> None:
+    for there, here in runs:
+        out[:, there] = features[:, here]
+
+
+def _runs(places: np.ndarray) -> Runs:
+    """Places, ascending, as stretches without holes."""
+    ends = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
+    stretches = [(left, right) for left, right in pairwise(ends) if left < right]
+    return [(slice(int(places[left]), int(places[right - 1]) + 1), slice(left, right)) for left, right in stretches]
+
+
+# Columns as people have them, made into numbers: fitted on the training table, applied by name.
+
+
+__all__ = ["CellError", "Columns", "DriftCounter", "as_table", "is_frame"]
+
+READ_AT_ONCE = 131_072  # rows
+WRITTEN_AT_ONCE = 2048  # rows: what is written column by column must stay in the cache until all columns are
+KINDS: dict[str, Callable[[plain_values.Document], Prepared]] = {
+    one.kind: one.from_plain for one in (NumberColumn, BooleanColumn, DateColumn, CategoryColumn)
+}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the columns of a table become a matrix of numbers, NaN for gaps."""
+
+    prepared: tuple[Prepared, ...]
+    left_out: list[tuple[str, str]]  # (column, reason in words)
+    notes: list[str]
+    rows: int  # of training
+    starts: tuple[int, ...] = field(init=False, repr=False)  # of each column's features, and their number
+
+    def __post_init__(self) -> None:
+        widths = [len(column.features) for column in self.prepared]
+        object.__setattr__(self, "starts", tuple(int(start) for start in np.cumsum([0, *widths])))
+
+    # Fit ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def fit(cls, table: pa.Table) -> Columns:
+        """Decide the kind of every column, what is left out and why."""
+        check_names(table.column_names)
+        if not table.num_rows:
+            raise ValueError("the table has no rows; at least one is needed to learn from")
+        decisions = {name: prepare_column(name, table[name]) for name in table.column_names}
+        kept = {name: one for name, one in decisions.items() if isinstance(one, Kept)}
+        copies = _copies(table, kept)
+        reasons = {name: one.reason for name, one in decisions.items() if isinstance(one, LeftOut)}
+        reasons |= {name: f"copy of column {original!r}" for name, original in copies.items()}
+        left_out = [(name, reasons[name]) for name in table.column_names if name in reasons]
+        used = [one for name, one in kept.items() if name not in copies]
+        if not used:
+            why = listed([f"{name!r} ({reason})" for name, reason in left_out], between="; ")
+            raise ValueError(f"no column is left to learn from: {why}")
+        notes = [note for one in used for note in one.notes]
+        return cls(tuple(one.prepared for one in used), left_out, notes, table.num_rows)
+
+    def facing(self, sides: np.ndarray) -> Columns:
+        """The columns in which a text counts as a low number where only low ones matter: the sides of features are -1.
+
+        A high one would count as usual there.
+        """
+        return replace(self, prepared=tuple(map(_facing, self.prepared, sides[list(self.starts[:-1])].tolist())))
+
+    # What there is ------------------------------------------------------------------------------------------
+
+    @property
+    def unread(self) -> list[str]:
+        """The notes of values that could not be read, and so became gaps, or made text of numbers."""
+        return [note for note in self.notes if note.endswith((UNREAD, AMONG_NUMBERS))]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The features, those of one column beside each other."""
+        return [name for column in self.prepared for name in column.features]
+
+    @property
+    def own_names(self) -> list[str | None]:
+        """For each feature the column that it is, None where it is a part of one: an hour, a level of a category."""
+        return [
+            name if name == self.used[origin] else None for name, origin in zip(self.names, self.origins, strict=True)
+        ]
+
+    @cached_property
+    def origins(self) -> list[int]:
+        """For each feature the position in `used` of the column that it comes from."""
+        return [position for position, column in enumerate(self.prepared) for _ in column.features]
+
+    @cached_property
+    def used(self) -> list[str]:
+        """The original columns that are learned from, in the order of the training table."""
+        return [column.name for column in self.prepared]
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Used column -> "number", "boolean", "date" or "category"."""
+        return {column.name: column.kind for column in self.prepared}
+
+    @property
+    def scales(self) -> np.ndarray:
+        """What to divide each feature by, NaN for its deviation in training."""
+        return np.array([scale for column in self.prepared for scale in column.scales])
+
+    @property
+    def usual(self) -> np.ndarray:
+        """The features of a row with the most ordinary value in every column."""
+        return np.array([value for column in self.prepared for value in column.usual])
+
+    def rescaled(self, features: Features) -> Features:
+        """The features with the scales that categories, truth values and gaps ask for in place of their deviations.
+
+        A deviation would blow up what is rare until it hides every strange number: see preparation/categories.py.
+        A gap lies as far from a value as false from true, and farther where either is rare.
+        """
+        own, gaps = self.scales, features.mean[len(self.scales) :]  # of gaps, their shares
+        flags = 1 / flag_distance(np.minimum(gaps, 1 - gaps))
+        scale = np.concatenate([own, flags])
+        return features.with_scales(scale, ~np.isnan(scale))
+
+    # Apply --------------------------------------------------------------------------------------------------
+
+    def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
+        """The matrix (n, features), float64, NaN for gaps.
+
+        Columns go by name, in any order and with others among them. What cannot be read is a CellError with the
+        column, the value and its row in this table. `drift` counts the rows in passing.
+        """
+        out = np.empty((table.num_rows, self.starts[-1]))
+        self.into(out, table, self._write, drift)
+        return out
+
+    def into(
+        self,
+        out: np.ndarray,
+        table: pa.Table | pa.RecordBatch,
+        write: Callable[[list[np.ndarray], np.ndarray], None],
+        drift: DriftCounter | None = None,
+    ) -> None:
+        """Let `write` make rows of `out` of the values of the columns, some at a time."""
+        done = 0
+        for values in self.read(table, drift):
+            rows = len(values[0])
+            write(values, out[done : done + rows])
+            done += rows
+
+    def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
+        parts = list(zip(self.prepared, values, self.starts, self.starts[1:], strict=False))
+        for start in range(0, len(out), WRITTEN_AT_ONCE):
+            rows = slice(start, start + WRITTEN_AT_ONCE)
+            for column, column_values, left, right in parts:
+                column.fill(column_values[rows], out[rows, left:right])
+
+    def read(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> Iterator[list[np.ndarray]]:
+        """The values of the used columns in NumPy, some rows at a time: numbers, days since 1970, codes of levels."""
+        names = table.schema.names
+        self._check_present(names)
+        chosen = table.select(self.used)
+        for start in range(0, table.num_rows, READ_AT_ONCE):
+            arrays = [_whole(column) for column in chosen.slice(start, READ_AT_ONCE).columns]
+            try:
+                values = [column.read(array) for column, array in zip(self.prepared, arrays, strict=True)]
+            except CellError as error:
+                error.row += start
+                raise
+            if drift is not None:
+                drift.count(values, arrays)
+            yield values
+
+    def _check_present(self, names: Sequence[str]) -> None:
+        repeated = [name for name in self.used if names.count(name) > 1] if len(set(names)) < len(names) else []
+        if repeated:
+            check_names(names)
+        present = set(names)
+        missing = [name for name in self.used if name not in present]
+        if missing:
+            hint = did_you_mean(missing[0], names) if len(missing) == 1 else ""
+            raise ValueError(f"columns of training that are missing here: {listed(list(map(repr, missing)))}.{hint}")
+
+    def counted(self, table: pa.Table) -> DriftCounter:
+        """The values of a table, counted."""
+        drift = DriftCounter(self)
+        for _ in self.read(table, drift):
+            pass
+        return drift
+
+    # Plain values -------------------------------------------------------------------------------------------
+
+    def to_plain(self) -> dict[str, Any]:
+        """The preparation as a JSON document."""
+        return {
+            "columns": [column.to_plain() for column in self.prepared],
+            "left_out": [list(pair) for pair in self.left_out],
+            "notes": list(self.notes),
+            "rows": self.rows,
+        }
+
+    @classmethod
+    def from_plain(cls, document: Mapping[str, Any]) -> Columns:
+        """The preparation of a document, every value of it checked."""
+        listed, left_out = (document.get(key) for key in ("columns", "left_out"))
+        if not isinstance(listed, list) or not listed:
+            raise plain_values.PlainError("the preparation has no list of 'columns'; fit and save again")
+        if not isinstance(left_out, list) or not all(_is_pair(pair) for pair in left_out):
+            raise plain_values.PlainError("'left_out' is no list of columns and reasons; fit and save again")
+        prepared = tuple(_from_plain(one) for one in listed)
+        check_names([column.name for column in prepared])
+        notes, rows = plain_values.texts(document, "notes"), plain_values.count(document, "rows")
+        return cls(prepared, [(name, reason) for name, reason in left_out], list(notes), rows)
+
+
+def _facing(column: Prepared, side: int) -> Prepared:
+    return replace(column, below=True) if side < 0 and isinstance(column, NumberColumn) else column
+
+
+def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
+    """Copy -> original; of a date and its number, the date is the original."""
+    codes = {name: one.mark for name, one in kept.items() if isinstance(one.mark, bytes)}
+    numbers = {name: one.mark for name, one in kept.items() if isinstance(one.mark, float)}
+    dates_first = sorted(numbers, key=lambda name: kept[name].prepared.kind != "date")
+
+    def read(name: str) -> np.ndarray:
+        chunks = [kept[name].prepared.read(chunk) for chunk in table[name].chunks]
+        return np.concatenate(chunks)
+
+    return number_copies({name: numbers[name] for name in dates_first}, read) | code_copies(codes)
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The column in one chunk: many small ones cost more calls than joining them costs copies."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    joined = column.unify_dictionaries().combine_chunks()
+    return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
+
+
+def _from_plain(document: Any) -> Prepared:
+    document = plain_values.mapping(document, "a prepared column")
+    kind = plain_values.text(document, "kind")
+    if kind not in KINDS:
+        raise plain_values.PlainError(f"{kind!r} is no kind of column; fit and save again")
+    return KINDS[kind](document)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(part, str) for part in value)

@@ -1,0 +1,301 @@
+"""Folders of image files as one array (n, channels, height, width): any size, grey or colour, 8 or 16 bits."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from addml.text import counted, listed
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
+PARQUET = (".parquet", ".pq")
+LARGEST = 64  # pixels of a side; images that have one size up to this keep it
+DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")  # Pillow's modes of more than 8 bits
+GREY = ("1", "L", "LA", "La", *DEEP)
+WHITE_16, BITS_16 = 65535, 257.0  # of 16 bits, and how many of its steps are one of 8
+ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)  # in what a camera writes, and where height and width change places
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class ImageError(ValueError):
+    """A folder that holds no images, or files that are none."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Images of one size with the names of their files, relative to the folder, and what is to be said of them."""
+
+    names: tuple[str, ...]
+    images: np.ndarray  # (n, channels, height, width), uint8, or float32 where some file has more than 8 bits
+    notes: tuple[str, ...]
+
+
+def read_images(
+    folder: str | os.PathLike[str],
+    *,
+    size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    skip_broken: bool = False,
+) -> Pictures:
+    """All images of a folder and its subfolders, in the order of their names.
+
+    Images that all have one size of at most 64 x 64 keep it, others are resized to `size`, a side or (height, width),
+    64 if not given. They are grey where all of them are, else RGB; `channels`, 1 or 3, says so otherwise. What is
+    transparent is laid on white. 16-bit images become fractions of 8 bits, those of floating-point numbers stay as they
+    are. Files that cannot be read are an error unless `skip_broken`. Other files and links to folders are passed over
+    and counted.
+    """
+    return look_at(folder, size=size, channels=channels).read(skip_broken)
+
+
+def look_at(
+    folder: str | os.PathLike[str], *, size: int | tuple[int, int] | None = None, channels: int | None = None
+) -> Heads:
+    """What the heads of all image files of a folder say, before their pixels are read, as `read_images` does."""
+    _pillow()
+    folder = os.path.expanduser(folder)
+    files, shape = image_files(folder), _shape(size, channels)
+    if not files:
+        raise ImageError(f"{folder}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
+    known, broken = _tried(files, lambda name: _seen(Path(folder), name))
+    _alike(folder, known)
+    return Heads(Path(folder), tuple(known), tuple(broken), *_common(shape, known))
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The image files of a folder, and the shape that they are to have."""
+
+    folder: Path
+    known: tuple[_Seen, ...]
+    broken: tuple[tuple[str, str], ...]  # files that cannot be read, and why
+    shape: _Shape
+    notes: list[str]
+
+    @property
+    def deep(self) -> bool:
+        """Whether some image has more than 8 bits."""
+        return any(one.deep for one in self.known)
+
+    def read(self, skip_broken: bool) -> Pictures:
+        """The images themselves."""
+        layers = _Layers(self.shape, self.deep)
+        images, worse = _tried(self.known, lambda one: layers.of(self.folder, one))
+        broken = sorted([*self.broken, *worse])
+        if broken and (not skip_broken or not images):
+            raise ImageError(_refusal(self.folder, broken, len(self.known) + len(self.broken)))
+        left = [f"left out, as they cannot be read: {_listed(broken)} (--skip-broken)"] if broken else []
+        lost = {name for name, _ in worse}
+        names = tuple(name for name in (_legible(one.name) for one in self.known) if name not in lost)
+        return Pictures(names, np.stack(images), (*left, *_passed_over(self.folder), *self.notes))
+
+
+def is_image_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether this is a folder with at least one image file in it; one with Parquet files beside them is a table."""
+    path = os.path.expanduser(path)
+    if not os.path.isdir(path) or any(name.lower().endswith(PARQUET) for name in os.listdir(path)):
+        return False
+    return next(_walk(path), None) is not None
+
+
+def image_files(folder: str | os.PathLike[str]) -> list[str]:
+    """The image files of a folder and its subfolders, relative to it, in the order of their names."""
+    if not os.path.isdir(folder):
+        raise ImageError(f"{folder}: is no folder; name a folder of images.")
+    return sorted(_walk(folder))
+
+
+def kinds_of(names: Iterable[str]) -> str:
+    """How many files of each kind there are, the most frequent ones: 2 .heic, 1 .txt."""
+    kinds = Counter(os.path.splitext(name)[1].lower() or "no extension" for name in names)
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(4))
+
+
+def _walk(folder: str | os.PathLike[str]) -> Iterator[str]:
+    for place, _, names in os.walk(folder, onerror=_unreadable):
+        for name in filter(_is_image, names):
+            yield os.path.relpath(os.path.join(place, name), folder)
+
+
+def _unreadable(error: OSError) -> None:
+    """A subfolder that cannot be read must not look like an empty one."""
+    raise ImageError(f"{error.filename}: cannot be read ({error.strerror}); allow it, or move the folder away.")
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+
+
+def _passed_over(folder: str | os.PathLike[str]) -> list[str]:
+    """What else is in a folder of images, in words; hidden files are nobody's pictures."""
+    places = list(os.walk(folder))
+    others = [name for _, _, names in places for name in names if not name.startswith(".") and not _is_image(name)]
+    paths = [os.path.join(place, name) for place, folders, _ in places for name in folders]
+    links = sorted(_legible(os.path.relpath(path, folder)) for path in paths if os.path.islink(path))
+    notes = [f"passed over, being no image files: {kinds_of(others)}"] if others else []
+    return notes + ([f"links to folders, not followed: {listed(links)}"] if links else [])
+
+
+def _legible(name: str) -> str:
+    """The name of a file as text that can be written, whatever its bytes are."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+# One size, one kind -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What all images are to become; what is 0 is found from them."""
+
+    channels: int
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the head of a file says, before its pixels are read."""
+
+    name: str
+    size: tuple[int, int]  # height and width
+    channels: int
+    deep: bool
+    real: bool  # of floating-point numbers, whose black and white nobody knows
+    transparent: bool
+
+
+def _seen(folder: Path, name: str) -> _Seen:
+    if not stat.S_ISREG(os.stat(folder / name).st_mode):  # a pipe would be waited for
+        raise ValueError("no regular file")
+    with _pillow().Image.open(folder / name) as image:
+        mode, turned = image.mode, image.getexif().get(ORIENTATION) in TURNED
+        size = image.size if turned else image.size[::-1]
+        return _Seen(name, size, 1 if mode in GREY else 3, mode in DEEP, mode == "F", image.has_transparency_data)
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Reads one image after another into the common shape; only small ones stay in memory."""
+
+    shape: _Shape
+    deep: bool  # whether some image has more than 8 bits
+
+    def of(self, folder: Path, one: _Seen) -> np.ndarray:
+        """The image (channels, height, width), uint8, or float32 from 0 to 255 where some are deep."""
+        pillow, shape = _pillow(), self.shape
+        with pillow.Image.open(folder / one.name) as image:
+            image.load()
+            flat = _flat(pillow.ImageOps.exif_transpose(image), one, "L" if shape.channels == 1 else "RGB")
+        if flat.size != (shape.width, shape.height):
+            flat = flat.resize((shape.width, shape.height), pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
+        pixels = np.asarray(flat)
+        if one.deep and not np.isfinite(pixels).all():
+            raise ValueError("holds NaN or infinity")
+        layers = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
+        layers = np.repeat(layers, shape.channels, axis=0) if len(layers) < shape.channels else layers
+        return np.ascontiguousarray(layers, np.float32 if self.deep else np.uint8)
+
+
+def _flat(image: Image, one: _Seen, mode: str) -> Image:
+    """The image without transparency, in 8 bits, or in fractions of them where it has more; real numbers stay."""
+    pillow = _pillow()
+    if one.deep:
+        pixels = np.array(image, np.float32)
+        if one.transparent:
+            pixels[pixels == image.info["transparency"]] = WHITE_16
+        return pillow.Image.fromarray(pixels if one.real else pixels / np.float32(BITS_16))  # type: ignore[no-any-return]
+    if not one.transparent:
+        return image.convert(mode)
+    seen = image.convert("RGBA")
+    white = pillow.Image.new("RGBA", seen.size, "white")
+    white.alpha_composite(seen)
+    return white.convert(mode)  # type: ignore[no-any-return]
+
+
+def _tried(items: Sequence[Item], work: Callable[[Item], Result]) -> tuple[list[Result], list[tuple[str, str]]]:
+    """What comes of the files that can be read, and those that cannot, each with the reason."""
+    found, broken = [], []
+    for item in items:
+        try:
+            found.append(work(item))
+        except Exception as error:  # of what damaged bytes lead Pillow to there is no list
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            broken.append((_legible(item if isinstance(item, str) else getattr(item, "name", "")), why))
+    return found, broken
+
+
+def _shape(size: int | tuple[int, int] | None, channels: int | None) -> _Shape:
+    sides = (size, size) if isinstance(size, int) else size
+    if sides is not None and (len(sides) != 2 or any(type(side) is not int or side < 1 for side in sides)):
+        raise ImageError(f"size={size!r} must be a number of pixels, or (height, width)")
+    if channels not in (None, 1, 3):
+        raise ImageError(f"channels={channels!r} must be 1 for grey or 3 for RGB; files of images have no other")
+    return _Shape(channels or 0, *(sides or (0, 0)))
+
+
+def _alike(folder: Any, known: Sequence[_Seen]) -> None:
+    """Real numbers may be from 0 to 1 or from -1000 to 1000: beside whole ones they are no images of one kind."""
+    kinds = {one.real: _legible(one.name) for one in known}
+    if len(kinds) > 1:
+        raise ImageError(
+            f"{folder}: {kinds[True]} holds floating-point numbers, {kinds[False]} whole ones of 8 or 16 bits, and "
+            "their scales cannot be compared; convert them to one kind, or give each a folder of its own."
+        )
+
+
+def _common(shape: _Shape, known: Sequence[_Seen]) -> tuple[_Shape, list[str]]:
+    """The shape of all images, and what has to be changed for it, in words."""
+    have = Counter(one.size for one in known)
+    if not shape.height:
+        only = next(iter(have)) if len(have) == 1 else (LARGEST + 1, 0)
+        height, width = only if max(only) <= LARGEST else (LARGEST, LARGEST)
+        shape = replace(shape, height=height, width=width)
+    shape = replace(shape, channels=shape.channels or max((one.channels for one in known), default=1))
+    size = (shape.height, shape.width)
+    counts = {
+        f"resized to {shape.height} x {shape.width} pixels (--size)": sum(one.size != size for one in known),
+        "made grey": sum(one.channels > shape.channels for one in known),
+        "grey images beside those in colour": sum(one.channels < shape.channels for one in known),
+        "laid on white, being transparent": sum(one.transparent for one in known),
+        "of more than 8 bits, kept as fractions": sum(one.deep and not one.real for one in known),
+        "of floating-point numbers, taken as they are": sum(one.real for one in known),
+    }
+    return shape, [f"{words}: {count:,} of {counted(len(known), 'image')}" for words, count in counts.items() if count]
+
+
+def _refusal(folder: Any, broken: Sequence[tuple[str, str]], files: int) -> str:
+    rest = "mend or remove them, or leave them out with --skip-broken (skip_broken=True)"
+    if len(broken) == files:
+        rest = "there is no other; are these images?"
+    return f"{folder}: {len(broken):,} of {counted(files, 'file')} cannot be read as images: {_listed(broken)}; {rest}."
+
+
+def _listed(broken: Sequence[tuple[str, str]]) -> str:
+    return listed([f"{name} ({_short(why)})" for name, why in broken])
+
+
+def _short(why: str) -> str:
+    return "not an image" if "cannot identify" in why else re.sub(r"\s+", " ", why)[:80]
+
+
+def _pillow() -> Any:
+    try:
+        import PIL.Image
+        import PIL.ImageOps
+    except ImportError:
+        raise ImportError("image files need Pillow: pip install 'addml[images]'") from None
+    return PIL

@@ -1,0 +1,157 @@
+"""NumPy and MATLAB array files: X becomes the columns x0, x1, ..., labels beside it a column only if asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from addml.io.source import Origin, ReadError
+from addml.io.values import numbered_names
+from addml.text import counted, did_you_mean
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+FEATURES = "X"
+LABELS = (
+    "y",
+    "label",
+    "labels",
+    "target",
+    "targets",
+    "class",
+    "classes",
+    "outlier",
+    "outliers",
+    "anomaly",
+    "anomalies",
+)
+
+
+def read_npz(origin: Origin, key: str | None, asked: Collection[str]) -> tuple[pa.Table, list[str]]:
+    """The table of an .npz file, with the labels that are asked for by their name."""
+    import numpy as np
+
+    try:
+        with origin.open_python() as stream, np.load(stream, allow_pickle=False) as archive:
+            known = archive.files
+            wanted = [name for name in known if key in (None, name) or name in asked]
+            arrays = {name: archive[name] for name in wanted}
+    except Exception as error:  # a damaged file may raise anything
+        raise _unreadable(origin, error) from error
+    return _table(arrays, known, key, asked, origin.name)
+
+
+def read_npy(origin: Origin) -> tuple[pa.Table, list[str]]:
+    """The table of an .npy file, which holds one array."""
+    import numpy as np
+
+    try:
+        with origin.open_python() as stream:
+            array = np.load(stream, allow_pickle=False)
+    except Exception as error:  # a damaged file may raise anything
+        raise _unreadable(origin, error) from error
+    return _table({FEATURES: array}, [FEATURES], None, (), origin.name)
+
+
+def read_mat(origin: Origin, key: str | None, asked: Collection[str]) -> tuple[pa.Table, list[str]]:
+    """The table of a MATLAB file of version 4 to 7, with the labels that are asked for by their name."""
+    from scipy.io import loadmat
+
+    try:
+        with origin.open_python() as stream:
+            arrays = loadmat(stream)
+    except NotImplementedError as error:
+        raise ReadError(f"{origin.name}: is a MATLAB 7.3 (HDF5) file. Save it with save(..., '-v7').") from error
+    except Exception as error:  # a damaged file may raise anything
+        raise ReadError(f"{origin.name}: is no readable MATLAB file ({error}). Copy or save it again.") from error
+    arrays = {name: array for name, array in arrays.items() if not name.startswith("__")}
+    return _table(arrays, list(arrays), key, asked, origin.name)
+
+
+def _unreadable(origin: Origin, error: Exception) -> ReadError:
+    if "pickle" in str(error):
+        return ReadError(
+            f"{origin.name}: holds pickled Python objects, which are refused because reading them can run "
+            "any code. Save plain number arrays instead."
+        )
+    return ReadError(f"{origin.name}: the array file is damaged or cut short ({error}). Copy or save it again.")
+
+
+def _table(
+    arrays: Mapping[str, Any], known: list[str], key: str | None, asked: Collection[str], source: str
+) -> tuple[pa.Table, list[str]]:
+    import pyarrow as pa
+
+    chosen = _chosen_key(arrays, known, key, source)
+    columns, notes = _columns(arrays[chosen], chosen, source)
+    notes.insert(0, f"array: {chosen}, {counted(len(columns), 'column')}")
+    rows, others = len(next(iter(columns.values()))), [name for name in known if name != chosen and name not in columns]
+    for name in (name for name in others if name in asked):
+        columns[name] = _label(arrays[name], name, rows, source)
+        notes.append(f"labels: array {name}, as column {name}")
+    unread = [name for name in known if name != chosen and name not in asked]
+    labels = [name for name in unread if name.lower() in LABELS]
+    notes += [f"left out, being labels: array {name} (--label {name} evaluates by it)" for name in labels]
+    if unread != labels:
+        notes.append(f"not read: {', '.join(name for name in unread if name not in labels)}")
+    return pa.table({name: pa.array(values) for name, values in columns.items()}), notes
+
+
+def _chosen_key(arrays: Mapping[str, Any], known: list[str], key: str | None, source: str) -> str:
+    if key is not None:
+        if key not in arrays:
+            raise ReadError(f"{source}: has no array {key!r}.{did_you_mean(key, known)} It has: {', '.join(known)}.")
+        return key
+    tables = [name for name in known if getattr(arrays[name], "ndim", 0) == 2 and not _is_label(name, arrays[name])]
+    if FEATURES in arrays:
+        return FEATURES
+    if len(tables) == 1:
+        return tables[0]
+    shapes = ", ".join(f"{name} {getattr(arrays[name], 'shape', '')}" for name in known) or "nothing"
+    raise ReadError(f"{source}: has no array X (rows, columns). Say which part is the table; it has: {shapes}.")
+
+
+def _is_label(name: str, array: Any) -> bool:
+    """Whether an array is one of labels, by its name and its one column: MATLAB knows no arrays of one axis."""
+    return name.lower() in LABELS and 1 in array.shape
+
+
+def _columns(values: Any, name: str, source: str) -> tuple[dict[str, np.ndarray[Any, Any]], list[str]]:
+    import numpy as np
+
+    notes = []
+    if hasattr(values, "toarray"):
+        values, notes = values.toarray(), ["sparse matrix: written out in full"]
+    array = np.asarray(values)
+    if array.dtype.names:
+        return {field: _native(array[field], field, source) for field in array.dtype.names}, notes
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or array.size == 0:
+        raise ReadError(f"{source}: array {name} has shape {array.shape}; a table needs (rows, columns), both over 0.")
+    turned = np.ascontiguousarray(_native(array, name, source).T)
+    return dict(zip(numbered_names(len(turned)), turned, strict=True)), notes
+
+
+def _label(values: Any, name: str, rows: int, source: str) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    label = _native(np.asarray(values), name, source)
+    if label.size != rows:
+        raise ReadError(
+            f"{source}: array {name} has {counted(label.size, 'label')} for {counted(rows, 'row')} of the table."
+        )
+    return label.reshape(rows)
+
+
+def _native(array: np.ndarray[Any, Any], name: str, source: str) -> np.ndarray[Any, Any]:
+    """The array in this machine's byte order and in a type that Arrow computes with."""
+    import numpy as np
+
+    if array.dtype.kind not in "biufUSmM":
+        raise ReadError(f"{source}: array {name} holds {array.dtype} values; a table needs numbers or text.")
+    if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
+        return array.astype(np.float32 if array.dtype.itemsize == 2 else np.float64)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

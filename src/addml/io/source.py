@@ -1,0 +1,336 @@
+"""Which encoding a text has, and whether it is text at all."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import re
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from addml.text import did_you_mean
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MARKS = {
+    codecs.BOM_UTF8: ("utf-8-sig", "UTF-8 with a byte order mark"),
+    codecs.BOM_UTF32_LE: ("utf-32", "UTF-32"),
+    codecs.BOM_UTF32_BE: ("utf-32", "UTF-32"),
+    codecs.BOM_UTF16_LE: ("utf-16", "UTF-16"),
+    codecs.BOM_UTF16_BE: ("utf-16", "UTF-16"),
+}
+CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+CONTROL_SHARE = 0.01  # random bytes hold about ten times as many
+WESTERN = "Windows-1252 (it is not UTF-8; if letters look wrong, say which encoding it has)"
+
+
+def encoding_of(raw: bytes, name: str) -> tuple[str, str]:
+    """The codec of the text that begins with `raw`, and its name for people; an error when it is not text."""
+    for mark, found in MARKS.items():
+        if raw.startswith(mark):
+            return found
+    if (wide := _wide_without_mark(raw)) is not None:
+        return wide, "UTF-16 without a byte order mark"
+    if b"\x00" in raw or len(CONTROL.findall(raw)) > CONTROL_SHARE * len(raw):
+        raise ReadError(f"{name}: holds binary data, not text: no table was found in it. Check what the file is.")
+    if _decodes(raw, "utf-8"):
+        return "utf-8", "UTF-8"
+    return (single := single_byte(raw)), WESTERN if single == "cp1252" else "Latin-1 (it is not UTF-8)"
+
+
+def single_byte(raw: bytes) -> str:
+    """Windows-1252 where its five unused bytes do not occur, else Latin-1, which takes any byte."""
+    return "cp1252" if _decodes(raw, "cp1252") else "latin-1"
+
+
+def decoded_head(origin: Origin, size: int) -> str:
+    """The text of the first `size` bytes, in the encoding they seem to have."""
+    raw = origin.head(size)
+    return decode_start(raw, encoding_of(raw, origin.name)[0], origin.name)
+
+
+def decode_start(raw: bytes, encoding: str, name: str) -> str:
+    """The text of `raw`, which may end in the middle of a character; an error where that is not its encoding."""
+    try:
+        b"x".decode(encoding, "ignore")  # a LookupError where it is none of text, such as zip
+        return codecs.getincrementaldecoder(encoding)("replace").decode(raw)
+    except LookupError as error:
+        raise ReadError(f"{name}: there is no encoding {encoding!r}. Try 'utf-8' or 'cp1252'.") from error
+    except UnicodeError as error:
+        raise ReadError(f"{name}: is not in {encoding}: {error}. Left out, the encoding is found.") from error
+
+
+def _decodes(raw: bytes, encoding: str) -> bool:
+    try:
+        codecs.getincrementaldecoder(encoding)("strict").decode(raw)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _wide_without_mark(raw: bytes) -> str | None:
+    """Western text in UTF-16 has a zero in nearly every second byte and none between."""
+    half = len(raw) // 2
+    even, odd = raw[0::2].count(0), raw[1::2].count(0)
+    if half < 4 or max(even, odd) < 0.7 * half or min(even, odd) > 0:
+        return None
+    return "utf-16-le" if odd > even else "utf-16-be"
+
+
+# Where the bytes of a table come from: a file, a folder or standard input.
+
+
+STREAMS = {
+    "/dev/stdout": 1,
+    "/dev/fd/1": 1,
+    "/dev/stderr": 2,
+    "/dev/fd/2": 2,
+}  # which may lead to a file
+STANDARD_INPUT = "-"
+COMPRESSION_MARKS = {
+    b"\x1f\x8b\x08": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+    **{b"BZh%d1AY&SY" % level: "bz2" for level in range(1, 10)},
+}
+COMPRESSION_NAMES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+
+
+class ReadError(ValueError):
+    """A source that cannot be read as a table; the message names it, the place and the remedy."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A named stream of bytes that can be opened again and again."""
+
+    name: str
+    path: Path | None = None
+    content: bytes | None = None
+    compression: str | None = None
+
+    def open(self) -> pa.NativeFile:
+        """The bytes from the start, decompressed while reading."""
+        import pyarrow as pa
+
+        stream = self._raw()
+        return stream if self.compression is None else pa.CompressedInputStream(stream, self.compression)
+
+    def open_seekable(self) -> pa.NativeFile:
+        """As `open`, for formats read from their end; what is compressed is first unpacked in memory."""
+        import pyarrow as pa
+
+        return self._raw() if self.compression is None else pa.BufferReader(self._unpacked())
+
+    def open_python(self) -> BinaryIO:
+        """As `open_seekable`, as a Python file."""
+        if self.path is not None and self.compression is None:
+            return open(self.path, "rb")
+        return io.BytesIO(self._unpacked())
+
+    def head(self, size: int) -> bytes:
+        """The first `size` decompressed bytes, fewer when the source is shorter."""
+        try:
+            with self.open() as stream:
+                return bytes(stream.read(size))
+        except OSError as error:
+            raise self.unreadable(error) from error
+
+    def unreadable(self, error: BaseException) -> ReadError:
+        """The error for bytes that cannot be had: no permission, a damaged disk or archive."""
+        if self.compression is None:
+            return ReadError(f"{self.name}: cannot be read: {error}")
+        return ReadError(
+            f"{self.name}: the {self.compression} data is damaged or cut short ({error}). "
+            "Copy or download the file again."
+        )
+
+    @property
+    def suffix(self) -> str:
+        """The extension in lower case, without that of the compression."""
+        path = Path(self.name.lower())
+        return Path(path.stem).suffix if path.suffix in COMPRESSION_NAMES else path.suffix
+
+    def _raw(self) -> pa.NativeFile:
+        import pyarrow as pa
+
+        return pa.BufferReader(self.content) if self.path is None else pa.OSFile(os.fsencode(self.path), "rb")
+
+    def _unpacked(self) -> bytes:
+        with self.open() as stream:
+            return bytes(stream.read())
+
+
+def find_origin(source: str | os.PathLike[str]) -> Origin:
+    """The file, folder or standard input that `source` names."""
+    name = os.fspath(source)
+    if name == STANDARD_INPUT:
+        return _in_memory("standard input", sys.stdin.buffer.read())
+    if not name:  # which Path takes for the present folder
+        raise ReadError("an empty path names no table; give that of a file or a folder, '.' for the present one.")
+    path = Path(os.path.expanduser(name))
+    if not path.exists():
+        raise no_such_file(path)
+    if path.is_dir():
+        return Origin(name, path)
+    try:
+        if is_special(path):
+            return _in_memory(name, path.read_bytes())
+        with path.open("rb") as stream:
+            return Origin(name, path, compression=compression_of(stream.read(16)))
+    except OSError as error:
+        raise ReadError(f"{name}: cannot be opened: {error.strerror}.") from error
+
+
+def is_special(path: Path) -> bool:
+    """A device, a pipe or a standard stream, which is read only once, and written to, never replaced."""
+    return str(path) in STREAMS or (path.exists() and not path.is_file() and not path.is_dir())
+
+
+def no_such_file(path: Path) -> ReadError:
+    """The error for a path that does not exist, with the nearest names beside it."""
+    folder = path.parent
+    if not folder.is_dir():
+        return ReadError(f"{path}: no such file: the folder {folder} does not exist.")
+    hint = did_you_mean(path.name, sorted(entry.name for entry in folder.iterdir()))
+    return ReadError(f"{path}: no such file.{hint}")
+
+
+def compression_of(head: bytes) -> str | None:
+    """The compression that the first bytes of a file tell."""
+    return next((kind for mark, kind in COMPRESSION_MARKS.items() if head.startswith(mark)), None)
+
+
+def missing_extra(what: str, extra: str) -> ReadError:
+    """The error for a format whose library is not installed."""
+    return ReadError(f"{what} needs a part that is not installed: pip install 'addml[{extra}]'.")
+
+
+def _in_memory(name: str, content: bytes) -> Origin:
+    return Origin(name, content=content, compression=compression_of(content[:16]))
+
+
+# Which format a source has: told by its first bytes, else by its name.
+
+
+SIGNATURES = {
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"\xff\xff\xff\xff": "arrow stream",
+    b"\x93NUMPY": "npy",
+    b"PK\x03\x04": "zip",
+    b"PK\x05\x06": "zip",
+    b"MATLAB 5.0 MAT-file": "mat",
+    b"MATLAB 7.3 MAT-file": "mat 7.3",
+    b"\x89HDF\r\n\x1a\n": "hdf5",
+    b"FEA1": "feather 1",
+    b"\xd0\xcf\x11\xe0": "xls",
+    b"SQLite format 3\x00": "sqlite",
+    b"%PDF-": "pdf",
+    b"\xfd7zXZ\x00": "xz",
+    **{b"\x80" + bytes([version]): "pickle" for version in range(2, 6)},
+}
+REFUSED = {
+    "mat 7.3": "is a MATLAB 7.3 (HDF5) file. Save it again in MATLAB with save(..., '-v7').",
+    "hdf5": "is an HDF5 file, which is not read here. Write the table as Parquet or CSV.",
+    "feather 1": "is a Feather file of version 1. Write it again as Feather 2 (Arrow) or Parquet.",
+    "xls": "is an Excel file of the old .xls kind (or a protected one). Save it as .xlsx or CSV.",
+    "pdf": "is a PDF document, not a table. Export the table as CSV or Excel.",
+    "xz": "is compressed with xz, which is not read here. Unpack it (xz -d) or use gzip or zstd.",
+    "pickle": "is a Python pickle, refused because reading one can run any code. Write Parquet.",
+    "sqlite": "is an SQLite database. Read it by its address sqlite:///{name} and a query.",
+    "html": "is a web page, not a table; the download may have ended at a login page. Download it again.",
+}
+NAMED = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".npz": "npz",
+    ".npy": "npy",
+    ".mat": "mat",
+    ".xlsx": "excel",
+    ".xlsm": "excel",
+    ".jsonl": "json lines",
+    ".ndjson": "json lines",
+    ".json": "json lines",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".tab": "csv",
+}
+TEXT_FORMATS = ("csv", "json lines", "json list")
+
+
+def format_of(origin: Origin) -> tuple[str, list[str]]:
+    """The format, and a note when it is not the one that the name promises."""
+    if origin.path is not None and origin.path.is_dir():
+        return "folder", []
+    found = _by_content(origin)
+    if found in REFUSED:
+        raise ReadError(f"{origin.name}: {REFUSED[found].format(name=origin.name)}")
+    named = NAMED.get(origin.suffix)
+    if found == named or (found in TEXT_FORMATS and named in TEXT_FORMATS):
+        return found, []
+    if found in TEXT_FORMATS and named is not None:
+        raise ReadError(_not_what_it_says(origin, named))
+    return found, [f"format: {found}, told by its content"]
+
+
+def _by_content(origin: Origin) -> str:
+    head = origin.head(4096)
+    if not head:
+        raise ReadError(f"{origin.name}: is empty (0 bytes).")
+    for mark, kind in SIGNATURES.items():
+        if head.startswith(mark):
+            return _inside_zip(origin) if kind == "zip" else kind
+    if NAMED.get(origin.suffix) == "mat":  # MATLAB 4 files begin with no mark
+        return "mat"
+    return _text_format(origin)
+
+
+def _inside_zip(origin: Origin) -> str:
+    try:
+        with origin.open_python() as stream, zipfile.ZipFile(stream) as archive:
+            names = archive.namelist()
+    except Exception as error:  # a damaged file may raise anything
+        raise ReadError(f"{origin.name}: is damaged or cut short ({error}). Copy or download it again.") from error
+    if any(name.startswith("xl/") for name in names):
+        return "excel"
+    if names and all(name.endswith(".npy") for name in names):
+        return "npz"
+    raise ReadError(f"{origin.name}: is a zip archive of {', '.join(names[:3]) or 'nothing'}. Unpack it first.")
+
+
+def _text_format(origin: Origin) -> str:
+    named = NAMED.get(origin.suffix)
+    if named not in (None, *TEXT_FORMATS) and _is_binary(origin):
+        raise ReadError(_not_what_it_says(origin, str(named)))
+    text = decoded_head(origin, 4096).lstrip()
+    if text[:15].lower().startswith(("<!doctype html", "<html")):
+        return "html"
+    if named == "csv":
+        return "csv"
+    if text.startswith("[") and (named == "json lines" or text[1:].lstrip().startswith("{")):
+        return "json list"
+    return "json lines" if named == "json lines" or text.startswith("{") else "csv"
+
+
+def _is_binary(origin: Origin) -> bool:
+    try:
+        decoded_head(origin, 4096)
+    except ReadError:
+        return True
+    return False
+
+
+def _not_what_it_says(origin: Origin, named: str) -> str:
+    return (
+        f"{origin.name}: is named like a {named} file but does not begin like one; it may be damaged, "
+        "cut short or of another format. Copy it again, or rename it to what it is."
+    )

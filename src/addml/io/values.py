@@ -1,0 +1,194 @@
+"""Columns of Python values, as a workbook, a database or a JSON list gives them, to Arrow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from addml.io.source import ReadError
+from addml.text import did_you_mean, listed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ISO_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def table_from_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> tuple[pa.Table, list[str]]:
+    """The table of these rows, each as long as `names`, and what had to be changed."""
+    import pyarrow as pa
+
+    unique, notes = unique_names(names)
+    columns = list(zip(*rows, strict=True)) or [()] * len(unique)
+    arrays = []
+    for name, values in zip(unique, columns, strict=True):
+        array, mixed = _array(values)
+        arrays.append(array)
+        if mixed:
+            notes.append(f"column {name}: {mixed}")
+    return pa.table(arrays, names=unique), notes
+
+
+def _array(values: Sequence[Any]) -> tuple[pa.Array, str | None]:
+    import pyarrow as pa
+
+    try:
+        return _dates(pa.array(values)), None
+    except (pa.ArrowException, OverflowError):
+        pass
+    present = [value for value in values if value is not None]
+    if all(isinstance(value, (int, float, Decimal)) for value in present):
+        return pa.array([None if value is None else float(value) for value in values]), None
+    return pa.array([None if value is None else str(value) for value in values]), _mixture(values)
+
+
+def _mixture(values: Sequence[Any]) -> str:
+    kinds = sorted({type(value).__name__ for value in values if value is not None})
+    texts = (row for row, value in enumerate(values, start=1) if isinstance(value, str))
+    where = f" (row {row} is {values[row - 1]!r})" if (row := next(texts, None)) else ""
+    return f"holds {' and '.join(kinds)}{where}"
+
+
+def _dates(array: pa.Array) -> pa.Array:
+    """The column as dates where it is text of ISO 8601 throughout."""
+    import pyarrow as pa
+
+    if not pa.types.is_string(array.type):
+        return array
+    first = next((value.as_py() for value in array.slice(0, 1000) if value.is_valid), None)
+    if first is None or not ISO_DAY.match(first):
+        return array
+    try:
+        return array.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        return array
+
+
+# Column names as files have them: repeated, blank, or asked for and not there.
+
+
+def numbered_names(count: int) -> list[str]:
+    """x0, x1, ...: the names of columns that have none."""
+    return [f"x{position}" for position in range(count)]
+
+
+def unique_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The names made unique, `name` then `name_2`, a blank one after its position; and what was changed."""
+    given = [name.strip() for name in names]
+    taken = set(given) - {""}
+    seen: set[str] = set()
+    result: list[str] = []
+    changes: list[str] = []
+    for position, name in enumerate(given):
+        new = name
+        if not name or name in seen:
+            new = _free_name(name or f"x{position}", first=2 if name else 1, taken=taken)
+            changes.append(f"column {position + 1} {name!r} is called {new!r}")
+        seen.add(new)
+        taken.add(new)
+        result.append(new)
+    return result, _renaming_note(changes)
+
+
+def check_columns(columns: Sequence[str] | None, names: Sequence[str], source: str) -> list[str] | None:
+    """The columns asked for, each of which must be there."""
+    if columns is None:
+        return None
+    for column in columns:
+        if column not in names:
+            hint = did_you_mean(column, names)
+            raise ReadError(f"{source}: has no column {column!r}.{hint} It has: {listed(names, 20)}.")
+    return list(dict.fromkeys(columns))
+
+
+def _free_name(name: str, first: int, taken: set[str]) -> str:
+    if first == 1 and name not in taken:
+        return name
+    number = 2
+    while f"{name}_{number}" in taken:
+        number += 1
+    return f"{name}_{number}"
+
+
+def _renaming_note(changes: list[str]) -> list[str]:
+    if not changes:
+        return []
+    return [f"column names: repeated or blank, so {listed(changes, between='; ')}"]
+
+
+# A table as asked for: flat, its columns uniquely named, chosen, and in the types of a schema.
+
+
+QUOTED = re.compile(r"'(.*)'", re.DOTALL)
+
+
+def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple[pa.Table, list[str]]:
+    """The table with nested columns spread out, unique names and the chosen columns; and what changed."""
+    import pyarrow as pa
+
+    notes = []
+    while any(pa.types.is_struct(kind) for kind in table.schema.types):
+        nested = [one.name for one in table.schema if pa.types.is_struct(one.type)]
+        notes.append(f"nested columns, spread out as name.part: {', '.join(nested[:8])}")
+        table = table.flatten()
+    names, renamed = unique_names(table.column_names)
+    if names != table.column_names:
+        table = table.rename_columns(names)
+    chosen = check_columns(columns, names, source)
+    return _unpacked(table if chosen is None else table.select(chosen)), notes + renamed
+
+
+def _unpacked(table: pa.Table) -> pa.Table:
+    """The table in types that every function of Arrow takes; Polars writes text as views."""
+    from addml.preprocessing.arrow import is_packed, plain_chunks
+
+    for position, one in enumerate(table.schema):
+        if is_packed(one.type):
+            table = table.set_column(position, one.name, plain_chunks(table.column(position)))
+    return table
+
+
+def conformed(
+    batches: Iterable[pa.RecordBatch],
+    columns: Sequence[str] | None,
+    schema: pa.Schema | None,
+    rows: int,
+    source: str,
+) -> Iterator[pa.RecordBatch]:
+    """The batches shaped, in the types of `schema`, and at most `rows` rows each."""
+    import pyarrow as pa
+
+    done = 0
+    for batch in batches:
+        table, _ = shaped(pa.Table.from_batches([batch]), columns, source)
+        yield from _cast(table, schema, done, source).to_batches(max_chunksize=rows)
+        done += batch.num_rows
+
+
+def _cast(table: pa.Table, schema: pa.Schema | None, done: int, source: str) -> pa.Table:
+    """The columns that `schema` names in its types; `done` rows came before."""
+    import pyarrow as pa
+
+    for position, name in enumerate(table.column_names):
+        if schema is None or name not in schema.names or schema.field(name).type == table[name].type:
+            continue
+        kind = schema.field(name).type
+        try:
+            table = table.set_column(position, name, table[name].cast(kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise _uncastable(table[name], name, kind, done, source, error) from error
+    return table
+
+
+def _uncastable(
+    column: pa.ChunkedArray, name: str, kind: pa.DataType, done: int, source: str, error: Exception
+) -> ReadError:
+    import pyarrow.compute as pc
+
+    place = f"{source}, rows {done + 1:,} to {done + len(column):,}"
+    value = QUOTED.search(str(error))
+    if value is not None and (row := pc.index(column.cast("string"), value[1]).as_py()) >= 0:
+        place = f"{source}, row {done + row + 1:,}"
+    return ReadError(f"{place}: column {name!r} ({column.type}) cannot be read as {kind}: {error}.")

@@ -1,0 +1,362 @@
+"""Tables as CSV that a spreadsheet may open."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from addml.io.json import as_json
+from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS = 32_768  # that become text together
+FORMULA = r"^[=+\-@\t\r\n]"  # what a spreadsheet may run when it opens the file
+NUMBER = r"^-\d+([.,]\d+)?([eE][+\-]?\d+)?$"  # but not this, as ids that are copied may be
+
+
+class CsvSink:
+    """CSV in which no text cell begins like a spreadsheet formula, on as many threads as Arrow may use."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
+        """Write the header."""
+        import pyarrow as pa
+
+        self.changed = {"text cells that began like a formula, now with an apostrophe before": 0}
+        self._stream, self._delimiter = stream, "\t" if ".tsv" in target.suffixes else ","
+        self.schema = _guarded(schema.empty_table())[0].schema
+        self._threads, self._waiting = pa.cpu_count(), deque[Future[tuple[pa.Buffer, int]]]()
+        self._pool = ThreadPoolExecutor(self._threads)
+        self._stream.write(self._text(self.schema.empty_table(), header=True))
+
+    def write(self, table: pa.Table) -> None:
+        """Write these rows behind those before, which may still be on their way to text."""
+        for start in range(0, table.num_rows, ROWS):
+            self._waiting.append(self._pool.submit(self._rows, table.slice(start, ROWS)))
+            if len(self._waiting) > self._threads:
+                self._write_first()
+
+    def close(self) -> None:
+        """Write what remains."""
+        try:
+            while self._waiting:
+                self._write_first()
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _write_first(self) -> None:
+        text, count = self._waiting.popleft().result()
+        self._stream.write(text)
+        self.changed[next(iter(self.changed))] += count
+
+    def _rows(self, table: pa.Table) -> tuple[pa.Buffer, int]:
+        """The rows as text, and how many cells were changed."""
+        table, count = _guarded(table)
+        return self._text(table.cast(self.schema), header=False), count
+
+    def _text(self, table: pa.Table, *, header: bool) -> pa.Buffer:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        stream = pa.BufferOutputStream()
+        options = csv.WriteOptions(include_header=header, delimiter=self._delimiter, batch_size=ROWS)
+        csv.write_csv(table, stream, options)
+        return stream.getvalue()
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in a type that CSV can hold: text for nested values."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _plain(column.cast(kind.value_type))
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return column.cast(pa.string())
+    if pa.types.is_nested(kind):
+        texts = [None if value is None else as_json(value) for value in column.to_pylist()]
+        return pa.chunked_array([pa.array(texts, pa.string())])
+    return column
+
+
+def _guarded(table: pa.Table) -> tuple[pa.Table, int]:
+    """The table in types that CSV can hold, its text and names neutralised, and how many cells that changed."""
+    import pyarrow as pa
+
+    arrays, changed = [_plain(column) for column in table.columns], 0
+    for position, array in enumerate(arrays):
+        if pa.types.is_string(array.type):
+            arrays[position], count = _neutralised(array)
+            changed += count
+    names = pa.array(table.column_names, pa.string())
+    return pa.table(arrays, names=_neutralised(names)[0].to_pylist()), changed
+
+
+def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.ChunkedArray, int]:
+    """The text with an apostrophe before what a spreadsheet would take for a formula, and how often."""
+    import pyarrow.compute as pc
+
+    found = pc.fill_null(pc.match_substring_regex(text, FORMULA), False)
+    if pc.any(found).as_py():
+        found = pc.and_not(found, pc.fill_null(pc.match_substring_regex(text, NUMBER), False))
+    count = int(pc.sum(found).as_py() or 0)
+    if not count:
+        return text, 0
+    return pc.if_else(found, pc.binary_join_element_wise("'", text, ""), text), count
+
+
+# Tables to CSV, Parquet or JSON lines by the name given, and files of any content: whole, or no file at all.
+
+
+__all__ = [
+    "TableWriter",
+    "WriteError",
+    "naming",
+    "open_writer",
+    "table_format",
+    "write_pieces",
+    "write_table",
+    "write_whole",
+]
+
+FORMATS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".jsonl": "json",
+    ".ndjson": "json",
+}
+JSON_ROWS = 10_000
+BUFFER_BYTES = 1 << 20
+
+
+class WriteError(OSError):
+    """An output that cannot be written; the message names it and the remedy."""
+
+
+class Sink(Protocol):
+    """What takes the pieces of a table and writes them in one format."""
+
+    changed: dict[str, int]
+
+    def write(self, table: pa.Table) -> None:
+        """Write these rows."""
+        ...
+
+    def close(self) -> None:
+        """Write what remains."""
+        ...
+
+
+class TableWriter:
+    """Takes a table piece by piece."""
+
+    def __init__(self, sink: Sink, target: Path) -> None:
+        """Pieces go to `sink`, which writes to `target`."""
+        self._sink = sink
+        self._target = target
+
+    def write(self, piece: pa.Table | pa.RecordBatch) -> None:
+        """Add rows, of the schema that the writer was opened with."""
+        import pyarrow as pa
+
+        table = pa.Table.from_batches([piece]) if isinstance(piece, pa.RecordBatch) else piece
+        with naming(self._target):
+            self._sink.write(table)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was changed so far on the way to the file."""
+        return [f"{what}: {count:,}" for what, count in self._sink.changed.items() if count]
+
+
+def write_table(table: pa.Table, path: str | os.PathLike[str]) -> list[str]:
+    """Write the table and give back what is to be said."""
+    return write_pieces([table], path)
+
+
+def write_pieces(pieces: Iterable[pa.Table], path: str | os.PathLike[str]) -> list[str]:
+    """Write a table that comes in pieces, of which there is at least one, and give back what is to be said."""
+    coming = iter(pieces)
+    first = next(coming)
+    with open_writer(path, first.schema) as writer:
+        for piece in chain([first], coming):
+            writer.write(piece)
+    return writer.notes
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file of any content: whole, or not at all."""
+    target = _real(path)
+    with _replacing(target) as file, naming(target), file:
+        file.write(content)
+
+
+@contextmanager
+def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[TableWriter]:
+    """A writer for pieces of this schema; the file appears when the block ends well, and not otherwise."""
+    target = _real(Path(os.path.expanduser(path)))
+    kind, compression = table_format(target)
+    with _replacing(target) as file:
+        opened: list[Any] = [_stream(file, compression)]
+        try:
+            with naming(target):
+                opened.insert(0, SINKS[kind](opened[0], schema, target))
+            yield TableWriter(opened[0], target)
+            with naming(target):
+                opened[0].close()
+                opened[1].close()
+        except BaseException:
+            for one in opened:  # or they complain when they are collected
+                with suppress(Exception):
+                    one.close()
+            raise
+
+
+class ParquetSink:
+    """Parquet, compressed with zstd."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
+        """Begin the file."""
+        from pyarrow import parquet
+
+        self.changed: dict[str, int] = {}
+        self._writer = parquet.ParquetWriter(stream, schema, compression="zstd")
+
+    def write(self, table: pa.Table) -> None:
+        """Write these rows."""
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        """Write what remains."""
+        self._writer.close()
+
+
+class JsonSink:
+    """One JSON object a line."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
+        """Write to `stream`."""
+        self.changed = {"numbers that are not finite, written as null": 0}
+        self._stream = stream
+        self._names = schema.names
+
+    def write(self, table: pa.Table) -> None:
+        """Write these rows."""
+        for start in range(0, table.num_rows, JSON_ROWS):
+            columns = [self._values(column) for column in table.slice(start, JSON_ROWS).columns]
+            lines = (_json_line(self._names, values) for values in zip(*columns, strict=True))
+            self._stream.write("".join(lines).encode())
+
+    def close(self) -> None:
+        """Nothing remains."""
+
+    def _values(self, column: pa.ChunkedArray) -> list[Any]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if pa.types.is_floating(column.type):
+            finite = pc.is_finite(column)
+            self.changed[next(iter(self.changed))] += (len(finite) - finite.null_count) - (pc.sum(finite).as_py() or 0)
+            column = pc.if_else(finite, column, None)
+        return list(column.to_pylist())
+
+
+SINKS: dict[str, type[CsvSink] | type[ParquetSink] | type[JsonSink]] = {
+    "csv": CsvSink,
+    "parquet": ParquetSink,
+    "json": JsonSink,
+}
+
+
+def table_format(target: Path) -> tuple[str, str | None]:
+    """The format and the compression that the name asks for; an error where there are none such."""
+    suffix, compression = target.suffix.lower(), COMPRESSION_NAMES.get(target.suffix.lower())
+    if compression:
+        suffix = Path(target.stem).suffix.lower()
+    if suffix not in FORMATS and not is_special(target):
+        raise WriteError(f"{target}: the name must end in {', '.join(FORMATS)} (or .csv.gz, .csv.zst).")
+    if FORMATS.get(suffix) == "parquet" and compression:
+        raise WriteError(f"{target}: Parquet is compressed within. Leave out {target.suffix}.")
+    return FORMATS.get(suffix, "csv"), compression
+
+
+def _real(path: Path) -> Path:
+    """Where a link leads to, which stays a link; what /dev/stdout leads to has no name."""
+    return path if is_special(path) else Path(os.path.realpath(path))
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[IO[bytes]]:
+    """A file under another name in the same folder, which takes the name of `target` if all goes well."""
+    if target.is_dir():
+        raise WriteError(f"{target}: is a folder. Give the name of a file in it.")
+    if not target.parent.is_dir():
+        raise WriteError(f"{target}: the folder {target.parent} does not exist. Create it, or write elsewhere.")
+    special = is_special(target)  # a device or a pipe is written to, never replaced
+    part = target if special else target.with_name(f".addml-{os.getpid()}-{secrets.token_hex(4)}.part")
+    with naming(target):
+        file = _open_special(target) if special else part.open("xb", buffering=BUFFER_BYTES)
+    try:
+        yield file
+        if not special:
+            with naming(target):
+                _settle(part, target)
+    except BaseException:
+        with suppress(Exception):
+            file.close()
+        if not special:
+            part.unlink(missing_ok=True)
+        raise
+
+
+def _settle(temporary: Path, target: Path) -> None:
+    """Make sure that the bytes are on the disk, then give them their name."""
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    if target.exists():
+        shutil.copymode(target, temporary)
+    temporary.replace(target)
+
+
+@contextmanager
+def naming(target: Path) -> Iterator[None]:
+    """Name the output and the remedy in an error of the system."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, WriteError | BrokenPipeError):  # whoever read a pipe has had enough
+            raise
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        remedy = "Free some space" if full else "Check the folder's permissions"
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise WriteError(f"{target}: cannot be written: {reason}. {remedy}, or write elsewhere.") from error
+
+
+def _open_special(target: Path) -> IO[bytes]:
+    """A special file, to write to; a stream as it is open, so that what `>>` leads to keeps what it holds."""
+    if str(target) in STREAMS:
+        return os.fdopen(os.dup(STREAMS[str(target)]), "wb", buffering=BUFFER_BYTES)
+    return target.open("wb", buffering=BUFFER_BYTES)
+
+
+def _stream(file: IO[bytes], compression: str | None) -> pa.NativeFile:
+    import pyarrow as pa
+
+    stream = pa.PythonFile(file, mode="w")
+    return stream if compression is None else pa.CompressedOutputStream(stream, compression)
+
+
+def _json_line(names: list[str], values: tuple[Any, ...]) -> str:
+    return as_json(dict(zip(names, values, strict=True))) + "\n"

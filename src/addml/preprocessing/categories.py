@@ -1,0 +1,204 @@
+"""Categories as features.
+
+One-hot columns standardised like numbers hide strange numbers: a value that 2 % of the rows have lies 7 deviations
+out. So these features have scales of their own, by which two different values lie half a squared deviation apart
+whatever their shares, and one column says how rare the value is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from addml.preprocessing import plain_values
+from addml.preprocessing.arrow import as_text, plain, taken
+from addml.preprocessing.numbers import HALF, RARE, rarity
+
+FEW = 20  # levels that get a column each
+FREQUENT = 0.001  # of the rows, and two rows at least: a level under it shares the column of the others
+MOST_LEVELS = 10_000  # remembered; what is rarer than the commonest so many counts as unseen
+HASHED = 8  # columns of signs that tell many levels apart
+UNSEEN_AT_LEAST = 3.0  # deviations, however few the training rows, unless new values are usual here
+GAP = "(gap)"
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """A column of categories; codes are positions of levels, then the gap, then anything unseen."""
+
+    name: str
+    levels: tuple[str, ...]  # the commonest first
+    counts: tuple[int, ...]
+    gaps: int
+    rows: int  # of training; more than all counts where some levels are not remembered
+
+    kind = "category"
+
+    @classmethod
+    def fit(cls, name: str, values: Sequence[str], counts: np.ndarray, gaps: int) -> CategoryColumn:
+        """From the distinct values, neither null nor blank, and the rows that each stands in."""
+        order = np.argsort(-counts, kind="stable")[:MOST_LEVELS]
+        levels, kept = tuple(values[int(one)] for one in order), tuple(int(counts[one]) for one in order)
+        return cls(name, levels, kept, gaps, int(counts.sum()) + gaps)
+
+    @property
+    def gap(self) -> int:
+        """The code of a gap."""
+        return len(self.levels)
+
+    @property
+    def unseen(self) -> int:
+        """The code of a value that is none of the levels."""
+        return len(self.levels) + 1
+
+    # Features -----------------------------------------------------------------------------------------------
+
+    @property
+    def features(self) -> list[str]:
+        """One for each frequent level and one for all others, or signs where the levels are many; then the rarity."""
+        if self._one_hot is None:
+            own = [f"{self.name} (hash {position})" for position in range(HASHED)]
+        else:
+            words = [*self.levels, GAP]
+            own = [f"{self.name}={words[code]}" for code in self._one_hot] + [f"{self.name} (other)"]
+        return [*own, f"{self.name} (rarity)"]
+
+    @property
+    def scales(self) -> list[float]:
+        """Fixed ones: see the top of this file."""
+        own = HALF if self._one_hot is not None else HALF * math.sqrt(HASHED)
+        return [own] * (len(self.features) - 1) + [1.0]
+
+    @property
+    def usual(self) -> list[float]:
+        """The features of the commonest level."""
+        return [float(value) for value in self.table[int(np.argmax(self._code_counts[: self.unseen]))]]
+
+    @cached_property
+    def _code_counts(self) -> np.ndarray:
+        """Training rows of each code; the unseen code has those of the levels that are not remembered."""
+        return np.array([*self.counts, self.gaps, self.rows - sum(self.counts) - self.gaps])
+
+    @cached_property
+    def _one_hot(self) -> list[int] | None:
+        """The codes that get a column each, or None where they are too many or leave most rows without one."""
+        known = self._code_counts[: self.unseen]
+        frequent = np.flatnonzero(known >= max(2, FREQUENT * self.rows))
+        fits = 0 < len(frequent) <= FEW and 2 * known[frequent].sum() >= self.rows
+        return [int(code) for code in frequent] if fits or len(self.levels) <= FEW else None
+
+    @cached_property
+    def table(self) -> np.ndarray:
+        """The features of each code, (levels + 2, features)."""
+        own = self._signs() if self._one_hot is None else self._indicators(self._one_hot)
+        table = np.column_stack([own, self._rarities])
+        if not self.gaps:
+            table[self.gap] = table[self.unseen]
+        return table
+
+    def _indicators(self, one_hot: list[int]) -> np.ndarray:
+        indicators = np.zeros((self.unseen + 1, len(one_hot) + 1))
+        indicators[:, -1] = 1
+        indicators[one_hot] = np.eye(len(one_hot) + 1)[:-1]
+        return indicators
+
+    def _signs(self) -> np.ndarray:
+        """Eight signs from a hash of the level; none for what was not seen."""
+        hashes = [hashlib.blake2b(level.encode(), digest_size=1).digest() for level in (*self.levels, GAP)]
+        bits = np.unpackbits(np.frombuffer(b"".join(hashes), np.uint8)[:, None], axis=1)
+        return np.vstack([bits * 2.0 - 1, np.zeros(HASHED)])
+
+    @cached_property
+    def _rarities(self) -> np.ndarray:
+        """How far each code stands out by its rarity alone."""
+        counts = self._code_counts
+        order = np.argsort(counts[: self.unseen], kind="stable")
+        ascending = counts[order]
+        last_equal = np.searchsorted(ascending, ascending, side="right") - 1
+        tails = np.empty(self.unseen)
+        tails[order] = (np.cumsum(ascending)[last_equal] + counts[self.unseen]) / self.rows
+        return np.append(rarity(tails), self._rarity_unseen())
+
+    def _rarity_unseen(self) -> float:
+        """By Good and Turing: the next value is a new one as often as values occurred once."""
+        once = int(np.count_nonzero(self._code_counts[: self.gap] == 1) + self._code_counts[self.unseen])
+        if once / self.rows > RARE:
+            return 0.0
+        return max(UNSEEN_AT_LEAST, float(rarity((once + 1) / (self.rows + 1))))
+
+    # Values -------------------------------------------------------------------------------------------------
+
+    def read(self, column: pa.Array) -> np.ndarray:
+        """The codes; whatever is no text is written as text first."""
+        column = plain(column)
+        if pa.types.is_dictionary(column.type):
+            return taken(column, self.read(column.dictionary), self.gap)
+        if pa.types.is_null(column.type):
+            return np.full(len(column), self.gap, np.int32)
+        try:
+            text = as_text(column)
+        except pa.ArrowException as error:
+            raise ValueError(f"column {self.name!r} is now of type {column.type}; give text, as in training") from error
+        codes = np.array(pc.index_in(text, self._known(text.type)).fill_null(self.unseen))
+        strange = np.flatnonzero(codes == self.unseen)
+        if len(strange):  # gaps and blanks are among them
+            words = pc.utf8_trim_whitespace(text.take(pa.array(strange)))
+            codes[strange[np.asarray(pc.equal(words, "").fill_null(True))]] = self.gap
+        return codes
+
+    def _known(self, kind: pa.DataType) -> pa.Array:
+        if kind not in self._value_sets:
+            self._value_sets[kind] = pa.array(self.levels, kind)
+        return self._value_sets[kind]
+
+    @cached_property
+    def _value_sets(self) -> dict[pa.DataType, pa.Array]:
+        return {}
+
+    def fill(self, values: np.ndarray, out: np.ndarray) -> None:
+        """The features of each code."""
+        out[...] = self.table.take(values, axis=0, mode="clip")
+
+    # Comparison ---------------------------------------------------------------------------------------------
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Of the training rows: the commonest levels, all others, gaps."""
+        return self._binned(self._code_counts) / self.rows
+
+    def tally(self, values: np.ndarray) -> np.ndarray:
+        """Counts of the commonest levels, of all others, of gaps."""
+        return self._binned(np.bincount(values, minlength=self.unseen + 1))
+
+    def _binned(self, counts: np.ndarray) -> np.ndarray:
+        others = counts[FEW : self.gap].sum() + counts[self.unseen]
+        return np.array([*counts[: min(FEW, self.gap)], others, counts[self.gap]], np.float64)
+
+    def strange(self, values: np.ndarray) -> int:
+        """How many are none of the levels of training."""
+        return int(np.count_nonzero(values == self.unseen))
+
+    # Plain values -------------------------------------------------------------------------------------------
+
+    def to_plain(self) -> dict[str, Any]:
+        """As a JSON object."""
+        lists = {"levels": list(self.levels), "counts": list(self.counts)}
+        return {"name": self.name, "kind": self.kind, **lists, "gaps": self.gaps, "rows": self.rows}
+
+    @classmethod
+    def from_plain(cls, document: plain_values.Document) -> CategoryColumn:
+        """Back from `to_plain`, checked."""
+        levels, counts = plain_values.texts(document, "levels"), plain_values.counts(document, "counts")
+        gaps, rows = plain_values.count(document, "gaps"), plain_values.count(document, "rows")
+        plain_values.fits(document, len(levels) == len(counts), "its levels and counts differ in number")
+        plain_values.fits(document, len(set(levels)) == len(levels), "a level stands twice")
+        plain_values.fits(document, 0 < sum(counts) + gaps <= rows, "its counts are more than its rows")
+        return cls(plain_values.text(document, "name"), levels, counts, gaps, rows)

@@ -1,0 +1,338 @@
+"""Columns that name rows instead of describing them, and text that is prose."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from addml.preprocessing.arrow import DistinctTexts, as_days, as_numbers, is_date, is_numeric, is_text, plain_chunks
+from addml.preprocessing.categories import CategoryColumn
+from addml.preprocessing.dates import DateColumn
+from addml.preprocessing.numbers import BooleanColumn, NumberColumn, Prepared, Spread, refuse_infinity
+from addml.preprocessing.text_values import (
+    WrittenNumber,
+    among_numbers,
+    are_gaps,
+    nearly_numbers,
+    parse_dates,
+    parse_numbers,
+    written_dates,
+    written_numbers,
+    written_zone,
+)
+from addml.text import listed, shortened
+
+FEWEST = 10  # numbers that can tell an identifier
+NEARLY_ALL = 0.95  # distinct, of the rows
+WITH_A_HINT = 0.9  # the same where the name says identifier; for texts HALF suffices
+HALF = 0.5
+COLLISIONS = 20  # that numbers without a repetition must have escaped to be called identifiers
+HINTS = frozenset(("id", "ids", "uuid", "guid", "key", "pk", "hash", "token", "serial", "identifier"))
+HASH = r"^\{?[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}\}?$|^[0-9a-fA-F]{24,}$"
+PROSE_WORDS, PROSE_LENGTH = 4, 20  # on average
+
+
+def identifier_numbers(name: str, values: np.ndarray) -> str | None:
+    """Why a column of numbers is an identifier, or None; only whole numbers can be one.
+
+    Distinct alone says nothing: amounts in cents are distinct too. But m numbers drawn from a range of R would repeat
+    each other about m²/2R times; where that is many and none did, they were given out one by one.
+    """
+    known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    if len(known) < FEWEST or not _whole(known[:1000]) or not _whole(known):
+        return None
+    hinted = is_hinted(name)
+    if not hinted and len(np.unique(known[:1000])) < min(1000, len(known)):
+        return None
+    whole = known.astype(np.uint64 if known.dtype == np.uint64 else np.int64)
+    ordered = np.sort(whole)
+    distinct = 1 + np.count_nonzero(ordered[1:] != ordered[:-1])
+    span = float(ordered[-1]) - float(ordered[0]) + 1
+    if distinct == len(whole):
+        steps = np.diff(whole.astype(np.int64))
+        if len(known) == len(values) and (steps == steps[0]).all():
+            return f"identifier: counts the rows in steps of {steps[0]:,}"
+        if len(whole) ** 2 / (2 * span) >= COLLISIONS:
+            return f"identifier: numbers from {ordered[0]:,} to {ordered[-1]:,}, none of them twice"
+        if span >= 2.0**53:
+            return "identifier: numbers of over 16 digits, none of them twice"
+    if hinted and distinct >= WITH_A_HINT * len(whole):
+        return "identifier: by its name, and (nearly) every row has a number of its own"
+    return None
+
+
+def identifier_texts(name: str, texts: DistinctTexts) -> str | None:
+    """Why a column of texts is an identifier or prose, or None."""
+    share, sample = texts.distinct_share, texts.sample()
+    if share < HALF:
+        return None
+    words = pc.mean(pc.count_substring_regex(sample, r"\S+")).as_py()
+    length = pc.mean(pc.utf8_length(sample)).as_py()
+    if words >= PROSE_WORDS and length >= PROSE_LENGTH:
+        return f"free text: {words:.0f} words on average, {share:.0%} of the rows differ"
+    if pc.mean(pc.match_substring_regex(sample, HASH).cast("int8")).as_py() >= NEARLY_ALL:
+        return "identifier: UUIDs or hashes"
+    if share >= NEARLY_ALL:
+        return "identifier: (nearly) every row has a value of its own"
+    if is_hinted(name):
+        return f"identifier: by its name, and {share:.0%} of the rows have a value of their own"
+    return None
+
+
+def is_hinted(name: str) -> bool:
+    """Whether the name of the column says identifier: `id`, `order_id`, `orderId`."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+    return any(word.lower() in HINTS for word in words)
+
+
+def _whole(values: np.ndarray) -> bool:
+    if values.dtype.kind != "f":
+        return True
+    return bool((np.abs(values) < 2.0**53).all() and (values == np.floor(values)).all())
+
+
+# Columns that say what another column says already.
+
+
+LOOKED_AT = 1000  # rows that tell which pairs are worth a full comparison
+TOLERANCE = 1e-9  # of a column's range: rounding of the copy
+
+
+def sample_rows(rows: int) -> np.ndarray:
+    """The rows that marks are taken from, the same for all columns of a table."""
+    return np.random.default_rng(0).integers(0, rows, min(rows, LOOKED_AT)) if rows > LOOKED_AT else np.arange(rows)
+
+
+def number_mark(values: np.ndarray) -> float:
+    """A number that does not change when the sampled values are scaled or shifted, and hardly ever meets another's."""
+    known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
+    filled = _within_one(np.where(known, values, 0.0).astype(np.float64))
+    weights = np.random.default_rng(1).normal(size=(2, len(values)))
+    centred = np.where(known, filled - filled.sum() / max(1, known.sum()), 0.0)
+    largest = np.abs(centred).max(initial=0.0)
+    if largest == 0:
+        return float(weights[1] @ known)
+    centred /= largest
+    shape = weights[0] @ centred / np.sqrt(centred @ centred)
+    return float(abs(shape) + weights[1] @ known)
+
+
+def code_mark(codes: np.ndarray) -> bytes:
+    """The same for columns whose values stand for each other one to one; codes count in order of first occurrence."""
+    return hashlib.blake2b(np.ascontiguousarray(codes, np.int64).tobytes(), digest_size=16).digest()
+
+
+def number_copies(marks: Mapping[str, float], read: Callable[[str], np.ndarray]) -> dict[str, str]:
+    """Copy -> original among columns of numbers, up to scale and shift; the first in `marks` is the original."""
+    order = {name: position for position, name in enumerate(marks)}
+    found: dict[str, str] = {}
+    for group in _neighbours(marks):
+        originals: list[str] = []
+        for name in sorted(group, key=order.__getitem__):
+            original = next((other for other in originals if is_affine(read(other), read(name))), None)
+            if original is None:
+                originals.append(name)
+            else:
+                found[name] = original
+    return found
+
+
+def _neighbours(marks: Mapping[str, float]) -> Iterator[list[str]]:
+    """Groups of two or more columns whose marks are the same but for rounding."""
+    names = sorted(marks, key=marks.__getitem__)
+    group = names[:1]
+    for before, name in pairwise(names):
+        if marks[name] - marks[before] > 1e-6:
+            if len(group) > 1:
+                yield group
+            group = []
+        group.append(name)
+    if len(group) > 1:
+        yield group
+
+
+def is_affine(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether y = a x + b in every row, gaps and texts included."""
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    missing = ~np.isfinite(x)
+    if not np.array_equal(np.where(missing, x, 0), np.where(np.isfinite(y), 0, y), equal_nan=True):
+        return False
+    x, y = (_within_one(values[~missing]) for values in (x, y))
+    low, high = int(np.argmin(x)), int(np.argmax(x))
+    if x[low] == x[high] or y[low] == y[high]:
+        return bool(x[low] == x[high] and np.ptp(y) == 0)
+    share = (x - x[low]) / (x[high] - x[low])
+    return bool((np.abs(y[low] + share * (y[high] - y[low]) - y) <= TOLERANCE * abs(y[high] - y[low])).all())
+
+
+def _within_one(values: np.ndarray) -> np.ndarray:
+    """Scaled into -1 to 1, where differences cannot overflow."""
+    return np.asarray(values / (np.abs(values).max(initial=0.0) or 1.0))
+
+
+def code_copies(marks: Mapping[str, bytes]) -> dict[str, str]:
+    """Copy -> original among columns of categories."""
+    first: dict[bytes, str] = {}
+    found: dict[str, str] = {}
+    for name, mark in marks.items():
+        original = first.setdefault(mark, name)
+        if original != name:
+            found[name] = original
+    return found
+
+
+# Which kind a column is, and its preparation; or why it is left out.
+
+
+UNREAD = "do not and count as gaps"  # how a note of such values ends
+AMONG_NUMBERS = "among its numbers; correct that, or make it a gap"  # and one of values that make numbers text
+EMPTY = "empty: no row has a value"
+MOST_SHOWN = 3  # texts among numbers
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A column that is not learned from."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A column that is, with a mark that copies of it share and what is to be said of it."""
+
+    prepared: Prepared
+    mark: float | bytes
+    notes: list[str] = field(default_factory=list)
+
+
+def prepare_column(name: str, column: pa.ChunkedArray) -> Kept | LeftOut:
+    """Decide on one column of the training table."""
+    column = plain_chunks(column)
+    kind = column.type
+    if column.null_count == len(column):
+        return LeftOut(EMPTY)
+    if pa.types.is_boolean(kind):
+        return _booleans(name, _joined([as_numbers(chunk) for chunk in column.chunks]))
+    if is_numeric(kind):
+        return _numbers(name, _joined([as_numbers(chunk) for chunk in column.chunks]))
+    if is_date(kind):
+        zone = kind.tz if pa.types.is_timestamp(kind) else None
+        days = _joined([as_days(chunk, zone) for chunk in column.chunks])
+        return _dates(days, DateColumn.fit(name, days, bool(pa.types.is_time(kind)), zone=zone))
+    if is_text(kind):
+        return _texts(name, column)
+    if pa.types.is_dictionary(kind) and not pa.types.is_nested(kind.value_type):
+        return _categories(name, DistinctTexts.of(column))  # whoever made it one says that it is a category
+    return LeftOut(f"not understood: values of type {kind}")
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _numbers(name: str, values: np.ndarray, written: WrittenNumber | None = None, texts: int = 0) -> Kept | LeftOut:
+    refuse_infinity(values, name)
+    if np.isnan(values).all():
+        return LeftOut(EMPTY)
+    if (values == values[0]).all():
+        return LeftOut(f"constant: {values[0]:g} in every row")
+    reason = identifier_numbers(name, values)
+    if reason is not None:
+        return LeftOut(reason)
+    return Kept(NumberColumn(name, Spread.fit(values), written, texts / len(values)), _number_mark(values))
+
+
+def _number_mark(values: np.ndarray) -> float:
+    sample = values[sample_rows(len(values))]
+    return number_mark(values if (sample == sample[0]).all() else sample)
+
+
+def _booleans(name: str, values: np.ndarray) -> Kept | LeftOut:
+    falses, trues = (int(np.count_nonzero(values == value)) for value in (0, 1))
+    if len(values) in (falses, trues):
+        return LeftOut(f"constant: {'true' if trues else 'false'} in every row")
+    return Kept(BooleanColumn(name, falses, trues, len(values) - falses - trues), _number_mark(values))
+
+
+def _dates(days: np.ndarray, prepared: DateColumn, notes: list[str] | None = None) -> Kept | LeftOut:
+    if (days == days[0]).all():
+        return LeftOut(f"constant: {prepared.shown(days[0])} in every row")
+    return Kept(prepared, _number_mark(days), notes or [])
+
+
+def _texts(name: str, column: pa.ChunkedArray) -> Kept | LeftOut:
+    texts = DistinctTexts.of(column)
+    if not len(texts.values):
+        return LeftOut(EMPTY)
+    written = written_numbers(texts.sample())
+    if written is not None and (written := written_numbers(texts.values)) is not None:
+        return _noted(_numbers_of(name, texts, written), texts)
+    found = written_dates(texts.values, texts.counts)
+    if found is None:
+        known = texts.without(np.asarray(are_gaps(texts.values)))
+        written = nearly_numbers(known.values, known.counts)
+        if written is not None:
+            return _numbers_of(name, known, written)
+        return _with_slips(name, _categories(name, texts), texts)
+    form, share = found
+    zone = written_zone(texts.values, form)
+    days = _spread_out(parse_dates(texts.values, form, zone), texts)
+    prepared = DateColumn.fit(name, days, form == "clock", zone=zone, form=form, slips=share < 1)
+    return _dates(days, prepared, _date_notes(prepared, texts, share))
+
+
+def _numbers_of(name: str, texts: DistinctTexts, written: WrittenNumber) -> Kept | LeftOut:
+    """The decision on numbers written as text, and perhaps a few other texts, which are missing but for their score."""
+    values, wrong = parse_numbers(texts.values, written)
+    return _numbers(name, _spread_out(values, texts), written, int(wrong @ texts.counts))
+
+
+def _spread_out(values: np.ndarray, texts: DistinctTexts) -> np.ndarray:
+    """The values of the distinct texts in all rows."""
+    return np.asarray(np.append(values, np.nan)[texts.codes])
+
+
+def _noted(kept: Kept | LeftOut, texts: DistinctTexts) -> Kept | LeftOut:
+    if isinstance(kept, Kept):
+        kept.notes.append(f"column {kept.prepared.name!r} is text that reads as numbers ({texts.values[0].as_py()!r})")
+    return kept
+
+
+def _with_slips(name: str, decided: Kept | LeftOut, texts: DistinctTexts) -> Kept | LeftOut:
+    """The decision on a column of text, with what keeps it from being one of numbers, where that is little."""
+    slips = among_numbers(texts.values, texts.counts)
+    if slips is None:
+        return decided
+    shown = listed([repr(shortened(text)) for text in slips.to_pylist()], MOST_SHOWN)
+    words = f"{shown} {'is' if len(slips) == 1 else 'are'} {AMONG_NUMBERS}"
+    if isinstance(decided, LeftOut):
+        return LeftOut(f"text: {words}")
+    decided.notes.append(f"column {name!r} is read as text: {words}")
+    return decided
+
+
+def _date_notes(prepared: DateColumn, texts: DistinctTexts, share: float) -> list[str]:
+    kind = "times of the day" if prepared.clock else f"dates, {prepared.form}"
+    example = f"column {prepared.name!r} is text that reads as {kind} ({texts.values[0].as_py()!r})"
+    unread = round((1 - share) * texts.rows)
+    return [example + (f"; {unread:,} of its values {UNREAD}" if unread else "")]
+
+
+def _categories(name: str, texts: DistinctTexts) -> Kept | LeftOut:
+    if not len(texts.values):
+        return LeftOut(EMPTY)
+    if len(texts.values) == 1 and not texts.gaps:
+        return LeftOut(f"constant: {shortened(texts.values[0].as_py())!r} in every row")
+    reason = identifier_texts(name, texts)
+    if reason is not None:
+        return LeftOut(reason)
+    prepared = CategoryColumn.fit(name, texts.values.to_pylist(), texts.counts, texts.gaps)
+    return Kept(prepared, code_mark(texts.codes))

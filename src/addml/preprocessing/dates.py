@@ -1,0 +1,206 @@
+"""Dates and times as features: when, at what hour, on which day of the week, in which season."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from addml.preprocessing import plain_values
+from addml.preprocessing.arrow import as_days, first_of, is_date, is_text, plain, taken
+from addml.preprocessing.numbers import CellError, Spread
+from addml.preprocessing.text_values import FORMS, parse_dates
+
+YEAR = 365.2425
+SEASONS_FROM = 60  # days between first and last, under which the season is only the date again
+EPOCH = datetime.datetime(1970, 1, 1)
+TIME, WEEKEND = "time", "weekend"
+CYCLES = {
+    "hour": 1440,
+    "weekday": 7,
+    "season": 366,
+}  # minutes or days: fine enough, and tables tell the waves
+WAVES = {"sin": np.sin, "cos": np.cos}
+PARTS = (TIME, *(f"{cycle} {wave}" for cycle in CYCLES for wave in WAVES), WEEKEND)
+
+
+@dataclass(frozen=True)
+class DateColumn:
+    """A column of dates, or of times of the day alone (`clock`)."""
+
+    name: str
+    parts: tuple[str, ...]  # of PARTS: the first, and those that differed between training rows
+    means: tuple[float, ...]  # of the parts in training, which gaps take in all but the first
+    spread: Spread  # in days since 1970
+    zone: str | None = None  # whose clock dates with a zone are read on; None where training had none
+    form: str | None = None  # of FORMS, where training had text
+    slips: bool = False  # whether training held text that is no date; else such text is an error
+
+    kind = "date"
+    table = None
+
+    @classmethod
+    def fit(cls, name: str, days: np.ndarray, clock: bool, **reading: Any) -> DateColumn:
+        """From days since 1970, NaN for gaps, of at least two different moments."""
+        spread = Spread.fit(days)
+        known = days[~np.isnan(days)]
+        parts = _useful_parts(spread, clock)
+        values = np.empty((len(known), len(parts)), order="F")
+        write_parts(parts, known, spread.middle, values)
+        varied = np.ptp(values, axis=0) > 1e-9
+        varied[0] = True
+        means = tuple(map(float, values.mean(axis=0)[varied]))
+        return cls(name, tuple(part for part, one in zip(parts, varied, strict=True) if one), means, spread, **reading)
+
+    @property
+    def clock(self) -> bool:
+        """Whether these are times of the day alone."""
+        return TIME not in self.parts
+
+    @property
+    def features(self) -> list[str]:
+        """The column itself, then its parts."""
+        return [self.name if part == TIME else f"{self.name}.{part}" for part in self.parts]
+
+    @property
+    def scales(self) -> list[float]:
+        """The deviations in training."""
+        return [math.nan] * len(self.parts)
+
+    @property
+    def usual(self) -> list[float]:
+        """The mean of each part."""
+        return list(self.means)
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Of the training rows in each bin."""
+        return self.spread.shares
+
+    def read(self, column: pa.Array) -> np.ndarray:
+        """Days since 1970, NaN for gaps; a time of the day is part of a day."""
+        days = self._days(plain(column))
+        return days - np.floor(days) if self.clock else days
+
+    def _days(self, column: pa.Array) -> np.ndarray:
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            try:
+                return taken(column, self._days(plain(column.dictionary)), np.nan)
+            except ValueError:  # again row by row, for the row that the message names
+                return self._days(plain(column.dictionary_decode()))
+        if is_text(kind):
+            return self._from_text(column)
+        if pa.types.is_null(kind):
+            return np.full(len(column), np.nan)
+        if not is_date(kind) or (pa.types.is_time(kind) and not self.clock):
+            raise ValueError(f"column {self.name!r} is now of type {kind}; give dates, as in training")
+        return as_days(column, self.zone)
+
+    def _from_text(self, column: pa.Array) -> np.ndarray:
+        days = parse_dates(column, self.form or ("clock" if self.clock else "iso"), self.zone)
+        if self.slips or not (missing := np.isnan(days)).any():
+            return days
+        wrong = missing & ~np.asarray(pc.equal(pc.utf8_trim_whitespace(column), "").fill_null(True))
+        if (row := first_of(wrong)) is not None:
+            value, form = plain_values.shown(column[row].as_py()), self.form or "ISO 8601"
+            problem = f"is {value}, but all its values were dates in training ({form})"
+            raise CellError(self.name, row + 1, f"{problem}; correct it or make it a gap")
+        return days
+
+    def fill(self, values: np.ndarray, out: np.ndarray) -> None:
+        """The parts; a gap is one in the first and the mean in the others, so that it is flagged once."""
+        gaps = np.isnan(values)
+        known = np.where(gaps, self.spread.middle, values) if gaps.any() else values
+        write_parts(self.parts, known, self.spread.middle, out)
+        if known is not values:
+            out[gaps, 0] = np.nan
+            out[gaps, 1:] = self.means[1:]
+
+    def tally(self, values: np.ndarray) -> np.ndarray:
+        """Counts in the bins of training."""
+        return self.spread.tally(values)
+
+    def strange(self, values: np.ndarray) -> int:
+        """How many lie far outside the training range."""
+        return self.spread.outside(values)
+
+    def shown(self, days: float) -> str:
+        """The moment as ISO 8601 text, to the minute or to the day as in training."""
+        try:
+            moment = EPOCH + datetime.timedelta(minutes=round(days * 1440))
+        except OverflowError:  # beyond the year 9999
+            return f"{days:,.0f} days after 1970"
+        if self.clock:
+            return f"{moment:%H:%M}"
+        return moment.isoformat(" ", "minutes") if "hour sin" in self.parts else moment.date().isoformat()
+
+    def to_plain(self) -> dict[str, Any]:
+        """As a JSON object."""
+        lists = {"parts": list(self.parts), "means": list(self.means), "spread": self.spread.to_plain()}
+        reading = {"zone": self.zone, "form": self.form, "slips": self.slips}
+        return {"name": self.name, "kind": self.kind, **lists, **reading}
+
+    @classmethod
+    def from_plain(cls, document: plain_values.Document) -> DateColumn:
+        """Back from `to_plain`, checked."""
+        parts, means = plain_values.texts(document, "parts"), plain_values.numbers(document, "means")
+        form = plain_values.optional_text(document, "form")
+        plain_values.fits(document, 0 < len(parts) == len(means), "its parts and means differ in number")
+        plain_values.fits(document, set(parts) <= set(PARTS), f"it has parts other than {', '.join(PARTS)}")
+        plain_values.fits(document, form is None or form in FORMS, f"{form!r} is no form of dates")
+        return cls(
+            plain_values.text(document, "name"),
+            parts,
+            means,
+            Spread.from_plain(plain_values.mapping(document.get("spread"), "'spread'")),
+            plain_values.optional_text(document, "zone"),
+            form,
+            plain_values.flag(document, "slips"),
+        )
+
+
+def _useful_parts(spread: Spread, clock: bool) -> list[str]:
+    if clock:
+        return [part for part in PARTS if part.startswith("hour")]
+    seasons = spread.high - spread.low > SEASONS_FROM
+    return [part for part in PARTS if seasons or not part.startswith("season")]
+
+
+@lru_cache
+def _table(part: str) -> tuple[str, np.ndarray]:
+    """The cycle of a part, and the part at each step of the cycle."""
+    if part == WEEKEND:
+        return "weekday", np.array([0.0] * 5 + [1.0] * 2)
+    cycle, wave = part.split()
+    return cycle, WAVES[wave](np.arange(CYCLES[cycle]) * (2 * math.pi / CYCLES[cycle]))
+
+
+def _steps(cycle: str, days: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Where in a cycle the moments are; 1970 began on a Thursday."""
+    if cycle == "hour":
+        return np.asarray((days - whole) * CYCLES[cycle] + 1e-6).astype(np.int32)  # 10:00 is not 9:59 by rounding
+    if cycle == "weekday":
+        return np.asarray((whole.astype(np.int64) + 3) % 7)
+    years = whole / YEAR
+    return ((years - np.floor(years)) * CYCLES[cycle]).astype(np.int32)
+
+
+def write_parts(parts: Sequence[str], days: np.ndarray, middle: float, out: np.ndarray) -> None:
+    """Write parts of moments, none a gap, into out (n, parts)."""
+    whole, steps = np.floor(days), dict[str, np.ndarray]()
+    for position, part in enumerate(parts):
+        if part == TIME:
+            np.subtract(days, middle, out=out[:, position])
+            continue
+        cycle, table = _table(part)
+        if cycle not in steps:
+            steps[cycle] = _steps(cycle, days, whole)
+        out[:, position] = table.take(steps[cycle], mode="clip")

@@ -1,0 +1,411 @@
+"""How numbers lie: ends, bins of about equal share, gaps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from addml.preprocessing import plain_values
+from addml.preprocessing.arrow import as_numbers, as_text, first_of, is_numeric, is_text, plain, taken
+from addml.preprocessing.text_values import WrittenNumber, parse_numbers
+
+BINS = 20
+SAMPLE = 200_000  # rows that quantiles are taken from
+TALLIED = 4_096  # rows of a block that are put into bins; its others count like them
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the numbers of a column lay in training."""
+
+    low: float
+    middle: float
+    high: float
+    edges: tuple[float, ...]  # upper ends of all bins but the last, ascending
+    filled: tuple[float, ...]  # shares of the numbers in each bin
+    gaps: float  # share of the rows
+
+    @classmethod
+    def fit(cls, values: np.ndarray) -> Spread:
+        """From all training values, NaN for gaps; at least one is a number."""
+        known = _known(values)
+        sample = np.sort(sampled(known)).astype(np.float64)
+        edges = np.unique(np.quantile(sample, np.arange(1, BINS) / BINS, method="inverted_cdf"))
+        ends = np.searchsorted(sample, edges, side="right")
+        counts = np.diff(ends, prepend=0, append=len(sample))
+        return cls(
+            float(known.min()),
+            2 * float(np.quantile(sample / 2, 0.5)),  # halves: differences of the largest numbers may overflow
+            float(known.max()),
+            tuple(map(float, edges)),
+            tuple(map(float, counts / len(sample))),
+            1 - len(known) / len(values),
+        )
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Shares of the rows in each bin, the gaps last."""
+        return np.append(np.array(self.filled) * (1 - self.gaps), self.gaps)
+
+    @cached_property
+    def _edges(self) -> np.ndarray:
+        return np.array(self.edges)
+
+    def tally(self, values: np.ndarray) -> np.ndarray:
+        """How many values fall into each bin, the gaps last; those of a large block are estimated by some of them."""
+        known = _known(values)
+        part = np.ascontiguousarray(known[:: max(1, len(known) // TALLIED) | 1])
+        counts = np.bincount(np.searchsorted(self._edges, part), minlength=len(self.edges) + 1)
+        return np.append(counts * (len(known) / max(1, len(part))), len(values) - len(known))
+
+    def outside(self, values: np.ndarray) -> int:
+        """How many values lie beyond the training range by more than its length."""
+        known, reach = _known(values), self.high - self.low
+        if not len(known) or (known.min() >= self.low - reach and known.max() <= self.high + reach):  # as nearly always
+            return 0
+        return int(np.count_nonzero((known < self.low - reach) | (known > self.high + reach)))
+
+    def to_plain(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self) | {"edges": list(self.edges), "filled": list(self.filled)}
+
+    @classmethod
+    def from_plain(cls, document: plain_values.Document) -> Spread:
+        """Back from `to_plain`, checked."""
+        low, middle, high, gaps = (plain_values.number(document, key) for key in ("low", "middle", "high", "gaps"))
+        edges, filled = plain_values.numbers(document, "edges"), plain_values.numbers(document, "filled")
+        plain_values.fits(document, low <= middle <= high, "its ends are in no order")
+        plain_values.fits(document, len(filled) == len(edges) + 1, f"{len(filled)} bins have {len(edges)} edges")
+        plain_values.fits(document, list(edges) == sorted(edges), "its bins are in no order")
+        plain_values.fits(document, 0 <= gaps < 1 and min(filled) >= 0, "a share is out of range")
+        return cls(low, middle, high, edges, filled, gaps)
+
+
+def _known(values: np.ndarray) -> np.ndarray:
+    """What is neither a gap nor a text."""
+    known = np.isfinite(values) if values.dtype.kind == "f" else np.ones(1, bool)
+    return values if known.all() else values[known]
+
+
+def sampled(values: np.ndarray) -> np.ndarray:
+    """The values, or as many at random as quantiles need, the same ones every time."""
+    if len(values) <= SAMPLE:
+        return values
+    return values[np.random.default_rng(0).integers(0, len(values), SAMPLE)]
+
+
+# What every prepared column offers, whatever its kind.
+
+
+RARE = 0.02  # of the rows; what is at least as rare as this begins to stand out
+HALF = 2.0  # scale of a 0/1 feature of a category: two different values lie half a squared deviation apart
+TEXT = math.inf  # what `read` gives for a text in a column of numbers, in which no infinity is allowed
+
+
+class CellError(ValueError):
+    """A cell that does not fit its column. Whoever cut the rows out of a larger table may add to `row`."""
+
+    def __init__(self, column: str, row: int, problem: str) -> None:
+        super().__init__(column, row, problem)
+        self.column, self.row, self.problem = column, row, problem  # rows count from 1
+
+    def __str__(self) -> str:
+        return f"column {self.column!r}, row {self.row:,} {self.problem}"
+
+
+class Prepared(Protocol):
+    """One original column: how its values become features, and how they lay in training."""
+
+    @property
+    def name(self) -> str:
+        """The original column."""
+
+    @property
+    def kind(self) -> str:
+        """One of "number", "boolean", "date", "category"."""
+
+    @property
+    def features(self) -> list[str]:
+        """The names of its features."""
+
+    @property
+    def scales(self) -> list[float]:
+        """What to divide each feature by; NaN for its deviation in training."""
+
+    @property
+    def usual(self) -> list[float]:
+        """The features of its most ordinary value."""
+
+    @property
+    def table(self) -> np.ndarray | None:
+        """Where the values are codes, the features of each code (codes, features)."""
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Shares of the training rows in each bin of `tally`; the last bin holds the gaps."""
+
+    def read(self, column: pa.Array) -> np.ndarray:
+        """The values in NumPy (n,): numbers, TEXT for a text among them, days since 1970 or codes of levels."""
+
+    def fill(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Write the features of values (n,) into out (n, features)."""
+
+    def tally(self, values: np.ndarray) -> np.ndarray:
+        """How many of the values fall into each bin, the gaps last."""
+
+    def strange(self, values: np.ndarray) -> int:
+        """How many values lie far outside the training range, or were not seen in training."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """The column as a JSON object."""
+
+
+def rarity(share: np.ndarray | float) -> np.ndarray:
+    """How far a value stands out that is as rare as `share`, in deviations: 0 from RARE on, then with the logarithm.
+
+    A share is that of all values at least as rare, a tail as of a p-value: where most values are rare, none stands out.
+    """
+    return np.log(RARE / np.clip(share, 1e-300, RARE))
+
+
+def flag_distance(share: np.ndarray | float) -> np.ndarray:
+    """How far a missing value lies from a known one, in deviations, where this share of the rows has none.
+
+    As far as false from true, and farther where it is rare.
+    """
+    return np.asarray(np.maximum(math.sqrt(2) / HALF, rarity(share)))
+
+
+# Numbers and truth values as features.
+
+
+FALSE_WORDS, TRUE_WORDS = ("false", "0", "no", "n", "f", "nein"), ("true", "1", "yes", "y", "t", "ja", "j")
+TRUTHS = dict.fromkeys(FALSE_WORDS, 0) | dict.fromkeys(TRUE_WORDS, 1)
+BEYOND = 10.0  # lengths of the training range: how far outside a text lies where training had none
+LARGEST = float(np.finfo(np.float64).max)
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """A column of numbers, taken as they are.
+
+    A text among them is a missing value and sets a flag, on the scale of the flag of a gap. Where training had no text
+    there is no such flag: then it counts as a number far outside the training range.
+    """
+
+    name: str
+    spread: Spread
+    written: WrittenNumber | None = None  # where training had them as text
+    texts: float = 0.0  # share of the training rows with another text
+    below: bool = False  # whether a text counts as a low number
+
+    kind = "number"
+    table = None
+
+    @property
+    def features(self) -> list[str]:
+        """The column itself, and the flag of texts."""
+        return [self.name, f"{self.name} (text)"][: self._width]
+
+    @property
+    def scales(self) -> list[float]:
+        """The deviation in training; the flag is that of a gap in a column that has no others."""
+        return [math.nan, 1 / float(flag_distance(self.texts))][: self._width]
+
+    @property
+    def usual(self) -> list[float]:
+        """The median."""
+        return [self.spread.middle, 0.0][: self._width]
+
+    @property
+    def _width(self) -> int:
+        return 2 if self.texts else 1
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Of the training rows in each bin."""
+        return self.spread.shares
+
+    @property
+    def outside(self) -> float:
+        """The number that a text counts as where training had none."""
+        low, high = self.spread.low, self.spread.high
+        away = BEYOND * ((high - low) or 1.0)
+        return max(-LARGEST, low - away) if self.below else min(high + away, LARGEST)
+
+    def read(self, column: pa.Array) -> np.ndarray:
+        """The numbers, NaN for gaps, TEXT for what is no number; infinity is an error."""
+        return read_numbers(column, self.name, self.written)
+
+    def fill(self, values: np.ndarray, out: np.ndarray) -> None:
+        """The numbers as they are, and the flag of texts."""
+        texts = np.isinf(values)
+        out[:, 0] = values
+        if texts.any():
+            out[texts, 0] = np.nan if self.texts else self.outside
+        if self.texts:
+            out[:, 1] = texts
+
+    def tally(self, values: np.ndarray) -> np.ndarray:
+        """Counts in the bins of training."""
+        return self.spread.tally(values)
+
+    def strange(self, values: np.ndarray) -> int:
+        """How many lie far outside the training range."""
+        return self.spread.outside(values)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As a JSON object."""
+        written = None if self.written is None else self.written.to_plain()
+        own = {"spread": self.spread.to_plain(), "written": written, "texts": self.texts, "below": self.below}
+        return {"name": self.name, "kind": self.kind, **own}
+
+    @classmethod
+    def from_plain(cls, document: plain_values.Document) -> NumberColumn:
+        """Back from `to_plain`, checked."""
+        written = document.get("written")
+        style = None if written is None else WrittenNumber.from_plain(plain_values.mapping(written, "'written'"))
+        spread = Spread.from_plain(plain_values.mapping(document.get("spread"), "'spread'"))
+        document = {"texts": 0.0, "below": False, **document}  # of models that were saved before there were such
+        texts = plain_values.number(document, "texts")
+        plain_values.fits(document, 0 <= texts < 1, "its share of texts is out of range")
+        return cls(plain_values.text(document, "name"), spread, style, texts, plain_values.flag(document, "below"))
+
+
+@dataclass(frozen=True)
+class BooleanColumn:
+    """A column of truth values: 0 or 1, and how rare the value is where one of them is.
+
+    Both stay unstandardised: a deviation would put a flag that one row in a thousand has 30 deviations out.
+    """
+
+    name: str
+    falses: int
+    trues: int
+    gaps: int
+
+    kind = "boolean"
+    table = None
+
+    @property
+    def features(self) -> list[str]:
+        """The column itself and its rarity."""
+        return [self.name, f"{self.name} (rarity)"][: self._width]
+
+    @property
+    def scales(self) -> list[float]:
+        """So that true and false lie as far apart as two values of a category."""
+        return [HALF / math.sqrt(2), 1.0][: self._width]
+
+    @property
+    def usual(self) -> list[float]:
+        """The commoner value."""
+        return [float(self.trues > self.falses), 0.0][: self._width]
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Of the training rows: false, true, gaps."""
+        counts = np.array([self.falses, self.trues, self.gaps])
+        return np.asarray(counts / counts.sum())
+
+    @cached_property
+    def _width(self) -> int:
+        return 2 if self._rarities.any() else 1
+
+    @cached_property
+    def _rarities(self) -> np.ndarray:
+        """Of false and of true."""
+        counts = np.array([self.falses, self.trues])
+        tails = np.where(counts <= counts[::-1], counts, counts.sum())
+        return rarity(np.maximum(tails, 1) / (counts.sum() + (counts.min() == 0)))
+
+    def read(self, column: pa.Array) -> np.ndarray:
+        """0, 1 or NaN, from truth values, numbers or words."""
+        column = plain(column)
+        if is_text(column.type) or pa.types.is_dictionary(column.type):
+            values = _truths(column)
+        else:
+            values = read_numbers(column, self.name, None)
+        strange = ~((values == 0) | (values == 1) | (values != values))
+        if (row := first_of(strange)) is not None:
+            raise _wrong(self.name, row, column[row].as_py(), "true or false")
+        return values
+
+    def fill(self, values: np.ndarray, out: np.ndarray) -> None:
+        """The value and its rarity."""
+        out[:, 0] = values
+        if self._width == 2:
+            of_false, of_true = self._rarities
+            out[:, 1] = np.where(values == 1, of_true, np.where(values == 0, of_false, 0.0))
+
+    def tally(self, values: np.ndarray) -> np.ndarray:
+        """Counts of false, true and gaps."""
+        trues, falses = np.count_nonzero(values == 1), np.count_nonzero(values == 0)
+        return np.array([falses, trues, len(values) - falses - trues], np.float64)
+
+    def strange(self, values: np.ndarray) -> int:
+        """How many are a value that training never had."""
+        falses, trues, _ = self.tally(values)
+        return int(falses * (self.falses == 0) + trues * (self.trues == 0))
+
+    def to_plain(self) -> dict[str, Any]:
+        """As a JSON object."""
+        counts = {"falses": self.falses, "trues": self.trues, "gaps": self.gaps}
+        return {"name": self.name, "kind": self.kind, **counts}
+
+    @classmethod
+    def from_plain(cls, document: plain_values.Document) -> BooleanColumn:
+        """Back from `to_plain`, checked."""
+        falses, trues, gaps = (plain_values.count(document, key) for key in ("falses", "trues", "gaps"))
+        plain_values.fits(document, falses + trues > 0, "it has no values")
+        return cls(plain_values.text(document, "name"), falses, trues, gaps)
+
+
+def _truths(column: pa.Array) -> np.ndarray:
+    """Words as 0 or 1, gaps and blanks as NaN, other words as 2."""
+    words = pc.utf8_lower(pc.utf8_trim_whitespace(as_text(column)))
+    found = np.asarray(pc.index_in(words, pa.array(list(TRUTHS), words.type)).fill_null(len(TRUTHS)))
+    values: np.ndarray = np.array([*TRUTHS.values(), 2.0])[found]
+    values[np.asarray(pc.equal(words, "").fill_null(True))] = np.nan
+    return values
+
+
+def read_numbers(column: pa.Array, name: str, written: WrittenNumber | None) -> np.ndarray:
+    """Numbers of whatever type, NaN for gaps, TEXT for other texts; a dictionary's entries are read once."""
+    column = plain(column)
+    if pa.types.is_dictionary(column.type):
+        try:
+            return taken(column, read_numbers(column.dictionary, name, written).astype(np.float64), np.nan)
+        except ValueError:  # again row by row, for the row that the message names
+            return read_numbers(column.dictionary_decode(), name, written)
+    if is_text(column.type):
+        values, wrong = parse_numbers(column, written or WrittenNumber())
+        refuse_infinity(values, name)
+        values[wrong] = TEXT
+        return values
+    if is_numeric(column.type) or pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
+        values = as_numbers(column)
+        refuse_infinity(values, name)
+        return values
+    raise ValueError(f"column {name!r} is now of type {column.type}; give numbers, as in training")
+
+
+def refuse_infinity(values: np.ndarray, name: str) -> None:
+    """An infinity is no number to learn from."""
+    if values.dtype.kind != "f":
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = values.sum(dtype=np.float64)
+    if not np.isfinite(total) and (row := first_of(np.isinf(values))) is not None:
+        raise CellError(name, row + 1, f"is {values[row]}; make it a gap or a finite number")
+
+
+def _wrong(name: str, row: int, value: Any, expected: str) -> CellError:
+    problem = f"is {plain_values.shown(value)}, but the column's values were {expected} in training"
+    return CellError(name, row + 1, f"{problem}; correct it or make it a gap")

@@ -1,0 +1,103 @@
+"""Hearing what training logs, for a while."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any, Protocol
+
+logger = logging.getLogger("addml")
+
+
+@contextmanager
+def listening(handler: logging.Handler) -> Iterator[None]:
+    """Hand what is logged to a handler, from its own level on; the log is as before when this ends."""
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(min(before or handler.level, handler.level))
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+def on_standard_error(verbose: int) -> AbstractContextManager[None]:
+    """Show the log of training on standard error while it runs, where verbose asks for it."""
+    if not verbose:
+        return nullcontext()
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.INFO)
+    return listening(handler)
+
+
+# How a long run says how far it is. The command line draws it; by default nothing does.
+
+
+Advance = Callable[[float], None]
+
+
+class Progress(Protocol):
+    """Draws one bar for each stage of a run."""
+
+    def stage(self, words: str, total: float | None, rows_each: float = 1) -> AbstractContextManager[Advance]:
+        """A bar of `total` steps (None if not known) of `rows_each` rows, and the function that moves it on."""
+        ...
+
+    def note(self, words: str) -> None:
+        """Say something now that should be known before the work is done."""
+        ...
+
+
+class Silent:
+    """Draws nothing."""
+
+    def stage(self, words: str, total: float | None, rows_each: float = 1) -> AbstractContextManager[Advance]:
+        """No bar."""
+        return nullcontext(lambda steps: None)
+
+    def note(self, words: str) -> None:
+        """Nothing."""
+
+
+def epochs_to(advance: Advance) -> AbstractContextManager[None]:
+    """Move on by one with every epoch that the training loop logs."""
+    return listening(_EpochHandler(advance))
+
+
+@contextmanager
+def stages_to(progress: Progress) -> Iterator[None]:
+    """A bar for each stage that a fit to rows on disk logs, which moves on with the rows that it goes through."""
+    with ExitStack() as bar, listening(_StageHandler(progress, bar)):
+        yield
+
+
+class _StageHandler(logging.Handler):
+    def __init__(self, progress: Progress, bar: ExitStack) -> None:
+        super().__init__(logging.DEBUG)
+        self._progress, self._bar = progress, bar
+        self._advance: Advance = lambda steps: None
+        self._passes = 1.0  # of a row, until it counts as done
+
+    def emit(self, entry: logging.LogRecord) -> None:
+        details: Any = entry.args
+        if not isinstance(details, dict):
+            return
+        if "stage" in details:
+            self._bar.close()
+            self._passes = details["passes"]
+            self._advance = self._bar.enter_context(self._progress.stage(details["stage"], details["total"]))
+        elif "rows" in details:
+            self._advance(details["rows"] / self._passes)
+
+
+class _EpochHandler(logging.Handler):
+    def __init__(self, advance: Advance) -> None:
+        super().__init__(logging.INFO)
+        self._advance = advance
+
+    def emit(self, entry: logging.LogRecord) -> None:
+        details: Any = entry.args
+        if isinstance(details, dict) and "epoch" in details:
+            self._advance(1)

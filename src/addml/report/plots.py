@@ -1,0 +1,212 @@
+"""The charts as figures for a paper, by matplotlib (extra `plots`)."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from addml.findings import Findings
+from addml.io.write import write_whole
+from addml.report import charts
+from addml.report.track import MOST_EVENTS, envelope
+from addml.text import number, text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg", "pdf", "eps")
+WIDTH, HEIGHT = 5.2, 3.2  # inches
+NORMAL, ANOMALY, INK = "#5f7f9e", "#c2410c", "#1f2328"
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#8a8f98",
+    "axes.labelcolor": INK,
+    "xtick.color": "#5b616b",
+    "ytick.color": "#5b616b",
+    "legend.frameon": False,
+    "savefig.bbox": "tight",
+    "savefig.dpi": 200,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "addml",  # the same findings give the same file
+}
+
+
+def write_figures(
+    findings: Findings, folder: str | os.PathLike[str], formats: Sequence[str] = ("png", "svg")
+) -> list[Path]:
+    """Write every figure that there is something to draw for, and give back the files."""
+    formats = [name.lower().lstrip(".") for name in ([formats] if isinstance(formats, str) else formats)]
+    if unknown := [name for name in formats if name not in FORMATS]:
+        raise ValueError(f"formats={unknown!r} must be among {', '.join(FORMATS)}")
+    drawn = _rendered(findings, formats)
+    target = Path(os.path.expanduser(folder))
+    target.mkdir(parents=True, exist_ok=True)
+    files = [target / name for name in drawn]
+    new = [file for file in files if not file.exists()]
+    try:
+        for file, content in zip(files, drawn.values(), strict=True):
+            write_whole(file, content)
+    except BaseException:  # an interrupt too: all figures or none
+        for file in new:
+            file.unlink(missing_ok=True)
+        raise
+    return files
+
+
+def _rendered(findings: Findings, formats: Sequence[str]) -> dict[str, bytes]:
+    """Every figure in memory, so that a failure leaves no half of them."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'addml[plots]'") from error
+    files: dict[str, bytes] = {}
+    with matplotlib.rc_context(STYLE):
+        for name, figure in _figures(findings):
+            for ending in formats:
+                buffer = io.BytesIO()
+                figure.savefig(buffer, format=ending, metadata=_undated(ending))
+                files[f"{name}.{ending}"] = buffer.getvalue()
+    return files
+
+
+def _undated(ending: str) -> dict[str, Any] | None:
+    dates: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    return dates.get(ending)
+
+
+def _figures(findings: Findings) -> Iterator[tuple[str, Figure]]:
+    for name, draw in DRAWINGS.items():
+        figure = draw(findings)
+        if figure is not None:
+            yield name, figure
+
+
+def _figure(columns: int = 1, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
+    """A figure of its own, unknown to pyplot."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH * (1 if columns == 1 else 0.62 * columns), height), layout="constrained")
+    return figure, list(np.atleast_1d(figure.subplots(1, columns)))
+
+
+# The figures ------------------------------------------------------------------------------------------------
+
+
+def _scores(findings: Findings) -> Figure | None:
+    found = charts.histogram(findings.scores, findings.threshold)
+    if found is None:
+        return None
+    figure, (axes,) = _figure()
+    colors = np.where(np.arange(len(found.counts)) < found.first_anomalous, NORMAL, ANOMALY)
+    axes.bar(
+        found.edges[:-1], found.counts, np.diff(found.edges), align="edge", color=colors, edgecolor="white", lw=0.4
+    )
+    if found.edges[0] <= findings.threshold <= found.edges[-1]:
+        axes.axvline(findings.threshold, color=INK, lw=1, ls="--", label=f"threshold {number(findings.threshold, 3)}")
+        axes.legend()
+    if found.log:
+        axes.set_yscale("log")
+    axes.set(xlabel="score", ylabel=f"{findings.noun}s")
+    return figure
+
+
+def _series(findings: Findings) -> Figure | None:
+    """The scores of a series and some channels, the events shaded."""
+    track = findings.track
+    if track is None or len(track.scores) < 2:
+        return None
+    from matplotlib.figure import Figure
+
+    panels = [("score", track.scores), *track.channels]
+    figure = Figure(figsize=(1.7 * WIDTH, 1.1 * len(panels) + 0.4), layout="constrained")
+    every = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
+    for axes, (name, values) in zip(every, panels, strict=True):
+        low, high = envelope(np.asarray(values, float))
+        steps = np.linspace(0, len(values), len(low), endpoint=False)
+        axes.fill_between(steps, low, high, color=NORMAL, lw=0.8)
+        for start, stop in track.events[:MOST_EVENTS]:
+            axes.axvspan(start, max(stop, start + len(values) / 500), color=ANOMALY, alpha=0.25, lw=0)
+        axes.set_ylabel(text(name, 40), parse_math=False)  # dollars in a name are no formula
+    every[0].axhline(findings.threshold, color=INK, lw=1, ls="--")
+    every[-1].set(xlabel=f"step, {track.times[0]} to {track.times[1]}" if track.times[0] else "step")
+    return figure
+
+
+def _training(findings: Findings) -> Figure | None:
+    found = charts.training(findings)
+    if found is None:
+        return None
+    figure, several = _figure(len(found["panels"]), HEIGHT * 0.8)
+    for axes, panel in zip(several, found["panels"], strict=True):
+        for line in panel["members"]:
+            axes.plot(found["epochs"], _floats(line), color=NORMAL, lw=0.6, alpha=0.6)
+        axes.plot(found["epochs"], _floats(panel["mean"]), color=INK, lw=1.6)
+        axes.set(xlabel="epoch", title=panel["title"])
+        axes.set_ylim(bottom=0)
+    return figure
+
+
+def _floats(values: list[float | None]) -> np.ndarray:
+    return np.array([np.nan if value is None else value for value in values])
+
+
+def _space(findings: Findings) -> Figure | None:
+    points = charts.space(findings)
+    if points is None:
+        return None
+    figure, (axes,) = _figure(height=HEIGHT * 1.2)
+    x, y, flags = np.array(points["x"]), np.array(points["y"]), np.array(points["anomaly"], bool)
+    axes.scatter(x[~flags], y[~flags], s=6, color=NORMAL, alpha=0.45, lw=0, label="normal", rasterized=len(x) > 2000)
+    axes.scatter(x[flags], y[flags], s=14, color=ANOMALY, lw=0, label="stands out")
+    axes.plot(*(points["center"]), "+", color=INK, ms=10, mew=1.5, label="centre")
+    for place in np.flatnonzero((np.array(points["rank"]) > 0) & (np.array(points["rank"]) <= 10) & flags):
+        rank = str(points["rank"][place])
+        axes.annotate(rank, (x[place], y[place]), (4, 3), textcoords="offset points", fontsize=7, color=INK)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.legend(loc="best")
+    axes.set(xticks=[], yticks=[])
+    return figure
+
+
+def _distillation(findings: Findings) -> Figure | None:
+    found = charts.dropped(findings)
+    if found is None:
+        return None
+    cells = np.array([_floats(row) for row in found["cells"]]) / 100
+    figure, (axes,) = _figure(height=min(8.0, 1.2 + 0.12 * len(cells)))
+    ends = (found["epochs"][0] - 0.5, found["epochs"][-1] + 0.5, len(cells) + 0.5, 0.5)
+    image = axes.imshow(cells, aspect="auto", cmap="Oranges", vmin=0, vmax=1, extent=ends, interpolation="nearest")
+    figure.colorbar(image, ax=axes, label="share of members that dropped it")
+    axes.set(xlabel="epoch", ylabel="rank")
+    return figure
+
+
+def _curves(name: str, findings: Findings) -> Figure | None:
+    curve = charts.curves(findings).get(name)
+    if curve is None:
+        return None
+    figure, (axes,) = _figure()
+    if name == "roc":
+        axes.plot([0, 1], [0, 1], color="#b4b9c0", lw=1, ls="--")
+    axes.plot(curve["x"], curve["y"], color=ANOMALY, lw=1.6)
+    axes.set(xlabel=curve["x_label"], ylabel=curve["y_label"], xlim=(-0.02, 1.02), ylim=(-0.02, 1.04))
+    return figure
+
+
+DRAWINGS: dict[str, Callable[[Findings], Figure | None]] = {
+    "series": _series,
+    "scores": _scores,
+    "map": _space,
+    "training": _training,
+    "distillation": _distillation,
+    "roc": lambda findings: _curves("roc", findings),
+    "precision_recall": lambda findings: _curves("pr", findings),
+}

@@ -1,0 +1,131 @@
+"""Words that messages share: lists cut short, counts, names that may be meant; values as JSON has them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def listed(words: Sequence[str], most: int = 5, between: str = ", ") -> str:
+    """At most so many of the words, and how many more there are."""
+    more = f" and {len(words) - most:,} more" if len(words) > most else ""
+    return between.join(words[:most]) + more
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """A text of at most so many characters, the last of them an ellipsis where there were more."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """' Did you mean ...?' with the known names nearest to `name`, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    return f" Did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
+
+
+def json_value(value: Any) -> Any:
+    """The value as JSON has it: null for what is not finite, text for what JSON does not know."""
+    if isinstance(value, Mapping):
+        return {str(key): json_value(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(inner) for inner in value]
+    if hasattr(value, "tolist"):
+        return json_value(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else str(value)
+
+
+# Numbers and raw values as a person reads them.
+
+
+LONGEST = 160  # characters of a value, a name or a sentence; what is longer ends in an ellipsis
+MISSING = "missing"
+PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]*(?=@)")
+LINE_BREAKS = "\n\r\t\u0085\u2028\u2029"
+TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # the rest of a line, gnp.exe to exe.png
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number to `digits` significant places, with a true minus sign and grouped thousands."""
+    if not math.isfinite(value):
+        return "not a number" if math.isnan(value) else ("∞" if value > 0 else "−∞")
+    if value == int(value) and abs(value) < 1e15:
+        text = f"{int(value):,}"
+    elif 10 ** (digits - 1) <= abs(value) < 10 ** (digits + 3):
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.{digits}g}"
+    return text.replace("-", "−")
+
+
+def fixed(value: float, places: int) -> str:
+    """A number with as many decimals as those above and below it in a column."""
+    return f"{value:,.{places}f}".replace("-", "−") if math.isfinite(value) else number(value)
+
+
+def share(part: float) -> str:
+    """A share as per cent; a small one is not rounded to nothing."""
+    if not math.isfinite(part):
+        return "–"
+    percent = 100 * part
+    if 0 < percent < 0.01:
+        return "under 0.01 %"
+    text = f"{percent:.0f}" if abs(percent) >= 9.95 else f"{percent:.2g}"
+    return f"{text} %".replace("-", "−")
+
+
+def plain(value: Any) -> Any:
+    """The Python value of a NumPy or pyarrow scalar."""
+    if hasattr(value, "as_py"):
+        return value.as_py()
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
+
+
+def raw(value: Any) -> str:
+    """A value as it stood in the table; a gap is said."""
+    value = plain(value)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return MISSING
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _decimal(value)
+    if isinstance(value, dt.datetime):
+        return value.isoformat(" ")
+    return text(value)
+
+
+def _decimal(value: float) -> str:
+    if math.isinf(value):
+        return number(value)
+    whole = value == int(value) and abs(value) < 1e15
+    return (f"{value:.0f}" if whole else f"{value:.7g}").replace("-", "−")
+
+
+def text(value: Any, longest: int = LONGEST) -> str:
+    """Any text on one line, without control characters and passwords, cut where it is too long."""
+    line = PASSWORD.sub(r"\1:…", visible(str(value)[: 20 * longest]))
+    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+
+
+def visible(line: str) -> str:
+    """A text on one line, without control characters, which a terminal or a page would obey."""
+    return line if line.isprintable() else "".join(map(_visible, line))
+
+
+def _visible(letter: str) -> str:
+    if letter in LINE_BREAKS:
+        return " "
+    obeyed = letter in TURNS or unicodedata.category(letter) in ("Cc", "Cs")
+    return "\N{REPLACEMENT CHARACTER}" if obeyed else letter
