@@ -19,7 +19,7 @@ pytest = $(RUN) -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 install = $(RUN) -m pip install -qq --constraint $(VENV)/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all lint types format docs benchmark benchmark-large picture setup interpreter clean
+.PHONY: help demo test test-long test-all golden lint types format docs benchmark benchmark-large picture setup interpreter clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,15 @@ test-long: setup  ## Run the long tests: kills, served jobs, browsers, stored re
 	@$(pytest) -m slow $(ARGS)
 
 test-all: test test-long  ## Run all tests
+
+# The same interpreter and the same script with both trees: PYTHONPATH says whose addml is run.
+golden: setup  ## Compare scores, reasons and --json with another commit's, bit by bit: make golden OLD=main (two minutes)
+	@test -n "$(OLD)" || { echo "OLD is not given: name the commit to compare with, make golden OLD=main" >&2; exit 1; }
+	@rm -rf build/golden && git worktree prune && git worktree add --quiet --detach build/golden/old "$(OLD)"
+	@trap 'git worktree remove --force build/golden/old' EXIT; \
+	PYTHONPATH="$(CURDIR)/build/golden/old/src" $(RUN) -m benchmarks.golden dump build/golden/old.json \
+	&& PYTHONPATH="$(CURDIR)/src" $(RUN) -m benchmarks.golden dump build/golden/new.json \
+	&& PYTHONPATH="$(CURDIR)/src" $(RUN) -m benchmarks.golden compare build/golden/old.json build/golden/new.json
 
 lint: setup  ## Check style and formatting
 	$(RUN) -m ruff check
