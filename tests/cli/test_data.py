@@ -13,7 +13,7 @@ from typer.main import get_command
 from addml.cli.app import app
 from addml.data import registry
 from tests.cli.running import command, run_addml
-from tests.data.serving import closed_port, npz, serving, small_table
+from tests.io.serving import closed_port, npz, serving, small_table
 
 WINE = registry.address_of(registry.named("wine")).removeprefix("https://raw.githubusercontent.com")
 GLASS = registry.address_of(registry.named("glass")).removeprefix("https://raw.githubusercontent.com")
@@ -87,7 +87,7 @@ def test_an_unknown_set_is_wrong_usage(addml):
 
 def test_an_interrupted_pull_says_that_it_goes_on(addml, server, tmp_path, monkeypatch):
     asked, go = threading.Event(), threading.Event()
-    monkeypatch.setattr("tests.data.serving.answer", lambda request, server: (asked.set(), go.wait(20)))
+    monkeypatch.setattr("tests.io.serving.answer", lambda request, server: (asked.set(), go.wait(20)))
     variables = {
         "ADDML_CACHE": str(tmp_path),
         "ADDML_DATA": "",

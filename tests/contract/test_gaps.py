@@ -47,7 +47,7 @@ def test_a_gap_is_the_median_and_a_flag(quick, X):
     table, missing = with_gaps(X), np.isnan(with_gaps(X))
     filled = np.where(missing, np.nanmedian(table, axis=0), table)
     by_hand = np.c_[filled, missing[:, [1, 2]]]
-    detector = quick(scaling="standard")  # robust flags keep their own scale: tests/data/test_features.py
+    detector = quick(scaling="standard")  # robust flags keep their own scale: tests/preprocessing/test_scaling.py
     expected = detector.fit(by_hand).anomaly_scores_
     np.testing.assert_allclose(detector.fit(table).anomaly_scores_, expected, atol=1e-4)
 

@@ -6,7 +6,7 @@ from scipy.stats import norm
 from sklearn.isotonic import IsotonicRegression
 
 from addml.decisions.probability import SHARE, Probability, of_share
-from tests.scoring.test_thresholds import AWKWARD
+from tests.decisions.test_thresholds import AWKWARD
 
 
 def test_the_law_by_hand():

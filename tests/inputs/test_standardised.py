@@ -10,7 +10,7 @@ import pytest
 from addml.inputs import table as standardised
 from addml.inputs.table import CellError, Columns, DriftCounter, Standardised
 from addml.preprocessing.scaling import Features
-from tests.data.test_columns import messy
+from tests.inputs.test_columns import messy
 
 
 @pytest.fixture(params=[False, True], ids=["standard", "robust"], autouse=True)

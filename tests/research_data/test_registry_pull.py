@@ -13,7 +13,7 @@ import pytest
 from addml.data import registry
 from addml.data.registry import DataSet, DownloadError, MissingSetError, NoNetworkError, SetError, WrongSetError
 from addml.data.sets import resuming
-from tests.data.serving import closed_port, npz, serving, small_table
+from tests.io.serving import closed_port, npz, serving, small_table
 
 X, Y = small_table(2000, 8, 200)
 NPZ = npz(X, Y)

@@ -27,7 +27,7 @@ from addml.server.app import _failed
 from addml.server.jobs import _arguments, _complaint, _label, _suffix
 from addml.server.models import Shelf, Shelved
 from tests.cli.running import QUICK, run_addml, write_small
-from tests.web.conftest import serving
+from tests.server.conftest import serving
 
 FEW = {"members": 2, "epochs": 6}
 

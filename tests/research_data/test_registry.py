@@ -13,7 +13,7 @@ from scipy.io import loadmat, savemat
 
 from addml.data import registry
 from addml.data.registry import DataSet, MissingSetError, UnknownSetError, WrongSetError
-from tests.data.serving import npz, small_table
+from tests.io.serving import npz, small_table
 
 PAPER = [
     *("Gisette", "Glass", "Ionosphere", "Isolet", "Letter", "Madelon", "Magic-Telescope"),

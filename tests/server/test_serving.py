@@ -11,8 +11,8 @@ import pytest
 from addml.errors import UserError
 from addml.server.listen import _listen, is_loopback
 from tests.cli.running import QUICK, run_addml, spawn_addml, write_small
-from tests.web import conftest
-from tests.web.conftest import ended, serving
+from tests.server import conftest
+from tests.server.conftest import ended, serving
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
