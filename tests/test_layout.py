@@ -39,11 +39,12 @@ ROOT = "addml"
 # `from addml import ADDML` may reach any public module, so only cli, demo and __main__ say it.
 ROOT_LEVEL = LEVELS["report"]
 
-TO_MOVE = ("addml.io.values", "addml.preprocessing.text_values", "addml.preprocessing.drift")  # until text is parsed once
+# Until text is parsed in one place.
+TO_MOVE = (
     "addml.io.values",
     "addml.preprocessing.text_values",
     "addml.preprocessing.drift",
-)  # until values are parsed in one place
+)
 
 Import = tuple[str, int, bool]  # dotted name, line, whether it runs when the module is imported
 
