@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from addml import ADDML
-from addml.explain import behind_features
 from addml.scoring.views import Placed
 
 STEPS = 50
@@ -40,7 +39,7 @@ def score_in_torch(detector: ADDML) -> Callable[[Any], Any]:
 
 def replaced_one_by_one(detector: ADDML, rows: np.ndarray) -> np.ndarray:
     """By how much the score falls when one column takes its usual value."""
-    features, model = detector.model_.prepare(rows), behind_features(detector.model_)
+    features, model = detector.model_.prepare(rows), detector.model_
     scores, falls = model.scores(features, "cpu", 1), np.empty(rows.shape)
     for column in range(rows.shape[1]):
         replaced = features.copy()

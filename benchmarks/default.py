@@ -78,7 +78,7 @@ def ours(train: np.ndarray, rows: np.ndarray) -> Scored:
 
     detector = ADDML(random_state=0, device="cpu", n_jobs=1).fit(train)
     model = detector.model_
-    seen = model.scale.measured(model.member_scores(rows, "cpu", 1))
+    seen = model.scale.measured(model.member_scores(model.vectorizer.read(rows), "cpu", 1))
     chosen = {"+".join(names): seen[[VIEWS.index(name) for name in names]].max(axis=0) for names in SUBSETS}
     return {OURS: detector.anomaly_score(rows)} | chosen
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from addml import ADDML
-from addml.streamed import fit  # noqa: F401  (what the children need is imported before they are made)
+from addml.disk_fit import prepare  # noqa: F401  (what the children need is imported before they are made)
 
 
 def make(folder: Path) -> Path:

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import dataset, parquet
 
 from addml import ADDML
-from addml.checkpoint import Checkpoint, CheckpointError, kept_safe
+from addml.checkpoint import Checkpoint, CheckpointError, open_checkpoint
 from addml.inputs.disk import open_source
 
 KILLS = 20
@@ -201,11 +201,11 @@ def test_a_large_table_is_refused_before_it_is_looked_through(tmp_path, stop, mo
     with pytest.raises(KeyboardInterrupt):
         detector(memory="1MiB").fit(tmp_path / "one.parquet", checkpoint=tmp_path / "kept")
     go_on()
-    monkeypatch.setattr("addml.streamed.Census.take", lambda *arguments: pytest.fail("was looked through"))
+    monkeypatch.setattr("addml.disk_fit.Census.take", lambda *arguments: pytest.fail("was looked through"))
     with pytest.raises(CheckpointError, match="epochs=6, now it is 7"):
         detector(memory="1MiB", epochs=7).fit(tmp_path / "one.parquet", checkpoint=tmp_path / "kept")
     message = "another run is at work"
-    with kept_safe(tmp_path / "other", {"random_state": 0}, dict), pytest.raises(CheckpointError, match=message):
+    with open_checkpoint(tmp_path / "other", {"random_state": 0}), pytest.raises(CheckpointError, match=message):
         detector(memory="1MiB").fit(tmp_path / "one.parquet", checkpoint=tmp_path / "other")
 
 
@@ -220,7 +220,7 @@ def test_a_fit_that_fails_before_its_first_epoch_leaves_no_checkpoint(tmp_path):
 
 def test_a_second_run_is_refused(X, tmp_path):
     message = rf"another run is at work with it \(process {os.getpid()}\); wait"
-    with kept_safe(tmp_path / "kept", {"random_state": 0}, dict), pytest.raises(CheckpointError, match=message):
+    with open_checkpoint(tmp_path / "kept", {"random_state": 0}), pytest.raises(CheckpointError, match=message):
         detector().fit(X, checkpoint=tmp_path / "kept")
     detector().fit(X, checkpoint=tmp_path / "kept")
 

@@ -15,14 +15,16 @@ LEVELS = {
     name: level
     for level, names in enumerate(
         [
-            "errors text progress arrays compute scratch",
+            "text",
+            "errors progress arrays compute scratch",
             "distances",
             "preprocessing io encoders learning scoring decisions model_file parameters",
             "inputs data",
             "model",
-            "deciding fitting recipe explain plain stream",
-            "reading checkpoint saving",
-            "explaining streamed",
+            "explain plain stream",
+            "checkpoint config",
+            "disk_fit",
+            "fit",
             "detector",
             "export findings pyod",
             "pipeline baselines",

@@ -60,9 +60,16 @@ class CheckpointError(ValueError):
 class Checkpoint:
     """A folder for the state of one training: what it belongs to, and how far it is."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any], data: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         self.folder = folder
-        self._owner = {"addml": __version__, "settings": settings, "data": data}
+        self._owner: dict[str, Any] = {"addml": __version__, "settings": settings}
+
+    def claim(self, data: Callable[[], dict[str, Any]]) -> None:
+        """Say what rows it is for: what was kept before must belong to these settings and these rows."""
+        self._owner["data"] = data()
+        if self.is_begun:
+            with _whole(self.folder):
+                self._found()
 
     def restored(self, state: TrainingState, members: Sequence[Member], device: str) -> TrainingState:
         """The state that was saved last, with the members' generators as they were then; else the one given."""
@@ -80,12 +87,6 @@ class Checkpoint:
                 history=[plain.record_from_plain(record) for record in found["history"]],
                 kept=list(own["kept"]) if "kept" in own else [],
             )
-
-    def check(self) -> None:
-        """What was kept before must belong to these settings and this table: said before anything is worked out."""
-        if self.is_begun:
-            with _whole(self.folder):
-                self._found()
 
     @property
     def is_begun(self) -> bool:
@@ -144,6 +145,9 @@ class Checkpoint:
 class NotKept:
     """A checkpoint that keeps nothing."""
 
+    def claim(self, data: Callable[[], dict[str, Any]]) -> None:
+        """Nothing."""
+
     def restored(self, state: TrainingState, members: Sequence[Member], device: str) -> TrainingState:
         """The state itself."""
         return state
@@ -153,25 +157,22 @@ class NotKept:
 
 
 @contextmanager
-def kept_safe(
-    folder: str | os.PathLike[str] | None, settings: dict[str, Any], data: Callable[[], dict[str, Any]]
-) -> Iterator[Checkpoint | NotKept]:
+def open_checkpoint(folder: str | os.PathLike[str] | None, settings: dict[str, Any]) -> Iterator[Checkpoint | NotKept]:
     """The checkpoint in a folder, for this run alone, removed when the block ends well; without a folder, none."""
     if folder is None:
         yield NotKept()
         return
     if not isinstance(settings["random_state"], int):
         raise ValueError(
-            f"random_state={settings['random_state']!r} with a checkpoint: give a whole number, or what goes on "
-            "after a kill would not be the run that was begun"
+            f"random_state={settings['random_state']!r} with a checkpoint: give a whole number, or the run that "
+            "resumes would not be the one that began"
         )
     path = Path(os.path.expanduser(folder))
     if path.exists() and not path.is_dir():
         raise CheckpointError(f"{path}: is a file; a checkpoint is a folder: give another name")
-    one = Checkpoint(path, settings, data())  # rows that cannot be told from others are refused before a folder is made
+    one = Checkpoint(path, settings)
     path.mkdir(parents=True, exist_ok=True)
     with _locked(path):
-        one.check()
         try:
             yield one
         except BaseException:

@@ -15,7 +15,10 @@ from addml.distances import DISTANCES, Distance
 from addml.encoders import Encoder, WrongModuleError, from_plain
 from addml.encoders.module import ModuleEncoder
 from addml.inputs.forms import Form
-from addml.inputs.series import Windows, over_windows
+from addml.inputs.rows import LazyRows, Rows, WindowRows, as_rows
+from addml.inputs.series import over_windows
+from addml.inputs.vectorizer import Vectorizer
+from addml.inputs.vectorizers import vectorizer_of
 from addml.model_file import FORMAT, ModelFileError, expect
 from addml.preprocessing.scaling import Features
 from addml.scoring.blocks import BLOCK, block_of_images, in_blocks, in_resident_blocks
@@ -35,34 +38,56 @@ ROWS_LOOKED_UP = 2**12  # windows at a time
 
 @dataclass(frozen=True)
 class MetricModel:
-    """The best networks with the preparation before them and the scorer behind them, as plain arrays."""
+    """The best networks with the vectorizer before them and the scorer behind them, as plain arrays."""
 
-    features: Features
+    vectorizer: Vectorizer
     encoder: Encoder
     distance: Distance
     scorer: Scorer
     scorer_arrays: dict[str, np.ndarray]
     scale: MemberScale | ViewScale | None = None
-    columns: Columns | None = None  # where the rows are tables with columns that are not numbers
-    form: Form | None = None  # where the rows are not those of a table
 
-    def scores(self, X: Any, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
-        """One score a row, float64, whatever the rows beside it; `learned` of those that were learned from."""
-        return np.asarray(self.combine(self.member_scores(X, device, threads, learned=learned), self.begun(X)))
+    @property
+    def features(self) -> Features:
+        """The scaling."""
+        return self.vectorizer.features
+
+    @property
+    def columns(self) -> Columns | None:
+        """The columns of a table that are not all numbers."""
+        return self.vectorizer.columns
+
+    @property
+    def form(self) -> Form | None:
+        """The form of images and windows."""
+        return self.vectorizer.form
+
+    def prepare(self, X: Any) -> np.ndarray:
+        """Rows of X, an array or a table as training had them, as features (n, d)."""
+        return self.vectorizer.prepare(X)
+
+    def scores(self, rows: Rows | np.ndarray, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
+        """One score a row, float64, whatever the rows beside it; `learned` of those that were learned from.
+
+        An array holds features.
+        """
+        rows = as_rows(rows)
+        scores = self.member_scores(rows, device, threads, learned=learned)
+        return np.asarray(self.combine(scores, self.begun(rows)))
 
     def combine(self, member_scores: Array, begun: np.ndarray | None = None) -> Array:
         """One score a row (n,) from the scores of all members (E, n); embeddings do not judge the rows in `begun`."""
         assert self.scale is not None
         return self.scale.combine(member_scores if begun is None else self.neutral_scores(member_scores, begun))
 
-    def begun(self, X: Any) -> np.ndarray | None:
+    def begun(self, rows: Rows | np.ndarray) -> np.ndarray | None:
         """Where the past alone counts, which steps (n,) have windows that are not whole yet.
 
         A window that is filled up is flat, as hardly any other is: strange to embeddings for no reason.
         """
-        if self.form is None or not self.form.causal or not isinstance(X, Windows):
+        if self.form is None or not self.form.causal or not isinstance(rows, WindowRows):
             return None
-        return ~X.is_whole
+        return ~rows.windows.is_whole
 
     def neutral_scores(self, member_scores: np.ndarray, begun: np.ndarray) -> np.ndarray:
         """The scores (E, n) in which embeddings say what is usual of the steps marked in `begun` (n,)."""
@@ -76,54 +101,47 @@ class MetricModel:
             member_scores = member_scores[:, ~begun]
         return replace(self, scale=self.scorer.scale.fit(member_scores))
 
-    def prepare(self, X: Any) -> np.ndarray:
-        """Rows of an array (n, ...) or a table as flat float32 features (n, d)."""
-        if self.columns is not None:
-            X = self.columns.transform(X)
-        return self.features.transform(X if self.form is None else X.reshape(len(X), self.form.size))
-
-    def member_scores(self, X: Any, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
+    def member_scores(self, rows: Rows | np.ndarray, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
         """The scores of every member by itself, (E, n), and from every view where the scorer has several.
 
         What embeddings say of a window counts for all steps in it, unless only the past may count; what plain columns
         say is of the step at its end alone.
         """
-        result = self._row_scores(X, device, threads, self.overlaps(X, learned=learned))
-        if isinstance(X, Windows) and self.form is not None and not self.form.causal:
+        rows = as_rows(rows)
+        result = self._row_scores(rows, device, threads, self.overlaps(rows, learned=learned))
+        if isinstance(rows, WindowRows) and self.form is not None and not self.form.causal:
             embedded = self.scorer.embedded(len(self.encoder.weights))
-            result[embedded] = over_windows(result[embedded], X)
+            result[embedded] = over_windows(result[embedded], rows.windows)
         return result
 
-    def _row_scores(self, X: Any, device: str, threads: int, overlaps: Overlaps | None) -> np.ndarray:
+    def _row_scores(self, rows: Rows, device: str, threads: int, overlaps: Overlaps | None) -> np.ndarray:
         """The same of rows by themselves."""
-        result = np.empty((self.scorer.count(len(self.encoder.weights)), X.shape[0]))
-        if device != "cpu" and self.prepares_there:  # numbers go there as they are
-            for start in range(0, len(X), ROWS_SENT):
-                part = on_device(X[start : start + ROWS_SENT], device)
+        result = np.empty((self.scorer.count(len(self.encoder.weights)), len(rows)))
+        if device != "cpu" and self.prepares_there and isinstance(rows, LazyRows):  # numbers go there as they are
+            for start in range(0, len(rows), ROWS_SENT):
+                part = on_device(rows.values[start : start + ROWS_SENT], device)
                 result[:, start : start + ROWS_SENT] = to_numpy(self._resident_scores(part))
             return result
 
-        def write(rows: slice, block: np.ndarray) -> None:
-            result[:, rows] = block
+        def write(own: slice, block: np.ndarray) -> None:
+            result[:, own] = block
 
         compute = self._compute(device, overlaps)
-        self._through(X, compute, write, device, min(threads, self.scorer.most_threads))
+        self._through(rows, compute, write, device, min(threads, self.scorer.most_threads))
         return result
 
-    def overlaps(self, X: Any, *, learned: bool = False) -> Overlaps | None:
+    def overlaps(self, rows: Rows, *, learned: bool = False) -> Overlaps | None:
         """What windows of a series share with references.
 
         Where the past alone counts, nobody knows what will come: only what was learned from is measured so.
         """
-        if not isinstance(X, Windows) or self.form is None or (self.form.causal and not learned):
+        if not isinstance(rows, WindowRows) or self.form is None or (self.form.causal and not learned):
             return None
         keys = self.scorer_ready("cpu").get("keys")
         if keys is None:
             return None
-        prepared = X.prepared(self.step_features.transform)
-        starts = range(0, len(prepared), ROWS_LOOKED_UP)
-        blocks = (prepared.slice(start, ROWS_LOOKED_UP) for start in starts)
-        return Overlaps.of((block.reshape(len(block), -1) for block in blocks), keys, X.first, X.window)
+        blocks = (rows.slice(start, ROWS_LOOKED_UP) for start in range(0, len(rows), ROWS_LOOKED_UP))
+        return Overlaps.of(blocks, keys, rows.windows.first, rows.windows.window)
 
     @property
     def prepares_there(self) -> bool:
@@ -155,15 +173,16 @@ class MetricModel:
         encoder, ready = self._encoder_on(device), self.scorer_ready(device)
         return lambda x, rows: score_rows(self.scorer, x, encoder.embed(x), ready, self.distance, rows, overlaps)
 
-    def embeddings(self, X: Any, device: str, threads: int) -> np.ndarray:
+    def embeddings(self, rows: Rows | np.ndarray, device: str, threads: int) -> np.ndarray:
         """The members' embeddings side by side, (n, E w), float32."""
-        result = np.empty((X.shape[0], len(self.encoder.weights) * self.encoder.outputs), np.float32)
+        rows = as_rows(rows)
+        result = np.empty((len(rows), len(self.encoder.weights) * self.encoder.outputs), np.float32)
 
-        def write(rows: slice, block: np.ndarray) -> None:
-            result[rows] = block.transpose(1, 0, 2).reshape(block.shape[1], -1)
+        def write(own: slice, block: np.ndarray) -> None:
+            result[own] = block.transpose(1, 0, 2).reshape(block.shape[1], -1)
 
         encoder = self._encoder_on(device)
-        self._through(X, lambda x, rows: encoder.embed(x), write, device, threads)
+        self._through(rows, lambda x, own: encoder.embed(x), write, device, threads)
         return result
 
     def scorer_ready(self, device: str) -> dict[str, Any]:
@@ -186,17 +205,13 @@ class MetricModel:
 
     def _through(
         self,
-        X: Any,
+        rows: Rows,
         compute: Callable[[Array, slice], Array],
         write: Callable[[slice, np.ndarray], None],
         device: str,
         threads: int,
     ) -> None:
-        if isinstance(X, Windows):  # every step is prepared once, not once for each window over it
-            X = X.prepared(self.step_features.transform)
-            in_blocks(X, lambda rows: rows.reshape(len(rows), -1), compute, write, device, threads)
-        else:
-            in_blocks(X, self.prepare, compute, write, device, threads, self.block(device))
+        in_blocks(rows, lambda part: part, compute, write, device, threads, self.block(device))
 
     def block(self, device: str) -> int:
         """Rows of one product: a row gets the same bits in every block of that size."""
@@ -221,6 +236,8 @@ class MetricModel:
             "distance": self.distance,
             "scorer": {"name": self.scorer.name, **self.scorer.settings()},
             "columns": None if self.columns is None else self.columns.to_plain(),
+            "columns_in": self.vectorizer.columns_in,
+            "names": self.vectorizer.names and list(self.vectorizer.names),
         }
         arrays = {"encoder.weights": self.encoder.weights}
         arrays |= {f"features.{field.name}": getattr(self.features, field.name) for field in fields(Features)}
@@ -235,9 +252,8 @@ class MetricModel:
             encoder = from_plain(document["encoder"], arrays["encoder.weights"], module)
             scorer = scorer_from_plain(document["scorer"])
             features, scale = Features(**_under("features", arrays)), scorer.scale(**_under("scale", arrays))
-            columns = None if document["columns"] is None else _columns(document["columns"])
-            form = None if document["form"] is None else Form.from_plain(document["form"])
-            model = cls(features, encoder, document["distance"], scorer, _under("scorer", arrays), scale, columns, form)
+            vectorizer = vectorizer_of(document, features)
+            model = cls(vectorizer, encoder, document["distance"], scorer, _under("scorer", arrays), scale)
             _check_arrays(model, arrays)
         except ModelFileError:
             raise
@@ -251,12 +267,6 @@ class MetricModel:
 def _answers(encoder: Encoder) -> dict[str, Any]:
     """What tells whether a user's own module, which no file holds, is given again as it was."""
     return {"answers": encoder.answers().tolist()} if isinstance(encoder, ModuleEncoder) else {}
-
-
-def _columns(document: dict[str, Any]) -> Columns:
-    from addml.inputs.table import Columns  # pyarrow, only where there is a table
-
-    return Columns.from_plain(document)
 
 
 def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -296,6 +306,10 @@ def _check_features(model: MetricModel) -> None:
         )
     if model.form is not None and (model.form.size != inputs or columns != inputs or model.columns is not None):
         raise ModelFileError(f"rows of shape {model.form.shape} for {inputs} inputs; fit and save the model again")
+    if model.columns is None and model.form is None and model.vectorizer.columns_in != columns:
+        raise ModelFileError(
+            f"columns_in={model.vectorizer.columns_in} for {columns} medians; fit and save the model again"
+        )
     for name in ("mean", "scale", "shift", "reach"):
         expect(f"features.{name}", getattr(features, name), np.float64, (inputs,))
     expect("features.gaps", features.gaps, np.int64, (inputs - columns,))

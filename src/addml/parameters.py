@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from numbers import Integral, Number, Real
+from collections.abc import Collection
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-
-from addml.text import did_you_mean, listed
 
 LEAST_MEMORY = 2**20
 LARGEST = 2**63 - 1  # whole number of an array
 WIDEST = 2**16  # layer; and networks at most
 LONGEST = 2**20  # window
-LARGEST_EXACT = 2**53  # from here on float64 skips integers
 
 
 def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
@@ -113,27 +110,6 @@ def widths(name: str, value: Any) -> tuple[int, ...]:
     return tuple(int(width) for width in value)
 
 
-def sided(one_sided: Any) -> None:
-    """Columns and the side of each that matters, or None."""
-    if one_sided is not None and not isinstance(one_sided, Mapping):
-        raise ValueError(f"one_sided={one_sided!r} must map columns to 'high' or 'low', such as {{'amount': 'high'}}")
-    for column, side in (one_sided or {}).items():
-        if side not in ("high", "low"):
-            raise ValueError(f"one_sided={{{column!r}: {side!r}}}: use 'high' or 'low'")
-
-
-def sides(one_sided: Any, names: Sequence[str | None]) -> np.ndarray:
-    """Which side of each column matters: 1 high, -1 low, 0 both; None is the name of what is no column by itself."""
-    sided(one_sided)
-    marks, known = np.zeros(len(names), np.int64), [name for name in names if name is not None]
-    for column, side in (one_sided or {}).items():
-        if str(column) not in known:
-            hint = did_you_mean(str(column), known) or f" The columns of numbers are: {listed(known, 10)}."
-            raise ValueError(f"one_sided names {column!r}, which is not a column of numbers here.{hint}")
-        marks[list(names).index(str(column))] = 1 if side == "high" else -1
-    return marks
-
-
 def read_labels(labels: Any, rows: int) -> np.ndarray | None:
     """Labels as an int array (n,): 0 normal, 1 anomaly, -1 unknown."""
     if labels is None:
@@ -191,73 +167,3 @@ def generator_seed(random_state: Any) -> np.random.SeedSequence:
     raise ValueError(
         f"random_state={random_state!r} must be None, a whole number of at least 0, a RandomState or a Generator"
     )
-
-
-# Tables -----------------------------------------------------------------------------------------------------
-
-
-def finite(X: np.ndarray, names: list[str]) -> None:
-    """No infinity, and no integer that float64 cannot tell from its neighbour; NaN is a gap and allowed."""
-    if X.dtype.kind in "iu":
-        if X.size and (X.dtype.itemsize == 8) and max(int(X.max()), -int(X.min())) > LARGEST_EXACT:
-            largest = np.maximum(X.max(axis=0).astype(float), -X.min(axis=0).astype(float))
-            raise _inexact(names[np.flatnonzero(largest >= LARGEST_EXACT)[0]])
-        return
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = float(X.sum())  # one quick pass; the slow look follows only where it is not finite
-    if not math.isfinite(total):
-        infinite = np.flatnonzero(np.isinf(X).any(axis=0))
-        if len(infinite):
-            raise ValueError(
-                f"column {names[infinite[0]]!r} holds infinity; replace it by NaN (a gap) or by a finite value"
-            )
-
-
-def exact(given: Any, X: np.ndarray, names: list[str]) -> None:
-    """No integer over 2**53 in the table that was given, where X, made from it, holds floats."""
-    if X.dtype.kind != "f" or (type(given) is np.ndarray and given.dtype.kind != "O"):
-        return
-    largest = np.maximum(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0))  # NaN is not looked at
-    for column in np.flatnonzero(largest.astype(np.float64) >= LARGEST_EXACT):
-        values = _columns(given)[column][1]()
-        if any(isinstance(value, Integral) and abs(int(value)) > LARGEST_EXACT for value in values):
-            raise _inexact(names[column])
-
-
-def _inexact(name: str) -> ValueError:
-    return ValueError(
-        f"column {name!r} holds integers over 2**53, which double precision cannot tell apart; "
-        "leave the column out if it is an identifier, or subtract an offset first"
-    )
-
-
-def not_numbers(given: Any, error: Exception) -> Exception:
-    """The error of a table that could not be read as numbers, with the column and the value that are to blame."""
-    if getattr(given, "ndim", 2) == 3:
-        return ValueError(f"{str(error).rstrip('.')}; grey images need their one channel, X[:, None]")
-    if isinstance(given, (list, tuple)):
-        lengths = {len(row) for row in given if isinstance(row, (list, tuple))}
-        if len(lengths) > 1:
-            return ValueError(
-                f"X has rows of {min(lengths)} and of {max(lengths)} values; give all rows the same columns"
-            )
-    for name, values in _columns(given):
-        for value in values():
-            if value is not None and not isinstance(value, (Number, np.number, np.bool_)):
-                kind = TypeError if isinstance(error, TypeError) else ValueError
-                return kind(
-                    f"column {name!r} holds {value!r}, which is not a number: "
-                    f"turn it into numbers or leave the column out ({error})"
-                )
-    return error
-
-
-def _columns(given: Any) -> list[tuple[str, Callable[[], list[Any]]]]:
-    """Names of the columns of a frame, an array or a list of rows, and ways to their values; none of no table."""
-    import narwhals as nw
-
-    frame = nw.from_native(given, eager_only=True, pass_through=True)
-    if frame is not given:
-        return [(column.name, column.to_list) for column in frame.iter_columns()]
-    table = np.array(given, dtype=object) if isinstance(given, (list, tuple)) else np.asarray(given)
-    return [(str(place), column.tolist) for place, column in enumerate(table.T)] if table.ndim == 2 else []

@@ -9,8 +9,8 @@ from sklearn.exceptions import NotFittedError
 PLACES = [
     "addml.learning.training.adam",
     "addml.learning.training.distill",
-    "addml.fitting.metric_space",
-    "addml.detector.MetricModel.member_scores",
+    "addml.fit.metric_space",
+    "addml.fit.MetricModel.member_scores",
     "addml.decisions.decision.Decision.__init__",
 ]
 

@@ -11,8 +11,6 @@ import pytest
 
 import addml
 from addml import ADDML
-from addml.explain.prepared import behind_features
-from addml.inputs.series import Windows
 
 STEPS, CHANNELS, WINDOW = 400, 3, 12
 
@@ -104,7 +102,7 @@ def test_causal_scores_do_not_know_the_future_and_others_do():
 
 def views_of_steps(model, X):
     """The views (V, n) of causal scores, step by step: that of embeddings is 0 until there is a whole window."""
-    raw, scale = model.member_scores(Windows.of([X], WINDOW), "cpu", 1), model.scale
+    raw, scale = model.member_scores(model.vectorizer.read(X), "cpu", 1), model.scale
     views = (raw - scale.median) / scale.unit
     views[model.scorer.embedded(len(model.encoder.weights)), : WINDOW - 1] = 0
     return views
@@ -123,7 +121,7 @@ def test_embeddings_say_nothing_of_a_step_until_its_window_is_whole():
 
 def test_windows_that_are_not_whole_do_not_tell_what_is_usual():
     model = detector(causal=True).fit(waves()).model_
-    scores = model.member_scores(Windows.of([waves()], WINDOW), "cpu", 1, learned=True)[:, WINDOW - 1 :]
+    scores = model.member_scores(model.vectorizer.read(waves()), "cpu", 1, learned=True)[:, WINDOW - 1 :]
     median = np.median(scores, axis=1)
     np.testing.assert_allclose(model.scale.median[:, 0], median, rtol=1e-6)
     np.testing.assert_allclose(model.scale.unit[:, 0], np.quantile(scores, 0.9, axis=1) - median, rtol=1e-6)
@@ -179,7 +177,7 @@ def test_contributions_of_causal_scores_add_up(scorer):
     test[3, 1] += 9
     contributions, scores = one.explain(test), one.anomaly_score(test)
     rest = scores - contributions.sum(axis=1)
-    usual = 0 if scorer == "views" else behind_features(one.model_).scores(one.baseline_[None], "cpu", 1)[0]
+    usual = 0 if scorer == "views" else one.model_.scores(one.baseline_[None], "cpu", 1)[0]
     np.testing.assert_allclose(rest[WINDOW - 1 :], usual, atol=1e-6)
     np.testing.assert_allclose(rest[: WINDOW - 1], rest[0], atol=1e-6)
     if scorer == "center":

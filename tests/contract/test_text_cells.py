@@ -90,7 +90,7 @@ def test_whoever_wants_an_error_makes_one_of_the_warning():
 
 def test_rows_on_disk_count_as_those_in_memory_do(tmp_path, monkeypatch):
     """Though the sample that columns are fitted to may lack them: here it does not hold the text of the tips."""
-    monkeypatch.setattr("addml.streamed.LEAST_SAMPLE_BYTES", 0)
+    monkeypatch.setattr("addml.disk_fit.LEAST_SAMPLE_BYTES", 0)
     rows = 40_000
     numbers = {name: np.tile(own, 14)[:rows] + np.arange(rows) / rows for name, own in NUMBERS.items()}
     texts = {name: pa.array(numbers[name].round(4)).cast(pa.string()).to_pylist() for name in ("fare", "tip")}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from addml.encoders import MLP
+from addml.inputs.array import ArrayVectorizer
 from addml.model import MetricModel
 from addml.preprocessing.scaling import Features
 from addml.scoring.scorers import SCORERS, MetricSpace, Neighbors
@@ -37,9 +38,14 @@ def random_model(
     )
     named = {name: kind() for name, kind in SCORERS.items()} | {"knn": Neighbors(k=5)}
     chosen = named[scorer] if isinstance(scorer, str) else scorer
-    model = MetricModel(features, encoder, distance, chosen, chosen.fit(space))
+    model = MetricModel(vectorizer_with(features), encoder, distance, chosen, chosen.fit(space))
     rows = random.standard_normal((100, len(features.median)))
     return model.with_scale(model.member_scores(rows, "cpu", 1))
+
+
+def vectorizer_with(features):
+    """A vectorizer of arrays that scales them so."""
+    return ArrayVectorizer(features=features, columns_in=len(features.median))
 
 
 def as_they_are(d):

@@ -9,7 +9,7 @@ from addml.explain import Reason, UsualColumn, groups, reasons, usual_row
 from addml.model import MetricModel
 from addml.scoring.scale import MemberScale
 from addml.scoring.scorers import Center
-from tests.explain.conftest import as_they_are, random_model
+from tests.explain.conftest import as_they_are, random_model, vectorizer_with
 
 NAMES = ("a", "b", "c", "d")
 
@@ -21,7 +21,7 @@ def model_of(matrix, activation="linear", center=0.0):
     encoder = MLP((d, w), [activation], np.concatenate([matrix.ravel(), np.zeros(w, np.float32)])[None])
     scale = MemberScale(*np.ones((3, 1, 1)))
     center = np.broadcast_to(np.asarray(center, np.float32), (1, w))
-    return MetricModel(as_they_are(d), encoder, "sqeuclidean", Center(), {"center": center}, scale)
+    return MetricModel(vectorizer_with(as_they_are(d)), encoder, "sqeuclidean", Center(), {"center": center}, scale)
 
 
 def explained(model, rows, bounds=2.0, **how):

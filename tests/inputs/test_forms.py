@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from addml.fitting import channel_features, form_of
+from addml import ADDML
+from addml.config import Config
 from addml.inputs.forms import Form
 from addml.inputs.image import as_images, varied
-from addml.inputs.rows import LazyRows
+from addml.inputs.vectorizers import ImageVectorizer
 from addml.preprocessing.scaling import Features
 
 
@@ -29,8 +30,8 @@ def test_no_form(document):
 def test_channels_are_scaled_alike():
     X = np.random.default_rng(0).uniform(0, 255, (50, 2, 3, 4))
     X[:, 1] = X[:, 1] * 10 + 7
-    features = channel_features(X, form_of(X), np.zeros(2, np.int64), robust=False)
-    prepared = features.transform(X.reshape(50, 24)).reshape(X.shape)
+    prepared = ImageVectorizer.fit(X, Config.resolve(ADDML(scaling="standard").get_params()))[0].prepare(X)
+    prepared = prepared.reshape(X.shape)
     wanted = (X - X.mean(axis=(0, 2, 3), keepdims=True)) / X.std(axis=(0, 2, 3), keepdims=True)
     np.testing.assert_allclose(prepared, wanted, rtol=1e-5, atol=1e-6)
 
@@ -43,9 +44,9 @@ def test_features_with_gaps_are_not_spread():
 
 def test_rows_are_prepared_when_they_are_asked_for():
     X = np.random.default_rng(0).integers(0, 256, (9, 1, 2, 2)).astype(np.uint8)
-    features = channel_features(X, form_of(X), np.zeros(1, np.int64), robust=True)
-    rows, ids = LazyRows(X, features), np.array([[3, 1], [8, 3]])
-    np.testing.assert_array_equal(rows.take(ids), features.transform(X.reshape(9, 4))[ids])
+    vectorizer, rows = ImageVectorizer.fit(X, Config.resolve(ADDML().get_params()))
+    ids = np.array([[3, 1], [8, 3]])
+    np.testing.assert_array_equal(rows.take(ids), vectorizer.features.transform(X.reshape(9, 4))[ids])
     assert rows.values is X
     assert len(rows) == 9
     assert rows.take(np.empty(0, np.int64)).shape == (0, 4)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from addml import ADDML
-from addml.explain.prepared import behind_features
 from addml.explain.replacement import column_contributions
 from addml.scoring import guidance
 from addml.scoring.guidance import (
@@ -73,7 +72,7 @@ def test_it_is_added_to_the_score(X):
     detector = fitted(X, marks(range(4)))
     model, arrays = detector.model_, dict(detector.model_.scorer_arrays)
     arrays["counter_push"] = 0 * arrays["counter_push"]
-    plain = replace(model, scorer_arrays=arrays).scores(X, "cpu", 1)
+    plain = replace(model, scorer_arrays=arrays).scores(model.vectorizer.read(X), "cpu", 1)
     like, trust = likeness(detector, X), arrays["counter_likeness"][3]
     blended = trust * like + (1 - trust) * np.maximum(like - ALIKE, 0)
     added = detector.anomaly_scores_ - plain
@@ -89,7 +88,7 @@ def test_scores_stay_finite_however_strongly_they_are_pushed(X, members, push):
     model = fitted(X, marks(range(4)), scorer="center", members=members).model_
     middle = np.repeat(model.scorer_arrays["center"][:, None], 2, axis=1)
     arrays = model.scorer_arrays | {"counter_push": np.full(1, push, np.float32)}
-    assert np.isfinite(replace(model, scorer_arrays=arrays).scores(X, "cpu", 1)).all()
+    assert np.isfinite(replace(model, scorer_arrays=arrays).scores(model.vectorizer.read(X), "cpu", 1)).all()
     ready = model.scorer.ready(arrays, model.distance)
     placed = model.scorer.place(model.prepare(X[:2]), ready)
     np.testing.assert_array_equal(model.scorer.score(middle, ready, model.distance, placed), 0)
@@ -175,7 +174,7 @@ def test_the_weight_is_judged_by_doubted_labels_too(X):
     detector = fitted(X, marks(labelled))
     model, arrays = detector.model_, dict(detector.model_.scorer_arrays)
     arrays["counter_push"] = 0 * arrays["counter_push"]
-    plain = replace(model, scorer_arrays=arrays).scores(X, "cpu", 1)
+    plain = replace(model, scorer_arrays=arrays).scores(model.vectorizer.read(X), "cpu", 1)
     like, trust = likeness(detector, X), arrays["counter_likeness"][3]
     blended = trust * like + (1 - trust) * np.maximum(like - ALIKE, 0)
     weight = ((detector.anomaly_scores_ - plain) @ blended) / (blended @ blended) / plain.std()
@@ -249,7 +248,7 @@ def test_replacing_columns_is_exact_here_too(X, scorer):
     detector = fitted(X, marks(range(4)), scorer=scorer)
     features = detector.model_.prepare(np.random.default_rng(2).standard_normal((10, 3)))  # no training rows
     found = column_contributions(detector.model_, features, detector.baseline_, range(3))
-    model = behind_features(detector.model_)
+    model = detector.model_
     for column in range(3):
         changed = features.copy()
         changed[:, column] = detector.baseline_[column]

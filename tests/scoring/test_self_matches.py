@@ -82,7 +82,7 @@ def test_on_tensors_as_on_an_accelerator():
     X = np.random.default_rng(0).standard_normal((200, 2))
     model = ADDML(encoder="recurrent", window=10, random_state=0, device="cpu", epochs=2).fit(X).model_
     windows = Windows.of([X], 10)
-    overlaps = model.overlaps(windows, learned=True)
+    overlaps = model.overlaps(model.vectorizer.read(X), learned=True)
     x = flat(windows.prepared(model.step_features.transform))[None, None]
     z, rows = model.encoder.embed(x), slice(0, 200)
     expected = score_rows(model.scorer, x, z, model.scorer_ready("cpu"), model.distance, rows, overlaps)

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from addml.config import Config
+from addml.detector import ADDML
 from addml.errors import UserError
-from addml.recipe import Recipe
 from addml.text import did_you_mean
 
 PAPER, DEFAULT = "ADDML.paper", "ADDML"
@@ -112,6 +113,6 @@ def _settings_of(name: str, settings: Mapping[str, Any], one_class: bool) -> dic
     else:
         detector = described(name, random_state=0, **settings)
     values = {key: value for key, value in detector.get_params(deep=False).items() if key not in OF_THE_RUN}
-    if isinstance(detector, Recipe):
-        values |= detector.resolved()
+    if isinstance(detector, ADDML):
+        values |= Config.resolve(detector.get_params(deep=False)).resolved()
     return {**values, **{key: value for key, value in settings.items() if isinstance(value, Mapping)}}

@@ -2,7 +2,7 @@
 
 from addml.explain.attribution import Examples, Nearest, attributions
 from addml.explain.phrases import Reason, Reasons, UsualColumn, column_words
-from addml.explain.prepared import behind_features, columns_of
+from addml.explain.prepared import columns_of
 from addml.explain.reasons import groups, reasons
 from addml.explain.replacement import column_contributions, feature_origins, usual_row
 
@@ -13,7 +13,6 @@ __all__ = [
     "Reasons",
     "UsualColumn",
     "attributions",
-    "behind_features",
     "column_contributions",
     "column_words",
     "columns_of",

@@ -12,7 +12,7 @@ from addml.compute import in_threads, on_device
 from addml.distances import cross_distances
 from addml.encoders import MLP, Encoder
 from addml.explain.contributions import InSeries, explained, views_of
-from addml.explain.prepared import behind_features, columns_of
+from addml.explain.prepared import columns_of
 from addml.explain.replacement import features_by_column, usual_row
 from addml.model import MetricModel
 from addml.scoring.guidance import GuidedPlace
@@ -45,7 +45,7 @@ def baseline_of(model: MetricModel, kept: np.ndarray, scores: np.ndarray, ordina
     one of the lowest score: a real row that nobody would ask about.
     """
     usual = usual_row(kept, columns_of(model))
-    if behind_features(model).scores(usual[None], "cpu", 1)[0] <= ordinary:
+    if model.scores(usual[None], "cpu", 1)[0] <= ordinary:
         return usual
     return np.asarray(kept[int(scores.argmin())])
 
@@ -78,7 +78,7 @@ class Examples:
 
 def _embedded(model: MetricModel, features: np.ndarray) -> np.ndarray:
     """Embeddings (E, n, w) of prepared rows, float64."""
-    z = behind_features(model).embeddings(features, "cpu", 1).astype(np.float64)
+    z = model.embeddings(features, "cpu", 1).astype(np.float64)
     return z.reshape(len(features), len(model.encoder.weights), -1).transpose(1, 0, 2)
 
 

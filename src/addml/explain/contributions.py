@@ -16,7 +16,7 @@ from addml.arrays import to_numpy
 from addml.compute import in_threads
 from addml.encoders import MLP
 from addml.explain.replacement import features_by_column
-from addml.inputs.series import Windows
+from addml.inputs.rows import WindowRows
 from addml.model import MetricModel
 from addml.scoring.guidance import Guided
 from addml.scoring.scale import ViewScale
@@ -42,11 +42,11 @@ class InSeries(NamedTuple):
     overlaps: Overlaps | None
 
     @classmethod
-    def of(cls, model: MetricModel, X: Windows, places: np.ndarray, device: str, threads: int) -> InSeries:
+    def of(cls, model: MetricModel, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> InSeries:
         """Those of the windows that end at these steps (m,); what embeddings say of a step comes from several."""
-        scores, begun = model.member_scores(X, device, threads), model.begun(X)
+        scores, begun = model.member_scores(rows, device, threads), model.begun(rows)
         scores = scores if begun is None else model.neutral_scores(scores, begun)
-        return cls(scores[:, places], places, model.overlaps(X))
+        return cls(scores[:, places], places, model.overlaps(rows))
 
     def own(self, rows: slice) -> Own | None:
         """Which of these rows share steps with which references; None where that does not count."""

@@ -1,26 +1,78 @@
-"""Rows: all that the training loop sees of the data."""
+"""Rows: features wherever they lie, as training and scoring ask for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from addml.arrays import Array, take
-from addml.inputs.series import Windows
-from addml.preprocessing.scaling import Features
+from addml.compute import on_device
+from addml.inputs.series import Sampling, Windows
+
+if TYPE_CHECKING:
+    from addml.preprocessing.text_values import TextCells
+
+ROWS_AT_ONCE = 65536
+
+
+class Rows(Protocol):
+    """Rows of features (n, d), in memory or prepared when they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows, and the shape of one before it is prepared."""
+
+    def take(self, ids: Any) -> Any:
+        """The rows with these ids, of shape (*ids.shape, d)."""
+
+    def slice(self, start: int, size: int) -> np.ndarray:
+        """The `size` rows from `start`, (size, d)."""
+
+    def usable(self, stride: int) -> np.ndarray:
+        """The ids of the rows to learn from."""
+
+    def for_training(self, device: str) -> HeldRows:
+        """The rows where the training takes place."""
+
+
+class TrainingRows(Protocol):
+    """What the training loop sees of the data."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, ids: Any) -> Any:
+        """The rows with these ids, of shape (*ids.shape, d)."""
+
+    def portions(self, epoch: int) -> Iterator[Any]:
+        """What is shuffled together."""
+
+
+class HeldRows(TrainingRows, Protocol):
+    """Rows that memory holds."""
+
+    @property
+    def values(self) -> Any:
+        """All of them, prepared or not."""
 
 
 class InMemory:
-    """Rows that are at hand all at once."""
+    """Rows that are shuffled all together."""
 
     def portions(self, epoch: int) -> Iterator[None]:
-        """All rows are shuffled together."""
+        """One portion: all rows."""
         yield None
+
+    def usable(self, stride: int) -> np.ndarray:
+        """All of them."""
+        return np.arange(len(self))  # type: ignore[arg-type]
 
 
 class MemoryRows(InMemory):
-    """Prepared rows held in memory or on a device."""
+    """Prepared rows in memory or on a device."""
 
     def __init__(self, values: Array) -> None:
         """Values are (n, d)."""
@@ -29,34 +81,75 @@ class MemoryRows(InMemory):
     def __len__(self) -> int:
         return int(self.values.shape[0])
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and features."""
+        return tuple(self.values.shape)
+
     def take(self, ids: Array) -> Array:
         """The rows with these ids, copied, of shape (*ids.shape, d)."""
         return take(self.values, ids)
 
+    def slice(self, start: int, size: int) -> np.ndarray:
+        """The `size` rows from `start`."""
+        return np.asarray(self.values[start : start + size])
+
+    def for_training(self, device: str) -> MemoryRows:
+        """The rows on a device."""
+        return MemoryRows(on_device(self.values, device))
+
 
 class LazyRows(InMemory):
-    """Rows of any form in main memory that are prepared when they are asked for: pixels stay bytes until then."""
+    """Rows of an array, a table or images that are prepared when they are asked for: pixels stay bytes until then."""
 
-    def __init__(self, values: np.ndarray, features: Features) -> None:
-        """Values are (n, ...), a view perhaps."""
-        self.values, self.features = values, features
+    def __init__(self, values: Any, prepare: Callable[[Any], np.ndarray], prepared: np.ndarray | None = None) -> None:
+        """Values are an array (n, ...) or a pyarrow table; `prepared` their features, where these are at hand."""
+        self.values, self.prepare, self.prepared = values, prepare, prepared
+        self.texts: TextCells | None = None  # found in columns of numbers
 
     def __len__(self) -> int:
-        return len(self.values)
+        return int(self.values.shape[0])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows, and the shape of one."""
+        return tuple(self.values.shape)
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """The rows with these ids, prepared, of shape (*ids.shape, d)."""
-        chosen = self.values[ids.reshape(-1)]  # not `take`, which would copy the whole of a view
-        width = self.features.width
-        return self.features.transform(chosen.reshape(len(chosen), width)).reshape(*ids.shape, width)
+        flat = ids.reshape(-1)
+        if self.prepared is not None or not isinstance(self.values, np.ndarray):
+            found = (self.prepare(self.values) if self.prepared is None else self.prepared)[flat]
+        else:
+            found = self.prepare(self.values[flat])  # not `take`, which would copy the whole of a view
+        return np.asarray(found).reshape(*ids.shape, found.shape[1])
+
+    def slice(self, start: int, size: int) -> np.ndarray:
+        """The `size` rows from `start`, prepared."""
+        if self.prepared is not None:
+            return self.prepared[start : start + size]
+        if isinstance(self.values, np.ndarray):
+            return self.prepare(self.values[start : start + size])
+        try:
+            return self.prepare(self.values.slice(start, size))
+        except ValueError as error:
+            if hasattr(error, "row"):  # of a cell, counted in this part
+                error.row += start
+            raise
+
+    def for_training(self, device: str) -> MemoryRows | LazyRows:
+        """The rows on a device; on the CPU images stay as they are until they are asked for."""
+        if self.prepared is not None:
+            return MemoryRows(on_device(self.prepared, device))
+        return self if device == "cpu" else _on_device(self, device)
 
 
 class WindowRows(InMemory):
     """Windows of a series whose steps have been prepared, copied when they are asked for."""
 
-    def __init__(self, windows: Windows) -> None:
-        """The windows (n, window, channels) of prepared steps."""
-        self.windows = windows
+    def __init__(self, windows: Windows, sampling: Sampling | None = None) -> None:
+        """The windows (n, window, channels) of prepared steps, and what was done to make these even."""
+        self.windows, self.sampling = windows, sampling
 
     @property
     def values(self) -> np.ndarray:
@@ -66,7 +159,35 @@ class WindowRows(InMemory):
     def __len__(self) -> int:
         return len(self.windows)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Steps, the window, channels."""
+        return self.windows.shape
+
     def take(self, ids: np.ndarray) -> np.ndarray:
         """The rows with these ids, of shape (*ids.shape, d)."""
         _, window, channels = self.windows.shape
         return self.windows[ids.reshape(-1)].reshape(*ids.shape, window * channels)
+
+    def slice(self, start: int, size: int) -> np.ndarray:
+        """The `size` rows from `start`."""
+        part = self.windows.slice(start, size)
+        return part.reshape(len(part), -1)
+
+    def usable(self, stride: int) -> np.ndarray:
+        """Whole windows, every `stride` steps."""
+        return self.windows.whole(stride)
+
+    def for_training(self, device: str) -> MemoryRows | WindowRows:
+        """The rows on a device; on the CPU windows stay views."""
+        return self if device == "cpu" else _on_device(self, device)
+
+
+def as_rows(rows: Rows | np.ndarray) -> Rows:
+    """Rows, or an array of features as such."""
+    return MemoryRows(rows.astype(np.float32, copy=False)) if isinstance(rows, np.ndarray) else rows
+
+
+def _on_device(rows: LazyRows | WindowRows, device: str) -> MemoryRows:
+    parts = [rows.slice(start, ROWS_AT_ONCE) for start in range(0, len(rows), ROWS_AT_ONCE)]
+    return MemoryRows(on_device(np.concatenate(parts), device))

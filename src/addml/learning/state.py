@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -136,3 +137,11 @@ def move(weights: Array, first: Array, second: Array, grad: Array, rate: Any, ep
     step = xp.divide(first, size, out=size)
     step *= rate
     weights -= step
+
+
+def held_out(members: Sequence[Member], rows: int) -> np.ndarray:
+    """Which rows each member only validated with, (members, rows)."""
+    marks = np.zeros((len(members), rows), bool)
+    for mark, member in zip(marks, members, strict=True):
+        mark[member.validation], mark[member.train] = True, False
+    return marks

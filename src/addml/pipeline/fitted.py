@@ -14,7 +14,7 @@ from addml.compute import most_threads, resolve_device
 from addml.decisions.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores
 from addml.decisions.thresholds import METHODS, WITH_SHARE
 from addml.errors import UserError
-from addml.explain import Reasons, UsualColumn, attributions, behind_features, columns_of, reasons
+from addml.explain import Reasons, UsualColumn, attributions, columns_of, reasons
 from addml.findings import Usual
 from addml.inputs.image import heat_map
 from addml.inputs.table import CellError, Columns, DriftCounter, Standardised
@@ -220,7 +220,7 @@ class Fitted:
 
     @cached_property
     def _model(self) -> MetricModel:
-        return behind_features(self.model)
+        return self.model
 
     @cached_property
     def _baseline(self) -> np.ndarray:

@@ -263,10 +263,11 @@ def _size(given: str | None) -> int | tuple[int, int] | None:
 def _ranked(
     fitted: Fitted, pictures: Pictures, settings: Settings, progress: Progress, mapped: bool, notes: Sequence[str]
 ) -> Outcome:
+    from addml.inputs.rows import LazyRows
     from addml.pipeline.run import Outcome
 
     def score(images: np.ndarray) -> np.ndarray:
-        return fitted.model.scores(images, fitted.device, fitted.threads)
+        return fitted.model.scores(LazyRows(images, fitted.model.prepare), fitted.device, fitted.threads)
 
     with progress.stage("Scoring", len(pictures.names)) as advance:
         scores = _in_parts(score, pictures.images, NUMBERS_AT_ONCE // fitted.model.encoder.inputs, advance)

@@ -209,7 +209,7 @@ def scored(settings: Settings, progress: Progress) -> tuple[ADDML, SeriesTable, 
         detector.set_threshold(tau=deciding.tau)
     elif deciding.threshold is not None or deciding.contamination is not None:
         detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
-    channels = [str(name) for name in detector._names()]
+    channels = [str(name) for name in detector.model_.vectorizer.labels]
     unseen(settings.labelling.label, channels, settings.using.model)
     read = read_series_table(settings, progress, channels, detector._ids)
     with progress.stage("Scoring", None):

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-from addml.fitting import _norms
+from addml.fit import _norms
 
 
 def test_what_a_product_meets_beside_its_numbers_is_no_warning():

@@ -1,13 +1,14 @@
-"""What the settings of a detector mean: checked, and turned into what a fit works with."""
+"""The settings of a detector, checked, and what a fit makes of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from addml import parameters
+from addml import parameters, plain
 from addml.compute import most_threads, on_device, threads_for
 from addml.decisions.thresholds import METHODS, WITH_SHARE
 from addml.distances import DISTANCES, count_of
@@ -15,6 +16,8 @@ from addml.encoders import ACTIVATIONS, ENCODERS, Design, Encoder
 from addml.encoders.mlp import HIDDEN
 from addml.encoders.module import ModuleEncoder, is_module
 from addml.encoders.recurrent import KINDS, POOLINGS
+from addml.inputs.forms import Form
+from addml.inputs.vectorizer import Vectorizer, check_sides
 from addml.learning.losses import LOSSES, Objective
 from addml.learning.state import Member
 from addml.learning.training import Schedule
@@ -29,7 +32,8 @@ STRIDES = 4  # windows to learn from begin so many times within one, where nothi
 SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the default scorer, so that a step alone is scored as soon as it comes
 
 
-class Recipe:
+@dataclass(frozen=True, eq=False)
+class Config:
     """The settings of a detector, as its constructor documents them."""
 
     encoder: Any
@@ -65,8 +69,16 @@ class Recipe:
     verbose: int
     random_state: Any
     memory: int | str
+    device: str
 
-    def _check_parameters(self) -> None:
+    @classmethod
+    def resolve(cls, settings: dict[str, Any]) -> Config:
+        """The settings of a detector, all checked."""
+        one = cls(**settings)
+        one._check()
+        return one
+
+    def _check(self) -> None:
         if not is_module(self.encoder):
             parameters.one_of("encoder", self.encoder, ENCODERS)
         elif self.hidden is not None:
@@ -76,9 +88,9 @@ class Recipe:
         parameters.one_of("loss", self.loss, LOSSES)
         parameters.one_of("distance", self.distance, DISTANCES)
         parameters.one_of("scaling", self.scaling, SCALINGS)
-        parameters.sided(self.one_sided)
+        check_sides(self.one_sided)
         self._check_series()
-        self._design()
+        self.design()
         for name in ("metric_dim", "members"):
             parameters.whole(name, getattr(self, name), most=parameters.WIDEST)
         for name in ("epochs", "patience"):
@@ -91,7 +103,7 @@ class Recipe:
         parameters.whole("examples", self.examples, least=0)
         if self.margin is not None:
             parameters.number("margin", self.margin, 0, with_low=False)
-        parameters.number("learning_rate", self._rate(), 0, with_low=False)
+        parameters.number("learning_rate", self.rate(), 0, with_low=False)
         parameters.number("weight_decay", self.weight_decay, 0, with_low=True)
         parameters.flag("anomaly_pairs", self.anomaly_pairs)
         most_threads(self.n_jobs)
@@ -102,7 +114,7 @@ class Recipe:
             raise ValueError("miner and anomaly_pairs are about pairs, which loss='center' has not; use 'instance'")
         if self.miner is not None and not callable(self.miner):
             raise ValueError(f"miner={self.miner!r} must be None or a pair miner of pytorch-metric-learning")
-        self._scorer()
+        self.scorer_for(None)
 
     def _check_series(self) -> None:
         parameters.one_of("cell", self.cell, KINDS)
@@ -132,80 +144,98 @@ class Recipe:
             )
 
     @property
-    def _stride(self) -> int:
+    def steps_between(self) -> int:
         """Steps between two windows to learn from."""
         if self.stride is not None:
             return int(self.stride)
         return 1 if self.window is None else max(1, self.window // STRIDES)
 
     @property
-    def _robust(self) -> bool:
+    def robust(self) -> bool:
         """Robust scaling for rows, where a far value is one of many; the size of a deviation tells most in a series."""
         return self.scaling == "robust" or (self.scaling == "auto" and self.window is None)
 
-    def _scorer(self, *, images: bool = False) -> Scorer:
+    def scorer_for(self, form: Form | None) -> Scorer:
         """The scorer for rows of a table, images or windows; pixels and steps mean little one by one."""
         if isinstance(self.scorer, tuple(SCORERS.values())):
             return self.scorer  # type: ignore[return-value]
         parameters.one_of("scorer", self.scorer, SCORERS)
-        if self.scorer == "views" and self.window is not None:
-            return Views(references=SERIES_REFERENCES, views=WHOLE, at_once=STEPS_AT_ONCE)
-        if self.scorer == "views" and images:
-            return Views(views=WHOLE)
-        return SCORERS[str(self.scorer)]()
+        if self.scorer != "views" or form is None:
+            return SCORERS[str(self.scorer)]()
+        series = {"references": SERIES_REFERENCES, "at_once": STEPS_AT_ONCE} if form.is_series else {}
+        return Views(views=WHOLE, **series)
 
-    def _objective(self) -> Objective:
+    def objective(self) -> Objective:
         margin = 1.0 if self.margin is None else self.margin
         return Objective(self.loss, self.distance, self.hard_ratio, margin, self.anomaly_pairs, self.miner)  # type: ignore[arg-type]
 
     def resolved(self) -> dict[str, Any]:
         """What stands for the settings that are left to the encoder or to the kind of rows, for rows of a table."""
         hidden = HIDDEN if self.hidden is None and self.encoder == "mlp" else self.hidden
-        return {"hidden": hidden, "learning_rate": self._rate(), "scaling": "robust" if self._robust else "standard"}
+        return {"hidden": hidden, "learning_rate": self.rate(), "scaling": "robust" if self.robust else "standard"}
 
-    def _rate(self) -> float:
+    def check_preparation(self, vectorizer: Vectorizer) -> None:
+        """What `refit` prepares as before must not be asked for in another way."""
+        form = vectorizer.form
+        same = {
+            "scaling": self.robust == bool(vectorizer.features.knee[0]),
+            "one_sided": np.array_equal(vectorizer.sides(self.one_sided), vectorizer.features.sides),
+            "window": self.window == (form.shape[0] if form is not None and form.is_series else None),
+        }
+        changed = [f"{name}={getattr(self, name)!r}" for name, is_same in same.items() if not is_same]
+        if changed:
+            raise ValueError(f"refit prepares rows as before, not by {', '.join(changed)}: set it back, or use fit")
+
+    def to_plain(self) -> dict[str, Any]:
+        """The settings that a training depends on, as JSON values; an object goes by the name of its class."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        settings, objects = plain.plain_settings(given)
+        kinds = {name: getattr(given[name], "__qualname__", type(given[name]).__qualname__) for name in objects}
+        return {name: settings[name] for name in settings if name != "verbose"} | kinds
+
+    def rate(self) -> float:
         if self.learning_rate is not None:
             return self.learning_rate
         return RATES.get(self.encoder, RATE) if isinstance(self.encoder, str) else RATE
 
-    def _schedule(self, encoder: Encoder) -> Schedule:
+    def schedule(self, encoder: Encoder) -> Schedule:
         operations = 3 * encoder.operations * self.batch_size  # of one step: forward, and twice that back
         return Schedule(
             self.epochs,
             self.batch_size,
-            self._rate(),
+            self.rate(),
             float(self.weight_decay),
             self.patience,
             least_batch=1 if self.loss == "center" else 2,
             threads=threads_for(operations, most_threads(self.n_jobs)),
         )
 
-    def _randoms(self) -> list[np.random.Generator]:
+    def randoms(self) -> list[np.random.Generator]:
         """One generator a member: member e draws the same whatever the number of members."""
         entropy = parameters.generator_seed(self.random_state).entropy
         seeds = [np.random.SeedSequence(entropy, spawn_key=(e,)) for e in range(self.members)]
         return [np.random.default_rng(seed) for seed in seeds]
 
-    def _design(self) -> Design:
+    def design(self) -> Design:
         hidden = None if self.hidden is None else parameters.widths("hidden", self.hidden)
         return Design(hidden, self.metric_dim, self.activation, self.output_activation, self.cell, self.pooling)
 
-    def _new_encoder(self, shape: tuple[int, ...], randoms: list[np.random.Generator], device: str) -> Encoder:
+    def new_encoder(self, shape: tuple[int, ...], randoms: list[np.random.Generator], device: str) -> Encoder:
         """The networks for rows of this shape before training."""
-        encoder = self._designed(shape, randoms)
+        encoder = self._networks(shape, randoms)
         return encoder.with_weights(on_device(encoder.weights.astype(np.float32), device))
 
-    def _designed(self, shape: tuple[int, ...], randoms: list[np.random.Generator]) -> Encoder:
+    def _networks(self, shape: tuple[int, ...], randoms: list[np.random.Generator]) -> Encoder:
         if is_module(self.encoder):
-            return ModuleEncoder.designed(self.encoder, shape, self._design(), randoms)
-        return ENCODERS[self.encoder].designed(shape, self._design(), randoms)
+            return ModuleEncoder.designed(self.encoder, shape, self.design(), randoms)
+        return ENCODERS[self.encoder].designed(shape, self.design(), randoms)
 
-    def _present(self, start: MetricModel, shape: tuple[int, ...], device: str) -> Encoder:
+    def present_encoder(self, start: MetricModel, shape: tuple[int, ...], device: str) -> Encoder:
         """The present networks, to go on from."""
         encoder = start.encoder
         if isinstance(self.encoder, str) and self.encoder != encoder.to_plain()["name"]:
             raise ValueError(f"refit goes on with {encoder.to_plain()}, not encoder={self.encoder!r}: use fit")
-        wanted = self._designed(shape, [np.random.default_rng(0)]).to_plain()
+        wanted = self._networks(shape, [np.random.default_rng(0)]).to_plain()
         if encoder.to_plain() != wanted or len(encoder.weights) != self.members:
             raise ValueError(
                 f"refit goes on with {len(encoder.weights)} networks {encoder.to_plain()}; encoder, hidden, "
@@ -213,22 +243,22 @@ class Recipe:
             )
         return encoder.with_weights(on_device(encoder.weights.copy(), device))
 
-    def _parted(self, usable: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def split(self, usable: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """These rows divided at random into M and V, each in order."""
         held_out = count_of(self.validation_ratio, len(usable), least=2)
         order = random.permutation(usable)
         return np.sort(order[held_out:]), np.sort(order[:held_out])
 
-    def _member(self, usable: np.ndarray, marks: np.ndarray | None, random: np.random.Generator) -> Member:
+    def member(self, usable: np.ndarray, marks: np.ndarray | None, random: np.random.Generator) -> Member:
         """One member's rows: V drawn at random, the rest M; too few rows to spare serve as both."""
         usable = usable if marks is None else usable[marks[usable] != 1]
         if len(usable) < (1 if self.window is None else 2):
             raise ValueError(
-                f"window={self.window}, stride={self._stride}: of the whole windows that are learned from, "
+                f"window={self.window}, stride={self.steps_between}: of the whole windows that are learned from, "
                 f"{counted(len(usable), 'ends', 'end')} at a step that is normal or unknown, and at least 2 are "
                 "needed; give a longer series, a smaller window or stride, or other labels"
             )
-        train, validation = self._parted(usable, random)
+        train, validation = self.split(usable, random)
         if len(train) < 2:
             train = validation = usable
         if marks is None:

@@ -10,7 +10,7 @@ from pyarrow import csv, dataset, parquet
 from sklearn.metrics import roc_auc_score
 
 import addml
-from addml import ADDML, streamed
+from addml import ADDML, disk_fit
 from addml.data.registry import load_set
 from addml.detector import LostWarning
 from addml.inputs.disk import DiskRows, Portions, open_source
@@ -48,13 +48,13 @@ def folder(table, tmp_path_factory):
 def whole(monkeypatch):
     """Let one portion and the sample hold every row, whatever the memory."""
     monkeypatch.setattr(Portions, "of", classmethod(lambda cls, rows, most, seed: cls(rows, rows, seed)))
-    monkeypatch.setattr(streamed, "_sample_rows", lambda source, memory: 10**9)
+    monkeypatch.setattr(disk_fit, "_sample_rows", lambda source, memory: 10**9)
 
 
 @pytest.fixture(autouse=True)
 def small_samples(monkeypatch):
     """Samples as small as the memory is."""
-    monkeypatch.setattr(streamed, "LEAST_SAMPLE_BYTES", 0)
+    monkeypatch.setattr(disk_fit, "LEAST_SAMPLE_BYTES", 0)
 
 
 def quick(**changes):
@@ -65,7 +65,7 @@ def quick(**changes):
 def on_disk(folder):
     """A detector fitted to the folder, a portion at a time, that no test may change."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streamed, "LEAST_SAMPLE_BYTES", 0)
+        patch.setattr(disk_fit, "LEAST_SAMPLE_BYTES", 0)
         return quick().fit(folder)
 
 
@@ -115,7 +115,7 @@ def test_the_model_of_one_portion_is_that_of_memory(table, folder, whole, change
 def test_many_portions_rank_the_rows_alike(table, folder, scaling):
     resident = ADDML.paper(scaling=scaling, random_state=0, epochs=5).fit(table)
     on_disk = ADDML.paper(scaling=scaling, random_state=0, epochs=5, memory=SMALL).fit(folder)
-    assert len(list(Portions.of(ROWS, streamed._portion_rows(2**20, 10, 1), 0).portions(0))) > 1
+    assert len(list(Portions.of(ROWS, disk_fit._portion_rows(2**20, 10, 1), 0).portions(0))) > 1
     assert np.corrcoef(np.argsort(np.argsort([resident.anomaly_scores_, on_disk.anomaly_scores_])))[0, 1] > 0.97
     strange = np.arange(ROWS) < 90
     aucs = [roc_auc_score(strange, one.anomaly_scores_) for one in (resident, on_disk)]
@@ -131,7 +131,7 @@ def test_a_dataset_is_as_good_as_its_folder(folder, on_disk):
 
 
 def test_a_table_that_fits_is_learned_from_in_memory(table, folder, monkeypatch):
-    monkeypatch.setattr(streamed, "fit", None)
+    monkeypatch.setattr(disk_fit, "prepare", None)
     same(quick(memory="1GiB").fit(table), quick(memory="1GiB").fit(folder))
 
 
@@ -143,8 +143,8 @@ def test_a_refit_goes_on_from_rows_on_disk(table, folder, whole):
 def few(folder):
     """The same, of which 500 scores are remembered."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streamed, "LEAST_SAMPLE_BYTES", 0)
-        patch.setattr(streamed, "REMEMBERED", 500)
+        patch.setattr(disk_fit, "LEAST_SAMPLE_BYTES", 0)
+        patch.setattr(disk_fit, "REMEMBERED", 500)
         return quick().fit(folder)
 
 
@@ -159,7 +159,7 @@ def test_the_threshold_is_exact(folder, on_disk, few):
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.001, 1 / 3])
 def test_a_quantile_of_sorted_numbers(share):
     values = np.sort(np.random.default_rng(0).normal(size=1001))
-    assert streamed.exact_quantile(values, 1 - share) == np.quantile(values, 1 - share)
+    assert disk_fit.exact_quantile(values, 1 - share) == np.quantile(values, 1 - share)
 
 
 def test_a_model_of_many_rows_is_saved_and_loaded(folder, few, tmp_path):
@@ -284,9 +284,9 @@ from pathlib import Path
 import numpy as np
 from addml import ADDML
 from addml.data.datasets import open_source
-import addml.streamed
+import addml.disk_fit
 
-addml.streamed.REMEMBERED = 50_000  # of a million
+addml.disk_fit.REMEMBERED = 50_000  # of a million
 
 def held():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
@@ -348,7 +348,7 @@ def test_rows_on_disk_go_to_the_device_a_batch_at_a_time(folder, monkeypatch, me
     pytest.importorskip("torch")
     settings = {"epochs": 2, "random_state": 0, "memory": SMALL, "members": members}
     here = ADDML.paper(**settings).fit(folder)
-    monkeypatch.setattr("addml.detector.resolve_device", lambda device: "cpu:0")
+    monkeypatch.setattr("addml.fit.resolve_device", lambda device: "cpu:0")
     there = ADDML.paper(**settings).fit(folder)
     np.testing.assert_allclose(there.history_[-1]["train_loss"], here.history_[-1]["train_loss"], rtol=1e-3)
     assert np.corrcoef(np.argsort(np.argsort([here.anomaly_scores_, there.anomaly_scores_])))[0, 1] > 0.999
@@ -357,4 +357,4 @@ def test_rows_on_disk_go_to_the_device_a_batch_at_a_time(folder, monkeypatch, me
 def test_how_often_an_epoch_takes_a_row():
     """M twice, two thirds of it once more and V twice; at the end M twice, over all epochs."""
     one = ADDML(members=5, epochs=10, validation_ratio=0.1, normal_ratio=2 / 3)
-    assert streamed._passes(one) == pytest.approx(5 * (2 * 0.9 + 0.6 + 2 * 0.1 + 2 * 0.9 / 10))
+    assert disk_fit._passes(one) == pytest.approx(5 * (2 * 0.9 + 0.6 + 2 * 0.1 + 2 * 0.9 / 10))

@@ -1,0 +1,234 @@
+"""A table on disk that memory need not hold: the stages of a fit as passes over its rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from addml import parameters
+from addml.arrays import Array, even_steps
+from addml.checkpoint import Storage
+from addml.compute import on_device
+from addml.config import Config
+from addml.decisions.decision import Decision, TrainingScores
+from addml.decisions.thresholds import METHODS, WITH_SHARE
+from addml.distances import count_of
+from addml.errors import warn_of_texts
+from addml.explain.attribution import Examples
+from addml.inputs.census import SAMPLED, Census, Moments
+from addml.inputs.disk import CELL_BYTES, DiskRows, MappedRows, Portions, Source, SourceRows, cached
+from addml.inputs.rows import LazyRows, MemoryRows
+from addml.inputs.table import DriftCounter, Standardised
+from addml.inputs.vectorizer import Vectorizer, sides_of
+from addml.inputs.vectorizers import TableVectorizer, warn_of_dropped
+from addml.learning.distillation import padded
+from addml.learning.learner import MetricLearner
+from addml.learning.state import Member, held_out
+from addml.model import MetricModel
+from addml.preprocessing.scaling import Features
+from addml.scratch import mapped
+
+logger = logging.getLogger("addml")
+
+SHARE = 4  # of the memory: so many parts, one of them for a sample, one for a portion
+LEAST_SAMPLE = 1000  # rows
+LEAST_SAMPLE_BYTES = 32 << 20  # however little the memory: a few rows tell no quartiles
+DRAWN_TOGETHER = 2**18  # rows of which each member holds out its share
+SCORED_AT_ONCE = 2**16  # rows
+REMEMBERED = 1_000_000  # training scores, at the most; of more those at even steps through all in order
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """The rows of a source, prepared on disk, and a sample of them in memory."""
+
+    config: Config
+    vectorizer: TableVectorizer
+    source: Source
+    census: Census
+    sample: LazyRows
+    rows: DiskRows
+    randoms: list[np.random.Generator]
+    folder: Path
+    device: str
+
+    def member(self, random: np.random.Generator) -> Member:
+        """One member's rows, on disk: of every part of the rows V is drawn at random, the rest is M."""
+        config, rows = self.config, len(self.source)
+        parts = [range(start, min(rows, start + DRAWN_TOGETHER)) for start in range(0, rows, DRAWN_TOGETHER)]
+        held_out = sum(count_of(config.validation_ratio, len(part), least=2) for part in parts)
+        train, validation = (mapped(self.folder, (size,), np.int64) for size in (rows - held_out, held_out))
+        in_train = in_validation = 0
+        for part in parts:
+            for_train, for_validation = config.split(np.arange(part.start, part.stop), random)
+            train[in_train : in_train + len(for_train)] = for_train
+            validation[in_validation : in_validation + len(for_validation)] = for_validation
+            in_train, in_validation = in_train + len(for_train), in_validation + len(for_validation)
+        return Member(train, validation, random, config.normal_ratio)
+
+    def announce_training(self, epoch: int) -> None:
+        """Log that training begins, or resumes behind some epochs."""
+        _announce("Training on", len(self.source), self.config.epochs - epoch, _passes(self.config))
+
+    def sampled(
+        self, learner: MetricLearner, members: Sequence[Member], weights: Array
+    ) -> tuple[MemoryRows, list[Member], Array]:
+        """The sample, the members' rows in it, and the centres of all rows."""
+        self.source.check_unchanged()
+        _announce("Centring", len(self.source), self.config.members)
+        learner.set_weights(weights)
+        ids = padded([member.train for member in members], weights)
+        center = learner.center(self.rows, ids, [len(member.train) for member in members])
+        sample = MemoryRows(on_device(self.sample.slice(0, len(self.sample)), self.device))
+        return sample, [_sampled(member, self.census.places) for member in members], center
+
+    def scored(
+        self,
+        model: MetricModel,
+        members: Sequence[Member],
+        kept: np.ndarray,
+        examples: Examples,
+        device: str,
+        threads: int,
+    ) -> dict[str, Any]:
+        """What is remembered of the scores of all rows: of very many, those at even steps through all in order."""
+        _announce("Scoring", len(self.source))
+        scores = self._scores(model, device, threads)
+        ordered, few = _ordered(scores, self.folder), len(scores) <= REMEMBERED
+        training = TrainingScores(np.array(scores) if few else ordered[even_steps(len(scores), REMEMBERED)])
+        return {
+            "training": training,
+            "decision": _decided(self.config.contamination, training, ordered),
+            "kept": kept if few else kept[:0],
+            "held_out": held_out(members, len(scores)) if few else np.zeros((len(members), REMEMBERED), bool),
+            "examples": Examples(self.census.places[examples.rows], examples.features),
+        }
+
+    def _scores(self, model: MetricModel, device: str, threads: int) -> np.ndarray:
+        """The score of every row, on disk."""
+        scores, done = mapped(self.folder, (len(self.rows),), np.float64), 0
+        for part in self.rows.blocks(SCORED_AT_ONCE):
+            scores[done : done + len(part)] = model.scores(part, device, threads)
+            done += len(part)
+        return scores
+
+
+def prepare(config: Config, source: Source, start: Vectorizer | None, device: str, storage: Storage) -> OnDisk:
+    """Look through the rows of a source, decide what its columns are, and prepare all rows."""
+    memory = parameters.size("memory", config.memory)
+    parameters.flag("cache", storage.cache)
+    _announce("Looking through", len(source))
+    census = Census.take(_watched(source), _sample_rows(source, memory), 0)
+    vectorizer, sample = _vectorizer(config, source, census, start)
+    standardised, randoms = Standardised(vectorizer.columns, vectorizer.features), config.randoms()
+    width = vectorizer.features.width
+    portions = Portions.of(len(source), _portion_rows(memory, width, config.members), _seed(randoms[0]))
+    rows = _rows(source, standardised, portions, device, storage)
+    return OnDisk(config, vectorizer, source, census, sample, rows, randoms, storage.folder, device)
+
+
+def _vectorizer(
+    config: Config, source: Source, census: Census, start: Vectorizer | None
+) -> tuple[TableVectorizer, LazyRows]:
+    """How columns become features: by the sample, and where that is not the table, by all rows."""
+    if start is not None:
+        if not isinstance(start, TableVectorizer):
+            raise TypeError("the detector was fitted to an array; a table on disk has named columns: use fit")
+        return start, start.read(census.sample)
+    columns = census.columns()
+    warn_of_dropped(columns)
+    sides = sides_of(config.one_sided, columns.own_names)
+    columns = columns.facing(sides)
+    drift = DriftCounter(columns)
+    features = Features.fit(columns.transform(census.sample, drift), sides, robust=config.robust)
+    if not census.is_whole:
+        _announce("Standardising", len(source))
+        moments, before, drift = Moments(features), Standardised(columns, features), DriftCounter(columns)
+        for batch in _watched(source):
+            moments.add(before.transform(batch, drift))
+        features = moments.refined()
+    warn_of_texts(drift.texts)
+    names = tuple(census.sample.column_names)
+    one = TableVectorizer(features=columns.rescaled(features), columns_in=len(names), names=names, columns=columns)
+    sample = LazyRows(census.sample, one.prepare)
+    sample.texts = drift.texts
+    return one, sample
+
+
+def _rows(source: Source, standardised: Standardised, portions: Portions, device: str, storage: Storage) -> DiskRows:
+    if not storage.cache:
+        return SourceRows(source, portions, device, standardised.transform)
+    _announce("Preparing", len(source))
+    values = cached(source, standardised.transform, standardised.width, storage.folder)
+    return MappedRows(source, portions, device, values)
+
+
+def _sampled(member: Member, places: np.ndarray) -> Member:
+    """The member with the rows of M that are in the sample, by their places there."""
+    found = np.searchsorted(member.validation, places).clip(0, len(member.validation) - 1)
+    held_out = member.validation[found] == places
+    return replace(member, train=np.flatnonzero(~held_out), validation=np.flatnonzero(held_out))
+
+
+def _ordered(scores: np.ndarray, folder: Path) -> np.ndarray:
+    """The scores, ascending, on disk."""
+    ordered = mapped(folder, scores.shape, scores.dtype)
+    ordered[...] = scores
+    ordered.sort()
+    return ordered
+
+
+def _decided(contamination: Any, training: TrainingScores, ordered: np.ndarray) -> Decision:
+    method, share = parameters.threshold_method(None, contamination, METHODS, WITH_SHARE)
+    if method != "quantile" or share is None:
+        return training.decide(method, share)
+    return Decision(exact_quantile(ordered, 1 - share), method, share)
+
+
+def exact_quantile(ordered: np.ndarray, share: float) -> float:
+    """`numpy.quantile` of ascending numbers, without a copy of them."""
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    a, b, t = float(ordered[low]), float(ordered[min(low + 1, len(ordered) - 1)]), place - low
+    return b - (b - a) * (1 - t) if t >= 0.5 else a + (b - a) * t
+
+
+def _sample_rows(source: Source, memory: int) -> int:
+    room = max(LEAST_SAMPLE_BYTES, memory // SHARE)
+    return min(SAMPLED, max(LEAST_SAMPLE, room // (CELL_BYTES * len(source.names))))
+
+
+def _portion_rows(memory: int, width: int, members: int) -> int:
+    """Rows that are shuffled together: their numbers, and three lists of ids for every member."""
+    return memory // SHARE // (4 * width + 24 * members)
+
+
+def _seed(random: np.random.Generator) -> int:
+    """A number that belongs to a generator, without a draw from it."""
+    return int(random.bit_generator.seed_seq.generate_state(1)[0])
+
+
+def _watched(source: Source) -> Iterator[Any]:
+    for batch in source.batches():
+        yield batch
+        logger.debug("%(rows)d rows", {"rows": batch.num_rows})
+
+
+def _announce(what: str, rows: int, times: int = 1, passes: float = 1) -> None:
+    """Log a stage that takes so many rows, that often, in so many passes each time."""
+    logger.info("%(stage)s", {"stage": f"{what} {rows:,} rows", "total": rows * times, "passes": passes})
+
+
+def _passes(config: Config) -> float:
+    """How often an epoch takes a row: M for the centre and for the distances, P for the steps, V for its loss.
+
+    A look for a collapse at the end takes M as an epoch does.
+    """
+    train = 1 - config.validation_ratio
+    once = 2 * train + config.normal_ratio * train + 2 * config.validation_ratio
+    return config.members * (once + 2 * train / config.epochs)

@@ -1,0 +1,353 @@
+"""The only fit: rows -> features -> members -> training -> metric space -> scorer -> model.
+
+Rows that do not fit into memory go the same way. What grows with them lies in files (see scratch.py): medians,
+quartiles, references and the scale of the members come from a sample; means, deviations, counts, centres, cut-offs and
+scores from all rows. Where the sample and a portion hold the whole table, the model is that of a fit in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from addml import parameters
+from addml.arrays import Array, end_to_end, evenly, index_like, namespace, to_numpy
+from addml.checkpoint import Storage, described, open_checkpoint
+from addml.compute import blas_threads, most_threads, resolve_device
+from addml.config import Config
+from addml.decisions.decision import Decision, TrainingScores
+from addml.decisions.thresholds import METHODS, WITH_SHARE
+from addml.errors import LostWarning, warn
+from addml.explain.attribution import Examples, baseline_of, kept_by_most
+from addml.inputs.disk import LEAST_STREAMED, Source, is_on_disk, open_source
+from addml.inputs.rows import ROWS_AT_ONCE, MemoryRows, Rows, TrainingRows
+from addml.inputs.vectorizer import Vectorizer
+from addml.inputs.vectorizers import VALUES, vectorizer_for
+from addml.io.image_folder import is_image_folder
+from addml.learning.distillation import distill, padded
+from addml.learning.learner import MetricLearner
+from addml.learning.losses import Objective
+from addml.learning.state import Member, TrainingState, held_out
+from addml.learning.training import train
+from addml.model import MetricModel
+from addml.scoring.guidance import Guided, believed, calibrated, pushed
+from addml.scoring.scorers import MetricSpace
+
+GUIDING_ROWS = 20_000  # training rows, at even steps, that say how much labelled anomalies are to count
+MARGIN_ROWS = 1024  # of each member, that say how far rows lie apart before training
+KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the baseline is found from
+OWN = ("normal_ratio", "random_state", "contamination")  # settings in which fits that train together may differ
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What one fit learns from, and how."""
+
+    config: Config
+    X: Any
+    labels: Any = None
+    start: MetricModel | None = None  # whose networks and preparation go on
+    names: tuple[str, ...] | None = None  # of the columns of an array
+
+
+@dataclass
+class Job:
+    """A fit under way: its rows as features, and the members that learn from them."""
+
+    config: Config
+    vectorizer: Vectorizer
+    rows: Rows  # as they are scored; of a table on disk, the sample
+    training: TrainingRows
+    marks: np.ndarray | None  # labels: 0 normal, 1 anomaly, -1 unknown
+    randoms: list[np.random.Generator]
+    disk: Any = None  # addml.disk_fit.OnDisk, where the rows do not fit into memory
+    members: list[Member] | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a fit gives: the model, and what is remembered of its training."""
+
+    model: MetricModel
+    center: np.ndarray
+    history: list[dict[str, Any]]
+    kept: np.ndarray  # bits of the rows that distillation kept in each epoch
+    held_out: np.ndarray  # (members, rows)
+    training: TrainingScores
+    decision: Decision
+    baseline: np.ndarray
+    examples: Examples
+    rows: Rows  # as they were read
+
+
+def fit(
+    config: Config,
+    X: Any,
+    labels: Any = None,
+    *,
+    start: MetricModel | None = None,
+    storage: Storage | None = None,
+    names: tuple[str, ...] | None = None,
+) -> Trained:
+    """Learn from the rows of X."""
+    return fit_many([Fit(config, X, labels, start, names)], storage)[0]
+
+
+def fit_many(fits: Sequence[Fit], storage: Storage | None = None) -> list[Trained]:
+    """Several fits in one call of `train`, along the member axis; they may differ in rows and in OWN.
+
+    Each gives what it gives alone, up to the rounding of products of another shape.
+    """
+    config, storage = _shared_config(fits), storage or Storage()
+    device = resolve_device(config.device)
+    with open_checkpoint(storage.checkpoint, config.to_plain()) as saved:
+        jobs = [_prepare(one, device, storage, saved.claim) for one in fits]
+        encoder = _initial_encoder(fits, jobs, device)  # weights are drawn first, then the split
+        for job in jobs:
+            job.members = _members(job)
+        rows, members = _stacked(jobs)
+        learner = MetricLearner(encoder, config.objective())
+        if any(job.marks is not None for job in jobs) and config.margin is None:
+            learner.objective = _with_margin(learner, rows, members)
+        state = saved.restored(TrainingState.begin(encoder.weights, config.patience), members, device)
+        if jobs[0].disk is not None:
+            jobs[0].disk.announce_training(state.epoch)
+        train(learner, rows, members, config.schedule(encoder), state, lambda state: saved.save(state, members))
+        _warn_of_collapse(state)
+        trained = [_finish(job, learner, state, own, device) for job, own in zip(jobs, _places(jobs), strict=True)]
+    return trained
+
+
+def _shared_config(fits: Sequence[Fit]) -> Config:
+    """The settings of the first, which the others share."""
+    first = fits[0].config
+    for one in fits[1:]:
+        for name, value in vars(one.config).items():
+            other = getattr(first, name)
+            if name not in OWN and value != other:
+                raise ValueError(f"{name}={value!r} and {name}={other!r} cannot train together; only {OWN} may differ")
+    return first
+
+
+# Prepare ----------------------------------------------------------------------------------------------------
+
+
+def _prepare(one: Fit, device: str, storage: Storage, claim: Callable[[Callable[[], dict[str, Any]]], None]) -> Job:
+    """The rows as features; `claim` makes sure that a checkpoint is of these rows."""
+    config, X = one.config, one.X
+    if _reads_parts(one):
+        source = open_source(X)
+        for note in source.partial:
+            warn(note, LostWarning)
+        if source.size > parameters.size("memory", config.memory) and len(source) >= LEAST_STREAMED:
+            return _prepare_disk(one, source, device, storage, claim)
+        X = source.table()
+    if one.start is None:
+        vectorizer, rows = vectorizer_for(X, config, config.encoder).fit(X, config, one.names)
+    else:
+        vectorizer, rows = one.start.vectorizer, one.start.vectorizer.read(X)
+    if len(rows) < 2:
+        raise ValueError(f"X has {len(rows)} row, which is too few to learn from: give at least two")
+    marks = parameters.read_labels(one.labels, len(rows))
+    training = rows.for_training(device)
+    claim(lambda: described(training.values, marks))
+    return Job(config, vectorizer, rows, training, marks, config.randoms())
+
+
+def _reads_parts(one: Fit) -> bool:
+    """Whether X is a table on disk, which is read part by part: no series and no folder of images."""
+    if not is_on_disk(one.X):
+        return False
+    if one.start is not None:
+        return one.start.form is None
+    path = not isinstance(one.X, Source) and not hasattr(one.X, "get_fragments")
+    return one.config.window is None and not (path and (one.config.encoder == "conv" or is_image_folder(one.X)))
+
+
+def _prepare_disk(
+    one: Fit, source: Source, device: str, storage: Storage, claim: Callable[[Callable[[], dict[str, Any]]], None]
+) -> Job:
+    if one.labels is not None:
+        raise ValueError(f"labels cannot be learned from rows on disk; give memory > {source.size}, or a table")
+    from addml import disk_fit  # pyarrow, only where there is a table
+
+    claim(lambda: source.about)  # refused at once, not after hours
+    disk = disk_fit.prepare(one.config, source, None if one.start is None else one.start.vectorizer, device, storage)
+    return Job(one.config, disk.vectorizer, disk.sample, disk.rows, None, disk.randoms, disk)
+
+
+def _initial_encoder(fits: Sequence[Fit], jobs: Sequence[Job], device: str) -> Any:
+    """The networks before training: new ones, or the present ones of a refit."""
+    first, start = jobs[0], fits[0].start
+    if len({job.vectorizer.shape for job in jobs}) > 1:
+        raise ValueError("tables with gaps in different columns cannot train together; fit them one by one")
+    if start is not None:
+        return first.config.present_encoder(start, first.vectorizer.shape, device)
+    randoms = [random for job in jobs for random in job.randoms]
+    return first.config.new_encoder(first.vectorizer.shape, randoms, device)
+
+
+def _members(job: Job) -> list[Member]:
+    if job.disk is not None:
+        return [job.disk.member(random) for random in job.randoms]
+    usable = job.rows.usable(job.config.steps_between)
+    return [job.config.member(usable, job.marks, random) for random in job.randoms]
+
+
+def _stacked(jobs: Sequence[Job]) -> tuple[TrainingRows, list[Member]]:
+    """The rows of all jobs, one after another, and their members, whose rows are counted among all of them."""
+    if len(jobs) == 1:
+        return jobs[0].training, jobs[0].members or []
+    values = [job.training.values for job in jobs]  # type: ignore[attr-defined]
+    starts = np.cumsum([0, *map(len, values)])
+    members = [
+        replace(member, train=member.train + start, validation=member.validation + start)
+        for job, start in zip(jobs, starts, strict=False)
+        for member in job.members or []
+    ]
+    return MemoryRows(namespace(values[0]).concatenate(values)), members
+
+
+def _places(jobs: Sequence[Job]) -> list[slice]:
+    """Which members of all are those of each job."""
+    stops = np.cumsum([len(job.members or []) for job in jobs])
+    return [slice(int(stop) - len(job.members or []), int(stop)) for job, stop in zip(jobs, stops, strict=True)]
+
+
+def _with_margin(learner: MetricLearner, rows: TrainingRows, members: list[Member]) -> Objective:
+    """The objective with a margin of the data's own scale: about the mean distance of two rows before training."""
+    ids = padded([end_to_end(member.train, MARGIN_ROWS) for member in members], learner.encoder.weights)
+    _, scores = learner.row_scores(rows, ids, [ids.shape[1]] * len(members))
+    margin = 2 * float(to_numpy(scores).mean())
+    return replace(learner.objective, margin=margin) if margin > 0 else learner.objective
+
+
+def _warn_of_collapse(state: TrainingState) -> None:
+    for e in np.flatnonzero(state.collapsed):
+        warn(
+            f"member {e} collapsed in epoch {state.collapsed[e]}: its embeddings met in one point or left all bounds; "
+            f"the network of epoch {state.best_epoch[e]} is used. Fewer epochs or a lower learning_rate avoid this."
+        )
+
+
+# Finish -----------------------------------------------------------------------------------------------------
+
+
+def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, device: str) -> Trained:
+    """The model of one fit from its members' best networks, with the scores of its rows."""
+    config, threads, best, members = job.config, most_threads(job.config.n_jobs), state.best[own], job.members or []
+    with blas_threads(1):
+        if job.disk is None:
+            space = metric_space(learner, job.training, members, best, job.marks, job.vectorizer, job.randoms[0])
+        else:
+            sample, own_members, center = job.disk.sampled(learner, members, best)
+            space = metric_space(learner, sample, own_members, best, None, job.vectorizer, job.randoms[0], center)
+    scorer = config.scorer_for(job.vectorizer.form)
+    scorer = Guided(scorer) if len(space.anomalies) or len(space.normals) else scorer
+    encoder = learner.encoder.with_weights(to_numpy(best))
+    model = MetricModel(job.vectorizer, encoder, config.distance, scorer, scorer.fit(space))  # type: ignore[arg-type]
+    model, scores = _calibrated(model, job.rows, space, device, threads)
+    with blas_threads(1):
+        baseline, examples = _remembered(model, space, scores, config)
+    history, kept = state.history, np.array(state.kept, np.uint8)
+    common: dict[str, Any] = {
+        "model": model,
+        "center": space.center,
+        "history": history,
+        "baseline": baseline,
+        "rows": job.rows,
+    }
+    if job.disk is not None:
+        return Trained(**common, **job.disk.scored(model, members, kept, examples, device, threads))
+    training = TrainingScores(scores, job.marks)
+    decision = training.decide(*parameters.threshold_method(None, config.contamination, METHODS, WITH_SHARE))
+    marks = held_out(members, len(scores))
+    return Trained(**common, kept=kept, held_out=marks, training=training, decision=decision, examples=examples)
+
+
+def metric_space(
+    learner: MetricLearner,
+    rows: TrainingRows,
+    members: Sequence[Member],
+    weights: Array,
+    marks: np.ndarray | None,
+    vectorizer: Vectorizer,
+    random: np.random.Generator,
+    center: Array | None = None,
+) -> MetricSpace:
+    """The metric space of the best networks: their centres over M, the distances to them, what they keep of M.
+
+    The rows may be a sample; the centre is then that of all rows.
+    """
+    learner.set_weights(weights)
+    ids = padded([member.train for member in members], weights)
+    center, scores = learner.row_scores(rows, ids, [len(member.train) for member in members], center)
+    kept = [member.train[keep] for member, keep in zip(members, distill(scores, members)[1], strict=True)]
+    form, width = vectorizer.form, vectorizer.features.width
+    weight = np.ones(width, np.float32) if form is None else form.counts()
+    labels = np.full(len(rows), -1) if marks is None else marks
+    usual = np.flatnonzero(labels != 1)
+
+    def prepared(chosen: np.ndarray) -> np.ndarray:
+        return to_numpy(rows.take(index_like(chosen, weights)))
+
+    return MetricSpace(
+        center=to_numpy(center),
+        scores=to_numpy(scores),
+        train=[member.train for member in members],
+        kept=kept,
+        usual=usual,
+        column_weight=weight,
+        norms=_norms(prepared, usual, weight),
+        prepared=prepared,
+        embed=lambda chosen: learner.embed(rows, padded(chosen, weights)),
+        distance=learner.objective.distance,
+        random=random,
+        anomalies=np.flatnonzero(labels == 1),
+        normals=np.flatnonzero(labels == 0),
+    )
+
+
+def _norms(prepared: Callable[[np.ndarray], np.ndarray], ids: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """How far rows lie from the middle along their columns, prepared some at a time."""
+    size = max(256, min(ROWS_AT_ONCE, VALUES // len(weight)))
+    with np.errstate(invalid="ignore"):  # OpenBLAS reads beyond the ends here and may take what lies there for numbers
+        return np.concatenate([abs(prepared(ids[start : start + size])) @ weight for start in range(0, len(ids), size)])
+
+
+def _calibrated(
+    model: MetricModel, rows: Rows, space: MetricSpace, device: str, threads: int
+) -> tuple[MetricModel, np.ndarray]:
+    """The model with the scale of its members, guided where rows are labelled, and the training scores."""
+    scorer, distance, begun = model.scorer, space.distance, model.begun(rows)
+    if not isinstance(scorer, Guided):
+        scores = model.member_scores(rows, device, threads, learned=True)
+        model = model.with_scale(scores, begun)
+        return model, model.combine(scores, begun)
+    some = np.unique(np.concatenate([space.anomalies, end_to_end(np.arange(len(rows)), GUIDING_ROWS)]))
+    prepared, anomalous = space.prepared(some), np.isin(some, space.anomalies)
+    arrays = believed(scorer, model.scorer_arrays, prepared, distance)
+    model = replace(model, scorer_arrays=calibrated(scorer, arrays, prepared, distance))
+    scores = model.member_scores(rows, device, threads, learned=True)
+    model = model.with_scale(scores, begun)
+    assert model.scale is not None
+    base = model.combine(scores, begun)[some]
+    arrays = pushed(scorer, model.scorer_arrays, prepared, base, anomalous, model.scale, distance)
+    model = replace(model, scorer_arrays=arrays)
+    return model, model.scores(rows, device, threads, learned=True)
+
+
+def _remembered(
+    model: MetricModel, space: MetricSpace, scores: np.ndarray, config: Config
+) -> tuple[np.ndarray, Examples]:
+    """The baseline row, and examples of normal rows where they are asked for."""
+    kept = kept_by_most(space.kept, space.train, len(scores))
+    low = kept[scores[kept] <= np.quantile(scores, float(config.normal_ratio))]  # the scorer sees more
+    kept = low if len(low) else kept
+    some = evenly(kept, KEPT_FOR_MEDIANS)
+    baseline = baseline_of(model, space.prepared(some), scores[some], float(np.median(scores)))
+    places = evenly(kept, config.examples) if config.examples else kept[:0]
+    return baseline, Examples(places, space.prepared(places))

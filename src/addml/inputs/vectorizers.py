@@ -1,0 +1,305 @@
+"""Vectorizers of tables, images and series, and which one X asks for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from addml.arrays import end_to_end
+from addml.errors import LostWarning, warn, warn_of_columns, warn_of_texts
+from addml.inputs.array import ArrayVectorizer
+from addml.inputs.forms import Form
+from addml.inputs.frame import has_other_than_numbers, is_frame
+from addml.inputs.image import as_images, channels_last, other_scale, varied
+from addml.inputs.rows import LazyRows, WindowRows
+from addml.inputs.series import Sampling, Series, Windows, read_series, windows_of
+from addml.inputs.vectorizer import Settings, Vectorizer, names_or_places, sides_of
+from addml.preprocessing.scaling import Features
+from addml.text import counted, listed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from addml.inputs.table import Columns
+
+VALUES = 2**24  # numbers of images, at even steps, that scales are learned from
+
+
+def vectorizer_for(X: Any, settings: Settings, encoder: Any = "mlp") -> type[Vectorizer]:
+    """The vectorizer for the kind of rows that X and the settings ask for."""
+    if settings.window is not None:
+        return SeriesVectorizer
+    if isinstance(X, (str, os.PathLike)) or getattr(X, "ndim", 2) == 4 or encoder == "conv":
+        return ImageVectorizer
+    return TableVectorizer if has_other_than_numbers(X) else ArrayVectorizer
+
+
+def vectorizer_of(document: dict[str, Any], features: Features) -> Vectorizer:
+    """The vectorizer of a saved model; raises ValueError where its parts do not fit together."""
+    columns, form = document["columns"], document["form"]
+    own: dict[str, Any] = {"columns_in": document["columns_in"], "names": _names(document), "features": features}
+    if columns is not None:
+        from addml.inputs.table import Columns
+
+        one: Vectorizer = TableVectorizer(columns=Columns.from_plain(columns), **own)
+        fits = one.names is not None and set(one.columns.used) <= set(one.names)  # type: ignore[union-attr]
+    elif form is not None:
+        shape = Form.from_plain(form)
+        one = (SeriesVectorizer if shape.is_series else ImageVectorizer)(form=shape, **own)
+        fits = one.columns_in == (shape.channels if shape.is_series else shape.size)
+    else:
+        one, fits = ArrayVectorizer(**own), True  # the model checks its features
+    if not fits:
+        raise ValueError(f"columns_in={one.columns_in!r} and the names {one.names} are not those of the model")
+    return one
+
+
+def _names(document: dict[str, Any]) -> tuple[str, ...] | None:
+    names, columns = document["names"], document["columns_in"]
+    if type(columns) is not int:
+        raise ValueError(f"columns_in={columns!r}")
+    if names is None:
+        return None
+    if len(names) != columns or not all(isinstance(name, str) for name in names) or len(set(names)) < columns:
+        raise ValueError(f"the names {names} for {columns} columns")
+    return tuple(names)
+
+
+# Tables -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableVectorizer(Vectorizer):
+    """A frame or an Arrow table with columns of any kind; columns go by name."""
+
+    columns: Columns
+
+    @classmethod
+    def fit(cls, X: Any, settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
+        """Decide the type of every column, and learn its scale."""
+        from addml.inputs.table import Columns, DriftCounter
+
+        table = _read_table(X, least=2)
+        columns = Columns.fit(table)
+        warn_of_dropped(columns)
+        sides = sides_of(settings.one_sided, columns.own_names)
+        columns = columns.facing(sides)
+        drift = DriftCounter(columns)
+        numbers = columns.transform(table, drift)
+        warn_of_texts(drift.texts)
+        features = columns.rescaled(Features.fit(numbers, sides, robust=settings.robust))
+        names = tuple(table.column_names)
+        one = cls(features=features, columns_in=len(names), names=names, columns=columns)
+        rows = LazyRows(table, one.prepare, features.transform(numbers))
+        rows.texts = drift.texts
+        return one, rows
+
+    def read(self, X: Any) -> LazyRows:
+        """The rows of a table with the columns of training."""
+        if not is_frame(X):
+            raise TypeError(f"the detector was fitted to a table with named columns; give such a table, not {type(X)}")
+        table = _read_table(X, least=1)
+        drift = self.columns.counted(table)
+        for sentence in drift.new_gaps:
+            warn(sentence)
+        warn_of_texts(drift.texts)
+        rows = LazyRows(table, self.prepare)
+        rows.texts = drift.texts
+        return rows
+
+    def prepare(self, values: pa.Table) -> np.ndarray:
+        """Some rows as features."""
+        return self.features.transform(self.columns.transform(values))
+
+    def sides(self, one_sided: Any) -> np.ndarray:
+        """Which side of each number matters, by these settings."""
+        return sides_of(one_sided, self.columns.own_names)
+
+
+def _read_table(X: Any, least: int) -> pa.Table:
+    from addml.inputs.table import as_table
+
+    table = as_table(X)
+    if len(table) < least:
+        raise ValueError(
+            f"X has {counted(len(table), 'sample')}, while a minimum of {least} is required: give more rows"
+        )
+    return table
+
+
+def warn_of_dropped(columns: Columns) -> None:
+    """Warn of the columns that are not learned from, and of values that became missing ones."""
+    if columns.left_out:
+        reasons = [f"{name!r} ({reason})" for name, reason in columns.left_out]
+        warn(f"columns left out: {listed(reasons, between='; ')}", LostWarning)
+    for note in columns.unread:
+        warn(note, LostWarning)
+
+
+# Images -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageVectorizer(Vectorizer):
+    """Images (n, channels, height, width), or a folder of them; the numbers of a channel are scaled alike."""
+
+    form: Form
+    noun: ClassVar[str] = "image"
+
+    @classmethod
+    def fit(cls, X: Any, settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
+        """Learn the scale of every channel."""
+        images = as_images(_folder(X) if isinstance(X, (str, os.PathLike)) else X, least=2)
+        varied(images)
+        turned = channels_last(images)
+        if turned is not None:
+            warn(turned)
+        form = Form("images", tuple(images.shape[1:]))
+        sides = sides_of(settings.one_sided, list(map(str, range(form.channels))))
+        features = _image_features(images, form, sides, robust=settings.robust)
+        one = cls(features=features, columns_in=form.size, form=form)
+        return one, LazyRows(images, one.prepare)
+
+    def read(self, X: Any) -> LazyRows:
+        """Images of the same shape; those of a folder are resized to it."""
+        channels, height, width = self.form.shape
+        if isinstance(X, (str, os.PathLike)):
+            X = _folder(X, size=(height, width), channels=channels)
+        images = as_images(X)
+        if images.shape[1:] != self.form.shape:
+            raise ValueError(
+                f"X holds images of shape {images.shape[1:]}, the detector was fitted to {self.form.shape} "
+                "(channels, height, width); convert or resize them"
+            )
+        strange = other_scale(images, self.features.mean, self.features.scale)
+        if strange is not None:
+            warn(strange)
+        return LazyRows(images, self.prepare)
+
+    def prepare(self, values: np.ndarray) -> np.ndarray:
+        """Some images, flat and scaled."""
+        return self.features.transform(values.reshape(len(values), self.form.size))
+
+    def sides(self, one_sided: Any) -> np.ndarray:
+        """Which side of each number matters, by these settings."""
+        sides = sides_of(one_sided, list(map(str, range(self.form.channels))))
+        return np.asarray(sides[self.form.channel_of()])
+
+
+def _folder(X: Any, **shape: Any) -> np.ndarray:
+    """The images of a folder; what was changed is reported."""
+    from addml.io.image_folder import read_images  # Pillow
+
+    found = read_images(X, **shape)
+    for note in found.notes:
+        warn(f"{X}: {note}")
+    return found.images
+
+
+def _image_features(images: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
+    some = images[end_to_end(np.arange(len(images)), max(2, VALUES // form.size))].reshape(-1, form.size)
+    channel = form.channel_of()
+    values = np.stack([some[:, channel == c].ravel() for c in range(form.channels)], axis=1)
+    return Features.fit(values, sides, robust=robust).spread(channel)
+
+
+# Series -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesVectorizer(Vectorizer):
+    """One series or many: a row is the window that ends at a step."""
+
+    form: Form
+    noun: ClassVar[str] = "step"
+
+    @classmethod
+    def fit(cls, X: Any, settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Self, WindowRows]:
+        """Learn the scale of every channel."""
+        series = read_series(X)
+        names = None if series[0].names is None else tuple(series[0].names)
+        channels = series[0].values.shape[1]
+        labels, window = names_or_places(names, channels), int(settings.window or 0)
+        series = [_in_order(one, labels, named=names is not None) for one in series]
+        medians = _medians(series, labels)
+        windows, sampling = _windows(series, window, medians)
+        _check_enough(windows, window)
+        form = Form("series", windows.shape[1:], settings.causal)
+        features = Features.fit(windows.steps, sides_of(settings.one_sided, labels), robust=settings.robust)
+        features = replace(features, median=medians)  # later series are filled as this one was
+        features = features.spread(form.channel_of())
+        one = cls(features=features, columns_in=channels, names=names, form=form)
+        return one, one._rows(windows, sampling)
+
+    def read(self, X: Any) -> WindowRows:
+        """The windows of series with the same channels."""
+        series = read_series(X)
+        channels = series[0].values.shape[1]
+        if channels != self.columns_in:
+            raise ValueError(
+                f"X has {counted(channels, 'channel')}, the detector was fitted to {self.columns_in}; "
+                "give the same ones"
+            )
+        series = [_in_order(one, self.labels, named=self.names is not None) for one in series]
+        return self._rows(*_windows(series, self.form.shape[0], self.step_features.median))
+
+    def _rows(self, windows: Windows, sampling: Sampling) -> WindowRows:
+        return WindowRows(windows.prepared(self.step_features.transform), sampling)
+
+    @property
+    def step_features(self) -> Features:
+        """How one step becomes features."""
+        return self.features.first(self.form.channels)
+
+    def prepare(self, values: np.ndarray) -> np.ndarray:
+        """Some windows, flat and scaled."""
+        return self.features.transform(values.reshape(len(values), self.form.size))
+
+    def sides(self, one_sided: Any) -> np.ndarray:
+        """Which side of each number matters, by these settings."""
+        return np.asarray(sides_of(one_sided, self.labels)[self.form.channel_of()])
+
+
+def _windows(series: Sequence[Series], window: int, usual: np.ndarray) -> tuple[Windows, Sampling]:
+    """The windows of all series; what was filled in is reported."""
+    windows, sampling = windows_of(series, window, usual)
+    for sentence in sampling.words():
+        warn(sentence)
+    return windows, sampling
+
+
+def _in_order(one: Series, names: list[str], *, named: bool) -> Series:
+    """The channels in the order of training, where both have names."""
+    if one.names is None or not named or one.names == names:
+        return one
+    if set(one.names) != set(names):
+        raise ValueError(f"X has the channels {one.names} where others have {names}; give the same ones everywhere")
+    return Series(one.values[:, [one.names.index(name) for name in names]], names, one.times)
+
+
+def _check_enough(windows: Windows, window: int) -> None:
+    whole = len(windows.whole(1))
+    if whole < 2:
+        longest = int(windows.age.max()) + 1
+        most = 4 * longest // 5  # so that a second one begins a quarter of it later
+        remedy = f"give a window of at most {most}, or " if longest > 1 else "give "
+        raise ValueError(
+            f"window={window} makes {counted(whole, 'whole window')} of X, whose longest series has "
+            f"{counted(longest, 'step')} in a row at most; {remedy}a longer series"
+        )
+
+
+def _medians(series: Sequence[Series], names: list[str]) -> np.ndarray:
+    """The median of every channel, 0 where there is no value; stands for what is missing before any value is known."""
+    usual, empty = np.zeros(len(names)), np.zeros(len(names), bool)
+    for channel in range(len(names)):
+        own = np.concatenate([one.values[:, channel] for one in series]).astype(np.float64)
+        known = own[~np.isnan(own)]
+        empty[channel] = not len(known)
+        usual[channel] = 2 * np.median(known / 2) if len(known) else 0.0  # halves: the sum of two may overflow
+    warn_of_columns("channels without a single value tell nothing", np.flatnonzero(empty), names)
+    return usual
