@@ -104,7 +104,7 @@ class OnDisk:
         return {
             "training": training,
             "decision": _decided(self.config.contamination, training, ordered),
-            "kept": kept if few else kept[:0],
+            "kept": kept if few else np.empty(0, np.uint8),
             "held_out": held_out(members, len(scores)) if few else np.zeros((len(members), REMEMBERED), bool),
             "examples": Examples(self.census.places[examples.rows], examples.features),
         }

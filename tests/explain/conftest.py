@@ -40,7 +40,7 @@ def random_model(
     chosen = named[scorer] if isinstance(scorer, str) else scorer
     model = MetricModel(vectorizer_with(features), encoder, distance, chosen, chosen.fit(space))
     rows = random.standard_normal((100, len(features.median)))
-    return model.with_scale(model.member_scores(rows, "cpu", 1))
+    return model.with_scale(model.member_scores(model.prepare(rows), "cpu", 1))
 
 
 def vectorizer_with(features):
@@ -56,11 +56,11 @@ def as_they_are(d):
 
 def brute_force(model, X, usual, columns):
     """Falls (m, len(columns)) of the scores of raw rows X when the values in `columns[i]` become the usual ones."""
-    before, falls = model.scores(X, "cpu", 1), []
+    before, falls = model.scores(model.prepare(X), "cpu", 1), []
     for column in columns:
         replaced = X.copy()
         replaced[:, column] = usual[column]
-        falls.append(before - model.scores(replaced, "cpu", 1))
+        falls.append(before - model.scores(model.prepare(replaced), "cpu", 1))
     return np.stack(falls, axis=1)
 
 

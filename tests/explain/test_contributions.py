@@ -180,7 +180,7 @@ def test_guided_by_labels_the_parts_are_those_of_the_winning_view(random):
     assert model.scorer.name == "guided"
     assert views_of(model) is model.scorer.inner
     found = assert_adds_up(detector, rows)
-    measured = model.scale.measured(model.member_scores(rows, "cpu", 1))
+    measured = model.scale.measured(model.member_scores(model.prepare(rows), "cpu", 1))
     oracle, prepared, checked = Oracle(model), model.prepare(rows), 0
     for row, contributions, view in zip(prepared, found, measured.argmax(axis=0), strict=True):
         seen = oracle.parts(VIEWS[view], row)
