@@ -11,7 +11,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from addml.compute import in_threads, most_threads, on_device
 from addml.distances import count_of
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
 from addml.inputs.rows import MemoryRows
 from addml.learning.learner import MetricLearner
 from addml.learning.losses import Objective
@@ -49,7 +49,7 @@ def fit_together(parts: Sequence[Part], device: str, patience: int = 5) -> Train
     width = max(part.rows.shape[1] for part in parts)  # a column of a fold without gaps may have none
     rows = MemoryRows(on_device(np.concatenate([_widened(part.rows, width) for part in parts]), device))
     randoms, members, start = [np.random.default_rng(e) for e in range(len(parts))], [], 0
-    encoder = MLP.initial((width, 64, 64), ("tanh", "tanh"), randoms)
+    encoder = MLPNetwork.initial((width, 64, 64), ("tanh", "tanh"), randoms)
     for part, random in zip(parts, randoms, strict=True):
         order, held_out = start + random.permutation(len(part.rows)), count_of(0.1, len(part.rows), least=2)
         members.append(Member(np.sort(order[held_out:]), np.sort(order[:held_out]), random, part.normal_ratio))

@@ -15,7 +15,7 @@ LEVELS = {
     name: level
     for level, names in enumerate(
         [
-            "errors text progress arrays compute scratch",
+            "errors text progress arrays compute scratch parts",
             "distances",
             "preprocessing io encoders learning scoring decisions model_file parameters",
             "inputs data",

@@ -12,8 +12,8 @@ import numpy as np
 from addml.arrays import Array, no_grad, to_numpy
 from addml.compute import on_device
 from addml.distances import DISTANCES, Distance
-from addml.encoders import Encoder, WrongModuleError, from_plain
-from addml.encoders.module import ModuleEncoder
+from addml.encoders import Network, WrongModuleError, from_plain
+from addml.encoders.module import ModuleNetwork
 from addml.inputs.forms import Form
 from addml.inputs.series import Windows, over_windows
 from addml.model_file import FORMAT, ModelFileError, expect
@@ -38,7 +38,7 @@ class MetricModel:
     """The best networks with the preparation before them and the scorer behind them, as plain arrays."""
 
     features: Features
-    encoder: Encoder
+    encoder: Network
     distance: Distance
     scorer: Scorer
     scorer_arrays: dict[str, np.ndarray]
@@ -181,7 +181,7 @@ class MetricModel:
         """What a copy or a pickle takes along: nothing that can be worked out again, on a device perhaps."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def _encoder_on(self, device: str) -> Encoder:
+    def _encoder_on(self, device: str) -> Network:
         return self.encoder.with_weights(on_device(self.encoder.weights, device))
 
     def _through(
@@ -248,9 +248,9 @@ class MetricModel:
         return model
 
 
-def _answers(encoder: Encoder) -> dict[str, Any]:
+def _answers(encoder: Network) -> dict[str, Any]:
     """What tells whether a user's own module, which no file holds, is given again as it was."""
-    return {"answers": encoder.answers().tolist()} if isinstance(encoder, ModuleEncoder) else {}
+    return {"answers": encoder.answers().tolist()} if isinstance(encoder, ModuleNetwork) else {}
 
 
 def _columns(document: dict[str, Any]) -> Columns:

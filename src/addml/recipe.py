@@ -11,9 +11,9 @@ from addml import parameters
 from addml.compute import most_threads, on_device, threads_for
 from addml.decisions.thresholds import METHODS, WITH_SHARE
 from addml.distances import DISTANCES, count_of
-from addml.encoders import ACTIVATIONS, ENCODERS, Design, Encoder
+from addml.encoders import ACTIVATIONS, ENCODERS, Network
 from addml.encoders.mlp import HIDDEN
-from addml.encoders.module import ModuleEncoder, is_module
+from addml.encoders.module import ModuleNetwork, is_module
 from addml.encoders.recurrent import KINDS, POOLINGS
 from addml.learning.losses import LOSSES, Objective
 from addml.learning.state import Member
@@ -78,7 +78,8 @@ class Recipe:
         parameters.one_of("scaling", self.scaling, SCALINGS)
         parameters.sided(self.one_sided)
         self._check_series()
-        self._design()
+        if self.hidden is not None:
+            parameters.widths("hidden", self.hidden)
         for name in ("metric_dim", "members"):
             parameters.whole(name, getattr(self, name), most=parameters.WIDEST)
         for name in ("epochs", "patience"):
@@ -168,7 +169,7 @@ class Recipe:
             return self.learning_rate
         return RATES.get(self.encoder, RATE) if isinstance(self.encoder, str) else RATE
 
-    def _schedule(self, encoder: Encoder) -> Schedule:
+    def _schedule(self, encoder: Network) -> Schedule:
         operations = 3 * encoder.operations * self.batch_size  # of one step: forward, and twice that back
         return Schedule(
             self.epochs,
@@ -186,21 +187,25 @@ class Recipe:
         seeds = [np.random.SeedSequence(entropy, spawn_key=(e,)) for e in range(self.members)]
         return [np.random.default_rng(seed) for seed in seeds]
 
-    def _design(self) -> Design:
-        hidden = None if self.hidden is None else parameters.widths("hidden", self.hidden)
-        return Design(hidden, self.metric_dim, self.activation, self.output_activation, self.cell, self.pooling)
-
-    def _new_encoder(self, shape: tuple[int, ...], randoms: list[np.random.Generator], device: str) -> Encoder:
+    def _new_encoder(self, shape: tuple[int, ...], randoms: list[np.random.Generator], device: str) -> Network:
         """The networks for rows of this shape before training."""
         encoder = self._designed(shape, randoms)
         return encoder.with_weights(on_device(encoder.weights.astype(np.float32), device))
 
-    def _designed(self, shape: tuple[int, ...], randoms: list[np.random.Generator]) -> Encoder:
-        if is_module(self.encoder):
-            return ModuleEncoder.designed(self.encoder, shape, self._design(), randoms)
-        return ENCODERS[self.encoder].designed(shape, self._design(), randoms)
+    def _designed(self, shape: tuple[int, ...], randoms: list[np.random.Generator]) -> Network:
+        if not is_module(self.encoder):
+            made = ENCODERS[self.encoder](self.hidden, self.metric_dim, self.activation, self.output_activation)
+            own = {"cell": self.cell, "pooling": self.pooling} if self.encoder == "recurrent" else {}
+            return made.set_params(**own).build(shape, randoms)
+        encoder = ModuleNetwork.build(self.encoder, shape, randoms)
+        if encoder.outputs != self.metric_dim:
+            raise ValueError(
+                f"metric_dim={self.metric_dim}, but the encoder gives {encoder.outputs} numbers a row; "
+                f"set metric_dim={encoder.outputs}"
+            )
+        return encoder
 
-    def _present(self, start: MetricModel, shape: tuple[int, ...], device: str) -> Encoder:
+    def _present(self, start: MetricModel, shape: tuple[int, ...], device: str) -> Network:
         """The present networks, to go on from."""
         encoder = start.encoder
         if isinstance(self.encoder, str) and self.encoder != encoder.to_plain()["name"]:

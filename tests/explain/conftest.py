@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
 from addml.model import MetricModel
 from addml.preprocessing.scaling import Features
 from addml.scoring.scorers import SCORERS, MetricSpace, Neighbors
@@ -15,7 +15,7 @@ def random_model(
     """A model with random weights, fitted to random rows as its scorer asks."""
     random = np.random.default_rng(seed)
     widths = (d, *hidden, w)
-    encoder = MLP.initial(widths, [activation] * (len(widths) - 1), random.spawn(members))
+    encoder = MLPNetwork.initial(widths, [activation] * (len(widths) - 1), random.spawn(members))
     weights = encoder.weights + 0.1 * random.standard_normal(encoder.weights.shape)  # biases too
     encoder = encoder.with_weights(weights.astype(np.float32))
     features = features or as_they_are(d)

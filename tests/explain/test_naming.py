@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from addml.detector import ADDML
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
 from addml.explain import Reason, UsualColumn, groups, reasons, usual_row
 from addml.model import MetricModel
 from addml.scoring.scale import MemberScale
@@ -18,7 +18,7 @@ def model_of(matrix, activation="linear", center=0.0):
     """The score |activation(x matrix) - center|^2."""
     matrix = np.asarray(matrix, np.float32)
     d, w = matrix.shape
-    encoder = MLP((d, w), [activation], np.concatenate([matrix.ravel(), np.zeros(w, np.float32)])[None])
+    encoder = MLPNetwork((d, w), [activation], np.concatenate([matrix.ravel(), np.zeros(w, np.float32)])[None])
     scale = MemberScale(*np.ones((3, 1, 1)))
     center = np.broadcast_to(np.asarray(center, np.float32), (1, w))
     return MetricModel(as_they_are(d), encoder, "sqeuclidean", Center(), {"center": center}, scale)

@@ -10,7 +10,7 @@ import numpy as np
 from addml.arrays import to_numpy
 from addml.compute import in_threads, on_device
 from addml.distances import cross_distances
-from addml.encoders import MLP, Encoder
+from addml.encoders import MLPNetwork, Network
 from addml.explain.contributions import InSeries, explained, views_of
 from addml.explain.prepared import behind_features, columns_of
 from addml.explain.replacement import features_by_column, usual_row
@@ -198,9 +198,9 @@ class _Walks:
         return [slice(start, start + self.at_once) for start in range(0, self.block, self.at_once)]
 
 
-def _input_weights(encoder: Encoder) -> np.ndarray:
+def _input_weights(encoder: Network) -> np.ndarray:
     """How much each input counts, (d',): its share in the first layer, where that is a matrix."""
-    if not isinstance(encoder, MLP):
+    if not isinstance(encoder, MLPNetwork):
         return np.ones(encoder.inputs, np.float32)
     return np.asarray((np.asarray(encoder.first_layer[0], np.float32) ** 2).sum(axis=(0, 2)))
 

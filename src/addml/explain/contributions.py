@@ -14,7 +14,7 @@ import numpy as np
 
 from addml.arrays import to_numpy
 from addml.compute import in_threads
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
 from addml.explain.replacement import features_by_column
 from addml.inputs.series import Windows
 from addml.model import MetricModel
@@ -155,7 +155,7 @@ def _in_space(
     distances[np.searchsorted(rows, placed.own[0][own]), placed.own[1][own] // step] = np.inf
     near, counted = _neighbours(distances, "space")
     away = _mean(abs(x[:, None] - ready["rows"][near * step]), counted)
-    if not isinstance(model.encoder, MLP):
+    if not isinstance(model.encoder, MLPNetwork):
         return away
     apart = embedded[:, None] - references[near]  # (k, neighbours, E w)
     lengths = np.sqrt((apart**2).sum(axis=2, keepdims=True))

@@ -9,7 +9,7 @@ import numpy as np
 
 from addml.arrays import column_medians, to_numpy
 from addml.compute import in_threads, on_device
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
 from addml.model import MetricModel
 from addml.scoring.scorers import Piece
 
@@ -69,10 +69,10 @@ class Replacement:
         self.model, self.rows, self.device = model, rows, device
         self.threads = min(threads, model.scorer.most_threads) if device == "cpu" else 1
         self.baseline = baseline.astype(np.float64)  # what is taken out of a float32 sum leaves its rounding behind
-        assert isinstance(model.encoder, MLP)  # of a table
+        assert isinstance(model.encoder, MLPNetwork)  # of a table
         matrix, bias = model.encoder.first_layer
         self.matrix, self.bias = matrix.astype(np.float64), bias.astype(np.float64)
-        self.encoder: MLP = model.encoder.with_weights(on_device(model.encoder.weights, device))
+        self.encoder: MLPNetwork = model.encoder.with_weights(on_device(model.encoder.weights, device))
         self.ready = model.scorer_ready(device)
         self.block = model.block(device)
 
