@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from addml.compute import in_threads, most_threads, on_device
+from addml.compute import in_threads, max_threads, on_device
 from addml.distances import count_of
 from addml.encoders import MLPNetwork
 from addml.inputs.rows import MemoryRows
@@ -68,7 +68,7 @@ def seconds_of(name: str, device: str) -> float:
     groups = eighteen(name)
     began = time.perf_counter()
     if device == "cpu":
-        in_threads(lambda half: fit_together(groups[half], device) and None, 2, min(2, most_threads(None)))
+        in_threads(lambda half: fit_together(groups[half], device) and None, 2, min(2, max_threads(None)))
     else:
         fit_together([*groups[0], *groups[1]], device)
     return time.perf_counter() - began

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from addml import fitting, model_file, parameters, plain
 from addml.arrays import as_like, is_resident, to_numpy
 from addml.checkpoint import Storage, described, kept_safe
-from addml.compute import blas_threads, most_threads, resolve_device
+from addml.compute import blas_threads, max_threads, resolve_device
 from addml.decisions.decision import Decision, TrainingScores
 from addml.decisions.thresholds import METHODS, WITH_SHARE
 from addml.encoders.module import is_module
@@ -29,8 +29,8 @@ from addml.learning.state import TrainingState
 from addml.learning.training import train
 from addml.model import MetricModel
 from addml.progress import on_standard_error
+from addml.scoring.base import Scorer
 from addml.scoring.guidance import Guided
-from addml.scoring.scorers import Scorer
 from addml.stream import Stream
 
 PAPER: dict[str, Any] = {
@@ -264,7 +264,7 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
         best, scorer = encoder.with_weights(to_numpy(state.best)), self._scorer(images=form is not None)
         scorer = Guided(scorer) if len(space.anomalies) or len(space.normals) else scorer
         model = MetricModel(features, best, self.distance, scorer, scorer.fit(space), None, columns, form)  # type: ignore[arg-type]
-        model, scores = fitting.fitted_model(model, X, space, device, most_threads(self.n_jobs))
+        model, scores = fitting.fitted_model(model, X, space, device, max_threads(self.n_jobs))
         self._take(model, state.history, np.array(state.kept, np.uint8))
         self.center_ = space.center
         self._held_out = fitting.held_out(members, len(numbers))
@@ -304,7 +304,7 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
         rows = self._read(X, resident=self.model_.prepares_there)
         if is_resident(rows):
             return self.model_.resident_scores(rows)
-        scores = self.model_.scores(rows, resolve_device(self.device), most_threads(self.n_jobs))
+        scores = self.model_.scores(rows, resolve_device(self.device), max_threads(self.n_jobs))
         return as_like(scores, X.new_empty(0).double()) if is_resident(X) else scores
 
     def write_scores(self, X: Any, path: str | os.PathLike[str]) -> None:
@@ -335,7 +335,7 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
         """The scores of rows on disk, part by part, each with the rows before it."""
         import pyarrow as pa
 
-        device, threads, start = resolve_device(self.device), most_threads(self.n_jobs), 0
+        device, threads, start = resolve_device(self.device), max_threads(self.n_jobs), 0
         for batch in source.batches():
             try:
                 scores = self.model_.scores(self._read(pa.Table.from_batches([batch])), device, threads)
@@ -355,7 +355,7 @@ class ADDML(Explains, ClassNamePrefixFeaturesOutMixin, OutlierMixin, Transformer
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""
         check_is_fitted(self, "threshold_")
-        return self.model_.embeddings(self._read(X), resolve_device(self.device), most_threads(self.n_jobs))
+        return self.model_.embeddings(self._read(X), resolve_device(self.device), max_threads(self.n_jobs))
 
     def embed(self, X: Any) -> np.ndarray:
         """The method's name for `transform`."""

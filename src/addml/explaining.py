@@ -8,16 +8,16 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from addml import parameters
-from addml.arrays import evenly
-from addml.compute import most_threads, resolve_device
+from addml.arrays import evenly_spaced
+from addml.compute import max_threads, resolve_device
 from addml.explain.attribution import Examples, Nearest, attributions, baseline_of, kept_by_most
-from addml.explain.contributions import InSeries, views_of
+from addml.explain.contributions import SeriesContext, views_of
 from addml.inputs.image import heat_map
 from addml.inputs.rows import WindowRows
 from addml.inputs.series import Windows
 from addml.reading import Reads
 from addml.saving import Saves
-from addml.scoring.scorers import MetricSpace
+from addml.scoring.base import MetricSpace
 
 KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the usual row is found from
 
@@ -30,9 +30,9 @@ class Explains(Reads, Saves):
         kept = kept_by_most(space.kept, space.train, len(scores))
         low = kept[scores[kept] <= np.quantile(scores, float(self.normal_ratio))]  # the scorer sees more
         kept = low if len(low) else kept
-        some = evenly(kept, KEPT_FOR_MEDIANS)
+        some = evenly_spaced(kept, KEPT_FOR_MEDIANS)
         self.baseline_ = baseline_of(self.model_, space.prepared(some), scores[some], float(np.median(scores)))
-        examples = evenly(kept, self.examples) if self.examples else kept[:0]
+        examples = evenly_spaced(kept, self.examples) if self.examples else kept[:0]
         self._examples = Examples(examples, space.prepared(examples))
 
     def explain(self, X: Any, rows: Any = None) -> np.ndarray:
@@ -49,17 +49,17 @@ class Explains(Reads, Saves):
         """
         check_is_fitted(self, "threshold_")
         X = self._read(X)
-        asked, begun = parameters.places("rows", rows, len(X)), self.model_.begun(X)
-        device, threads, series = resolve_device(self.device), most_threads(self.n_jobs), None
+        asked, incomplete = parameters.places("rows", rows, len(X)), self.model_.incomplete(X)
+        device, threads, series = resolve_device(self.device), max_threads(self.n_jobs), None
         if isinstance(X, Windows) and views_of(self.model_) is not None:
-            series = InSeries.of(self.model_, X, asked, device, threads)
+            series = SeriesContext.of(self.model_, X, asked, device, threads)
         used = attributions(
             self.model_,
             self._features(X, asked),
             self.baseline_,
             device,
             threads,
-            None if begun is None else begun[asked],
+            None if incomplete is None else incomplete[asked],
             series,
         )
         if self.model_.form is not None and self.model_.form.kind == "images":

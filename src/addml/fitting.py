@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from addml.arrays import Array, end_to_end, index_like, to_numpy
+from addml.arrays import Array, evenly_spaced_with_ends, index_like, to_numpy
 from addml.compute import on_device
 from addml.inputs.forms import Form
 from addml.inputs.rows import LazyRows, MemoryRows, WindowRows
@@ -21,8 +21,8 @@ from addml.learning.losses import Objective
 from addml.learning.state import Member, TrainingState
 from addml.model import MetricModel
 from addml.preprocessing.scaling import Features
-from addml.scoring.guidance import Guided, believed, calibrated, pushed
-from addml.scoring.scorers import MetricSpace
+from addml.scoring.base import MetricSpace
+from addml.scoring.guidance import Guided, calibrated, drop_doubtful_labels, with_label_weight
 from addml.text import listed
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def channel_features(X: np.ndarray | Windows, form: Form, sides: np.ndarray, *, 
         features = Features.fit(X.steps, sides, robust=robust)
         median = features.median if X.usual is None else X.usual  # later series are filled as this one was
         return replace(features, median=median).spread(form.channel_of())
-    some = X[end_to_end(np.arange(len(X)), max(2, VALUES // form.size))].reshape(-1, form.size)
+    some = X[evenly_spaced_with_ends(np.arange(len(X)), max(2, VALUES // form.size))].reshape(-1, form.size)
     channel = form.channel_of()
     values = np.stack([some[:, channel == c].ravel() for c in range(form.channels)], axis=1)
     return Features.fit(values, sides, robust=robust).spread(channel)
@@ -110,7 +110,7 @@ def held_out(members: list[Member], rows: int) -> np.ndarray:
 
 def with_margin(learner: MetricLearner, rows: Rows, members: list[Member]) -> Objective:
     """The objective with a margin of the data's own scale: about the mean distance of two rows before training."""
-    ids = padded([end_to_end(member.train, MARGIN_ROWS) for member in members], learner.encoder.weights)
+    ids = padded([evenly_spaced_with_ends(member.train, MARGIN_ROWS) for member in members], learner.encoder.weights)
     _, scores = learner.row_scores(rows, ids, [ids.shape[1]] * len(members))
     margin = 2 * float(to_numpy(scores).mean())
     return replace(learner.objective, margin=margin) if margin > 0 else learner.objective
@@ -137,7 +137,7 @@ def metric_space(
     kept = [member.train[keep] for member, keep in zip(members, distill(scores, members)[1], strict=True)]
     weight = np.ones(features.width, np.float32) if form is None else form.counts()
     labels = np.full(len(rows), -1) if marks is None else marks
-    usual = np.flatnonzero(labels != 1)
+    not_anomalous = np.flatnonzero(labels != 1)
 
     def prepared(chosen: np.ndarray) -> np.ndarray:
         return to_numpy(rows.take(index_like(chosen, weights)))
@@ -147,9 +147,9 @@ def metric_space(
         scores=to_numpy(scores),
         train=[member.train for member in members],
         kept=kept,
-        usual=usual,
+        not_anomalous=not_anomalous,
         column_weight=weight,
-        norms=_norms(prepared, usual, weight),
+        norms=_norms(prepared, not_anomalous, weight),
         prepared=prepared,
         embed=lambda chosen: learner.embed(rows, padded(chosen, weights)),
         distance=learner.objective.distance,
@@ -170,21 +170,21 @@ def fitted_model(
     model: MetricModel, X: Any, space: MetricSpace, device: str, threads: int
 ) -> tuple[MetricModel, np.ndarray]:
     """The model with the scale of its members, guided where rows are labelled, and the training scores."""
-    scorer, rows, distance, begun = model.scorer, X.shape[0], space.distance, model.begun(X)
+    scorer, rows, distance, incomplete = model.scorer, X.shape[0], space.distance, model.incomplete(X)
     if not isinstance(scorer, Guided):
         scores = model.member_scores(X, device, threads, learned=True)
-        model = model.with_scale(scores, begun)
-        return model, model.combine(scores, begun)
-    some = np.unique(np.concatenate([space.anomalies, end_to_end(np.arange(rows), GUIDING_ROWS)]))
+        model = model.with_scale(scores, incomplete)
+        return model, model.combine(scores, incomplete)
+    some = np.unique(np.concatenate([space.anomalies, evenly_spaced_with_ends(np.arange(rows), GUIDING_ROWS)]))
     prepared, anomalous = space.prepared(some), np.isin(some, space.anomalies)
-    arrays = believed(scorer, model.scorer_arrays, prepared, distance)
+    arrays = drop_doubtful_labels(scorer, model.scorer_arrays, prepared, distance)
     model = replace(model, scorer_arrays=calibrated(scorer, arrays, prepared, distance))
     scores = model.member_scores(X, device, threads, learned=True)
-    model = model.with_scale(scores, begun)
+    model = model.with_scale(scores, incomplete)
     assert model.scale is not None
-    base = model.combine(scores, begun)[some]
-    push = pushed(scorer, model.scorer_arrays, prepared, base, anomalous, model.scale, distance)
-    model = replace(model, scorer_arrays=push)
+    base = model.combine(scores, incomplete)[some]
+    arrays = with_label_weight(scorer, model.scorer_arrays, prepared, base, anomalous, model.scale, distance)
+    model = replace(model, scorer_arrays=arrays)
     return model, model.scores(X, device, threads, learned=True)
 
 

@@ -18,10 +18,18 @@ from addml.inputs.forms import Form
 from addml.inputs.series import Windows, over_windows
 from addml.model_file import FORMAT, ModelFileError, expect
 from addml.preprocessing.scaling import Features
-from addml.scoring.blocks import BLOCK, block_of_images, in_blocks, in_resident_blocks
-from addml.scoring.guidance import scorer_from_plain
-from addml.scoring.scale import MemberScale, ViewScale
-from addml.scoring.scorers import OfEmbeddings, Scorer, Shapes, score_rows
+from addml.scoring import scorer_from_plain
+from addml.scoring.base import (
+    BLOCK,
+    EnsembleScale,
+    Scorer,
+    Shapes,
+    ViewScale,
+    block_of_images,
+    in_blocks,
+    in_resident_blocks,
+    score_rows,
+)
 from addml.scoring.self_matches import Overlaps
 from addml.scoring.views import embedded_places
 
@@ -42,20 +50,22 @@ class MetricModel:
     distance: Distance
     scorer: Scorer
     scorer_arrays: dict[str, np.ndarray]
-    scale: MemberScale | ViewScale | None = None
+    scale: EnsembleScale | ViewScale | None = None
     columns: Columns | None = None  # where the rows are tables with columns that are not numbers
     form: Form | None = None  # where the rows are not those of a table
 
     def scores(self, X: Any, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
         """One score a row, float64, whatever the rows beside it; `learned` of those that were learned from."""
-        return np.asarray(self.combine(self.member_scores(X, device, threads, learned=learned), self.begun(X)))
+        return np.asarray(self.combine(self.member_scores(X, device, threads, learned=learned), self.incomplete(X)))
 
-    def combine(self, member_scores: Array, begun: np.ndarray | None = None) -> Array:
-        """One score a row (n,) from the scores of all members (E, n); embeddings do not judge the rows in `begun`."""
+    def combine(self, member_scores: Array, incomplete: np.ndarray | None = None) -> Array:
+        """One score a row (n,) from scores of all members (E, n); embeddings are neutral in `incomplete` rows (n,)."""
         assert self.scale is not None
-        return self.scale.combine(member_scores if begun is None else self.neutral_scores(member_scores, begun))
+        if incomplete is not None:
+            member_scores = self.neutral_scores(member_scores, incomplete)
+        return self.scale.combine(member_scores)
 
-    def begun(self, X: Any) -> np.ndarray | None:
+    def incomplete(self, X: Any) -> np.ndarray | None:
         """Where the past alone counts, which steps (n,) have windows that are not whole yet.
 
         A window that is filled up is flat, as hardly any other is: strange to embeddings for no reason.
@@ -64,16 +74,16 @@ class MetricModel:
             return None
         return ~X.is_whole
 
-    def neutral_scores(self, member_scores: np.ndarray, begun: np.ndarray) -> np.ndarray:
-        """The scores (E, n) in which embeddings say what is usual of the steps marked in `begun` (n,)."""
+    def neutral_scores(self, member_scores: np.ndarray, incomplete: np.ndarray) -> np.ndarray:
+        """The scores (E, n) in which embeddings say what is usual of the steps marked in `incomplete` (n,)."""
         assert self.scale is not None
         embedded = self.scorer.embedded(len(self.encoder.weights))
-        return np.where(embedded[:, None] & begun, self.scale.neutral, member_scores)
+        return np.where(embedded[:, None] & incomplete, self.scale.neutral, member_scores)
 
-    def with_scale(self, member_scores: np.ndarray, begun: np.ndarray | None = None) -> MetricModel:
-        """The model that weighs its members by these scores of the training rows, without those in `begun`."""
-        if begun is not None and not begun.all():
-            member_scores = member_scores[:, ~begun]
+    def with_scale(self, member_scores: np.ndarray, incomplete: np.ndarray | None = None) -> MetricModel:
+        """The model that weighs its members by these scores of the training rows, without those in `incomplete`."""
+        if incomplete is not None and not incomplete.all():
+            member_scores = member_scores[:, ~incomplete]
         return replace(self, scale=self.scorer.scale.fit(member_scores))
 
     def prepare(self, X: Any) -> np.ndarray:
@@ -107,7 +117,7 @@ class MetricModel:
             result[:, rows] = block
 
         compute = self._compute(device, overlaps)
-        self._through(X, compute, write, device, min(threads, self.scorer.most_threads))
+        self._through(X, compute, write, device, min(threads, self.scorer.max_threads))
         return result
 
     def overlaps(self, X: Any, *, learned: bool = False) -> Overlaps | None:
@@ -129,7 +139,7 @@ class MetricModel:
     def prepares_there(self) -> bool:
         """Whether numbers may be prepared on a device: not to the last bit as in main memory, where references were."""
         is_series = self.form is not None and self.form.is_series
-        return self.columns is None and isinstance(self.scorer, OfEmbeddings) and not is_series
+        return self.columns is None and not self.scorer.on_columns and not is_series
 
     def resident_scores(self, X: Array) -> Array:
         """One score a row of X, a tensor on a device, where the scores stay, float64."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from addml import parameters
-from addml.compute import most_threads, on_device, threads_for
+from addml.compute import max_threads, on_device, threads_for
 from addml.decisions.thresholds import METHODS, WITH_SHARE
 from addml.distances import DISTANCES, count_of
 from addml.encoders import ACTIVATIONS, ENCODERS, Network
@@ -19,7 +19,8 @@ from addml.learning.losses import LOSSES, Objective
 from addml.learning.state import Member
 from addml.learning.training import Schedule
 from addml.model import MetricModel
-from addml.scoring.scorers import SCORERS, Scorer
+from addml.scoring import SCORERS
+from addml.scoring.base import Scorer
 from addml.scoring.views import WHOLE, Views
 from addml.text import counted
 
@@ -95,7 +96,7 @@ class Recipe:
         parameters.number("learning_rate", self._rate(), 0, with_low=False)
         parameters.number("weight_decay", self.weight_decay, 0, with_low=True)
         parameters.flag("anomaly_pairs", self.anomaly_pairs)
-        most_threads(self.n_jobs)
+        max_threads(self.n_jobs)
         if not isinstance(self.verbose, (bool, np.bool_)):
             parameters.whole("verbose", self.verbose, least=0)
         parameters.size("memory", self.memory)
@@ -178,7 +179,7 @@ class Recipe:
             float(self.weight_decay),
             self.patience,
             least_batch=1 if self.loss == "center" else 2,
-            threads=threads_for(operations, most_threads(self.n_jobs)),
+            threads=threads_for(operations, max_threads(self.n_jobs)),
         )
 
     def _randoms(self) -> list[np.random.Generator]:

@@ -20,9 +20,7 @@ from addml.encoders.recurrent import RecurrentNetwork
 from addml.encoders.tcn import KERNEL, Convolutions, mean_of_steps, receptive_field
 from addml.model import MetricModel
 from addml.preprocessing.scaling import FARTHEST
-from addml.scoring.blocks import BLOCK
-from addml.scoring.scale import ViewScale
-from addml.scoring.scorers import OfEmbeddings
+from addml.scoring.base import BLOCK, ViewScale
 from addml.text import counted
 
 
@@ -146,7 +144,7 @@ class Stream:
         self.model, self.threshold, self.names = model, threshold, names
         self.window, self.channels = model.form.shape
         self.features = model.step_features
-        self._ready, self._views = model.scorer_ready("cpu"), not isinstance(model.scorer, OfEmbeddings)
+        self._ready, self._on_columns = model.scorer_ready("cpu"), model.scorer.on_columns
         self._encoder = under_way(model.encoder, self.window, self.channels, BLOCK["cpu"])
         self._z = np.zeros(
             (len(model.encoder.weights), max(STEPS, model.scorer.tile), model.encoder.outputs), np.float32
@@ -230,17 +228,16 @@ class Stream:
 
     def _scored(self, z: np.ndarray) -> float:
         """The score of the window that ends now, from its embeddings (E, w)."""
-        model, placed = self.model, None
+        model, located = self.model, None
         self._z[:, 0] = z
-        if self._views:
+        if self._on_columns:
             begin = self._steps % self.window * self.channels
             row = self._past.reshape(1, -1)[:, begin : begin + self.window * self.channels]
-            placed = model.scorer.place(row, self._ready)
-        scores = model.scorer.score(self._z, self._ready, model.distance, placed)[:, 0].astype(np.float64)
+            located = model.scorer.locate(row, self._ready)
+        scores = model.scorer.score(self._z, self._ready, model.distance, located)[:, 0].astype(np.float64)
         if self._steps < 2 * self.window - 1:  # of which window - 1 were filled up
             scores = model.neutral_scores(scores[:, None], np.ones(1, bool))[:, 0]
-        assert model.scale is not None
-        return model.scale.combine_one(scores)
+        return float(model.combine(scores[:, None])[0])
 
 
 def _largest_product(model: MetricModel) -> float:

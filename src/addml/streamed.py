@@ -18,9 +18,9 @@ import numpy as np
 from addml import fitting, parameters
 from addml.arrays import Array, even_steps, to_numpy
 from addml.checkpoint import Storage, kept_safe
-from addml.compute import blas_threads, most_threads, on_device
+from addml.compute import blas_threads, max_threads, on_device
 from addml.distances import count_of
-from addml.explain.prepared import behind_features
+from addml.explain.contributions import on_features
 from addml.inputs.census import SAMPLED, Census, Moments
 from addml.inputs.disk import CELL_BYTES, DiskRows, MappedRows, Portions, Source, SourceRows, cached
 from addml.inputs.rows import MemoryRows
@@ -33,7 +33,7 @@ from addml.model import MetricModel
 from addml.preprocessing.scaling import Features
 from addml.reading import Reads
 from addml.recipe import Recipe
-from addml.scoring.scorers import MetricSpace
+from addml.scoring.base import MetricSpace
 from addml.scratch import mapped
 
 logger = logging.getLogger("addml")
@@ -92,9 +92,9 @@ def fit(
         space = _space(learner, rows, members, state.best, census, standardised, features, randoms[0], device)
         best, scorer = encoder.with_weights(to_numpy(state.best)), one._scorer()
         model = MetricModel(features, best, one.distance, scorer, scorer.fit(space), columns=columns)  # type: ignore[arg-type]
-        model, sample_scores = fitting.fitted_model(model, table, space, device, most_threads(one.n_jobs))
+        model, sample_scores = fitting.fitted_model(model, table, space, device, max_threads(one.n_jobs))
         _say("Scoring", len(source))
-        scores = _scores(model, rows, folder, device, most_threads(one.n_jobs))
+        scores = _scores(model, rows, folder, device, max_threads(one.n_jobs))
     few = len(scores) <= REMEMBERED
     ordered = _ordered(scores, folder)
     state.kept = state.kept if few else []
@@ -194,7 +194,7 @@ def _sampled(member: Member, places: np.ndarray) -> Member:
 
 def _scores(model: MetricModel, rows: DiskRows, folder: Path, device: str, threads: int) -> np.ndarray:
     """The score of every row, on disk."""
-    behind, scores, done = behind_features(model), mapped(folder, (len(rows),), np.float64), 0
+    behind, scores, done = on_features(model), mapped(folder, (len(rows),), np.float64), 0
     for part in rows.blocks(SCORED_AT_ONCE):
         scores[done : done + len(part)] = behind.scores(part, device, threads)
         done += len(part)

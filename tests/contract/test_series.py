@@ -11,7 +11,7 @@ import pytest
 
 import addml
 from addml import ADDML
-from addml.explain.prepared import behind_features
+from addml.explain.contributions import on_features
 from addml.inputs.series import Windows
 
 STEPS, CHANNELS, WINDOW = 400, 3, 12
@@ -179,7 +179,7 @@ def test_contributions_of_causal_scores_add_up(scorer):
     test[3, 1] += 9
     contributions, scores = one.explain(test), one.anomaly_score(test)
     rest = scores - contributions.sum(axis=1)
-    usual = 0 if scorer == "views" else behind_features(one.model_).scores(one.baseline_[None], "cpu", 1)[0]
+    usual = 0 if scorer == "views" else on_features(one.model_).scores(one.baseline_[None], "cpu", 1)[0]
     np.testing.assert_allclose(rest[WINDOW - 1 :], usual, atol=1e-6)
     np.testing.assert_allclose(rest[: WINDOW - 1], rest[0], atol=1e-6)
     if scorer == "center":

@@ -7,8 +7,8 @@ import pytest
 
 from addml import ADDML
 from addml.explain.attribution import attributions, steps
-from addml.explain.prepared import behind_features
-from addml.scoring import Neighbors, Views
+from addml.explain.contributions import on_features
+from addml.scoring import KNN, Views
 from tests.grids import pairwise
 
 
@@ -59,7 +59,7 @@ def test_rows_that_are_no_places(plain, X, rows, message):
 
 
 def baseline_score(detector):
-    return behind_features(detector.model_).scores(detector.baseline_[None], "cpu", 1)[0]
+    return on_features(detector.model_).scores(detector.baseline_[None], "cpu", 1)[0]
 
 
 @pytest.mark.parametrize("scorer", ["views", Views(views=["tails", "columns"]), Views(references=16)], ids=str)
@@ -74,7 +74,7 @@ def test_contributions_of_views_add_up_to_the_score(X, scorer, distance, members
 
 @pytest.mark.parametrize(
     ("scorer", "distance", "members"),
-    pairwise(["center", "dissimilarity", "knn", Neighbors(k=3)], ["sqeuclidean", "euclidean", "cosine"], [1, 3]),
+    pairwise(["center", "dissimilarity", "knn", KNN(k=3)], ["sqeuclidean", "euclidean", "cosine"], [1, 3]),
 )
 def test_contributions_add_up_to_the_score_less_that_of_the_usual_row(X, scorer, distance, members):
     detector = fitted(X, scorer=scorer, distance=distance, members=members)
@@ -113,7 +113,7 @@ def test_the_usual_row_has_no_contributions(plain):
 def test_the_two_walks_by_hand(X):
     """Two columns: each alone from the row, and each alone from the usual row, averaged."""
     detector = fitted(X[:, :2], scorer="center", members=1)
-    features, usual, score = detector.model_.prepare(X[:10, :2]), detector.baseline_, behind_features(detector.model_)
+    features, usual, score = detector.model_.prepare(X[:10, :2]), detector.baseline_, on_features(detector.model_)
 
     def at(first, second):
         return score.scores(np.stack([first, second], axis=1).astype(np.float32), "cpu", 1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from addml import ADDML
-from addml.explain import behind_features
+from addml.explain import on_features
 
 
 @pytest.mark.parametrize("device", ["cpu", "cpu:0"])  # the second stands for an accelerator
@@ -13,5 +13,5 @@ def test_prepared_rows_are_not_prepared_again(device, scorer):
     pytest.importorskip("torch")
     X = np.random.default_rng(0).normal(3, 2, (300, 4))
     model = ADDML(epochs=2, members=2, random_state=0, scorer=scorer).fit(X).model_
-    behind = behind_features(model).scores(model.prepare(X), device, 1)
+    behind = on_features(model).scores(model.prepare(X), device, 1)
     np.testing.assert_allclose(behind, model.scores(X, "cpu", 1), rtol=1e-3, atol=1e-3)

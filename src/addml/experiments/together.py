@@ -14,7 +14,7 @@ import numpy as np
 
 from addml import parameters
 from addml.arrays import Array, to_numpy
-from addml.compute import blas_threads, most_threads, on_device, resolve_device
+from addml.compute import blas_threads, max_threads, on_device, resolve_device
 from addml.detector import ADDML
 from addml.fitting import metric_space, warn_of_collapse
 from addml.inputs.rows import MemoryRows
@@ -111,7 +111,7 @@ def _model(
 
 
 def _fitted(model: MetricModel, X: np.ndarray, device: str, n_jobs: int | None) -> Fitted:
-    threads = most_threads(n_jobs)
+    threads = max_threads(n_jobs)
     scores = model.member_scores(X, device, threads)
     model = model.with_scale(scores)
     return Fitted(model, model.combine(scores), device, threads)

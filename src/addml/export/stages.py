@@ -9,7 +9,7 @@ from addml.encoders.base import LEAK
 from addml.encoders.mlp import MLPNetwork
 from addml.export.graph import DOUBLE, FIRST, FLOAT, INT64, LAST, Graph
 from addml.preprocessing.scaling import FARTHEST, Features
-from addml.scoring.scale import MemberScale, ViewScale
+from addml.scoring.base import EnsembleScale, ViewScale
 
 ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {  # as operators with their attributes
     "tanh": ("Tanh", {}),
@@ -51,7 +51,7 @@ def embedded(g: Graph, x: str, encoder: MLPNetwork) -> str:
     return x
 
 
-def combined(g: Graph, scores: str, scale: MemberScale | ViewScale) -> str:
+def combined(g: Graph, scores: str, scale: EnsembleScale | ViewScale) -> str:
     """One score (n,), float64, from those of all members or views (E, n)."""
     scores = g.Cast(scores, to=DOUBLE)
     if isinstance(scale, ViewScale):
