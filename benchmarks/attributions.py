@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from addml import ADDML
-from addml.scoring.views import Placed
+from addml.scoring.views import ColumnDistances
 
 STEPS = 50
 
@@ -25,26 +25,26 @@ def score_in_torch(detector: ADDML) -> Callable[[Any], Any]:
     nobody = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
 
     def score(x: Any) -> Any:
-        placed = None
+        located = None
         if model.scorer.name == "views":  # the tails are made of steps, which have no gradient
             away = (abs(x[:, None] - ready["rows"]) * arrays["column_weight"]).sum(-1)
-            placed = Placed(nobody, away, torch.zeros(len(x)), ready["tails"].score(x.detach(), nobody[0]))
+            located = ColumnDistances(nobody, away, torch.zeros(len(x)), ready["tails"].score(x.detach(), nobody[0]))
         z = x[None]
         for matrix, bias in encoder.layers:  # embed() works in place, which has no gradient
             z = torch.tanh(z @ matrix + bias)
-        return scale.combine(model.scorer.score(z, ready, model.distance, placed).double())
+        return scale.combine(model.scorer.score(z, ready, model.distance, located).double())
 
     return score
 
 
-def replaced_one_by_one(detector: ADDML, rows: np.ndarray) -> np.ndarray:
+def relocated_one_by_one(detector: ADDML, rows: np.ndarray) -> np.ndarray:
     """By how much the score falls when one column takes its usual value."""
     features, model = detector.model_.prepare(rows), detector.model_
     scores, falls = model.scores(features, "cpu", 1), np.empty(rows.shape)
     for column in range(rows.shape[1]):
-        replaced = features.copy()
-        replaced[:, column] = detector.baseline_[column]
-        falls[:, column] = scores - model.scores(replaced, "cpu", 1)
+        relocated = features.copy()
+        relocated[:, column] = detector.baseline_[column]
+        falls[:, column] = scores - model.scores(relocated, "cpu", 1)
     return falls
 
 
@@ -73,4 +73,4 @@ def integrated_gradients(detector: ADDML, rows: np.ndarray) -> np.ndarray:
     return np.concatenate(parts)
 
 
-__all__ = ["gradient_times_input", "integrated_gradients", "replaced_one_by_one", "score_in_torch"]
+__all__ = ["gradient_times_input", "integrated_gradients", "relocated_one_by_one", "score_in_torch"]

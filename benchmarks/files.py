@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 import addml
-from addml.compute import most_threads, on_threads
+from addml.compute import max_threads, on_threads
 from addml.inputs.table import Standardised
 from addml.io.read import read_table
 from benchmarks.timing import markdown, seconds
@@ -93,7 +93,7 @@ def _read_and_prepare(file: Path, detector: addml.ADDML) -> None:
     assert model.columns is not None
     prepare = Standardised(model.columns, model.features).transform
     parts = (table.slice(start, AT_ONCE) for start in range(0, table.num_rows, AT_ONCE))
-    for _ in on_threads(prepare, parts, most_threads(None)):
+    for _ in on_threads(prepare, parts, max_threads(None)):
         pass
 
 

@@ -15,7 +15,7 @@ import torch
 
 import addml
 from addml.distances import count_of
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
 from addml.inputs.rows import MemoryRows
 from addml.learning import fused
 from addml.learning.cuda_graphs import Recorder, _Recording
@@ -98,8 +98,8 @@ def step_parts() -> list[Work]:
     ]
 
 
-def _encoder() -> MLP:
-    encoder = MLP.initial(WIDTHS, ("tanh", "tanh"), [np.random.default_rng(0)])
+def _encoder() -> MLPNetwork:
+    encoder = MLPNetwork.initial(WIDTHS, ("tanh", "tanh"), [np.random.default_rng(0)])
     return encoder.with_weights(torch.from_numpy(encoder.weights.astype(np.float32)).cuda())
 
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from addml.compute import in_threads, most_threads, on_device
+from addml.compute import in_threads, max_threads, on_device
 from addml.distances import count_of
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
 from addml.inputs.rows import MemoryRows
 from addml.learning.learner import MetricLearner
 from addml.learning.losses import Objective
@@ -49,7 +49,7 @@ def fit_together(parts: Sequence[Part], device: str, patience: int = 5) -> Train
     width = max(part.rows.shape[1] for part in parts)  # a column of a fold without gaps may have none
     rows = MemoryRows(on_device(np.concatenate([_widened(part.rows, width) for part in parts]), device))
     randoms, members, start = [np.random.default_rng(e) for e in range(len(parts))], [], 0
-    encoder = MLP.initial((width, 64, 64), ("tanh", "tanh"), randoms)
+    encoder = MLPNetwork.initial((width, 64, 64), ("tanh", "tanh"), randoms)
     for part, random in zip(parts, randoms, strict=True):
         order, held_out = start + random.permutation(len(part.rows)), count_of(0.1, len(part.rows), least=2)
         members.append(Member(np.sort(order[held_out:]), np.sort(order[:held_out]), random, part.normal_ratio))
@@ -68,7 +68,7 @@ def seconds_of(name: str, device: str) -> float:
     groups = eighteen(name)
     began = time.perf_counter()
     if device == "cpu":
-        in_threads(lambda half: fit_together(groups[half], device) and None, 2, min(2, most_threads(None)))
+        in_threads(lambda half: fit_together(groups[half], device) and None, 2, min(2, max_threads(None)))
     else:
         fit_together([*groups[0], *groups[1]], device)
     return time.perf_counter() - began

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 import addml
-from addml.compute import blas_threads, most_threads
+from addml.compute import blas_threads, max_threads
 from benchmarks.tables import table
 from benchmarks.timing import seconds
 
@@ -40,7 +40,7 @@ def million() -> dict[str, float]:
     X = random.standard_normal((1_000_000, 32)).astype(np.float32)
     first, second = (random.standard_normal((a, 64)).astype(np.float32) * 0.1 for a in (32, 64))
     result = {}
-    for threads in sorted({1, most_threads(None)}):
+    for threads in sorted({1, max_threads(None)}):
         model.set_params(n_jobs=threads)
         ways = {"scoring": lambda: model.anomaly_score(X), "bare": lambda t=threads: bare(X, first, second, t)}
         took = seconds(ways, rounds=5)

@@ -17,7 +17,7 @@ from addml import ADDML, to_onnx
 from addml.encoders import mlp
 from addml.export import stages, writing
 from addml.io.write import WriteError
-from addml.scoring.scorers import Neighbors
+from addml.scoring.simple import KNN
 from addml.scoring.views import Views
 
 CLOSE, RARELY = 1e-5, 1e-2  # of 1 + |score|: for nearly all rows, and where a row lies between two steps of a column
@@ -84,7 +84,7 @@ def check(detector: ADDML, path, X: np.ndarray) -> None:
         {"scorer": "center", "distance": "euclidean"},
         {"scorer": "center", "distance": "cosine"},
         {"scorer": "knn"},
-        {"scorer": Neighbors(k=500, references=50), "distance": "euclidean"},
+        {"scorer": KNN(k=500, references=50), "distance": "euclidean"},
         {"scorer": "knn", "distance": "cosine"},
         {"scorer": "dissimilarity"},
         {"scorer": "dissimilarity", "distance": "euclidean"},
@@ -233,7 +233,7 @@ def test_an_encoder_of_ones_own(tmp_path):
 
 
 def test_a_scorer_of_ones_own(tmp_path):
-    class Mine(Neighbors):
+    class Mine(KNN):
         """Scores otherwise."""
 
     refused(ADDML(**SMALL, scorer=Mine()).fit(table()), tmp_path, "Mine.*fit with one of views, center")

@@ -16,7 +16,7 @@ LEVELS = {
     for level, names in enumerate(
         [
             "text",
-            "errors progress arrays compute scratch",
+            "errors progress arrays compute scratch parts",
             "distances",
             "preprocessing io encoders learning scoring decisions model_file parameters",
             "inputs data",

@@ -20,7 +20,7 @@ from safetensors.numpy import save as to_bytes
 import addml
 from addml import model_file
 from addml.model_file import ModelFileError
-from addml.scoring import Neighbors, Views
+from addml.scoring import KNN, Views
 
 SMALL = {"epochs": 2, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
 RANDOM = np.random.default_rng(0)
@@ -102,7 +102,7 @@ def forge(folder, edit):
         {"scorer": "dissimilarity"},
         {"scorer": "dissimilarity", "distance": "euclidean"},
         {"scorer": "knn", "distance": "cosine"},
-        {"scorer": Neighbors(k=3, references=9)},
+        {"scorer": KNN(k=3, references=9)},
         {"hidden": (), "activation": "relu", "output_activation": "linear", "loss": "center"},
         {"hidden": [5, 6], "contamination": np.float64(0.2), "members": np.int64(3), "n_jobs": 1},
     ],

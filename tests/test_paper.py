@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
 import addml
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
 from addml.inputs.rows import MemoryRows
 from addml.learning.learner import MetricLearner
 from addml.learning.losses import Objective
@@ -54,7 +54,7 @@ def test_the_eighteen_fits_of_a_table_in_one_call_score_like_fits_alone(letter):
 
     def fit(chosen):
         randoms = [np.random.default_rng(e) for e in chosen]
-        encoder = MLP.initial((32, 64, 64), ("tanh", "tanh"), randoms)
+        encoder = MLPNetwork.initial((32, 64, 64), ("tanh", "tanh"), randoms)
         members = []
         for e, random in zip(chosen, randoms, strict=True):
             order = starts[e] + random.permutation(len(parts[e]))

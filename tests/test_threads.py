@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from addml.compute import in_threads, most_threads
+from addml.compute import in_threads, max_threads
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +16,7 @@ def four_cores(monkeypatch):
 
 @pytest.mark.parametrize(("n_jobs", "expected"), [(None, 4), (-1, 4), (-2, 3), (-9, 1), (1, 1), (6, 6)])
 def test_threads_by_the_convention_of_scikit_learn(n_jobs, expected):
-    assert most_threads(n_jobs) == expected
+    assert max_threads(n_jobs) == expected
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,9 @@ def test_threads_by_the_convention_of_scikit_learn(n_jobs, expected):
 )
 def test_who_says_nothing_is_held_to_what_the_environment_allows(monkeypatch, said, expected):
     monkeypatch.setenv("OMP_NUM_THREADS", said)
-    assert most_threads(None) == expected
-    assert most_threads(-1) == 4
-    assert most_threads(3) == 3
+    assert max_threads(None) == expected
+    assert max_threads(-1) == 4
+    assert max_threads(3) == 3
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

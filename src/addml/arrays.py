@@ -178,7 +178,7 @@ def present(counts: Sequence[int], size: int, like: Array) -> Array:
     return namespace(like).arange(size, device=like.device) < index_like(np.asarray(counts), like)[:, None]
 
 
-# Some of many, at even steps: each stands for as many around it.
+# A few of many rows, at even steps: each stands for as many around it.
 
 
 def even_steps(rows: int, count: int) -> np.ndarray:
@@ -186,19 +186,18 @@ def even_steps(rows: int, count: int) -> np.ndarray:
     return np.floor((np.arange(count) + 0.5) * rows / count).astype(np.int64)
 
 
-def evenly(ids: np.ndarray, most: int) -> np.ndarray:
+def evenly_spaced(ids: np.ndarray, most: int) -> np.ndarray:
     """At most so many of the ids, at even steps."""
     return ids if len(ids) <= most else np.asarray(ids[even_steps(len(ids), most)])
 
 
-def spread_out(norms: np.ndarray, count: int) -> np.ndarray:
-    """Places of `count` rows at even steps through all rows in the order of their norms, shuffled, always alike."""
-    n, count = len(norms), min(count, len(norms))
-    steps = np.random.default_rng(0).permutation(even_steps(n, count))
-    return np.asarray(np.argsort(norms, kind="stable")[steps])
-
-
-def end_to_end(ids: np.ndarray, most: int) -> np.ndarray:
-    """The same, with the first and the last."""
+def evenly_spaced_with_ends(ids: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of the ids, at even steps from the first to the last."""
     places = np.linspace(0, len(ids) - 1, min(len(ids), most)).round().astype(np.int64)
     return np.asarray(ids[places])
+
+
+def evenly_spaced_by(values: np.ndarray, count: int) -> np.ndarray:
+    """Places of `count` values at even steps through all of them in order, in an order that is random but fixed."""
+    steps = np.random.default_rng(0).permutation(even_steps(len(values), min(count, len(values))))
+    return np.asarray(np.argsort(values, kind="stable")[steps])

@@ -74,7 +74,7 @@ def on_device(values: np.ndarray, device: str) -> Any:
     return torch.from_numpy(values).to(device)
 
 
-def most_threads(n_jobs: int | None) -> int:
+def max_threads(n_jobs: int | None) -> int:
     """How many threads may be used: all cores for -1, else as said (scikit-learn's convention).
 
     For None all cores too, or as many as OMP_NUM_THREADS allows, which is how a machine's other work is spared.

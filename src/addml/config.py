@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from addml import parameters, plain
-from addml.compute import most_threads, on_device, threads_for
+from addml.compute import max_threads, on_device, threads_for
 from addml.decisions.thresholds import METHODS, WITH_SHARE
 from addml.distances import DISTANCES, count_of
-from addml.encoders import ACTIVATIONS, ENCODERS, Design, Encoder
+from addml.encoders import ACTIVATIONS, ENCODERS, Network
 from addml.encoders.mlp import HIDDEN
-from addml.encoders.module import ModuleEncoder, is_module
+from addml.encoders.module import ModuleNetwork, is_module
 from addml.encoders.recurrent import KINDS, POOLINGS
 from addml.inputs.forms import Form
 from addml.inputs.vectorizer import Vectorizer, check_sides
@@ -22,7 +22,8 @@ from addml.learning.losses import LOSSES, Objective
 from addml.learning.state import Member
 from addml.learning.training import Schedule
 from addml.model import MetricModel
-from addml.scoring.scorers import SCORERS, Scorer
+from addml.scoring import SCORERS
+from addml.scoring.base import Scorer
 from addml.scoring.views import WHOLE, Views
 from addml.text import counted
 
@@ -90,7 +91,8 @@ class Config:
         parameters.one_of("scaling", self.scaling, SCALINGS)
         check_sides(self.one_sided)
         self._check_series()
-        self.design()
+        if self.hidden is not None:
+            parameters.widths("hidden", self.hidden)
         for name in ("metric_dim", "members"):
             parameters.whole(name, getattr(self, name), most=parameters.WIDEST)
         for name in ("epochs", "patience"):
@@ -106,7 +108,7 @@ class Config:
         parameters.number("learning_rate", self.rate(), 0, with_low=False)
         parameters.number("weight_decay", self.weight_decay, 0, with_low=True)
         parameters.flag("anomaly_pairs", self.anomaly_pairs)
-        most_threads(self.n_jobs)
+        max_threads(self.n_jobs)
         if not isinstance(self.verbose, (bool, np.bool_)):
             parameters.whole("verbose", self.verbose, least=0)
         parameters.size("memory", self.memory)
@@ -198,7 +200,7 @@ class Config:
             return self.learning_rate
         return RATES.get(self.encoder, RATE) if isinstance(self.encoder, str) else RATE
 
-    def schedule(self, encoder: Encoder) -> Schedule:
+    def schedule(self, encoder: Network) -> Schedule:
         operations = 3 * encoder.operations * self.batch_size  # of one step: forward, and twice that back
         return Schedule(
             self.epochs,
@@ -207,7 +209,7 @@ class Config:
             float(self.weight_decay),
             self.patience,
             least_batch=1 if self.loss == "center" else 2,
-            threads=threads_for(operations, most_threads(self.n_jobs)),
+            threads=threads_for(operations, max_threads(self.n_jobs)),
         )
 
     def randoms(self) -> list[np.random.Generator]:
@@ -216,21 +218,25 @@ class Config:
         seeds = [np.random.SeedSequence(entropy, spawn_key=(e,)) for e in range(self.members)]
         return [np.random.default_rng(seed) for seed in seeds]
 
-    def design(self) -> Design:
-        hidden = None if self.hidden is None else parameters.widths("hidden", self.hidden)
-        return Design(hidden, self.metric_dim, self.activation, self.output_activation, self.cell, self.pooling)
-
-    def new_encoder(self, shape: tuple[int, ...], randoms: list[np.random.Generator], device: str) -> Encoder:
+    def new_encoder(self, shape: tuple[int, ...], randoms: list[np.random.Generator], device: str) -> Network:
         """The networks for rows of this shape before training."""
         encoder = self._networks(shape, randoms)
         return encoder.with_weights(on_device(encoder.weights.astype(np.float32), device))
 
-    def _networks(self, shape: tuple[int, ...], randoms: list[np.random.Generator]) -> Encoder:
-        if is_module(self.encoder):
-            return ModuleEncoder.designed(self.encoder, shape, self.design(), randoms)
-        return ENCODERS[self.encoder].designed(shape, self.design(), randoms)
+    def _networks(self, shape: tuple[int, ...], randoms: list[np.random.Generator]) -> Network:
+        if not is_module(self.encoder):
+            made = ENCODERS[self.encoder](self.hidden, self.metric_dim, self.activation, self.output_activation)
+            own = {"cell": self.cell, "pooling": self.pooling} if self.encoder == "recurrent" else {}
+            return made.set_params(**own).build(shape, randoms)
+        encoder = ModuleNetwork.build(self.encoder, shape, randoms)
+        if encoder.outputs != self.metric_dim:
+            raise ValueError(
+                f"metric_dim={self.metric_dim}, but the encoder gives {encoder.outputs} numbers a row; "
+                f"set metric_dim={encoder.outputs}"
+            )
+        return encoder
 
-    def present_encoder(self, start: MetricModel, shape: tuple[int, ...], device: str) -> Encoder:
+    def present_encoder(self, start: MetricModel, shape: tuple[int, ...], device: str) -> Network:
         """The present networks, to go on from."""
         encoder = start.encoder
         if isinstance(self.encoder, str) and self.encoder != encoder.to_plain()["name"]:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from addml import __version__, model_file, parameters, plain
 from addml.arrays import as_like, is_resident, to_numpy
 from addml.checkpoint import Storage
-from addml.compute import most_threads, resolve_device
+from addml.compute import max_threads, resolve_device
 from addml.config import Config
 from addml.decisions.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores
 from addml.decisions.thresholds import METHODS, WITH_SHARE
@@ -23,7 +23,7 @@ from addml.errors import LostWarning as LostWarning
 from addml.errors import TextCellsWarning as TextCellsWarning
 from addml.errors import warn
 from addml.explain.attribution import Examples, Nearest, attributions
-from addml.explain.contributions import InSeries, views_of
+from addml.explain.contributions import SeriesContext, views_of
 from addml.fit import Trained, fit
 from addml.inputs.array import ArrayVectorizer, check_exact, not_numbers
 from addml.inputs.disk import Source, is_on_disk, is_part, open_source
@@ -36,7 +36,7 @@ from addml.inputs.vectorizers import vectorizer_for
 from addml.model import MetricModel
 from addml.preprocessing.text_values import TextCells
 from addml.progress import on_standard_error
-from addml.scoring.scorers import Scorer
+from addml.scoring.base import Scorer
 from addml.stream import Stream
 
 PAPER: dict[str, Any] = {
@@ -333,7 +333,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
             return np.concatenate([scores for _, scores in self._scored(self._source(X))])
         if is_resident(X) and self.model_.prepares_there:
             return self.model_.resident_scores(self._resident(X))
-        scores = self.model_.scores(self._read(X), resolve_device(self.device), most_threads(self.n_jobs))
+        scores = self.model_.scores(self._read(X), resolve_device(self.device), max_threads(self.n_jobs))
         return as_like(scores, X.new_empty(0).double()) if is_resident(X) else scores
 
     def _resident(self, X: Any) -> Any:
@@ -370,7 +370,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         """The scores of rows on disk, part by part, each with the rows before it."""
         import pyarrow as pa
 
-        device, threads, start = resolve_device(self.device), most_threads(self.n_jobs), 0
+        device, threads, start = resolve_device(self.device), max_threads(self.n_jobs), 0
         for batch in source.batches():
             try:
                 scores = self.model_.scores(self._read(pa.Table.from_batches([batch])), device, threads)
@@ -390,7 +390,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""
         check_is_fitted(self, "threshold_")
-        return self.model_.embeddings(self._read(X), resolve_device(self.device), most_threads(self.n_jobs))
+        return self.model_.embeddings(self._read(X), resolve_device(self.device), max_threads(self.n_jobs))
 
     def embed(self, X: Any) -> np.ndarray:
         """The method's name for `transform`."""
@@ -485,17 +485,17 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         """
         check_is_fitted(self, "threshold_")
         read = self._read(X)
-        asked, begun = parameters.places("rows", rows, len(read)), self.model_.begun(read)
-        device, threads, series = resolve_device(self.device), most_threads(self.n_jobs), None
+        asked, incomplete = parameters.places("rows", rows, len(read)), self.model_.incomplete(read)
+        device, threads, series = resolve_device(self.device), max_threads(self.n_jobs), None
         if isinstance(read, WindowRows) and views_of(self.model_) is not None:
-            series = InSeries.of(self.model_, read, asked, device, threads)
+            series = SeriesContext.of(self.model_, read, asked, device, threads)
         used = attributions(
             self.model_,
             read.take(asked),
             self.baseline_,
             device,
             threads,
-            None if begun is None else begun[asked],
+            None if incomplete is None else incomplete[asked],
             series,
         )
         if self.model_.form is not None and self.model_.form.kind == "images":

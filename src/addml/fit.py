@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from addml import parameters
-from addml.arrays import Array, end_to_end, evenly, index_like, namespace, to_numpy
+from addml.arrays import Array, evenly_spaced, evenly_spaced_with_ends, index_like, namespace, to_numpy
 from addml.checkpoint import Storage, described, open_checkpoint
-from addml.compute import blas_threads, most_threads, resolve_device
+from addml.compute import blas_threads, max_threads, resolve_device
 from addml.config import Config
 from addml.decisions.decision import Decision, TrainingScores
 from addml.decisions.thresholds import METHODS, WITH_SHARE
@@ -33,8 +33,8 @@ from addml.learning.losses import Objective
 from addml.learning.state import Member, TrainingState, held_out
 from addml.learning.training import train
 from addml.model import MetricModel
-from addml.scoring.guidance import Guided, believed, calibrated, pushed
-from addml.scoring.scorers import MetricSpace
+from addml.scoring.base import MetricSpace
+from addml.scoring.guidance import Guided, calibrated, drop_doubtful_labels, with_label_weight
 
 GUIDING_ROWS = 20_000  # training rows, at even steps, that say how much labelled anomalies are to count
 MARGIN_ROWS = 1024  # of each member, that say how far rows lie apart before training
@@ -219,7 +219,7 @@ def _places(jobs: Sequence[Job]) -> list[slice]:
 
 def _with_margin(learner: MetricLearner, rows: TrainingRows, members: list[Member]) -> Objective:
     """The objective with a margin of the data's own scale: about the mean distance of two rows before training."""
-    ids = padded([end_to_end(member.train, MARGIN_ROWS) for member in members], learner.encoder.weights)
+    ids = padded([evenly_spaced_with_ends(member.train, MARGIN_ROWS) for member in members], learner.encoder.weights)
     _, scores = learner.row_scores(rows, ids, [ids.shape[1]] * len(members))
     margin = 2 * float(to_numpy(scores).mean())
     return replace(learner.objective, margin=margin) if margin > 0 else learner.objective
@@ -238,7 +238,7 @@ def _warn_of_collapse(state: TrainingState) -> None:
 
 def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, device: str) -> Trained:
     """The model of one fit from its members' best networks, with the scores of its rows."""
-    config, threads, best, members = job.config, most_threads(job.config.n_jobs), state.best[own], job.members or []
+    config, threads, best, members = job.config, max_threads(job.config.n_jobs), state.best[own], job.members or []
     with blas_threads(1):
         if job.disk is None:
             space = metric_space(learner, job.training, members, best, job.marks, job.vectorizer, job.randoms[0])
@@ -289,7 +289,7 @@ def metric_space(
     form, width = vectorizer.form, vectorizer.features.width
     weight = np.ones(width, np.float32) if form is None else form.counts()
     labels = np.full(len(rows), -1) if marks is None else marks
-    usual = np.flatnonzero(labels != 1)
+    not_anomalous = np.flatnonzero(labels != 1)
 
     def prepared(chosen: np.ndarray) -> np.ndarray:
         return to_numpy(rows.take(index_like(chosen, weights)))
@@ -299,9 +299,9 @@ def metric_space(
         scores=to_numpy(scores),
         train=[member.train for member in members],
         kept=kept,
-        usual=usual,
+        not_anomalous=not_anomalous,
         column_weight=weight,
-        norms=_norms(prepared, usual, weight),
+        norms=_norms(prepared, not_anomalous, weight),
         prepared=prepared,
         embed=lambda chosen: learner.embed(rows, padded(chosen, weights)),
         distance=learner.objective.distance,
@@ -322,20 +322,20 @@ def _calibrated(
     model: MetricModel, rows: Rows, space: MetricSpace, device: str, threads: int
 ) -> tuple[MetricModel, np.ndarray]:
     """The model with the scale of its members, guided where rows are labelled, and the training scores."""
-    scorer, distance, begun = model.scorer, space.distance, model.begun(rows)
+    scorer, distance, incomplete = model.scorer, space.distance, model.incomplete(rows)
     if not isinstance(scorer, Guided):
         scores = model.member_scores(rows, device, threads, learned=True)
-        model = model.with_scale(scores, begun)
-        return model, model.combine(scores, begun)
-    some = np.unique(np.concatenate([space.anomalies, end_to_end(np.arange(len(rows)), GUIDING_ROWS)]))
+        model = model.with_scale(scores, incomplete)
+        return model, model.combine(scores, incomplete)
+    some = np.unique(np.concatenate([space.anomalies, evenly_spaced_with_ends(np.arange(len(rows)), GUIDING_ROWS)]))
     prepared, anomalous = space.prepared(some), np.isin(some, space.anomalies)
-    arrays = believed(scorer, model.scorer_arrays, prepared, distance)
+    arrays = drop_doubtful_labels(scorer, model.scorer_arrays, prepared, distance)
     model = replace(model, scorer_arrays=calibrated(scorer, arrays, prepared, distance))
     scores = model.member_scores(rows, device, threads, learned=True)
-    model = model.with_scale(scores, begun)
+    model = model.with_scale(scores, incomplete)
     assert model.scale is not None
-    base = model.combine(scores, begun)[some]
-    arrays = pushed(scorer, model.scorer_arrays, prepared, base, anomalous, model.scale, distance)
+    base = model.combine(scores, incomplete)[some]
+    arrays = with_label_weight(scorer, model.scorer_arrays, prepared, base, anomalous, model.scale, distance)
     model = replace(model, scorer_arrays=arrays)
     return model, model.scores(rows, device, threads, learned=True)
 
@@ -347,7 +347,7 @@ def _remembered(
     kept = kept_by_most(space.kept, space.train, len(scores))
     low = kept[scores[kept] <= np.quantile(scores, float(config.normal_ratio))]  # the scorer sees more
     kept = low if len(low) else kept
-    some = evenly(kept, KEPT_FOR_MEDIANS)
+    some = evenly_spaced(kept, KEPT_FOR_MEDIANS)
     baseline = baseline_of(model, space.prepared(some), scores[some], float(np.median(scores)))
-    places = evenly(kept, config.examples) if config.examples else kept[:0]
+    places = evenly_spaced(kept, config.examples) if config.examples else kept[:0]
     return baseline, Examples(places, space.prepared(places))

@@ -12,8 +12,8 @@ import numpy as np
 from addml.arrays import Array, no_grad, to_numpy
 from addml.compute import on_device
 from addml.distances import DISTANCES, Distance
-from addml.encoders import Encoder, WrongModuleError, from_plain
-from addml.encoders.module import ModuleEncoder
+from addml.encoders import Network, WrongModuleError, from_plain
+from addml.encoders.module import ModuleNetwork
 from addml.inputs.forms import Form
 from addml.inputs.rows import LazyRows, Rows, WindowRows, as_rows
 from addml.inputs.series import over_windows
@@ -21,10 +21,18 @@ from addml.inputs.vectorizer import Vectorizer
 from addml.inputs.vectorizers import vectorizer_of
 from addml.model_file import FORMAT, ModelFileError, expect
 from addml.preprocessing.scaling import Features
-from addml.scoring.blocks import BLOCK, block_of_images, in_blocks, in_resident_blocks
-from addml.scoring.guidance import scorer_from_plain
-from addml.scoring.scale import MemberScale, ViewScale
-from addml.scoring.scorers import OfEmbeddings, Scorer, Shapes, score_rows
+from addml.scoring import scorer_from_plain
+from addml.scoring.base import (
+    BLOCK,
+    EnsembleScale,
+    Scorer,
+    Shapes,
+    ViewScale,
+    block_of_images,
+    in_blocks,
+    in_resident_blocks,
+    score_rows,
+)
 from addml.scoring.self_matches import Overlaps
 from addml.scoring.views import embedded_places
 
@@ -41,11 +49,11 @@ class MetricModel:
     """The best networks with the vectorizer before them and the scorer behind them, as plain arrays."""
 
     vectorizer: Vectorizer
-    encoder: Encoder
+    encoder: Network
     distance: Distance
     scorer: Scorer
     scorer_arrays: dict[str, np.ndarray]
-    scale: MemberScale | ViewScale | None = None
+    scale: EnsembleScale | ViewScale | None = None
 
     @property
     def features(self) -> Features:
@@ -73,14 +81,16 @@ class MetricModel:
         """
         rows = as_rows(rows)
         scores = self.member_scores(rows, device, threads, learned=learned)
-        return np.asarray(self.combine(scores, self.begun(rows)))
+        return np.asarray(self.combine(scores, self.incomplete(rows)))
 
-    def combine(self, member_scores: Array, begun: np.ndarray | None = None) -> Array:
-        """One score a row (n,) from the scores of all members (E, n); embeddings do not judge the rows in `begun`."""
+    def combine(self, member_scores: Array, incomplete: np.ndarray | None = None) -> Array:
+        """One score a row (n,) from scores of all members (E, n); embeddings are neutral in `incomplete` rows (n,)."""
         assert self.scale is not None
-        return self.scale.combine(member_scores if begun is None else self.neutral_scores(member_scores, begun))
+        if incomplete is not None:
+            member_scores = self.neutral_scores(member_scores, incomplete)
+        return self.scale.combine(member_scores)
 
-    def begun(self, rows: Rows | np.ndarray) -> np.ndarray | None:
+    def incomplete(self, rows: Rows | np.ndarray) -> np.ndarray | None:
         """Where the past alone counts, which steps (n,) have windows that are not whole yet.
 
         A window that is filled up is flat, as hardly any other is: strange to embeddings for no reason.
@@ -89,16 +99,16 @@ class MetricModel:
             return None
         return ~rows.windows.is_whole
 
-    def neutral_scores(self, member_scores: np.ndarray, begun: np.ndarray) -> np.ndarray:
-        """The scores (E, n) in which embeddings say what is usual of the steps marked in `begun` (n,)."""
+    def neutral_scores(self, member_scores: np.ndarray, incomplete: np.ndarray) -> np.ndarray:
+        """The scores (E, n) in which embeddings say what is usual of the steps marked in `incomplete` (n,)."""
         assert self.scale is not None
         embedded = self.scorer.embedded(len(self.encoder.weights))
-        return np.where(embedded[:, None] & begun, self.scale.neutral, member_scores)
+        return np.where(embedded[:, None] & incomplete, self.scale.neutral, member_scores)
 
-    def with_scale(self, member_scores: np.ndarray, begun: np.ndarray | None = None) -> MetricModel:
-        """The model that weighs its members by these scores of the training rows, without those in `begun`."""
-        if begun is not None and not begun.all():
-            member_scores = member_scores[:, ~begun]
+    def with_scale(self, member_scores: np.ndarray, incomplete: np.ndarray | None = None) -> MetricModel:
+        """The model that weighs its members by these scores of the training rows, without those in `incomplete`."""
+        if incomplete is not None and not incomplete.all():
+            member_scores = member_scores[:, ~incomplete]
         return replace(self, scale=self.scorer.scale.fit(member_scores))
 
     def member_scores(self, rows: Rows | np.ndarray, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
@@ -127,7 +137,7 @@ class MetricModel:
             result[:, own] = block
 
         compute = self._compute(device, overlaps)
-        self._through(rows, compute, write, device, min(threads, self.scorer.most_threads))
+        self._through(rows, compute, write, device, min(threads, self.scorer.max_threads))
         return result
 
     def overlaps(self, rows: Rows, *, learned: bool = False) -> Overlaps | None:
@@ -147,7 +157,7 @@ class MetricModel:
     def prepares_there(self) -> bool:
         """Whether numbers may be prepared on a device: not to the last bit as in main memory, where references were."""
         is_series = self.form is not None and self.form.is_series
-        return self.columns is None and isinstance(self.scorer, OfEmbeddings) and not is_series
+        return self.columns is None and not self.scorer.on_columns and not is_series
 
     def resident_scores(self, X: Array) -> Array:
         """One score a row of X, a tensor on a device, where the scores stay, float64."""
@@ -200,7 +210,7 @@ class MetricModel:
         """What a copy or a pickle takes along: nothing that can be worked out again, on a device perhaps."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def _encoder_on(self, device: str) -> Encoder:
+    def _encoder_on(self, device: str) -> Network:
         return self.encoder.with_weights(on_device(self.encoder.weights, device))
 
     def _through(
@@ -264,9 +274,9 @@ class MetricModel:
         return model
 
 
-def _answers(encoder: Encoder) -> dict[str, Any]:
+def _answers(encoder: Network) -> dict[str, Any]:
     """What tells whether a user's own module, which no file holds, is given again as it was."""
-    return {"answers": encoder.answers().tolist()} if isinstance(encoder, ModuleEncoder) else {}
+    return {"answers": encoder.answers().tolist()} if isinstance(encoder, ModuleNetwork) else {}
 
 
 def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from addml import parameters
-from addml.scoring.scorers import SCORERS
+from addml.scoring import SCORERS
 
 
 def names_from_plain(names: list[Any], columns: int) -> np.ndarray:

@@ -14,15 +14,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from addml.compute import blas_threads
-from addml.encoders.base import Encoder
+from addml.encoders.base import Network
 from addml.encoders.cells import TILE, Cells, Parts, tile_of
-from addml.encoders.recurrent import Recurrent
-from addml.encoders.tcn import KERNEL, Convolutions, mean_of_steps, reach
+from addml.encoders.recurrent import RecurrentNetwork
+from addml.encoders.tcn import KERNEL, Convolutions, mean_of_steps, receptive_field
 from addml.model import MetricModel
 from addml.preprocessing.scaling import FARTHEST
-from addml.scoring.blocks import BLOCK
-from addml.scoring.scale import ViewScale
-from addml.scoring.scorers import OfEmbeddings
+from addml.scoring.base import BLOCK, ViewScale
 from addml.text import counted
 
 
@@ -35,9 +33,9 @@ class UnderWay(Protocol):
     def push(self, step: np.ndarray) -> np.ndarray: ...
 
 
-def under_way(encoder: Encoder, window: int, channels: int, block: int) -> UnderWay:
+def under_way(encoder: Network, window: int, channels: int, block: int) -> UnderWay:
     """A new series for this encoder; one that is not made for steps takes blocks of `block` windows."""
-    if not isinstance(encoder, Recurrent):
+    if not isinstance(encoder, RecurrentNetwork):
         return _Blocks(encoder, window, channels, block)
     return _Windows(encoder) if isinstance(encoder.body, Cells) else _Convolved(encoder)
 
@@ -45,7 +43,7 @@ def under_way(encoder: Encoder, window: int, channels: int, block: int) -> Under
 class _Blocks:
     """Any encoder: the window that ends now, in a block of the shape that it takes."""
 
-    def __init__(self, encoder: Encoder, window: int, channels: int, block: int) -> None:
+    def __init__(self, encoder: Network, window: int, channels: int, block: int) -> None:
         self.encoder, self.steps = encoder, np.zeros((window, channels), np.float32)
         self.rows = np.zeros((1, 1, block, window * channels), np.float32)
 
@@ -59,10 +57,10 @@ class _Blocks:
 class _Windows:
     """A recurrent network: the states of all windows under way, (E, tiles, TILE, states) a layer."""
 
-    def __init__(self, encoder: Recurrent) -> None:
+    def __init__(self, encoder: RecurrentNetwork) -> None:
         assert isinstance(encoder.body, Cells)
         self.encoder, self.cell, self.window, self.now = encoder, encoder.body.cell, encoder.layout.window, 0
-        self.layers = [_for_tiles(parts) for parts in encoder.parts]
+        self.layers = [_for_tiles(parts) for parts in encoder.layers]
         members, dtype, tiles = len(encoder.weights), encoder.weights.dtype, -(-self.window // TILE)
         self.states = [np.zeros((members, tiles, TILE, width), dtype) for width in encoder.layout.layers]
         self.totals = np.zeros_like(self.states[-1]) if encoder.body.mean else None
@@ -103,7 +101,7 @@ def _for_tiles(parts: Parts) -> Parts:
 class _Convolved:
     """Convolutions: the last outputs of each layer, as far back as the next one sees."""
 
-    def __init__(self, encoder: Recurrent) -> None:
+    def __init__(self, encoder: RecurrentNetwork) -> None:
         assert isinstance(encoder.body, Convolutions)
         self.encoder, body = encoder, encoder.body
         members, dtype, widths = len(encoder.weights), encoder.weights.dtype, body.widths
@@ -112,13 +110,13 @@ class _Convolved:
             np.zeros((1 if layer == 0 else members, span, width), dtype)
             for layer, (span, width) in enumerate(zip(spans, widths, strict=False))
         ]
-        outputs = encoder.layout.window - reach(len(spans)) + 1 if body.mean else 1
+        outputs = encoder.layout.window - receptive_field(len(spans)) + 1 if body.mean else 1
         self.out = np.zeros((outputs, members, 1, widths[-1]), dtype).swapaxes(0, 1)  # those of a step in one piece
 
     def push(self, step: np.ndarray) -> np.ndarray:
         body, newest = self.encoder.body, step[None]
         assert isinstance(body, Convolutions)
-        for layer, parts in enumerate(self.encoder.parts):
+        for layer, parts in enumerate(self.encoder.layers):
             past = self.past[layer]
             past[:, :-1] = past[:, 1:].copy()
             past[:, -1] = newest
@@ -146,7 +144,7 @@ class Stream:
         self.model, self.threshold, self.names = model, threshold, names
         self.window, self.channels = model.form.shape
         self.features = model.step_features
-        self._ready, self._views = model.scorer_ready("cpu"), not isinstance(model.scorer, OfEmbeddings)
+        self._ready, self._on_columns = model.scorer_ready("cpu"), model.scorer.on_columns
         self._encoder = under_way(model.encoder, self.window, self.channels, BLOCK["cpu"])
         self._z = np.zeros(
             (len(model.encoder.weights), max(STEPS, model.scorer.tile), model.encoder.outputs), np.float32
@@ -230,23 +228,22 @@ class Stream:
 
     def _scored(self, z: np.ndarray) -> float:
         """The score of the window that ends now, from its embeddings (E, w)."""
-        model, placed = self.model, None
+        model, located = self.model, None
         self._z[:, 0] = z
-        if self._views:
+        if self._on_columns:
             begin = self._steps % self.window * self.channels
             row = self._past.reshape(1, -1)[:, begin : begin + self.window * self.channels]
-            placed = model.scorer.place(row, self._ready)
-        scores = model.scorer.score(self._z, self._ready, model.distance, placed)[:, 0].astype(np.float64)
+            located = model.scorer.locate(row, self._ready)
+        scores = model.scorer.score(self._z, self._ready, model.distance, located)[:, 0].astype(np.float64)
         if self._steps < 2 * self.window - 1:  # of which window - 1 were filled up
             scores = model.neutral_scores(scores[:, None], np.ones(1, bool))[:, 0]
-        assert model.scale is not None
-        return model.scale.combine_one(scores)
+        return float(model.combine(scores[:, None])[0])
 
 
 def _largest_product(model: MetricModel) -> float:
     """Multiplications of the largest product that a step takes, about."""
     encoder, scorer = model.encoder, model.scorer
-    rows = TILE if isinstance(encoder, Recurrent) else BLOCK["cpu"] * encoder.inputs
+    rows = TILE if isinstance(encoder, RecurrentNetwork) else BLOCK["cpu"] * encoder.inputs
     encoding = rows * encoder.operations / (2 * len(encoder.weights) * (model.form.shape[0] if model.form else 1))
     references = model.scorer_arrays.get("references", np.empty((0, 0, 0)))  # (E, R, w), of all members side by side
     numbers = references.size if scorer.scale is ViewScale else references[:1].size

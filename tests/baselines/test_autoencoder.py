@@ -6,7 +6,7 @@ import torch
 
 from addml.baselines import make
 from addml.baselines.reconstruction import ReconstructionLearner
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
 from addml.inputs.rows import MemoryRows
 from addml.learning.losses import Batch
 
@@ -16,7 +16,7 @@ MEMBERS, ROWS, WIDTH = 2, 6, 4
 @pytest.fixture
 def learner():
     randoms = [np.random.default_rng(e) for e in range(MEMBERS)]
-    network = MLP.initial((WIDTH, 5, 3, 5, WIDTH), ("tanh", "tanh", "tanh", "linear"), randoms)
+    network = MLPNetwork.initial((WIDTH, 5, 3, 5, WIDTH), ("tanh", "tanh", "tanh", "linear"), randoms)
     network.weights += 0.1 * np.random.default_rng(9).standard_normal(network.weights.shape)  # biases too
     return ReconstructionLearner(network)
 

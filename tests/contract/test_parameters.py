@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from addml import ADDML, compute
-from addml.scoring import Neighbors
+from addml.scoring import KNN
 
 NOT_IN_RANGE = [0, -1, 1.5, math.nan, math.inf, "a", True, None, [0.5], 1 + 0j, 10**400, np.array(0.5), np.bool_(True)]
 NOT_WHOLE = [0, -1, 2.5, 2.0, "a", True, None, math.nan, np.float64(2)]
@@ -196,8 +196,8 @@ def test_the_centre_loss_has_no_pairs(quick, X, settings):
 @pytest.mark.parametrize("value", [0, -1, 2.5, "a", None, True], ids=repr)
 @pytest.mark.parametrize("name", ["k", "references"])
 def test_neighbors_that_are_none(name, value):
-    with pytest.raises(ValueError, match=rf"Neighbors\({name}={value!r}\): give a whole number of at least 1"):
-        Neighbors(**{name: value})
+    with pytest.raises(ValueError, match=rf"KNN\({name}={value!r}\): give a whole number of at least 1"):
+        KNN(**{name: value})
 
 
 def test_nothing_is_checked_before_fit(quick):

@@ -7,15 +7,14 @@ from torch import nn
 
 from addml.arrays import to_numpy
 from addml.encoders import conv
-from addml.encoders.base import Design
-from addml.encoders.conv import Conv, sizes, weight_count
+from addml.encoders.conv import Conv, ConvNetwork
 
 TORCH = {"tanh": nn.Tanh, "relu": nn.ReLU, "linear": nn.Identity, "elu": nn.ELU, "sigmoid": nn.Sigmoid}
 
 
 def network(shape, channels, activations, members=2, outputs=4):
     randoms = [np.random.default_rng([0, e]) for e in range(members)]
-    encoder = Conv.initial(shape, channels, outputs, activations, randoms)
+    encoder = ConvNetwork.initial(shape, channels, outputs, activations, randoms)
     encoder.weights += np.random.default_rng(9).standard_normal(encoder.weights.shape) * 0.1  # biases too
     return encoder
 
@@ -116,14 +115,13 @@ def test_many_rows_on_a_device_go_some_at_a_time(monkeypatch):
 
 
 def test_weights_are_glorot_s_and_biases_zero():
-    encoder = Conv.designed((3, 8, 8), Design(hidden=(4, 6), metric_dim=5), [np.random.default_rng(0)])
+    encoder = Conv(hidden=(4, 6), metric_dim=5).build((3, 8, 8), [np.random.default_rng(0)])
     first, second, last = np.split(encoder.weights[0], [4 * 27 + 4, 4 * 27 + 4 + 6 * 36 + 6])
     for part, biases, fans in ((first, 4, 27 + 36), (second, 6, 36 + 54), (last, 5, 24 + 5)):
         matrix, bound = part[:-biases], np.sqrt(6 / fans)
         assert (part[-biases:] == 0).all()
         assert 0.9 * bound < abs(matrix).max() <= bound
     assert encoder.is_matrix().sum() == len(encoder.weights[0]) - 15
-    assert weight_count(sizes((3, 8, 8), (4, 6)), 5) == encoder.weights.shape[1]
     assert encoder.operations == 2 * (27 * 4 * 16 + 36 * 6 * 4 + 24 * 5)
 
 
@@ -131,11 +129,11 @@ def test_plain_values_come_back_and_others_are_refused():
     encoder = network((1, 5, 7), (3, 2), ["tanh", "tanh", "linear"])
     weights = encoder.weights.astype(np.float32)
     document = encoder.to_plain()
-    back = Conv.from_plain(document, weights)
+    back = ConvNetwork.from_plain(document, weights)
     assert back.to_plain() == document == encoder.with_weights(weights).to_plain()
     x = np.random.default_rng(0).standard_normal((1, 4, 35)).astype(np.float32)
     np.testing.assert_array_equal(back.embed(x), encoder.with_weights(weights).embed(x))
     wrong = ({"shape": [5, 7]}, {"channels": [3]}, {"outputs": 0}, {"activations": ["tanh", "no", "tanh"]})
     for change in (*wrong, {"shape": [1, 6, 9]}):
         with pytest.raises(ValueError, match=r"pictures|encoder\.weights"):
-            Conv.from_plain(document | change, weights)
+            ConvNetwork.from_plain(document | change, weights)

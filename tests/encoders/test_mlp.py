@@ -6,7 +6,7 @@ import torch
 from scipy.spatial.distance import mahalanobis
 
 from addml.arrays import to_numpy
-from addml.encoders import ACTIVATIONS, MLP, weight_count
+from addml.encoders import ACTIVATIONS, MLPNetwork
 from tests.grids import pairwise
 
 TORCH = {
@@ -20,7 +20,7 @@ TORCH = {
 
 
 def network(widths, activations, members=2, seed=0):
-    encoder = MLP.initial(widths, activations, [np.random.default_rng([seed, e]) for e in range(members)])
+    encoder = MLPNetwork.initial(widths, activations, [np.random.default_rng([seed, e]) for e in range(members)])
     encoder.weights += np.random.default_rng(9).standard_normal(encoder.weights.shape) * 0.1  # biases too
     return encoder
 
@@ -60,9 +60,9 @@ def test_forward_and_gradient_are_autograd_s(kind, activation, hidden):
 
 
 def test_initial_weights_are_uniform_glorot_with_zero_biases():
-    encoder = MLP.initial((300, 200, 64), ("tanh", "tanh"), [np.random.default_rng(0)])
+    encoder = MLPNetwork.initial((300, 200, 64), ("tanh", "tanh"), [np.random.default_rng(0)])
     flat = encoder.weights[0]
-    assert len(flat) == weight_count((300, 200, 64)) == 300 * 200 + 200 + 200 * 64 + 64
+    assert len(flat) == 300 * 200 + 200 + 200 * 64 + 64
     first, bias = flat[: 300 * 200], flat[300 * 200 : 300 * 200 + 200]
     bound = np.sqrt(6 / 500)
     assert np.abs(first).max() < bound

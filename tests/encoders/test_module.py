@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import addml
-from addml.encoders import Design, ModuleEncoder
+from addml.encoders import ModuleNetwork
 from addml.model_file import ModelFileError
 from addml.pipeline.fitted import Fitted
 from addml.pipeline.options import Computing, Deciding
@@ -35,8 +35,7 @@ def detector(images):
 
 
 def designed(given=Net, members=2):
-    randoms = [np.random.default_rng(e) for e in range(members)]
-    return ModuleEncoder.designed(given, (2, 4, 4), Design(metric_dim=4), randoms)
+    return ModuleNetwork.build(given, (2, 4, 4), [np.random.default_rng(e) for e in range(members)])
 
 
 def test_embeddings_and_gradients_are_those_of_each_module_alone():

@@ -5,16 +5,15 @@ import pytest
 import torch
 
 from addml.arrays import to_numpy
-from addml.encoders.base import Design
-from addml.encoders.recurrent import Recurrent, usual_hidden
+from addml.encoders.recurrent import Recurrent, RecurrentNetwork, default_hidden
 from tests.grids import pairwise
 
 WINDOW, METRIC = 9, 4
 
 
 def network(cell, hidden=(6,), pooling="last", channels=3, members=2, window=WINDOW):
-    design = Design(hidden, METRIC, "tanh", "tanh", cell=cell, pooling=pooling)
-    encoder = Recurrent.designed((window, channels), design, [np.random.default_rng([3, e]) for e in range(members)])
+    spec = Recurrent(hidden, METRIC, cell=cell, pooling=pooling)
+    encoder = spec.build((window, channels), [np.random.default_rng([3, e]) for e in range(members)])
     encoder.weights += np.random.default_rng(9).standard_normal(encoder.weights.shape) * 0.1  # biases too
     return encoder
 
@@ -135,7 +134,7 @@ def test_blocks_change_no_bit(cell):
 def test_plain_values_and_back(cell):
     encoder = network(cell)
     encoder = encoder.with_weights(encoder.weights.astype(np.float32))
-    again = Recurrent.from_plain(encoder.to_plain(), encoder.weights)
+    again = RecurrentNetwork.from_plain(encoder.to_plain(), encoder.weights)
     x = np.random.default_rng(1).standard_normal((1, 4, encoder.inputs)).astype(np.float32)
     np.testing.assert_array_equal(again.embed(x), encoder.embed(x))
     assert (encoder.outputs, again.layout) == (METRIC, encoder.layout)
@@ -156,13 +155,13 @@ def test_plain_values_and_back(cell):
 def test_a_document_that_is_no_network_is_refused(changes):
     encoder = network("tanh")
     with pytest.raises(ValueError, match=r"recurrent network|encoder.weights|convolutions see"):
-        Recurrent.from_plain({**encoder.to_plain(), **changes}, encoder.weights.astype(np.float32))
+        RecurrentNetwork.from_plain({**encoder.to_plain(), **changes}, encoder.weights.astype(np.float32))
 
 
 def test_convolutions_that_see_more_than_the_window_are_refused():
     with pytest.raises(ValueError, match="3 convolutions see 15 steps, more than window=9"):
         network("tcn", (4, 4, 4))
-    assert [len(usual_hidden("tcn", window)) for window in (3, 7, 14, 15, 31, 500)] == [1, 2, 2, 3, 4, 4]
+    assert [len(default_hidden("tcn", window)) for window in (3, 7, 14, 15, 31, 500)] == [1, 2, 2, 3, 4, 4]
 
 
 def test_operations_are_those_of_the_products():

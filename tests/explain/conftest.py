@@ -3,11 +3,15 @@
 import numpy as np
 import pytest
 
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
+from addml.explain.contributions import features_by_column
+from addml.explain.replacement import Replacement
 from addml.inputs.array import ArrayVectorizer
 from addml.model import MetricModel
 from addml.preprocessing.scaling import Features
-from addml.scoring.scorers import SCORERS, MetricSpace, Neighbors
+from addml.scoring import SCORERS
+from addml.scoring.base import MetricSpace
+from addml.scoring.simple import KNN
 
 
 def random_model(
@@ -16,7 +20,7 @@ def random_model(
     """A model with random weights, fitted to random rows as its scorer asks."""
     random = np.random.default_rng(seed)
     widths = (d, *hidden, w)
-    encoder = MLP.initial(widths, [activation] * (len(widths) - 1), random.spawn(members))
+    encoder = MLPNetwork.initial(widths, [activation] * (len(widths) - 1), random.spawn(members))
     weights = encoder.weights + 0.1 * random.standard_normal(encoder.weights.shape)  # biases too
     encoder = encoder.with_weights(weights.astype(np.float32))
     features = features or as_they_are(d)
@@ -28,7 +32,7 @@ def random_model(
         scores=((z - center[:, None]) ** 2).sum(axis=-1),
         train=[every] * members,
         kept=[every] * members,
-        usual=every,
+        not_anomalous=every,
         column_weight=np.ones(d, np.float32),
         norms=abs(rows[0]).sum(axis=1),
         prepared=rows[0].__getitem__,
@@ -36,7 +40,7 @@ def random_model(
         distance=distance,
         random=random,
     )
-    named = {name: kind() for name, kind in SCORERS.items()} | {"knn": Neighbors(k=5)}
+    named = {name: kind() for name, kind in SCORERS.items()} | {"knn": KNN(k=5)}
     chosen = named[scorer] if isinstance(scorer, str) else scorer
     model = MetricModel(vectorizer_with(features), encoder, distance, chosen, chosen.fit(space))
     rows = random.standard_normal((100, len(features.median)))
@@ -52,6 +56,11 @@ def as_they_are(d):
     """Features that are the columns themselves."""
     zeros, ones = np.zeros(d), np.ones(d)
     return Features(zeros, np.empty(0, np.int64), zeros, ones, np.zeros(d, np.int64), np.zeros(1), zeros, ones)
+
+
+def column_contributions(model, rows, baseline, origins, device="cpu", threads=1):
+    """By how much scores fall when a column takes its value of the baseline."""
+    return Replacement(model, rows, baseline, device, threads).by_column(features_by_column(origins))[1]
 
 
 def brute_force(model, X, usual, columns):

@@ -4,14 +4,13 @@ import math
 from datetime import datetime
 
 from addml.explain import Reason
-from addml.explain.phrases import RARE, RARE_BESIDE, UNCOMMON_BESIDE, WEEKDAYS
-from addml.explain.written import LONGEST
+from addml.explain.phrases import LONGEST, RARE, RARE_BESIDE, UNCOMMON_BESIDE, WEEKDAYS
 
 
 def column_words(usual, value):
     """What is unusual about a value, with and without the value itself; None for an ordinary one."""
     if _is_gap(value):
-        words = f"{usual.column} missing"
+        words = f"{usual.column} is missing"
         return (words, words) if usual.gaps < 0.5 else None
     words_of_kind = {"number": _number_words, "date": _date_words}.get(usual.kind, _level_words)
     found = words_of_kind(usual, value)
@@ -37,16 +36,16 @@ def _number_words(usual, value):
     if low is None or high is None or low <= number <= high:
         return None
     if number < 0 <= low:
-        return f"{name} negative", f"{name} negative"
-    gist = f"{name} {'above' if number > high else 'below'} the usual"
+        return f"{name} {_figures(number, 3)}, usually not negative", f"{name} negative"
+    side = "above" if number > high else "below"
+    summary = f"{name} unusually {'high' if number > high else 'low'}"
     ratio = number / middle if middle and low >= 0 and number > 0 else 1  # only what has a zero has multiples
-    if ratio >= 2 or (0 < ratio <= 0.5 and 1 / ratio < float("inf")):
-        times = f"{_figures(ratio, 2)}x the usual" if ratio >= 2 else f"1/{_figures(1 / ratio, 2)} of the usual"
-        return f"{name} {times}", gist
+    if ratio >= 2 or ratio <= 0.5:
+        return f"{name} {_figures(number, 3)}, far {side} the usual {_figures(middle, 3)}", summary
     for digits in (3, 4, 6):
         shown, usually = _figures(number, digits), _bounds(low, high, digits)
         if shown not in usually:
-            return f"{name} {shown}, usually {' to '.join(usually)}", gist
+            return f"{name} {shown}, {side} the usual {' to '.join(usually)}", summary
     return None
 
 
@@ -65,16 +64,17 @@ def _figures(number, digits):
 
 def _level_words(usual, value):
     share = usual.levels.get(str(value).lower() if usual.kind == "boolean" else str(value))
-    if share is None:
-        word, percent = "rare" if usual.unlisted else "unseen", ""
+    if share is None and usual.unlisted:
+        said, summary = "rare", "with a rare value"
+    elif share is None:
+        said, summary = "never seen in training", "with a new value"
     elif share < UNCOMMON_BESIDE * usual.commonest:
-        word, percent = (
-            "rare" if _is_rare(share, usual.commonest) else "uncommon",
-            f" ({_figures(100 * share, 2)}%)",
-        )
+        rare = _is_rare(share, usual.commonest)
+        said = f"{'rare' if rare else 'uncommon'} ({_figures(100 * share, 2)}% of rows)"
+        summary = f"with {'a rare' if rare else 'an uncommon'} value"
     else:
         return None
-    return f"{usual.column} {_shown(usual, value)} {word}{percent}", f"{usual.column} {word}"
+    return f"{usual.column} {_shown(usual, value)}, {said}", f"{usual.column} {summary}"
 
 
 def _is_rare(share, commonest):
@@ -99,21 +99,24 @@ def _outside_words(usual, moment):
     earliest, latest = _moment(usual.earliest), _moment(usual.latest)
     if earliest <= moment <= latest:
         return None, False
-    side, nearest = ("after", latest) if moment > latest else ("before", earliest)
+    side, nearest = ("later", latest) if moment > latest else ("earlier", earliest)
     when = f"in {moment.year}" if moment.year != nearest.year else f"on {moment:%Y-%m-%d}"
-    gist = f"{usual.column} {side} all others"
-    return (f"{usual.column} {when}, {side} all others", gist), abs(moment - nearest) > 0.1 * (latest - earliest)
+    summary = f"{usual.column} {side} than all others"
+    words = f"{usual.column} {when}, {side} than all others"
+    return (words, summary), abs(moment - nearest) > 0.1 * (latest - earliest)
 
 
 def _clock_words(usual, moment):
-    words, gists = [], []
+    words, summaries = [], []
     if usual.weekdays and _is_rare(usual.weekdays[moment.weekday()], max(usual.weekdays)):
         words.append(f"on a {WEEKDAYS[moment.weekday()]}")
-        gists.append("on an unusual weekday")
+        summaries.append("on a rare weekday")
     if usual.hours and not _is_between(moment.hour, *usual.hours):
-        words.append(f"at {moment:%H:%M}, usually {usual.hours[0]:02} to {usual.hours[1]:02}")
-        gists.append("at an unusual hour")
-    return (f"{usual.column} {' '.join(words)}", f"{usual.column} {' '.join(gists)}") if words else None
+        words.append(f"at {moment:%H:%M}, usually {usual.hours[0]:02}:00 to {usual.hours[1]:02}:59")
+        summaries.append("at an unusual hour")
+    elif words:
+        words[0] += ", a rare weekday"
+    return (f"{usual.column} {' '.join(words)}", f"{usual.column} {' '.join(summaries)}") if words else None
 
 
 def _is_between(hour, first, last):
@@ -125,10 +128,11 @@ def _moment(value):
     return value.replace(tzinfo=None) if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
 
 
-def beside_others(usual, value):
+def unusual_together(usual, value):
     """For an ordinary value that does not fit the rest of its row."""
-    gist = f"{usual.column} unusual for such a row"
-    return (gist if _is_gap(value) else f"{usual.column} {_shown(usual, value)} unusual for such a row"), gist
+    shown = "missing" if _is_gap(value) else _shown(usual, value)
+    said = "unusual given the other columns"
+    return f"{usual.column} {shown}, {said}", f"{usual.column} {said}"
 
 
 def reasons(contributions, apart, said, usual, values, most):
@@ -149,7 +153,7 @@ def _of_row(row, contributions, apart, said, usual, values, most):
     if not adding:
         return [Reason((), 1, "unusual as a whole", "unusual as a whole")]
     if not matters:
-        return [_together("unusual as a whole:", adding[:3], contributions, apart, usual, value)]
+        return [_together("unusual as a whole, mostly in {}", adding[:3], contributions, apart, usual, value)]
     if sum(contributions[column] for column in matters) < 0.5 * apart:
         matters += [column for column in adding[:3] if column not in matters]
     named = {column: column_words(usual[column], value(column)) for column in matters}
@@ -167,7 +171,11 @@ def _of_row(row, contributions, apart, said, usual, values, most):
 def _together(said, columns, contributions, apart, usual, value):
     names = tuple(usual[column].column for column in columns)
     share = min(1, sum(contributions[column] for column in columns) / apart)
-    if len(columns) == 1 and said != "somewhat extreme:":
-        return Reason(names, share, *beside_others(usual[columns[0]], value(columns[0])))
-    in_order = ", ".join(usual[column].column for column in sorted(columns))
-    return Reason(names, share, f"{said} {', '.join(names)}", f"{said} {in_order}")
+    if len(columns) == 1 and said != "somewhat extreme values of {}":
+        return Reason(names, share, *unusual_together(usual[columns[0]], value(columns[0])))
+    in_order = [usual[column].column for column in sorted(columns)]
+    return Reason(names, share, said.format(_listed(names)), said.format(_listed(in_order)))
+
+
+def _listed(names):
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -7,7 +7,7 @@ import pytest
 
 from addml import ADDML
 from addml.explain.attribution import attributions, steps
-from addml.scoring import Neighbors, Views
+from addml.scoring import KNN, Views
 from tests.grids import pairwise
 
 
@@ -73,7 +73,7 @@ def test_contributions_of_views_add_up_to_the_score(X, scorer, distance, members
 
 @pytest.mark.parametrize(
     ("scorer", "distance", "members"),
-    pairwise(["center", "dissimilarity", "knn", Neighbors(k=3)], ["sqeuclidean", "euclidean", "cosine"], [1, 3]),
+    pairwise(["center", "dissimilarity", "knn", KNN(k=3)], ["sqeuclidean", "euclidean", "cosine"], [1, 3]),
 )
 def test_contributions_add_up_to_the_score_less_that_of_the_usual_row(X, scorer, distance, members):
     detector = fitted(X, scorer=scorer, distance=distance, members=members)

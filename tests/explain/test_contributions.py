@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from addml import ADDML
-from addml.explain.contributions import explained, views_of
-from addml.explain.prepared import columns_of
+from addml.explain.contributions import columns_of, explained, views_of
 from addml.scoring import Views
 from tests.explain.conftest import random_model
 

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from addml.explain import Reason, Reasons, UsualColumn, column_contributions, reasons
+from addml.explain import ColumnProfile, Reason, Reasons, reasons
 from addml.explain.contributions import explained
-from addml.explain.phrases import as_values, beside_others, unusual
-from addml.explain.written import figures
+from addml.explain.phrases import as_values, figures, unusual, unusual_together
 from addml.scoring import Views
 from tests.explain import row_by_row
-from tests.explain.conftest import random_model
+from tests.explain.conftest import column_contributions, random_model
 
 SIZES = st.floats(1e-3, 1e5)
 ROUND = st.integers(-5000, 5000).map(lambda whole: whole / 8)  # often an end, often in the middle between two texts
@@ -29,20 +28,20 @@ def number_columns(draw):
     low, middle, high = sorted(draw(st.tuples(*[st.one_of(ROUND, SIZES)] * 3)))
     from_zero = (0.0, abs(middle), abs(middle) + abs(high))
     ends = draw(st.sampled_from([(low, middle, high), from_zero, (low, None, high), (None, None, None)]))
-    return UsualColumn("n", "number", *ends, gaps=draw(GAPS))
+    return ColumnProfile("n", "number", *ends, gaps=draw(GAPS))
 
 
 @st.composite
 def level_columns(draw):
     shares = draw(st.dictionaries(LEVELS, st.sampled_from([0.6, 0.2, 0.1, 0.04, 0.001]), max_size=5))
-    return UsualColumn("c", "category", levels=shares, unlisted=draw(st.sampled_from([0, 0.3])), gaps=draw(GAPS))
+    return ColumnProfile("c", "category", levels=shares, unlisted=draw(st.sampled_from([0, 0.3])), gaps=draw(GAPS))
 
 
 @st.composite
 def truth_columns(draw):
     true = draw(st.sampled_from([0.0, 0.001, 0.2, 0.5, 0.98]))
     levels = {word: share for word, share in (("true", true), ("false", 1 - true)) if share}
-    return UsualColumn("t", "boolean", levels=levels, gaps=draw(GAPS))
+    return ColumnProfile("t", "boolean", levels=levels, gaps=draw(GAPS))
 
 
 @st.composite
@@ -51,7 +50,7 @@ def date_columns(draw):
     ends = draw(st.sampled_from([(first, last), (None, None), (first.date(), last.date())]))
     hours = draw(st.sampled_from([None, (8, 18), (22, 4), (0, 0)]))
     week = draw(st.sampled_from([(), (1 / 7,) * 7, (0.2, 0.2, 0.2, 0.2, 0.19, 0.005, 0.005)]))
-    return UsualColumn("d", "date", gaps=draw(GAPS), earliest=ends[0], latest=ends[1], hours=hours, weekdays=week)
+    return ColumnProfile("d", "date", gaps=draw(GAPS), earliest=ends[0], latest=ends[1], hours=hours, weekdays=week)
 
 
 KINDS = {
@@ -69,20 +68,20 @@ def said(how, columns, which, values):
         for place, words in zip(group.places, group.words.to_pylist(), strict=True):
             assert found[place] is None
             name = columns[which[place]].column
-            found[place] = (f"{name} {words}", f"{name} {group.gist}")
+            found[place] = (f"{name} {words}", group.summary.format(name))
     return found
 
 
-def test_next_to_nothing_is_no_part_of_the_usual():
-    column = UsualColumn("n", "number", 0.125, 2.0, 2.0)
+def test_next_to_nothing_is_far_below_the_usual():
+    column = ColumnProfile("n", "number", 0.125, 2.0, 2.0)
     assert [words for words, _ in said(unusual, [column], [0, 0, 0], [5e-324, 1e-310, 0.01])] == [
-        "n 4.94e-324, usually 0.125 to 2", "n 1e-310, usually 0.125 to 2", "n 1/200 of the usual",
+        "n 4.94e-324, far below the usual 2", "n 1e-310, far below the usual 2", "n 0.01, far below the usual 2",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("how", "oracle"), [(unusual, row_by_row.column_words), (beside_others, row_by_row.beside_others)]
+    ("how", "oracle"), [(unusual, row_by_row.column_words), (unusual_together, row_by_row.unusual_together)]
 )
 @settings(max_examples=25)
 @given(data=st.data())
@@ -118,12 +117,12 @@ def mixed_rows(m, seed):
     """Columns of every kind, of one and of several features, and rows of them of which many are unusual."""
     random = np.random.default_rng(seed)
     usual = [
-        UsualColumn("amount", "number", 0.5, 1.0, 2.0, gaps=0.05),
-        UsualColumn("change", "number", -1.0, 0.0, 1.0),
-        UsualColumn("country", "category", levels={"DE": 0.7, "FR": 0.28, "XK": 0.02}),
-        UsualColumn("abroad", "boolean", levels={"true": 0.01, "false": 0.99}, gaps=0.9),
-        UsualColumn("when", "date", earliest=datetime(2024, 1, 1), latest=datetime(2024, 9, 1), hours=(8, 18)),
-        UsualColumn("rest", "number", -50.0, 0.0, 50.0),
+        ColumnProfile("amount", "number", 0.5, 1.0, 2.0, gaps=0.05),
+        ColumnProfile("change", "number", -1.0, 0.0, 1.0),
+        ColumnProfile("country", "category", levels={"DE": 0.7, "FR": 0.28, "XK": 0.02}),
+        ColumnProfile("abroad", "boolean", levels={"true": 0.01, "false": 0.99}, gaps=0.9),
+        ColumnProfile("when", "date", earliest=datetime(2024, 1, 1), latest=datetime(2024, 9, 1), hours=(8, 18)),
+        ColumnProfile("rest", "number", -50.0, 0.0, 50.0),
     ]
     values = {
         "amount": [None if one < 0 else one for one in random.normal(1, 1, m).tolist()],
@@ -137,8 +136,9 @@ def mixed_rows(m, seed):
     return usual, values, origins, (2 * random.standard_normal((m, len(origins)))).astype(np.float32)
 
 
-SAID = {"columns": "no similar row:", "distilled": "no similar row:", "space": "unusual as a whole:",
-        "tails": "somewhat extreme:"}  # fmt: skip
+NOT_SIMILAR = "no other row has similar values of {}"
+SAID = {"columns": NOT_SIMILAR, "distilled": NOT_SIMILAR, "space": "unusual as a whole, mostly in {}",
+        "tails": "somewhat extreme values of {}"}  # fmt: skip
 
 
 def known_of(model, rows, baseline, origins):
@@ -148,7 +148,7 @@ def known_of(model, rows, baseline, origins):
         return found.contributions, found.scores, [SAID[model.scorer.views[view]] for view in found.view]
     falls = column_contributions(model, rows, baseline, origins)
     apart = model.scores(rows, "cpu", 1) - model.scores(baseline[None], "cpu", 1)
-    return falls, apart, ["unusual together:"] * len(rows)
+    return falls, apart, ["unusual combination of {}"] * len(rows)
 
 
 @pytest.mark.parametrize("scorer", ["center", "knn", "views", *(Views(views=(view,)) for view in SAID)], ids=str)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from addml.detector import ADDML
-from addml.encoders import MLP
-from addml.explain import Reason, UsualColumn, groups, reasons, usual_row
+from addml.encoders import MLPNetwork
+from addml.explain import ColumnProfile, Reason, baseline_row, groups, reasons
 from addml.model import MetricModel
-from addml.scoring.scale import MemberScale
-from addml.scoring.scorers import Center
+from addml.scoring.base import EnsembleScale
+from addml.scoring.simple import Center
 from tests.explain.conftest import as_they_are, random_model, vectorizer_with
 
 NAMES = ("a", "b", "c", "d")
@@ -18,8 +18,8 @@ def model_of(matrix, activation="linear", center=0.0):
     """The score |activation(x matrix) - center|^2."""
     matrix = np.asarray(matrix, np.float32)
     d, w = matrix.shape
-    encoder = MLP((d, w), [activation], np.concatenate([matrix.ravel(), np.zeros(w, np.float32)])[None])
-    scale = MemberScale(*np.ones((3, 1, 1)))
+    encoder = MLPNetwork((d, w), [activation], np.concatenate([matrix.ravel(), np.zeros(w, np.float32)])[None])
+    scale = EnsembleScale(*np.ones((3, 1, 1)))
     center = np.broadcast_to(np.asarray(center, np.float32), (1, w))
     return MetricModel(vectorizer_with(as_they_are(d)), encoder, "sqeuclidean", Center(), {"center": center}, scale)
 
@@ -29,7 +29,7 @@ def explained(model, rows, bounds=2.0, **how):
     rows = np.atleast_2d(np.asarray(rows, np.float32))
     bounds = np.broadcast_to(bounds, rows.shape[1])
     usual = [
-        UsualColumn(name, "number", -bound, 0.0, bound) for name, bound in zip(NAMES, bounds.tolist(), strict=False)
+        ColumnProfile(name, "number", -bound, 0.0, bound) for name, bound in zip(NAMES, bounds.tolist(), strict=False)
     ]
     values = {column.column: rows[:, i].tolist() for i, column in enumerate(usual)}
     baseline = np.zeros(rows.shape[1], np.float32)
@@ -41,9 +41,9 @@ SQUARES = model_of(np.eye(4))  # the score is the sum of the squares: a column's
 
 def test_the_largest_contribution_comes_first_with_its_share():
     (found,) = explained(SQUARES, [3, 0.1, -6, 0])
-    assert [reason.words for reason in found] == ["c -6, usually -2 to 2", "a 3, usually -2 to 2"]
+    assert [reason.words for reason in found] == ["c -6, below the usual -2 to 2", "a 3, above the usual -2 to 2"]
     assert [reason.columns for reason in found] == [("c",), ("a",)]
-    assert [reason.gist for reason in found] == ["c below the usual", "a above the usual"]
+    assert [reason.summary for reason in found] == ["c unusually low", "a unusually high"]
     np.testing.assert_allclose([reason.share for reason in found], [36 / 45.01, 9 / 45.01], rtol=1e-5)
 
 
@@ -59,16 +59,16 @@ def test_at_most_so_many_are_said():
 
 def test_unusual_values_come_first_then_the_ordinary_ones_together():
     (found,) = explained(SQUARES, [6, 5, 4, 0], bounds=[7, 2, 7, 2])
-    assert [reason.words for reason in found] == ["b 5, usually -2 to 2", "unusual together: a, c"]
+    assert [reason.words for reason in found] == ["b 5, above the usual -2 to 2", "unusual combination of a and c"]
     assert found[1].columns == ("a", "c")
     np.testing.assert_allclose([reason.share for reason in found], [25 / 77, 52 / 77], rtol=1e-5)
 
 
-def test_columns_are_named_by_what_they_add_and_their_gist_is_the_same():
+def test_columns_are_named_by_what_they_add_and_their_summary_is_the_same():
     up, down = (explained(SQUARES, row, bounds=9)[0][0] for row in ([3, 4, 5, 1], [5, 4, 3, 1]))
-    assert (up.words, down.words) == ("unusual together: c, b, a", "unusual together: a, b, c")
+    assert (up.words, down.words) == ("unusual combination of c, b and a", "unusual combination of a, b and c")
     assert up.columns == ("c", "b", "a")
-    assert up.gist == down.gist == "unusual together: a, b, c"
+    assert up.summary == down.summary == "unusual combination of a, b and c"
 
 
 def test_a_share_is_never_more_than_all():
@@ -79,9 +79,9 @@ def test_a_share_is_never_more_than_all():
 
 def test_one_ordinary_value_is_unusual_for_its_row():
     (found,) = explained(SQUARES, [1.5, 0.1, 0, 0])
-    assert [reason.words for reason in found] == ["a 1.5 unusual for such a row"]
+    assert [reason.words for reason in found] == ["a 1.5, unusual given the other columns"]
     (found,) = explained(model_of([[1]]), [1.5])
-    assert [reason.words for reason in found] == ["a 1.5 unusual for such a row"]
+    assert [reason.words for reason in found] == ["a 1.5, unusual given the other columns"]
 
 
 def test_where_no_column_carries_a_tenth_the_three_largest_are_named():
@@ -89,10 +89,10 @@ def test_where_no_column_carries_a_tenth_the_three_largest_are_named():
     names = [f"c{place:02}" for place in range(24)]
     rows = np.ones((1, 24), np.float32)
     rows[0, [5, 9, 20]] = 1.1, 1.2, 1.3
-    usual = [UsualColumn(name, "number", -2.0, 0.0, 2.0) for name in names]
+    usual = [ColumnProfile(name, "number", -2.0, 0.0, 2.0) for name in names]
     values = {name: rows[:, place].tolist() for place, name in enumerate(names)}
     (found,) = reasons(model_of(np.eye(24)), rows, np.zeros(24, np.float32), range(24), usual, values)
-    assert [reason.words for reason in found] == ["unusual as a whole: c20, c09, c05"]
+    assert [reason.words for reason in found] == ["unusual as a whole, mostly in c20, c09 and c05"]
     assert found[0].share == pytest.approx((1.1**2 + 1.2**2 + 1.3**2) / (21 + 1.1**2 + 1.2**2 + 1.3**2), rel=1e-5)
 
 
@@ -101,10 +101,10 @@ def test_where_what_matters_carries_less_than_half_the_leading_three_are_named()
     names = [f"c{place:02}" for place in range(14)]
     rows = np.ones((1, 14), np.float32)
     rows[0, [3, 7, 11]] = 2.0, 1.1, 1.05
-    usual = [UsualColumn(name, "number", -3.0, 0.0, 3.0) for name in names]
+    usual = [ColumnProfile(name, "number", -3.0, 0.0, 3.0) for name in names]
     values = {name: rows[:, place].tolist() for place, name in enumerate(names)}
     (found,) = reasons(model_of(np.eye(14)), rows, np.zeros(14, np.float32), range(14), usual, values)
-    assert [reason.words for reason in found] == ["unusual together: c03, c07, c11"]
+    assert [reason.words for reason in found] == ["unusual combination of c03, c07 and c11"]
 
 
 def test_a_row_that_no_column_explains_is_unusual_as_a_whole():
@@ -153,12 +153,12 @@ def mixed():
     detector = ADDML(random_state=0, device="cpu").fit(X)
     prepare = detector.model_.features.transform
     columns = [
-        UsualColumn(name, "number", *np.nanquantile(X[:, i], [0.05, 0.5, 0.95]).tolist(), gaps=0.01)
+        ColumnProfile(name, "number", *np.nanquantile(X[:, i], [0.05, 0.5, 0.95]).tolist(), gaps=0.01)
         for i, name in enumerate(["amount", "age", "weight"])
     ]
     shares = {level: float((country == i).mean()) for i, level in enumerate(levels)}
-    usual = [*columns, UsualColumn("country", "category", levels=shares)]
-    baseline = usual_row(prepare(X), origins)
+    usual = [*columns, ColumnProfile("country", "category", levels=shares)]
+    baseline = baseline_row(prepare(X), origins)
 
     def explain(rows):
         values = {column.column: [row[i] for row in rows] for i, column in enumerate(usual)}
@@ -178,36 +178,36 @@ def test_planted_rows_of_a_mixed_table_get_the_words_one_expects(mixed):
             [30, 40, -60, "DE"],
         ]
     )
-    gists = [of_row[0].gist for of_row in found]
-    assert gists[:3] == ["amount above the usual", "country unseen", "country rare"]
-    assert gists[3].endswith(": age, weight")
-    assert gists[4:] == ["age missing", "weight negative"]
-    assert found[0][0].words.startswith("amount 4")
-    assert found[1][0].words == "country 'ZZ' unseen"
+    summaries = [of_row[0].summary for of_row in found]
+    assert summaries[:3] == ["amount unusually high", "country with a new value", "country with a rare value"]
+    assert summaries[3].endswith(" age and weight")
+    assert summaries[4:] == ["age is missing", "weight negative"]
+    assert found[0][0].words.startswith("amount 1230, far above the usual ")
+    assert found[1][0].words == "country 'ZZ', never seen in training"
 
 
 # Groups -----------------------------------------------------------------------------------------------------
 
 
-def reason(*columns, share=0.5, words="", gist=None):
-    return Reason(columns, share, words, gist or f"{columns[0]} above the usual")
+def reason(*columns, share=0.5, words="", summary=None):
+    return Reason(columns, share, words, summary or f"{columns[0]} unusually high")
 
 
 def test_rows_with_the_same_leading_columns_stand_together():
     found = [
-        (reason("amount", share=0.9, words="amount 41x the usual"), reason("age", share=0.2)),
-        (reason("country", gist="country unseen"),),
-        (reason("amount", share=0.9, words="amount 12x the usual"),),
-        (reason("amount", share=0.5), reason("age", share=0.4, gist="age missing")),
-        (reason("country", gist="country rare"),),
-        (reason("age", share=0.5, gist="age missing"), reason("amount", share=0.4)),
+        (reason("amount", share=0.9, words="amount 1230, far above the usual 30"), reason("age", share=0.2)),
+        (reason("country", summary="country with a new value"),),
+        (reason("amount", share=0.9, words="amount 360, far above the usual 30"),),
+        (reason("amount", share=0.5), reason("age", share=0.4, summary="age missing")),
+        (reason("country", summary="country with a rare value"),),
+        (reason("age", share=0.5, summary="age missing"), reason("amount", share=0.4)),
         (),
         (reason("amount"),),
     ]
     assert groups(found) == (
-        (("amount",), "amount above the usual", (0, 2, 7)),
+        (("amount",), "amount unusually high", (0, 2, 7)),
         (("country",), "country", (1, 4)),
-        (("amount", "age"), "amount above the usual; age missing", (3, 5)),
+        (("amount", "age"), "amount unusually high; age missing", (3, 5)),
     )
 
 
@@ -215,32 +215,32 @@ def test_a_pair_that_no_other_row_has_joins_its_first_column():
     found = [
         (reason("a"),),
         (reason("a"), reason("b")),
-        (reason("c", "d", gist="unusual together: c, d"),),
+        (reason("c", "d", summary="unusual combination of c and d"),),
         (reason("e"),),
     ]
-    assert groups(found) == ((("a",), "a above the usual", (0, 1)),)
+    assert groups(found) == ((("a",), "a unusually high", (0, 1)),)
 
 
 def test_broken_pairs_and_rows_without_columns():
     whole = Reason((), 1.0, "unusual as a whole", "unusual as a whole")
-    pair = reason("c", "d", gist="unusual together: c, d")
+    pair = reason("c", "d", summary="unusual combination of c and d")
     assert groups([(pair,), (whole,), (pair, reason("c")), (whole,)]) == (
-        (("c", "d"), "unusual together: c, d", (0, 2)),
+        (("c", "d"), "unusual combination of c and d", (0, 2)),
     )
     assert groups([]) == ()
 
 
 def test_a_group_says_of_all_its_rows_only_what_is_true_of_all():
-    up, down = ((reason("a", gist=f"a {side} the usual"),) for side in ("above", "below"))
-    assert groups([up, up, up])[0][1] == "a above the usual"
-    assert groups([up, down, up])[0][1] == "mostly a above the usual"
+    up, down = ((reason("a", summary=f"a unusually {side}"),) for side in ("high", "low"))
+    assert groups([up, up, up])[0][1] == "a unusually high"
+    assert groups([up, down, up])[0][1] == "mostly a unusually high"
     assert groups([up, down])[0][1] == "a"
 
 
 def test_all_columns_are_tried_for_the_rows_of_the_highest_scores():
     random = np.random.default_rng(0)
     rows = (random.standard_normal((20, 4)) * [1, 1, 1, 1.2]).astype(np.float32)
-    usual = [UsualColumn(name, "number", low=-0.1, middle=0.0, high=0.1) for name in "abcd"]
+    usual = [ColumnProfile(name, "number", low=-0.1, middle=0.0, high=0.1) for name in "abcd"]
     values = {name: rows[:, place].tolist() for place, name in enumerate("abcd")}
     full = reasons(SQUARES, rows, np.zeros(4, np.float32), range(4), usual, values)
     some = reasons(SQUARES, rows, np.zeros(4, np.float32), range(4), usual, values, tried=1, closely=5)

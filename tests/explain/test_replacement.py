@@ -6,9 +6,10 @@ import torch
 
 import addml.model
 from addml.detector import ADDML
-from addml.explain import column_contributions, feature_origins, replacement, usual_row
+from addml.explain import baseline_row, feature_origins, replacement
+from addml.explain.contributions import features_by_column
 from addml.preprocessing.scaling import FARTHEST, Features
-from tests.explain.conftest import brute_force, random_model
+from tests.explain.conftest import brute_force, column_contributions, random_model
 from tests.grids import pairwise
 
 D = 7
@@ -65,7 +66,7 @@ def test_only_the_columns_farthest_from_the_usual_may_be_tried(random):
     model, (X, usual) = random_model(D, members=3), rows_and_usual(random)
     X[:, 2] += 40
     work = replacement.Replacement(model, X, usual, "cpu", 1)
-    columns = replacement.features_by_column([0, 0, 1, 2, 3, 4, 4])
+    columns = features_by_column([0, 0, 1, 2, 3, 4, 4])
     scores, every = work.by_column(columns)
     some_scores, some = work.by_column(columns, tried=2)
     np.testing.assert_array_equal(some_scores, scores)
@@ -156,7 +157,7 @@ def test_the_usual_row_takes_medians_and_real_values_of_categories():
     levels = np.repeat([0, 1, 2], [40, 35, 25])  # no level has a half: the median of each is 0, a row of no level
     values = np.column_stack([np.eye(3)[levels], np.arange(100.0)])
     scaled = (values - values.mean(axis=0)) / values.std(axis=0)
-    usual = usual_row(scaled, [0, 0, 0, 1]) * values.std(axis=0) + values.mean(axis=0)
+    usual = baseline_row(scaled, [0, 0, 0, 1]) * values.std(axis=0) + values.mean(axis=0)
     np.testing.assert_allclose(usual, [1, 0, 0, 49.5], atol=1e-6)
 
 
@@ -169,7 +170,7 @@ def test_a_shifted_column_comes_first(members):
     planted[np.arange(m), column] += side * X.std(axis=0)[column]
     detector = ADDML(members=members, scorer="center", random_state=0, device="cpu").fit(X)
     prepare = detector.model_.features.transform
-    usual = usual_row(prepare(X), range(d))
+    usual = baseline_row(prepare(X), range(d))
     first = column_contributions(detector.model_, prepare(planted), usual, range(d)).argmax(axis=1)
     top = detector.anomaly_score(planted) > np.quantile(detector.anomaly_scores_, 0.9)
     assert top.sum() > 250

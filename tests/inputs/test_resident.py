@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from addml.preprocessing.scaling import Features
-from addml.scoring.scale import MemberScale, ViewScale
+from addml.scoring.base import EnsembleScale, ViewScale
 
 
 @pytest.fixture(name="X")
@@ -35,7 +35,7 @@ def test_whole_numbers(X):
     np.testing.assert_array_equal(ours, features.transform(bytes_))
 
 
-@pytest.mark.parametrize("kind", [MemberScale, ViewScale])
+@pytest.mark.parametrize("kind", [EnsembleScale, ViewScale])
 def test_members_and_views_are_combined_alike(kind):
     scores = np.random.default_rng(0).gamma(2, size=(3, 400))
     scale = kind.fit(scores)

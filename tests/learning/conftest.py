@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
 from addml.inputs.rows import MemoryRows
 from addml.learning.learner import MetricLearner
 from addml.learning.losses import Objective
@@ -29,7 +29,7 @@ def fit(rows):
 
     def run(seeds, *, epochs=3, batch_size=32, dtype=np.float64, ratios=None, patience=50, sizes=None, **objective):
         randoms = [np.random.default_rng(seed) for seed in seeds]
-        before = MLP.initial(WIDTHS, ACTIVATIONS, randoms)
+        before = MLPNetwork.initial(WIDTHS, ACTIVATIONS, randoms)
         members = []
         for i, random in enumerate(randoms):
             order = random.permutation(len(rows))[: sizes[i] if sizes else None]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
 from addml.inputs.rows import MemoryRows
 from addml.learning import cuda_graphs
 from addml.learning.learner import MetricLearner
@@ -39,7 +39,7 @@ def fit(learner=MetricLearner, epochs=4, patience=50, rate=1e-3, **objective):
     random = np.random.default_rng(7)
     X = random.standard_normal((400, 5)) @ random.standard_normal((5, 5))
     randoms = [np.random.default_rng(e) for e in range(5)]
-    encoder = MLP.initial((5, 8, 6), ("tanh", "tanh"), randoms)
+    encoder = MLPNetwork.initial((5, 8, 6), ("tanh", "tanh"), randoms)
     members = []
     for e, own in enumerate(randoms):
         order = own.permutation(400)[: 400 - 40 * (e % 2)]

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from addml.scoring.blocks import BLOCK, STACK, block_of_images, in_blocks
+from addml.scoring.base import BLOCK, STACK, block_of_images, in_blocks
 
 SIZE = BLOCK["cpu"]
 CHUNK = SIZE * STACK["cpu"]

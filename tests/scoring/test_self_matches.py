@@ -5,7 +5,7 @@ import pytest
 
 from addml import ADDML
 from addml.inputs.series import Windows
-from addml.scoring.scorers import score_rows
+from addml.scoring.base import score_rows
 from addml.scoring.self_matches import Overlaps, reference_keys
 
 
@@ -23,7 +23,7 @@ def shared(windows, references):
 
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("size", [1, 7, 40])
-def testoverlaps_by_brute_force(missing, size):
+def test_overlaps_by_brute_force(missing, size):
     """Of two series, in which steps may be missing, in parts of any size."""
     random = np.random.default_rng(0)
     series = [random.standard_normal((length, 2)) for length in (40, 25)]
@@ -41,7 +41,7 @@ def testoverlaps_by_brute_force(missing, size):
     assert found == filled_up
 
 
-def test_nothingoverlaps_with_another_series():
+def test_nothing_overlaps_with_another_series():
     random = np.random.default_rng(0)
     learned, other = (Windows.of([random.standard_normal((30, 1))], 4) for _ in range(2))
     keys = reference_keys(flat(learned)[::4])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from addml import ADDML
-from addml.scoring.scorers import MetricSpace
+from addml.scoring.base import MetricSpace
 from addml.scoring.views import VIEWS, Views
 
 SMALL = {"epochs": 1, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
@@ -82,7 +82,7 @@ def example(references, d=4, w=3, members=2, rows=40, seed=0, weight=None):
 def scored(arrays, x, z, distance="sqeuclidean", views=VIEWS):
     scorer = Views(views=views)
     ready = scorer.ready(arrays, distance)
-    return scorer.score(z, ready, distance, scorer.place(x, ready))
+    return scorer.score(z, ready, distance, scorer.locate(x, ready))
 
 
 def check(arrays, x, z, distance="sqeuclidean"):
@@ -159,7 +159,7 @@ def test_a_rows_views_are_the_same_among_any_rows(tile):
         some = slice(start, start + tile)
         filled = np.zeros((len(z), 100, z.shape[2]), np.float32)  # products of one size
         filled[:, : len(x[some])] = z[:, some]
-        found = scorer.score(filled, ready, "sqeuclidean", scorer.place(x[some], ready))
+        found = scorer.score(filled, ready, "sqeuclidean", scorer.locate(x[some], ready))
         np.testing.assert_array_equal(found, whole[:, some])
 
 
@@ -186,7 +186,7 @@ def test_references_lie_at_all_distances_from_the_middle_and_the_nearest_to_the_
         scores=np.empty((2, 100)),
         train=[],
         kept=[],
-        usual=usual,
+        not_anomalous=usual,
         column_weight=np.ones(3, np.float32),
         norms=norms,
         prepared=lambda ids: rows[ids],

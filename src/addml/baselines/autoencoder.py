@@ -10,7 +10,7 @@ from addml import parameters
 from addml.baselines.reconstruction import ROWS_AT_ONCE, ReconstructionLearner
 from addml.baselines.rival import Rival
 from addml.distances import count_of
-from addml.encoders import ACTIVATIONS, MLP
+from addml.encoders import ACTIVATIONS, MLPNetwork
 from addml.inputs.rows import MemoryRows
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import Schedule, train
@@ -89,11 +89,11 @@ class DeepAutoencoder(Rival):
         parts = [learner.errors(Z[None, start : start + ROWS_AT_ONCE])[0] for start in range(0, len(Z), ROWS_AT_ONCE)]
         return np.concatenate(parts)
 
-    def _new_network(self, width: int, random: np.random.Generator) -> MLP:
+    def _new_network(self, width: int, random: np.random.Generator) -> MLPNetwork:
         hidden = parameters.widths("hidden", self.hidden)
         widths = (width, *hidden, self.latent_dim, *hidden[::-1], width)
         activations = [self.activation] * (len(widths) - 2) + [self.output_activation]
-        network = MLP.initial(widths, activations, [random])
+        network = MLPNetwork.initial(widths, activations, [random])
         return network.with_weights(network.weights.astype(np.float32))
 
     def _member(self, rows: int, random: np.random.Generator) -> Member:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from addml.arrays import Array, as_like, column_sums, namespace, present, row_sums, to_numpy
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
 from addml.learning.learner import TakesRows
 from addml.learning.losses import Batch, Loss
 
@@ -18,7 +18,7 @@ ROWS_AT_ONCE = 2048
 class ReconstructionLearner:
     """An autoencoder under the mean squared error; distillation keeps the rows that it reconstructs best."""
 
-    def __init__(self, network: MLP) -> None:
+    def __init__(self, network: MLPNetwork) -> None:
         self.network = network
 
     def set_weights(self, weights: Array) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from addml.arrays import end_to_end
+from addml.arrays import evenly_spaced_with_ends
 from addml.decisions.thresholds import TAIL, TwoNormals, pareto_tail, two_heaps
 
 SHARE = 0.15  # of anomalies, where the scores do not tell
@@ -92,7 +92,7 @@ def _of_ranks(scores: np.ndarray) -> Probability:
     ordered, n = np.sort(scores), len(scores)
     at, first, count = np.unique(ordered, return_index=True, return_counts=True)
     above = 1 - (first + count / 2) / n  # ties share their middle place
-    chosen = end_to_end(np.arange(len(at)), KNOTS)
+    chosen = evenly_spaced_with_ends(np.arange(len(at)), KNOTS)
     far, beyond = tail_beyond(ordered, float(above[-1]))
     return Probability(np.concatenate([at[chosen], far]), of_share(np.concatenate([above[chosen], beyond])))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from addml.arrays import evenly
+from addml.arrays import evenly_spaced
 
 ROUNDS = 200
 MOST_ROWS = 4096  # more are stood for by so many of them, at even steps through all in order
@@ -35,7 +35,7 @@ class TwoNormals:
         The upper law has a share `most` of them at most: the likeliest pair may be a heap of copies and all the rest.
         """
         if len(scores) > MOST_ROWS:
-            scores = evenly(np.sort(scores), MOST_ROWS)
+            scores = evenly_spaced(np.sort(scores), MOST_ROWS)
         middle, spread = float(scores.mean()), float(scores.std())
         if len(scores) < LEAST_ROWS or not spread > 0 or not np.isfinite(spread):
             return None

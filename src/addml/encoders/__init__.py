@@ -1,35 +1,37 @@
-"""Networks that map rows into the metric space, for all members at once."""
+"""From rows into the metric space. An encoder is a kind of network; a network has the weights of all members."""
 
 from typing import Any
 
 import numpy as np
 
-from addml.encoders.base import Design, Encoder, Kind
-from addml.encoders.conv import Conv
-from addml.encoders.mlp import ACTIVATIONS, MLP, weight_count
-from addml.encoders.module import ModuleEncoder
-from addml.encoders.recurrent import Recurrent
+from addml.encoders.base import ACTIVATIONS, Encoder, Network
+from addml.encoders.conv import Conv, ConvNetwork
+from addml.encoders.mlp import MLP, MLPNetwork
+from addml.encoders.module import ModuleNetwork
+from addml.encoders.recurrent import Recurrent, RecurrentNetwork
 
-ENCODERS: dict[str, type[Kind]] = {MLP.name: MLP, Conv.name: Conv, Recurrent.name: Recurrent}
+ENCODERS: dict[str, type[Encoder]] = {one.name: one for one in (MLP, Conv, Recurrent)}
+NETWORKS: dict[str, Any] = {one.name: one for one in (MLPNetwork, ConvNetwork, RecurrentNetwork)}
 
 
 class WrongModuleError(ValueError):
-    """A module of the user's own that a saved model needs, or does not; the message says what to give."""
+    """A saved model needs a module that was not given, or another one; the message says what to give."""
 
 
-def from_plain(document: dict[str, Any], weights: np.ndarray, module: Any = None) -> Encoder:
-    """The encoder of a saved model, of the user's own module perhaps; raises an error where it is none."""
-    if (document["name"] == ModuleEncoder.name) != (module is not None):
+def from_plain(document: dict[str, Any], weights: np.ndarray, module: Any = None) -> Network:
+    """The network of a saved model; a user's own module is passed again. Raises an error where it does not fit."""
+    if (document["name"] == ModuleNetwork.name) != (module is not None):
         own = "an encoder of your own, which no file holds: give it again in Python, load(path, encoder=...)"
         raise WrongModuleError(f"the model has {own if module is None else 'no encoder of its own; leave encoder out'}")
     if module is not None:
         try:
-            return ModuleEncoder.from_plain(document, weights, module)
+            return ModuleNetwork.from_plain(document, weights, module)
         except (TypeError, ValueError) as error:
             raise WrongModuleError(
                 f"encoder={module!r} is not the one that was saved: {error}; give that one"
             ) from None
-    return ENCODERS[document["name"]].from_plain(document, weights)
+    network: Network = NETWORKS[document["name"]].from_plain(document, weights)
+    return network
 
 
 __all__ = [
@@ -37,11 +39,13 @@ __all__ = [
     "ENCODERS",
     "MLP",
     "Conv",
-    "Design",
+    "ConvNetwork",
     "Encoder",
-    "ModuleEncoder",
+    "MLPNetwork",
+    "ModuleNetwork",
+    "Network",
     "Recurrent",
+    "RecurrentNetwork",
     "WrongModuleError",
     "from_plain",
-    "weight_count",
 ]

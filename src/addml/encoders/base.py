@@ -1,82 +1,56 @@
-"""Encoders whose way back from the loss to the weights is torch's."""
+"""Encoders, which are kinds of networks, and networks, which have weights: one flat buffer for all members."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from addml.arrays import Array
+from addml.arrays import Array, copy, namespace
+from addml.parts import Part, check_one_of, check_whole, check_widths
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
-class Autograd(ABC):
-    """Networks of E members written in torch: a subclass says how weights and rows become embeddings.
-
-    Arrays of either kind come in, and what goes out is of the same kind.
-    """
-
-    weights: Array  # (E, P)
-
-    @abstractmethod
-    def _embed(self, weights: Tensor, x: Tensor) -> Tensor:
-        """Embeddings (E, b, w) of flat rows x, (E or 1, b, d), by networks with these weights (E, P)."""
-
-    def embed(self, x: Array) -> Array:
-        """Embeddings (..., E, b, w) of rows (..., E or 1, b, d), one block after another."""
-        import torch
-
-        with torch.no_grad():
-            rows, weights = _tensor(x), _tensor(self.weights)
-            blocks = [self._embed(weights, block) for block in rows.reshape(-1, *rows.shape[-3:])]
-            z = torch.stack(blocks).reshape(*rows.shape[:-3], *blocks[0].shape)
-        return z.numpy() if isinstance(x, np.ndarray) else z
-
-    def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Embeddings of x (E or 1, b, d), and the way back from dL/dZ to the gradient (E, P) of the weights."""
-        import torch
-
-        with torch.enable_grad():
-            weights = _tensor(self.weights).detach().requires_grad_()
-            z = self._embed(weights, _tensor(x))
-
-        def back(grad: Array) -> Array:
-            (gradient,) = torch.autograd.grad(z, weights, _tensor(grad))
-            return gradient.numpy() if isinstance(grad, np.ndarray) else gradient
-
-        out = z.detach()
-        return (out.numpy() if isinstance(x, np.ndarray) else out), back
-
-
-def _tensor(x: Any) -> Tensor:
-    """An array as a tensor, in the same memory."""
-    import torch
-
-    return torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x
-
-
-# What a network is to look like, and what every encoder offers.
+LEAK = 0.01  # slope of leaky_relu below 0
 
 
 @dataclass(frozen=True)
-class Design:
-    """The settings of a network, as the detector's constructor documents them."""
+class Activation:
+    """An activation, which may work in place, and dL/d(input) from dL/d(output) and the output."""
 
-    hidden: tuple[int, ...] | None = None  # None for the encoder's own
-    metric_dim: int = 64
-    activation: str = "tanh"
-    output_activation: str = "tanh"
-    cell: str = "tanh"  # of recurrent networks, as is pooling
-    pooling: str = "mean"
+    apply: Callable[[Array], Array]
+    back: Callable[[Array, Array], Array]
 
 
-class Encoder(Protocol):
-    """Networks of E members that map prepared rows, flat, into the metric space."""
+def _tanh_back(grad: Array, y: Array) -> Array:
+    if not isinstance(y, np.ndarray):
+        return namespace(y).ops.aten.tanh_backward(grad, y)  # one launch in place of three
+    slope = y * y
+    np.subtract(1, slope, out=slope)
+    slope *= grad
+    return slope
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "tanh": Activation(lambda x: namespace(x).tanh(x, out=x), _tanh_back),
+    "sigmoid": Activation(lambda x: 0.5 + 0.5 * namespace(x).tanh(0.5 * x), lambda grad, y: grad * (y - y * y)),
+    "relu": Activation(lambda x: x.clip(0), lambda grad, y: grad * (y > 0)),
+    "leaky_relu": Activation(
+        lambda x: namespace(x).where(x > 0, x, LEAK * x),
+        lambda grad, y: namespace(y).where(y > 0, grad, LEAK * grad),
+    ),
+    "elu": Activation(
+        lambda x: namespace(x).where(x > 0, x, namespace(x).expm1(x.clip(None, 0))),
+        lambda grad, y: grad * (1 + y.clip(None, 0)),
+    ),
+    "linear": Activation(lambda x: x, lambda grad, y: grad),
+}
+
+
+class Network(Protocol):
+    """Networks of E members that map flat rows of features into the metric space."""
 
     name: ClassVar[str]
 
@@ -88,23 +62,127 @@ class Encoder(Protocol):
     def outputs(self) -> int: ...  # dimensions of the metric space
     @property
     def operations(self) -> int: ...  # multiplications and additions for one row of all members
-    def with_weights(self, weights: Array) -> Encoder: ...
+    def with_weights(self, weights: Array) -> Network: ...
     def is_matrix(self) -> Array: ...  # (P,): 1 for weights that decay, 0 for biases
     def embed(self, x: Array) -> Array: ...  # rows (..., E or 1, b, inputs) -> (..., E, b, outputs)
     def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]: ...  # and dL/dZ -> gradient (E, P)
     def to_plain(self) -> dict[str, Any]: ...
 
 
-class Kind(Encoder, Protocol):
-    """A kind of encoder that the package can make by itself."""
+@dataclass
+class Encoder(Part, ABC):
+    """A kind of network, and its layers."""
+
+    hidden: Sequence[int] | None = None  # widths of the hidden layers; None for the encoder's own
+    metric_dim: int = 32
+    activation: str = "tanh"
+    output_activation: str = "tanh"
+    name: ClassVar[str]
+
+    def check(self) -> None:
+        """Raise ValueError for a parameter that has no meaning."""
+        check_one_of("activation", self.activation, ACTIVATIONS)
+        check_one_of("output_activation", self.output_activation, ACTIVATIONS)
+        if self.hidden is not None:
+            check_widths("hidden", self.hidden)
+        check_whole("metric_dim", self.metric_dim)
+
+    @abstractmethod
+    def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> Network:
+        """Untrained networks for rows of this shape, in float64, one for each generator."""
+
+    def widths(self, default: tuple[int, ...]) -> tuple[int, ...]:
+        """The widths of the hidden layers."""
+        return default if self.hidden is None else tuple(int(width) for width in self.hidden)
+
+
+class Shape(NamedTuple):
+    """A matrix, or a bias, which is one row, in the flat buffer of the weights."""
+
+    rows: int
+    columns: int
+    fan_out: int  # of Glorot's initial weights; 0 for a bias
+
+    @property
+    def size(self) -> int:
+        """How many weights it has."""
+        return self.rows * self.columns
+
+
+def matrix(rows: int, columns: int, fan_out: int | None = None) -> Shape:
+    """The shape of a matrix; its fan-out is its number of columns unless given."""
+    return Shape(rows, columns, columns if fan_out is None else fan_out)
+
+
+def bias(columns: int) -> Shape:
+    """The shape of a bias."""
+    return Shape(1, columns, 0)
+
+
+class FlatNetwork(ABC):
+    """Networks whose matrices and biases are views of one flat buffer (E, P)."""
+
+    def __init__(self, *arguments: Any) -> None:
+        """What the layers look like, and the weights."""
+        *self._layout, self.weights = arguments
+        self.shapes = self.shapes_of(*self._layout)
+        self.parts = list(self.views(self.weights))
+
+    @staticmethod
+    @abstractmethod
+    def shapes_of(*layout: Any) -> list[Shape]:
+        """The matrices and biases in the order in which they lie in the buffer."""
 
     @classmethod
-    def designed(cls, shape: Sequence[int], design: Design, randoms: Sequence[np.random.Generator]) -> Kind: ...
+    def initial(cls, *arguments: Any) -> Self:
+        """Uniform Glorot weights and zero biases in float64; the last argument has one generator for each member."""
+        *layout, rngs = arguments
+        shapes = cls.shapes_of(*layout)
+        return cls(*layout, np.stack([_glorot(shapes, rng) for rng in rngs]))
+
     @classmethod
-    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> Kind: ...
+    def saved(cls, weights: np.ndarray, *layout: Any) -> Self:
+        """A saved network; raises ValueError where weights and layers do not agree."""
+        expect_weights(weights, sum(shape.size for shape in cls.shapes_of(*layout)))
+        return cls(*layout, weights)
+
+    def with_weights(self, weights: Array) -> Self:
+        """The same layers with other weights: of other members, on another device, in another dtype."""
+        return type(self)(*self._layout, weights)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (*self._layout, self.weights)
+
+    def is_matrix(self) -> Array:
+        """Which of the P weights belong to a matrix (1), not to a bias (0)."""
+        marks = copy(self.weights[:1])
+        for shape, part in zip(self.shapes, self.views(marks), strict=True):
+            part[:] = 1 if shape.fan_out else 0
+        return marks[0]
+
+    def views(self, weights: Array) -> Iterator[Array]:
+        """The matrices and biases (E, rows, columns) that lie one after another in weights (E, P)."""
+        start = 0
+        for shape in self.shapes:
+            end = start + shape.size
+            yield weights[:, start:end].reshape(weights.shape[0], shape.rows, shape.columns)
+            start = end
+
+
+def by_layer(parts: Sequence[Array]) -> list[tuple[Array, Array]]:
+    """The matrix and the bias of each layer."""
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _glorot(shapes: Sequence[Shape], rng: np.random.Generator) -> np.ndarray:
+    parts = []
+    for shape in shapes:
+        bound = math.sqrt(6 / (shape.rows + shape.fan_out))
+        parts.append(rng.uniform(-bound, bound, shape.size) if shape.fan_out else np.zeros(shape.size))
+    return np.concatenate(parts)
 
 
 def expect_weights(weights: np.ndarray, count: int) -> None:
-    """The weights of a saved encoder must be float32 of shape (E, count)."""
+    """The weights of a saved network must be float32 of shape (E, count)."""
     if weights.dtype != np.float32 or weights.ndim != 2 or weights.shape[1] != count or not len(weights):
         raise ValueError(f"encoder.weights is {weights.dtype} {weights.shape}, not float32 (n, {count})")

@@ -1,15 +1,18 @@
-"""Products of rows with one matrix a member, in tiles, so that a row's result is the same in any number of them."""
+"""Recurrent layers, one state a step, with their gradients through time by hand.
+
+Products are taken in tiles, so that a row gets the same bits among any number of rows.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from addml.arrays import Array, column_sums, namespace, row_product
+from addml.encoders.base import Shape, bias, matrix
 
 TILE = 16  # rows of one product: a step that arrives alone is one tile, and gets the bits it gets among thousands
 
@@ -42,45 +45,6 @@ def zeros(shape: Sequence[int], like: Array) -> Array:
     return np.zeros(shape, like.dtype) if isinstance(like, np.ndarray) else like.new_zeros(tuple(shape))
 
 
-class Shape(NamedTuple):
-    """The shape of a matrix, or of a bias, which is one row."""
-
-    rows: int
-    columns: int
-    is_bias: bool = False
-
-    @property
-    def size(self) -> int:
-        """How many numbers that is."""
-        return self.rows * self.columns
-
-
-def bias(columns: int) -> Shape:
-    """The shape of a bias."""
-    return Shape(1, columns, True)
-
-
-def views(shapes: Sequence[Shape], weights: Array) -> Iterator[Array]:
-    """The matrices (E, rows, columns) that lie one after another in weights (E, P)."""
-    start = 0
-    for shape in shapes:
-        end = start + shape.size
-        yield weights[:, start:end].reshape(weights.shape[0], shape.rows, shape.columns)
-        start = end
-
-
-def glorot(shapes: Sequence[Shape], random: np.random.Generator, width: int | None = None) -> np.ndarray:
-    """Uniform Glorot weights for matrices of blocks `width` columns wide (all of them if None), zeros for biases."""
-    parts = []
-    for shape in shapes:
-        bound = math.sqrt(6 / (shape.rows + (width or shape.columns)))
-        parts.append(np.zeros(shape.size) if shape.is_bias else random.uniform(-bound, bound, shape.size))
-    return np.concatenate(parts)
-
-
-# Recurrent layers, one state a step, with their gradients through time by hand.
-
-
 Parts = Sequence[Array]  # the matrices of one layer: U (E, c, g w), V (E, w, g w), biases
 
 
@@ -103,7 +67,7 @@ class Tanh(Cell):
     @staticmethod
     def shapes(inputs: int, width: int) -> list[Shape]:
         """U, V and b."""
-        return [Shape(inputs, width), Shape(width, width), bias(width)]
+        return [matrix(inputs, width), matrix(width, width), bias(width)]
 
     @staticmethod
     def next(seen: Array, h: Array, parts: Parts) -> tuple[Array, Any]:
@@ -130,7 +94,7 @@ class Gru(Cell):
     @staticmethod
     def shapes(inputs: int, width: int) -> list[Shape]:
         """U and V for r, z and n side by side, b, and c."""
-        return [Shape(inputs, 3 * width), Shape(width, 3 * width), bias(3 * width), bias(width)]
+        return [matrix(inputs, 3 * width, width), matrix(width, 3 * width, width), bias(3 * width), bias(width)]
 
     @staticmethod
     def next(seen: Array, h: Array, parts: Parts) -> tuple[Array, Any]:
@@ -177,13 +141,9 @@ class Cells:
         self.cell, self.widths, self.mean = cell, tuple(widths), pooling == "mean"
         self.shapes = [cell.shapes(a, b) for a, b in zip(self.widths, self.widths[1:], strict=False)]
 
-    def blocks(self) -> list[int]:
-        """How many columns of each layer's matrices belong to one gate."""
-        return list(self.widths[1:])
-
     def operations(self, window: int) -> int:
         """Multiplications and additions for one window of one member."""
-        return 2 * window * sum(shape.size for layer in self.shapes for shape in layer if not shape.is_bias)
+        return 2 * window * sum(shape.size for layer in self.shapes for shape in layer if shape.fan_out)
 
     def embed(self, x: Array, layers: Sequence[Parts]) -> Array:
         """What comes out, (E, b, w), of windows x (E or 1, steps, b, c)."""

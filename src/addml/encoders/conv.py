@@ -6,17 +6,16 @@ all members, NumPy and torch alike. Pictures lie channels last inside: a neighbo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, column_sums, copy, namespace, row_product
+from addml.arrays import Array, column_sums, namespace, row_product
 from addml.compute import blas_threads, in_threads
-from addml.encoders.base import Design, expect_weights
-from addml.encoders.mlp import ACTIVATIONS
+from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape, bias, by_layer, matrix
 
 HIDDEN = (16, 32)
 ROWS_AT_ONCE = 32  # on the CPU
@@ -44,44 +43,46 @@ class Size(NamedTuple):
         return self.height, self.width, self.channels
 
 
-class Conv:
-    """Convolutions and one linear layer for E members: weights are one flat buffer (E, P), layers are views of it."""
+@dataclass
+class Conv(Encoder):
+    """Convolutions over images; hidden are their channels, None is (16, 32)."""
+
+    name: ClassVar[str] = "conv"
+
+    def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> ConvNetwork:
+        """Untrained networks for images of this shape, (channels, height, width)."""
+        hidden = self.widths(HIDDEN)
+        activations = [self.activation] * len(hidden) + [self.output_activation]
+        return ConvNetwork.initial(shape, hidden, self.metric_dim, activations, rngs)
+
+
+class ConvNetwork(FlatNetwork):
+    """Convolutions and one linear layer for E members."""
 
     name: ClassVar[str] = "conv"
 
     def __init__(
         self, shape: Sequence[int], channels: Sequence[int], outputs: int, activations: Sequence[str], weights: Array
     ) -> None:
-        """Shape is (channels, height, width) of a picture, channels those of each convolution; weights (E, P)."""
+        """Shape is (channels, height, width) of an image, channels those of each convolution; weights are (E, P)."""
         self.shape, self.channels, self.outputs = tuple(shape), tuple(channels), outputs
-        self.activations, self.weights = tuple(activations), weights
-        self.sizes = sizes(self.shape, self.channels)
-        self._layers = list(self._views(weights))
+        self.activations, self.sizes = tuple(activations), sizes(shape, channels)
+        super().__init__(self.shape, self.channels, outputs, self.activations, weights)
+        self.layers = by_layer(self.parts)  # matrices (E, in, out) and biases (E, 1, out)
         self._acts = [ACTIVATIONS[name] for name in self.activations]
 
-    @classmethod
-    def initial(
-        cls,
-        shape: Sequence[int],
-        channels: Sequence[int],
-        outputs: int,
-        activations: Sequence[str],
-        randoms: Sequence[np.random.Generator],
-    ) -> Conv:
-        """Uniform Glorot weights and zero biases in float64, each member from its own generator."""
-        layers = matrices(sizes(shape, channels), outputs)
-        weights = np.stack([_glorot(layers, random) for random in randoms])
-        return cls(shape, channels, outputs, activations, weights)
+    @staticmethod
+    def shapes_of(
+        shape: Sequence[int], channels: Sequence[int], outputs: int, activations: Sequence[str]
+    ) -> list[Shape]:
+        """The matrix and the bias of every layer."""
+        layers = sizes(shape, channels)
+        shapes = [matrix(KERNEL**2 * a.channels, b.channels, KERNEL**2 * b.channels) for a, b in pairwise(layers)]
+        shapes.append(matrix(layers[-1].numbers, outputs))
+        return [part for shape in shapes for part in (shape, bias(shape.columns))]
 
     @classmethod
-    def designed(cls, shape: Sequence[int], design: Design, randoms: Sequence[np.random.Generator]) -> Conv:
-        """The network for pictures of this shape, before training."""
-        hidden = HIDDEN if design.hidden is None else design.hidden
-        activations = [design.activation] * len(hidden) + [design.output_activation]
-        return cls.initial(shape, hidden, design.metric_dim, activations, randoms)
-
-    @classmethod
-    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> Conv:
+    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> ConvNetwork:
         """The network that `to_plain` described, with these weights; raises ValueError where they do not agree."""
         shape, channels, outputs = list(document["shape"]), list(document["channels"]), document["outputs"]
         activations = list(document["activations"])
@@ -89,16 +90,12 @@ class Conv:
         known = whole and len(shape) == 3 and set(activations) <= set(ACTIVATIONS)
         if not known or len(activations) != len(channels) + 1:
             raise ValueError(f"pictures {shape}, channels {channels}, {outputs} outputs with {activations}")
-        expect_weights(weights, weight_count(sizes(shape, channels), outputs))
-        return cls(shape, channels, outputs, activations, weights)
+        return cls.saved(weights, shape, channels, outputs, activations)
 
     def to_plain(self) -> dict[str, Any]:
         """The layers as JSON values."""
         layers = {"shape": list(self.shape), "channels": list(self.channels), "outputs": self.outputs}
         return {"name": self.name, **layers, "activations": list(self.activations)}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Conv, (self.shape, self.channels, self.outputs, self.activations, self.weights)
 
     @property
     def inputs(self) -> int:
@@ -108,20 +105,9 @@ class Conv:
     @property
     def operations(self) -> int:
         """Multiplications and additions for one row of all members."""
-        layers = zip(matrices(self.sizes, self.outputs), [*self.sizes[1:], Size(0, 1, 1)], strict=True)
-        return 2 * len(self.weights) * sum(a * b * size.height * size.width for (a, b, _), size in layers)
-
-    def with_weights(self, weights: Array) -> Conv:
-        """The same layers with other weights, other members, another device or another dtype."""
-        return Conv(self.shape, self.channels, self.outputs, self.activations, weights)
-
-    def is_matrix(self) -> Array:
-        """Which of the P weights belong to a matrix (1), not to a bias (0)."""
-        marks = copy(self.weights[:1])
-        marks[:] = 1
-        for _, bias in self._views(marks):
-            bias[:] = 0
-        return marks[0]
+        pixels = [size.height * size.width for size in self.sizes[1:]] + [1]
+        products = sum(shape.size * count for shape, count in zip(self.shapes[::2], pixels, strict=True))
+        return 2 * len(self.weights) * products
 
     def embed(self, x: Array) -> Array:
         """Embeddings (..., E, b, w) of flat rows x (..., E or 1, b, d); a stack of blocks goes block by block."""
@@ -198,7 +184,7 @@ class Conv:
         return np.moveaxis(pictures, 2, -1) if isinstance(x, np.ndarray) else pictures.movedim(2, -1)
 
     def _layer(self, layer: int, x: Array) -> Array:
-        matrix, bias = self._layers[layer]
+        matrix, bias = self.layers[layer]
         y = row_product(x, matrix)
         y += bias
         return self._acts[layer].apply(y)
@@ -206,26 +192,18 @@ class Conv:
     def _back(self, inputs: list[Array], outputs: list[Array], grad: Array) -> Array:
         xp, (members, rows) = namespace(grad), grad.shape[:2]
         gradient = xp.empty_like(self.weights)
-        parts = list(self._views(gradient))
+        layers = by_layer(list(self.views(gradient)))
         for layer in reversed(range(len(self._acts))):
             grad = self._acts[layer].back(grad, outputs[layer])
-            matrix, bias = parts[layer]
+            matrix, bias = layers[layer]
             xp.matmul(inputs[layer].mT, grad, out=matrix)
             column_sums(grad, out=bias)
             if layer:
-                grad = grad @ self._layers[layer][0].mT
+                grad = grad @ self.layers[layer][0].mT
                 if layer < len(self.channels):
                     grad = pixels_of(grad, rows, self.sizes[layer])
                 grad = grad.reshape(members, -1, self.sizes[layer].channels)
         return gradient
-
-    def _views(self, weights: Array) -> Iterator[tuple[Array, Array]]:
-        """The matrices (E, in, out) and biases (E, 1, out) that lie one after another in weights (E, P)."""
-        members, start = weights.shape[0], 0
-        for a, b, _ in matrices(self.sizes, self.outputs):
-            middle, end = start + a * b, start + a * b + b
-            yield weights[:, start:middle].reshape(members, a, b), weights[:, middle:end].reshape(members, 1, b)
-            start = end
 
 
 def sizes(shape: Sequence[int], channels: Sequence[int]) -> list[Size]:
@@ -238,17 +216,6 @@ def sizes(shape: Sequence[int], channels: Sequence[int]) -> list[Size]:
 
 def _halved(size: Size) -> Size:
     return Size(size.channels, (size.height + 1) // STRIDE, (size.width + 1) // STRIDE)
-
-
-def matrices(layers: Sequence[Size], outputs: int) -> list[tuple[int, int, int]]:
-    """Rows and columns of every layer's matrix, and over how many places of a picture it is used."""
-    convolutions = [(KERNEL**2 * a.channels, b.channels, KERNEL**2) for a, b in pairwise(layers)]
-    return [*convolutions, (layers[-1].numbers, outputs, 1)]
-
-
-def weight_count(layers: Sequence[Size], outputs: int) -> int:
-    """P, the number of weights and biases of such layers."""
-    return sum(a * b + b for a, b, _ in matrices(layers, outputs))
 
 
 def neighbourhoods(pixels: Array, size: Size) -> Array:
@@ -282,11 +249,3 @@ def _places(size: Size) -> Iterator[tuple[slice, ...]]:
     high, wide = STRIDE * _halved(size).height, STRIDE * _halved(size).width
     for i, j in product(range(KERNEL), repeat=2):
         yield slice(None), slice(None), slice(i, i + high, STRIDE), slice(j, j + wide, STRIDE)
-
-
-def _glorot(layers: Sequence[tuple[int, int, int]], random: np.random.Generator) -> np.ndarray:
-    parts: list[np.ndarray] = []
-    for a, b, places in layers:
-        bound = math.sqrt(6 / (a + b * places))
-        parts += [random.uniform(-bound, bound, a * b), np.zeros(b)]
-    return np.concatenate(parts)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from addml.arrays import Array, as_like, to_numpy
-from addml.encoders.base import Autograd, Design, expect_weights
+from addml.encoders.base import expect_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ALIKE = 1e-3  # of the largest embedding: what other devices and versions of torch may change
 
 
-class ModuleEncoder(Autograd):
+class ModuleNetwork:
     """E networks of one module: each has the module's parameters, one after another, as its row of weights (E, P)."""
 
     name: ClassVar[str] = "module"
@@ -31,24 +31,17 @@ class ModuleEncoder(Autograd):
         self.outputs = _outputs(module, self.shape)
 
     @classmethod
-    def designed(cls, given: Any, shape: Sequence[int], design: Design, randoms: Sequence[Any]) -> ModuleEncoder:
-        """The networks of a module, all of which start as it stands, or of what makes modules, called for each."""
-        made = [_made(given, random) for random in randoms]
+    def build(cls, given: Any, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> ModuleNetwork:
+        """Networks that start from a module as it is, or from modules that `given` makes, one for each generator."""
+        made = [_made(given, rng) for rng in rngs]
         for module in made:
             _check(module)
         lonely = len(made) == 1 and any(True for _ in made[0].buffers())
         _same_constants([*made, _made(given, np.random.default_rng(0))] if lonely else made)
-        weights = np.stack([_flat(module) for module in made]).astype(np.float64)
-        encoder = cls(made[0], shape, weights)
-        if encoder.outputs != design.metric_dim:
-            raise ValueError(
-                f"metric_dim={design.metric_dim}, but the encoder gives {encoder.outputs} numbers a row; "
-                f"set metric_dim={encoder.outputs}"
-            )
-        return encoder
+        return cls(made[0], shape, np.stack([_flat(module) for module in made]).astype(np.float64))
 
     @classmethod
-    def from_plain(cls, document: dict[str, Any], weights: np.ndarray, given: Any) -> ModuleEncoder:
+    def from_plain(cls, document: dict[str, Any], weights: np.ndarray, given: Any) -> ModuleNetwork:
         """The encoder of a saved model, whose code the user passes again; raises ValueError where they do not agree."""
         module = _made(given, np.random.default_rng(0))
         _check(module)
@@ -72,7 +65,7 @@ class ModuleEncoder(Autograd):
         """About how many multiplications and additions one row takes, of all members: two a weight."""
         return 2 * int(self.weights.shape[0] * self.weights.shape[1])
 
-    def with_weights(self, weights: Array) -> ModuleEncoder:
+    def with_weights(self, weights: Array) -> ModuleNetwork:
         """The same module with other weights, other members or on another device."""
         changed = copy.copy(self)
         changed.weights = weights
@@ -97,7 +90,33 @@ class ModuleEncoder(Autograd):
         row = np.linspace(-1, 1, self.inputs, dtype=np.float32)[None, None]
         return np.asarray(np.nan_to_num(to_numpy(self.embed(row))[:, 0], posinf=0.0, neginf=0.0))
 
+    def embed(self, x: Array) -> Array:
+        """Embeddings (..., E, b, w) of rows (..., E or 1, b, d), one block after another."""
+        import torch
+
+        with torch.no_grad():
+            rows, weights = _tensor(x), _tensor(self.weights)
+            blocks = [self._embed(weights, block) for block in rows.reshape(-1, *rows.shape[-3:])]
+            z = torch.stack(blocks).reshape(*rows.shape[:-3], *blocks[0].shape)
+        return z.numpy() if isinstance(x, np.ndarray) else z
+
+    def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """Embeddings of x (E or 1, b, d), and the way back from dL/dZ to the gradient (E, P) of the weights."""
+        import torch
+
+        with torch.enable_grad():
+            weights = _tensor(self.weights).detach().requires_grad_()
+            z = self._embed(weights, _tensor(x))
+
+        def back(grad: Array) -> Array:
+            (gradient,) = torch.autograd.grad(z, weights, _tensor(grad))
+            return gradient.numpy() if isinstance(grad, np.ndarray) else gradient
+
+        out = z.detach()
+        return (out.numpy() if isinstance(x, np.ndarray) else out), back
+
     def _embed(self, weights: Tensor, x: Tensor) -> Tensor:
+        """Embeddings (E, b, w) of flat rows x, (E or 1, b, d), by networks with these weights (E, P)."""
         import torch
         from torch.func import functional_call
 
@@ -129,14 +148,21 @@ def is_module(encoder: Any) -> bool:
     return callable(encoder)  # modules are
 
 
-def _made(given: Any, random: np.random.Generator) -> Module:
+def _tensor(x: Any) -> Tensor:
+    """An array as a tensor, in the same memory."""
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x
+
+
+def _made(given: Any, rng: np.random.Generator) -> Module:
     """The module itself, or a new one, whose random numbers are the member's own."""
     import torch
 
     if isinstance(given, torch.nn.Module):
         return copy.deepcopy(given).float()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(random.integers(2**63)))
+        torch.manual_seed(int(rng.integers(2**63)))
         made = given()
     if not isinstance(made, torch.nn.Module):
         raise ValueError(f"encoder={given!r} made {type(made).__name__}; give a torch.nn.Module or what makes one")

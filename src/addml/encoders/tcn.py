@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from addml.arrays import Array, column_sums, copy, namespace
-from addml.encoders.cells import Shape, bias, product
-from addml.encoders.mlp import ACTIVATIONS
+from addml.encoders.base import ACTIVATIONS, Shape, bias, matrix
+from addml.encoders.cells import Parts, product
 
 KERNEL = 3
-Parts = Sequence[Array]
 
 
-def reach(layers: int) -> int:
+def receptive_field(layers: int) -> int:
     """How many steps the top one of so many layers sees."""
     return 1 + (KERNEL - 1) * ((1 << layers) - 1)
 
@@ -28,11 +27,7 @@ class Convolutions:
         """Widths are (channels, outputs of each layer...)."""
         self.activation, self.widths, self.mean = ACTIVATIONS[activation], tuple(widths), pooling == "mean"
         pairs = zip(self.widths, self.widths[1:], strict=False)
-        self.shapes: list[list[Shape]] = [[Shape(KERNEL * a, b), bias(b)] for a, b in pairs]
-
-    def blocks(self) -> list[int]:
-        """How many columns of each layer's matrix belong together."""
-        return list(self.widths[1:])
+        self.shapes: list[list[Shape]] = [[matrix(KERNEL * a, b), bias(b)] for a, b in pairs]
 
     def operations(self, window: int) -> int:
         """Multiplications and additions for one window of one member."""

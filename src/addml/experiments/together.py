@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from addml.compute import most_threads, resolve_device
+from addml.compute import max_threads, resolve_device
 from addml.config import Config
 from addml.detector import ADDML
 from addml.fit import Fit, fit_many
@@ -33,5 +33,5 @@ def fit_together(detectors: Sequence[ADDML], tables: Sequence[np.ndarray]) -> li
     """Fit detectors that differ in nothing but `addml.fit.OWN`, each to its own table of numbers."""
     configs = [Config.resolve(detector.get_params(deep=False)) for detector in detectors]
     trained = fit_many([Fit(config, X) for config, X in zip(configs, tables, strict=True)])
-    device, threads = resolve_device(detectors[0].device), most_threads(detectors[0].n_jobs)
+    device, threads = resolve_device(detectors[0].device), max_threads(detectors[0].n_jobs)
     return [Fitted(one.model, one.training.values, device, threads) for one in trained]

@@ -1,23 +1,21 @@
-"""Why a row stands out: columns whose usual value would bring its score down, and that in words."""
+"""Why a row is unusual: what each column contributes to its score, and that in words."""
 
-from addml.explain.attribution import Examples, Nearest, attributions
-from addml.explain.phrases import Reason, Reasons, UsualColumn, column_words
-from addml.explain.prepared import columns_of
-from addml.explain.reasons import groups, reasons
-from addml.explain.replacement import column_contributions, feature_origins, usual_row
+from addml.explain.attribution import Examples, Nearest, attributions, baseline_row
+from addml.explain.contributions import columns_of, feature_origins
+from addml.explain.phrases import ColumnProfile, column_words
+from addml.explain.reasons import Reason, Reasons, groups, reasons
 
 __all__ = [
+    "ColumnProfile",
     "Examples",
     "Nearest",
     "Reason",
     "Reasons",
-    "UsualColumn",
     "attributions",
-    "column_contributions",
+    "baseline_row",
     "column_words",
     "columns_of",
     "feature_origins",
     "groups",
     "reasons",
-    "usual_row",
 ]

@@ -1,24 +1,38 @@
-"""What a row is compared with: the usual row, and the kept training rows most like it."""
+"""What each column contributes to a score, and the training rows that a row is compared with.
+
+The views' scores are divided exactly (contributions.py). For other scorers a row walks to the baseline, column by
+column, and every column contributes what the score falls by on its step.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from addml.arrays import to_numpy
+from addml.arrays import column_medians, to_numpy
 from addml.compute import in_threads, on_device
 from addml.distances import cross_distances
-from addml.encoders import MLP, Encoder
-from addml.explain.contributions import InSeries, explained, views_of
-from addml.explain.prepared import columns_of
-from addml.explain.replacement import features_by_column, usual_row
+from addml.encoders import MLPNetwork, Network
+from addml.explain.contributions import (
+    SeriesContext,
+    columns_of,
+    explained,
+    features_by_column,
+    sums_by_column,
+    views_of,
+)
 from addml.model import MetricModel
-from addml.scoring.guidance import GuidedPlace
-from addml.scoring.scorers import Center, Dissimilarity
+from addml.scoring.simple import Center, Dissimilarity
 
 ROWS_AT_ONCE = 1024
+ALONE = 6  # columns that walk alone
+ALONE_WHERE_CHEAP = 64
+PATCHES_ALONE = 16  # of an image, where they lie counts more than time
+GROUPS = 3  # of the columns behind them, each larger than the one before
+TINY = np.finfo(np.float32).tiny
 
 
 class Nearest(NamedTuple):
@@ -26,6 +40,20 @@ class Nearest(NamedTuple):
 
     rows: np.ndarray
     distances: np.ndarray
+
+
+def baseline_row(rows: np.ndarray, origins: Sequence[int]) -> np.ndarray:
+    """The features (d',) of the typical row of rows (n, d').
+
+    A column of one feature takes its median. Medians of several, as of a category with no level over one half,
+    may be no value at all: such a column takes the values of the row nearest to them.
+    """
+    typical: np.ndarray = column_medians(rows).astype(np.float32)
+    for features in features_by_column(origins):
+        if len(features) > 1:
+            away = ((rows[:, features] - typical[features]) ** 2).sum(axis=1)
+            typical[features] = rows[int(away.argmin()), features]
+    return typical
 
 
 def kept_by_most(kept: list[np.ndarray], train: list[np.ndarray], rows: int) -> np.ndarray:
@@ -44,9 +72,9 @@ def baseline_of(model: MetricModel, kept: np.ndarray, scores: np.ndarray, ordina
     That is the row of their medians, or, where it is stranger than an `ordinary` row (between two clusters, say), the
     one of the lowest score: a real row that nobody would ask about.
     """
-    usual = usual_row(kept, columns_of(model))
-    if model.scores(usual[None], "cpu", 1)[0] <= ordinary:
-        return usual
+    baseline = baseline_row(kept, columns_of(model))
+    if model.scores(baseline[None], "cpu", 1)[0] <= ordinary:
+        return baseline
     return np.asarray(kept[int(scores.argmin())])
 
 
@@ -77,19 +105,9 @@ class Examples:
 
 
 def _embedded(model: MetricModel, features: np.ndarray) -> np.ndarray:
-    """Embeddings (E, n, w) of prepared rows, float64."""
+    """Embeddings (E, n, w) of rows of features, float64."""
     z = model.embeddings(features, "cpu", 1).astype(np.float64)
     return z.reshape(len(features), len(model.encoder.weights), -1).transpose(1, 0, 2)
-
-
-# One contribution a column: of the default's score its parts (contributions.py), of other scorers' what a walk gives.
-
-
-ALONE = 6  # columns that walk alone
-ALONE_WHERE_CHEAP = 64
-PATCHES_ALONE = 16  # of an image, where they lie counts more than time
-GROUPS = 3  # of the columns behind them, each larger than the one before
-TINY = np.finfo(np.float32).tiny
 
 
 def attributions(
@@ -98,25 +116,25 @@ def attributions(
     baseline: np.ndarray,
     device: str = "cpu",
     threads: int = 1,
-    begun: np.ndarray | None = None,
-    series: InSeries | None = None,
+    incomplete: np.ndarray | None = None,
+    series: SeriesContext | None = None,
 ) -> np.ndarray:
-    """Contributions (m, columns), float64, of the columns that the model uses to prepared rows (m, d').
+    """Contributions (m, columns), float64, of the columns that the model uses to rows of features (m, d').
 
-    Embeddings do not judge the rows marked in `begun` (m,), nor the usual row that these are compared with. Windows of
-    a series are scored by views as their `series` says.
+    In the rows marked in `incomplete` (m,), and in the baseline that they walk to, embeddings are neutral. Windows that
+    are scored by views need their `series`.
     """
     if views_of(model) is not None:
         return explained(model, rows, columns_of(model), threads, series).contributions
     walks = _Walks(model, baseline, device)
     result = np.empty((len(rows), len(walks.features)))
-    begun = np.zeros(len(rows), bool) if begun is None else begun
+    incomplete = np.zeros(len(rows), bool) if incomplete is None else incomplete
 
     def work(part: int) -> None:
         chosen = slice(part * walks.block, (part + 1) * walks.block)
-        result[chosen] = walks.contributions(rows[chosen], begun[chosen])
+        result[chosen] = walks.contributions(rows[chosen], incomplete[chosen])
 
-    most = model.scorer.most_threads if device == "cpu" else 1
+    most = model.scorer.max_threads if device == "cpu" else 1
     in_threads(work, -(-len(rows) // walks.block), min(threads, most))
     return result
 
@@ -142,29 +160,31 @@ class _Walks:
         cheap = isinstance(model.scorer, (Center, Dissimilarity))  # in constant time
         alone = ALONE if model.form is None else PATCHES_ALONE
         self.edges = steps(len(self.features), ALONE_WHERE_CHEAP if cheap else alone)
-        usual = self._member_scores(np.repeat(baseline[None], self.block, axis=0), None)[:, :1]
-        self.usual, self.usual_unjudged = (float(model.combine(usual, np.array([begun]))[0]) for begun in (False, True))
+        scores = self._member_scores(np.repeat(baseline[None], self.block, axis=0), None)[:, :1]
+        whole, neutral = (float(model.combine(scores, np.array([flag]))[0]) for flag in (False, True))
+        self.baseline_score, self.baseline_score_incomplete = whole, neutral
 
-    def contributions(self, rows: np.ndarray, begun: np.ndarray) -> np.ndarray:
+    def contributions(self, rows: np.ndarray, incomplete: np.ndarray) -> np.ndarray:
         """The contributions (n, columns) of rows (n, d'), at most a block of them."""
         x, n = np.repeat(self.baseline[None], self.block, axis=0), len(rows)
-        x[:n], begun = rows, np.append(begun, np.zeros(self.block - n, bool))
-        own = self._places(x)
+        x[:n], incomplete = rows, np.append(incomplete, np.zeros(self.block - n, bool))
+        before = self._located(x)
         out = self._out(x)
         order = np.argsort(-out, axis=1, kind="stable")
         rank = np.argsort(order, axis=1, kind="stable")[:, self.column]  # of the column of each feature
 
         def scores(x: np.ndarray) -> np.ndarray:
-            return np.asarray(self.model.combine(self._member_scores(x, own), begun))
+            return np.asarray(self.model.combine(self._member_scores(x, before), incomplete))
 
-        row, usual, middle = scores(x), np.where(begun, self.usual_unjudged, self.usual), self.edges[1:-1]
-        first = [row, *(scores(np.where(rank < edge, self.baseline, x)) for edge in middle), usual]
-        last = [usual, *(scores(np.where(rank >= edge, self.baseline, x)) for edge in middle), row]
+        row, middle = scores(x), self.edges[1:-1]
+        end = np.where(incomplete, self.baseline_score_incomplete, self.baseline_score)
+        first = [row, *(scores(np.where(rank < edge, self.baseline, x)) for edge in middle), end]
+        last = [end, *(scores(np.where(rank >= edge, self.baseline, x)) for edge in middle), row]
         contributions = _shared(np.stack(first, axis=1), np.stack(last, axis=1), out, order, self.edges)
         return np.asarray(contributions[:n])
 
     def _out(self, x: np.ndarray) -> np.ndarray:
-        """About how far each column of each row lies out from the usual row, (b, columns)."""
+        """About how far each column of each row lies from the baseline, (b, columns)."""
         weights = _input_weights(self.model.encoder)
         away = abs(x - self.baseline)
         out: np.ndarray = self._by_column(away**2 * weights) + self._by_column(away)
@@ -172,44 +192,34 @@ class _Walks:
 
     def _by_column(self, moved: np.ndarray) -> np.ndarray:
         """The shares (b, columns) of the columns in what features moved."""
-        starts, order = np.cumsum([0, *map(len, self.features)])[:-1], np.concatenate(self.features)
-        totals = np.add.reduceat(moved[:, order], starts, axis=1)
+        totals = sums_by_column(moved, self.features)
         return np.asarray(totals / np.maximum(totals.sum(axis=1, keepdims=True), TINY), np.float64)
 
-    # Scores -------------------------------------------------------------------------------------------------
-
-    def _places(self, x: np.ndarray) -> list[Any]:
-        """Where the rows lie before any encoding, some at a time; None for scorers that do not ask."""
+    def _located(self, x: np.ndarray) -> list[Any]:
+        """Where the rows lie along the columns, some at a time; None for scorers that do not ask."""
         x = on_device(x, self.device)
-        return [self.model.scorer.place(x[part], self.ready) for part in self._parts()]
+        return [self.model.scorer.locate(x[part], self.ready) for part in self._parts()]
 
-    def _member_scores(self, x: np.ndarray, own: list[Any] | None) -> np.ndarray:
-        """Scores (E, b) of changed rows, which are still the references that they were before."""
+    def _member_scores(self, x: np.ndarray, before: list[Any] | None) -> np.ndarray:
+        """Scores (E, b) of changed rows, which still match the references that they matched before."""
         scorer, values = self.model.scorer, on_device(np.ascontiguousarray(x, np.float32), self.device)
         z, results = self.encoder.embed(values[None, None])[0], []
         for place, part in enumerate(self._parts()):
-            placed = scorer.place(values[part], self.ready)
-            if own is not None:
-                placed = _still(placed, own[place])
-            results.append(to_numpy(scorer.score(z[:, part], self.ready, self.model.distance, placed)))
+            located = scorer.locate(values[part], self.ready)
+            if located is not None and before is not None:
+                located = located._replace(self_matches=before[place].self_matches)
+            results.append(to_numpy(scorer.score(z[:, part], self.ready, self.model.distance, located)))
         return np.concatenate(results, axis=1).astype(np.float64)
 
     def _parts(self) -> list[slice]:
         return [slice(start, start + self.at_once) for start in range(0, self.block, self.at_once)]
 
 
-def _input_weights(encoder: Encoder) -> np.ndarray:
+def _input_weights(encoder: Network) -> np.ndarray:
     """How much each input counts, (d',): its share in the first layer, where that is a matrix."""
-    if not isinstance(encoder, MLP):
+    if not isinstance(encoder, MLPNetwork):
         return np.ones(encoder.inputs, np.float32)
     return np.asarray((np.asarray(encoder.first_layer[0], np.float32) ** 2).sum(axis=(0, 2)))
-
-
-def _still(placed: Any, before: Any) -> Any:
-    """Where changed rows lie, which are still the references that they were before."""
-    if isinstance(placed, GuidedPlace):
-        return placed._replace(inner=_still(placed.inner, before.inner), own=before.own)
-    return placed if placed is None else placed._replace(own=before.own)
 
 
 def _shared(first: np.ndarray, last: np.ndarray, out: np.ndarray, order: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -1,8 +1,7 @@
-"""What each column adds to the score of the views: the parts of the view that finds the row strangest.
+"""What each column adds to the score of the views: its part of the view that finds the row strangest.
 
-Distances along columns and tails are sums over columns, so that their parts are exact. A distance in the metric space
-is shared by its gradient times what the row differs by from its neighbours there. All are scaled to add up to the
-row's score.
+Distances along columns and tails are sums over columns, so that these parts are exact. A distance in the metric space
+is divided by its gradient times how much the row differs from its neighbours there. Contributions add up to the score.
 """
 
 from __future__ import annotations
@@ -14,16 +13,42 @@ import numpy as np
 
 from addml.arrays import to_numpy
 from addml.compute import in_threads
-from addml.encoders import MLP
-from addml.explain.replacement import features_by_column
+from addml.encoders import MLPNetwork
+from addml.inputs.image import patch_of
 from addml.inputs.rows import WindowRows
 from addml.model import MetricModel
+from addml.scoring.base import ViewScale
 from addml.scoring.guidance import Guided
-from addml.scoring.scale import ViewScale
-from addml.scoring.self_matches import NOWHERE, Overlaps, Own
-from addml.scoring.views import NEIGHBOURS, Placed, Views, side_by_side, stride
+from addml.scoring.self_matches import NO_ROWS, Overlaps, SelfMatches
+from addml.scoring.views import NEIGHBOURS, ColumnDistances, Views, side_by_side, stride
 
 TINY = np.finfo(np.float64).tiny
+
+
+def columns_of(model: MetricModel) -> list[int]:
+    """The column that each feature belongs to, by its place among those in use; a patch of an image, or a channel."""
+    if model.form is not None:
+        return model.form.channel_of().tolist() if model.form.is_series else patch_of(model.form)
+    own: Any = range(len(model.features.median)) if model.columns is None else model.columns.origins
+    return feature_origins(own, model.features.gaps)
+
+
+def feature_origins(origins: Sequence[int], gaps: Sequence[int] | np.ndarray) -> list[int]:
+    """The column of every feature: flags of missing values come last and belong to their columns."""
+    return [*origins, *(origins[int(gap)] for gap in gaps)]
+
+
+def features_by_column(origins: Sequence[int]) -> list[np.ndarray]:
+    """The features of each column."""
+    column = np.asarray(origins, np.int64)
+    order = np.argsort(column, kind="stable")
+    return np.split(order, np.searchsorted(column[order], np.arange(1, column.max(initial=0) + 1)))
+
+
+def sums_by_column(values: np.ndarray, features: Sequence[np.ndarray]) -> np.ndarray:
+    """The sums (m, columns) of values (m, d') over the features of each column."""
+    starts, order = np.cumsum([0, *map(len, features)])[:-1], np.concatenate(features)
+    return np.asarray(np.add.reduceat(values[:, order], starts, axis=1))
 
 
 class Explained(NamedTuple):
@@ -34,25 +59,25 @@ class Explained(NamedTuple):
     view: np.ndarray
 
 
-class InSeries(NamedTuple):
-    """What windows have from their series: scores (V, m), places (m,), and overlaps with references."""
+class SeriesContext(NamedTuple):
+    """What windows have from their series."""
 
-    scores: np.ndarray
-    places: np.ndarray
-    overlaps: Overlaps | None
+    scores: np.ndarray  # (V, m)
+    places: np.ndarray  # (m,)
+    overlaps: Overlaps | None  # with references
 
     @classmethod
-    def of(cls, model: MetricModel, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> InSeries:
-        """Those of the windows that end at these steps (m,); what embeddings say of a step comes from several."""
-        scores, begun = model.member_scores(rows, device, threads), model.begun(rows)
-        scores = scores if begun is None else model.neutral_scores(scores, begun)
+    def of(cls, model: MetricModel, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> SeriesContext:
+        """The context of the windows that end at these steps (m,); the embeddings of several count for a step."""
+        scores, incomplete = model.member_scores(rows, device, threads), model.incomplete(rows)
+        scores = scores if incomplete is None else model.neutral_scores(scores, incomplete)
         return cls(scores[:, places], places, model.overlaps(rows))
 
-    def own(self, rows: slice) -> Own | None:
+    def matches(self, rows: slice) -> SelfMatches | None:
         """Which of these rows share steps with which references; None where that does not count."""
         if self.overlaps is None:
             return None
-        found = [self.overlaps.part(slice(place, place + 1), NOWHERE)[1] for place in self.places[rows].tolist()]
+        found = [self.overlaps.part(slice(place, place + 1), NO_ROWS)[1] for place in self.places[rows].tolist()]
         return np.repeat(np.arange(len(found)), [len(own) for own in found]), np.concatenate(found)
 
 
@@ -63,32 +88,28 @@ def views_of(model: MetricModel) -> Views | None:
 
 
 def explained(
-    model: MetricModel, rows: np.ndarray, origins: Sequence[int], threads: int = 1, series: InSeries | None = None
+    model: MetricModel, rows: np.ndarray, origins: Sequence[int], threads: int = 1, series: SeriesContext | None = None
 ) -> Explained:
-    """The scores of prepared rows (m, d') and what each column adds; origins are the columns of the features (d',)."""
+    """The scores of rows of features (m, d') and what each column adds; origins are the columns of the features."""
     features = features_by_column(origins)
     result = Explained(np.empty(len(rows)), np.empty((len(rows), len(features))), np.empty(len(rows), np.int64))
     size = min(model.scorer.at_once, model.block("cpu"))
-    order, starts = np.concatenate(features), np.cumsum([0, *map(len, features)])[:-1]
 
     def work(part: int) -> None:
         chosen = slice(part * size, (part + 1) * size)
         scores, parts, view = _block(model, rows[chosen], chosen, size, series)
-        totals = np.add.reduceat(parts[:, order], starts, axis=1)
+        totals = sums_by_column(parts, features)
         whole = totals.sum(axis=1, keepdims=True)
         shares = np.where(whole > 0, totals / np.maximum(whole, TINY), 1 / len(features))  # of nothing, all the same
-        result.scores[chosen], result.contributions[chosen], result.view[chosen] = (
-            scores,
-            scores[:, None] * shares,
-            view,
-        )
+        result.scores[chosen], result.contributions[chosen] = scores, scores[:, None] * shares
+        result.view[chosen] = view
 
-    in_threads(work, -(-len(rows) // size), min(threads, model.scorer.most_threads))
+    in_threads(work, -(-len(rows) // size), min(threads, model.scorer.max_threads))
     return result
 
 
 def _block(
-    model: MetricModel, rows: np.ndarray, chosen: slice, size: int, series: InSeries | None
+    model: MetricModel, rows: np.ndarray, chosen: slice, size: int, series: SeriesContext | None
 ) -> tuple[np.ndarray, ...]:
     """The scores (n,) of at most `size` rows, what each feature adds to the strangest view (n, d'), and that view."""
     n, x = len(rows), np.zeros((size, rows.shape[1]), np.float32)
@@ -97,32 +118,38 @@ def _block(
     assert views is not None
     assert isinstance(model.scale, ViewScale)
     z = to_numpy(model.encoder.embed(x[None, None])[0])
-    placed = scorer.place(x[:n], ready, None if series is None else series.own(chosen))
-    scores = scorer.score(z, ready, model.distance, placed)[:, :n].astype(np.float64)  # own references are far now
+    located = scorer.locate(x[:n], ready, None if series is None else series.matches(chosen))
+    scores = scorer.score(z, ready, model.distance, located)[:, :n].astype(np.float64)
     scores = scores if series is None else series.scores[:, chosen]
     view = model.scale.measured(scores).argmax(axis=0)
-    placed = placed.inner if isinstance(scorer, Guided) else placed
+    located = located.inner if isinstance(scorer, Guided) else located
     parts = np.empty((n, x.shape[1]))
     for place, name in enumerate(views.views):
         own = np.flatnonzero(view == place)
         if len(own):
-            parts[own] = _parts(name, model, x, z, ready, placed, own)
+            parts[own] = _parts(name, model, x, z, ready, located, own)
     return np.asarray(model.scale.combine(scores)), parts, view
 
 
 def _parts(
-    view: str, model: MetricModel, x: np.ndarray, z: np.ndarray, ready: dict[str, Any], placed: Placed, rows: np.ndarray
+    view: str,
+    model: MetricModel,
+    x: np.ndarray,
+    z: np.ndarray,
+    ready: dict[str, Any],
+    located: ColumnDistances,
+    rows: np.ndarray,
 ) -> np.ndarray:
     """What each feature adds to a view of these rows (k,), (k, d')."""
     if view == "tails":
         parts = np.zeros((len(rows), x.shape[1]))
-        own = np.flatnonzero(np.isin(rows, placed.own[0]))
+        own = np.flatnonzero(np.isin(rows, located.self_matches[0]))
         parts[:, ready["tails"].counted] = ready["tails"].terms(x[rows], own).T
         return parts
     if view == "space":
-        return _in_space(model, x, z, ready, placed, rows)
+        return _in_space(model, x, z, ready, located, rows)
     kept = ready["kept"] if view == "distilled" else len(ready["rows"])
-    near, counted = _neighbours(placed.distances[rows, :kept], view)
+    near, counted = _neighbours(located.distances[rows, :kept], view)
     return np.asarray(_mean(abs(x[rows, None] - ready["rows"][near]), counted) * ready["column_weight"])
 
 
@@ -140,7 +167,7 @@ def _mean(values: np.ndarray, counted: np.ndarray) -> np.ndarray:
 
 
 def _in_space(
-    model: MetricModel, x: np.ndarray, z: np.ndarray, ready: dict[str, Any], placed: Placed, rows: np.ndarray
+    model: MetricModel, x: np.ndarray, z: np.ndarray, ready: dict[str, Any], located: ColumnDistances, rows: np.ndarray
 ) -> np.ndarray:
     """The gradient of the distance in the metric space times what rows (k,) differ by from their neighbours there.
 
@@ -151,11 +178,11 @@ def _in_space(
     products = ready["products"]  # distances less what is the same to all references
     distances = (embedded - ready["origin"]) @ products[:, :-1].T + products[:, -1]
     step = stride(len(ready["rows"]))
-    own = np.isin(placed.own[0], rows) & (placed.own[1] % step == 0)
-    distances[np.searchsorted(rows, placed.own[0][own]), placed.own[1][own] // step] = np.inf
+    own = np.isin(located.self_matches[0], rows) & (located.self_matches[1] % step == 0)
+    distances[np.searchsorted(rows, located.self_matches[0][own]), located.self_matches[1][own] // step] = np.inf
     near, counted = _neighbours(distances, "space")
     away = _mean(abs(x[:, None] - ready["rows"][near * step]), counted)
-    if not isinstance(model.encoder, MLP):
+    if not isinstance(model.encoder, MLPNetwork):
         return away
     apart = embedded[:, None] - references[near]  # (k, neighbours, E w)
     lengths = np.sqrt((apart**2).sum(axis=2, keepdims=True))

@@ -1,122 +1,83 @@
-"""How much each column adds to a row's score: by how much it falls when the column takes its usual value."""
+"""How much a row's score falls when a column takes its value of the baseline; for scorers other than views."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from addml.arrays import column_medians, to_numpy
+from addml.arrays import index_like, to_numpy
 from addml.compute import in_threads, on_device
-from addml.encoders import MLP
+from addml.encoders import MLPNetwork
+from addml.explain.contributions import sums_by_column
 from addml.model import MetricModel
-from addml.scoring.scorers import Piece
+from addml.scoring.guidance import LabelDistances
+from addml.scoring.self_matches import SelfMatches
 
 ROWS = 1024  # rows whose replacements are worked out together
 CELLS = 2**22  # numbers held for them, at most
 
-
-def column_contributions(
-    model: MetricModel,
-    rows: np.ndarray,
-    baseline: np.ndarray,
-    origins: Sequence[int],
-    device: str = "cpu",
-    threads: int = 1,
-) -> np.ndarray:
-    """How much the score of each row falls when one column takes its usual value: (m, columns), float64.
-
-    Rows (m, d') and baseline (d',) are prepared features, origins the column that each feature belongs to.
-    """
-    return Replacement(model, rows, baseline, device, threads).by_column(features_by_column(origins))[1]
-
-
-def feature_origins(origins: Sequence[int], gaps: Sequence[int] | np.ndarray) -> list[int]:
-    """The column of every prepared feature: gap flags stand behind the others and belong to their columns."""
-    return [*origins, *(origins[int(gap)] for gap in gaps)]
-
-
-def usual_row(rows: np.ndarray, origins: Sequence[int]) -> np.ndarray:
-    """The features (d',) of the usual row of rows (n, d').
-
-    A column of one feature takes its median. Medians of several, as of a category with no level over one half,
-    may be no value at all: such a column takes the values of the row nearest to them.
-    """
-    usual: np.ndarray = column_medians(rows).astype(np.float32)
-    for features in features_by_column(origins):
-        if len(features) > 1:
-            away = ((rows[:, features] - usual[features]) ** 2).sum(axis=1)
-            usual[features] = rows[int(away.argmin()), features]
-    return usual
-
-
-def features_by_column(origins: Sequence[int]) -> list[np.ndarray]:
-    """The features of each column."""
-    column = np.asarray(origins, np.int64)
-    order = np.argsort(column, kind="stable")
-    return np.split(order, np.searchsorted(column[order], np.arange(1, column.max(initial=0) + 1)))
+Piece = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows (k,), by how much some features change (k, f), those (f,)
 
 
 class Replacement:
-    """Scores of rows in which some features take their usual value.
+    """Scores of rows of features (m, d') in which some take the values of the baseline (d',).
 
     Only the first layer sees the features, so taking a column out of its sums costs a product as thin as the
-    column, and the row is never put together again. The other layers take blocks of one fixed shape.
+    column. The other layers take blocks of one fixed shape.
     """
 
     def __init__(self, model: MetricModel, rows: np.ndarray, baseline: np.ndarray, device: str, threads: int) -> None:
         self.model, self.rows, self.device = model, rows, device
-        self.threads = min(threads, model.scorer.most_threads) if device == "cpu" else 1
+        self.threads = min(threads, model.scorer.max_threads) if device == "cpu" else 1
         self.baseline = baseline.astype(np.float64)  # what is taken out of a float32 sum leaves its rounding behind
-        assert isinstance(model.encoder, MLP)  # of a table
+        assert isinstance(model.encoder, MLPNetwork)  # of a table
         matrix, bias = model.encoder.first_layer
         self.matrix, self.bias = matrix.astype(np.float64), bias.astype(np.float64)
-        self.encoder: MLP = model.encoder.with_weights(on_device(model.encoder.weights, device))
+        self.encoder: MLPNetwork = model.encoder.with_weights(on_device(model.encoder.weights, device))
         self.ready = model.scorer_ready(device)
         self.block = model.block(device)
 
     def by_column(self, features: Sequence[np.ndarray], tried: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The scores (m,), and by how much they fall (m, columns) when one column takes its usual value.
+        """The scores (m,), and by how much they fall (m, columns) when one column is replaced.
 
-        With `tried`, only so many columns of each row are replaced, those that move it farthest; the
-        others count as bringing nothing.
+        With `tried`, only so many columns of each row are replaced, those that move it farthest; the others have 0.
         """
         columns = np.broadcast_to(np.arange(len(features)), (len(self.rows), len(features)))
         if tried is None or tried >= len(features):
-            return self.falls(columns, features.__getitem__)
-        sets = np.argpartition(-self._moved(features), tried, axis=1)[:, :tried]
-        scores, falls = self.falls(sets, features.__getitem__)
+            return self._falls_of(columns, features)
+        sets = np.argpartition(-self._displacement(features), tried, axis=1)[:, :tried]
+        scores, falls = self._falls_of(sets, features)
         every = np.zeros(columns.shape)
         np.put_along_axis(every, sets, falls, axis=1)
         return scores, every
 
-    def _moved(self, features: Sequence[np.ndarray]) -> np.ndarray:
+    def _displacement(self, features: Sequence[np.ndarray]) -> np.ndarray:
         """About how far each column moves each row, (m, columns): its share in the first layer and along columns."""
-        starts, order = np.cumsum([0, *map(len, features)])[:-1], np.concatenate(features)
         weights = (self.matrix**2).sum(axis=(0, 2)).astype(np.float32)
         away = self.baseline.astype(np.float32) - self.rows
         shares = np.zeros((len(away), len(features)), np.float32)
         for moved in (away**2 * weights, abs(away)):
-            by_column = np.add.reduceat(moved[:, order], starts, axis=1)
+            by_column = sums_by_column(moved, features)
             shares += by_column / np.maximum(by_column.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
         return shares
 
-    def falls(self, sets: np.ndarray, features_of: Callable[[int], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """The scores (m,), and by how much they fall (m, p) when the features of each of sets (m, p) are replaced."""
+    def _falls_of(self, sets: np.ndarray, features: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """The scores (m,), and by how much they fall (m, p) when each of columns (m, p) is replaced."""
         scores, falls = np.empty(len(self.rows)), np.empty(sets.shape)
         members, d, h = self.matrix.shape
         size = max(1, min(ROWS, CELLS // max(d, members * h, members * sets.shape[1])))
 
         def work(part: int) -> None:
             chosen = slice(part * size, (part + 1) * size)
-            scores[chosen], falls[chosen] = self._falls(self.rows[chosen], sets[chosen], features_of)
+            scores[chosen], falls[chosen] = self._falls(self.rows[chosen], sets[chosen], features)
 
         in_threads(work, -(-len(self.rows) // size), self.threads)
         return scores, falls
 
     def _falls(
-        self, rows: np.ndarray, sets: np.ndarray, features_of: Callable[[int], np.ndarray]
+        self, rows: np.ndarray, sets: np.ndarray, features: Sequence[np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
         n, away = len(rows), self.baseline - rows
         wanted = sets.T.ravel()  # the i-th replacement is of row i % n
@@ -124,11 +85,11 @@ class Replacement:
         ids, ends = order % n, np.flatnonzero(np.diff(wanted[order], append=-1)) + 1
         pieces, changed = [_as_they_are(n)], []
         for start, end in pairwise([0, *ends.tolist()]):
-            features = features_of(int(wanted[order[start]]))
-            change = away[ids[start:end, None], features]
+            own = features[int(wanted[order[start]])]
+            change = away[ids[start:end, None], own]
             moved = change.any(axis=1)
             changed.append(order[start:end][moved])
-            pieces.append((ids[start:end][moved], change[moved], features))
+            pieces.append((ids[start:end][moved], change[moved], own))
         scores = self.model.combine(self._member_scores(rows, pieces))
         falls, places = np.zeros(len(wanted)), np.concatenate([np.empty(0, np.int64), *changed])
         falls[places] = scores[places % n] - scores[n:]
@@ -138,15 +99,30 @@ class Replacement:
         """Scores (E, k) of the rows of all pieces, one after another, from every view of the scorer."""
         scorer, ready, x = self.model.scorer, self.ready, on_device(rows, self.device)
         result = np.empty((scorer.count(len(self.matrix)), sum(len(ids) for ids, _, _ in pieces)))
-        placed, done = scorer.place(x, ready), 0
+        located, done = scorer.locate(x, ready), 0
         for block, parts in self._blocks(rows, pieces):
             z = self.encoder.embed_from_first(on_device(block, self.device))
-            moved = scorer.moved(placed, x, parts, ready, self.block)
+            moved = None if located is None else self._relocated(rows, located, parts)
             scores = to_numpy(scorer.score(z, ready, self.model.distance, moved))
             filled = sum(len(ids) for ids, _, _ in parts)
             result[:, done : done + filled] = scores[:, :filled]
             done += filled
         return result
+
+    def _relocated(self, rows: np.ndarray, located: LabelDistances, parts: list[Piece]) -> LabelDistances:
+        """Where the rows of a block lie after their changes; they still match the references that they matched before.
+
+        What lies behind the rows of the parts is padding, and there the first row stands.
+        """
+        ids = np.concatenate([some for some, _, _ in parts])
+        ids = np.concatenate([ids, np.zeros(self.block - len(ids), np.int64)])
+        after, done = rows[ids], 0
+        for some, change, features in parts:
+            block = slice(done, done + len(some))
+            after[block, features] = rows[some[:, None], features] + change  # in float64, as the change is
+            done = block.stop
+        found: LabelDistances = self.model.scorer.locate(on_device(after, self.device), self.ready)
+        return found._replace(self_matches=_chosen(located.self_matches, ids))
 
     def _blocks(self, rows: np.ndarray, pieces: list[Piece]) -> Iterator[tuple[np.ndarray, list[Piece]]]:
         """What the first layer gives for the rows of all pieces, in blocks (E, block, h), and what fills each."""
@@ -165,6 +141,17 @@ class Replacement:
                     filled, parts = 0, []
         if filled:
             yield block, parts
+
+
+def _chosen(matches: SelfMatches, ids: np.ndarray) -> SelfMatches:
+    """The self-matches of rows that are chosen, any number of times, from those of the matches."""
+    rows, references = map(to_numpy, matches)
+    first = np.searchsorted(rows, ids)
+    counts = np.searchsorted(rows, ids, "right") - first
+    places = np.repeat(np.arange(len(ids)), counts)
+    steps = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+    like = matches[0]
+    return index_like(places, like), index_like(references[np.repeat(first, counts) + steps], like)
 
 
 def _as_they_are(n: int) -> Piece:

@@ -11,7 +11,7 @@ from addml.distances import normalised
 from addml.export.graph import LAST, ONE, ZERO, Graph
 from addml.export.views import unit, views
 from addml.model import MetricModel
-from addml.scoring.scorers import Center, Dissimilarity, Neighbors
+from addml.scoring.simple import KNN, Center, Dissimilarity
 from addml.scoring.views import Views
 
 
@@ -54,5 +54,5 @@ SCORES: dict[type[Any], Callable[[Graph, str, str, MetricModel], str]] = {
     Views: views,
     Center: _center,
     Dissimilarity: _dissimilarity,
-    Neighbors: _neighbors,
+    KNN: _neighbors,
 }

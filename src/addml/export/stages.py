@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from addml.decisions.probability import Probability
-from addml.encoders.mlp import LEAK, MLP
+from addml.encoders.base import LEAK
+from addml.encoders.mlp import MLPNetwork
 from addml.export.graph import DOUBLE, FIRST, FLOAT, INT64, LAST, Graph
 from addml.preprocessing.scaling import FARTHEST, Features
-from addml.scoring.scale import MemberScale, ViewScale
+from addml.scoring.base import EnsembleScale, ViewScale
 
 ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {  # as operators with their attributes
     "tanh": ("Tanh", {}),
@@ -42,7 +43,7 @@ def _bent(g: Graph, x: str, features: Features) -> str:
     return g.Div(g.Sub(g.Mul(g.Sign(x), size), shift), reach)
 
 
-def embedded(g: Graph, x: str, encoder: MLP) -> str:
+def embedded(g: Graph, x: str, encoder: MLPNetwork) -> str:
     """Embeddings (E, n, w) of features (n, width)."""
     for (matrix, bias), name in zip(encoder.layers, encoder.activations, strict=True):
         operator, attributes = ACTIVATIONS[name]
@@ -50,7 +51,7 @@ def embedded(g: Graph, x: str, encoder: MLP) -> str:
     return x
 
 
-def combined(g: Graph, scores: str, scale: MemberScale | ViewScale) -> str:
+def combined(g: Graph, scores: str, scale: EnsembleScale | ViewScale) -> str:
     """One score (n,), float64, from those of all members or views (E, n)."""
     scores = g.Cast(scores, to=DOUBLE)
     if isinstance(scale, ViewScale):

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__
-from addml.encoders.mlp import MLP
+from addml.encoders.mlp import MLPNetwork
 from addml.export import stages
 from addml.export.graph import BOOL, DOUBLE, About, Graph, onnx_module
 from addml.export.scorers import SCORES
@@ -57,7 +57,7 @@ def onnx_model(detector: ADDML) -> onnx.ModelProto:
 def _score(g: Graph, X: str, model: MetricModel) -> str:
     """One score (n,) a row of X (n, d), stage by stage as in `MetricModel.scores`."""
     _check(model)
-    assert isinstance(model.encoder, MLP)
+    assert isinstance(model.encoder, MLPNetwork)
     assert model.scale is not None
     x = stages.prepared(g, X, model.features)
     z = stages.embedded(g, x, model.encoder)
@@ -87,7 +87,7 @@ def _check(model: MetricModel) -> None:
         )
     if isinstance(model.scorer, Guided):
         raise ValueError("the detector is guided by labels, which ONNX export does not know; fit it without labels")
-    if not isinstance(model.encoder, MLP):
+    if not isinstance(model.encoder, MLPNetwork):
         raise ValueError(f"the encoder is a {model.encoder.name} of your own; ONNX export is for encoder='mlp'")
     if type(model.scorer) not in SCORES:
         known = ", ".join(scorer.name for scorer in SCORES)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from addml.arrays import end_to_end
+from addml.arrays import evenly_spaced_with_ends
 from addml.errors import LostWarning, warn, warn_of_columns, warn_of_texts
 from addml.inputs.array import ArrayVectorizer
 from addml.inputs.forms import Form
@@ -201,7 +201,7 @@ def _folder(X: Any, **shape: Any) -> np.ndarray:
 
 
 def _image_features(images: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
-    some = images[end_to_end(np.arange(len(images)), max(2, VALUES // form.size))].reshape(-1, form.size)
+    some = images[evenly_spaced_with_ends(np.arange(len(images)), max(2, VALUES // form.size))].reshape(-1, form.size)
     channel = form.channel_of()
     values = np.stack([some[:, channel == c].ravel() for c in range(form.channels)], axis=1)
     return Features.fit(values, sides, robust=robust).spread(channel)

@@ -1,10 +1,10 @@
-"""Online hard normal mining: which distances of a mini-batch take part in its loss."""
+"""Closeness losses with online hard normal mining: each returns its value and dL/dZ, for all members at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from addml.arrays import (
     row_sums,
 )
 from addml.distances import (
+    DISTANCES,
     NOT_A_DISTANCE,
     Distance,
     Hardest,
@@ -34,6 +35,7 @@ from addml.distances import (
     pair_distances,
     unordered,
 )
+from addml.parts import Part, check_flag, check_one_of, check_positive
 
 Miner = Callable[[Any, Any], tuple[Any, ...]]
 
@@ -74,19 +76,57 @@ def _pairs(first: np.ndarray, second: np.ndarray, like: Array) -> Array:
     return as_like(pairs, like)
 
 
-# Closeness losses: each returns its value and dL/dZ, for all members at once.
-
-
 @dataclass(frozen=True)
 class Objective:
     """What is minimised."""
 
-    loss: Literal["instance", "center"] = "instance"
+    loss: str = "instance"
     distance: Distance = "sqeuclidean"
     hard_ratio: float = 1 / 3
     margin: float = 1.0
     anomaly_pairs: bool = False
     miner: Miner | None = None
+
+
+@dataclass
+class CenterCloseness(Part):
+    """The distances of a mini-batch's rows to the centre."""
+
+    distance: str = "sqeuclidean"  # or "euclidean", "cosine"
+    hard_ratio: float = 1 / 3  # share of the distances, the largest, that the loss takes
+    margin: float | None = None  # of labelled anomalies from normal rows; None for the mean distance before training
+    name: ClassVar[str] = "center"
+
+    def check(self) -> None:
+        """Raise ValueError for a parameter that has no meaning."""
+        check_one_of("distance", self.distance, DISTANCES)
+        check_positive("hard_ratio", self.hard_ratio, most=1)
+        if self.margin is not None:
+            check_positive("margin", self.margin)
+
+    def objective(self) -> Objective:
+        """What training minimises."""
+        own = {**self.get_params(), "margin": 1.0 if self.margin is None else self.margin}
+        return Objective(self.name, **own)
+
+
+@dataclass
+class InstanceCloseness(CenterCloseness):
+    """The distances of all pairs of a mini-batch's rows."""
+
+    anomaly_pairs: bool = False  # whether labelled anomalies are pulled together too
+    miner: Miner | None = None  # a pair miner of pytorch-metric-learning in place of the hard normal mining
+    name: ClassVar[str] = "instance"
+
+    def check(self) -> None:
+        """Raise ValueError for a parameter that has no meaning."""
+        super().check()
+        check_flag("anomaly_pairs", self.anomaly_pairs)
+        if self.miner is not None and not callable(self.miner):
+            raise ValueError(f"miner={self.miner!r} must be None or a pair miner of pytorch-metric-learning")
+
+
+CLOSENESS: dict[str, type[CenterCloseness]] = {one.name: one for one in (InstanceCloseness, CenterCloseness)}
 
 
 class Batch(NamedTuple):

@@ -233,7 +233,7 @@ def _with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Re
 def _at_once(work: ScorePart, batches: Iterator[Batch], rows: int | None) -> Iterator[Part]:
     """In processes where rows are many and their scores keep threads waiting for each other, else on threads."""
     fitted = work.fitted
-    waiting = fitted.threads > 1 and fitted.model.scorer.most_threads <= THREADS
+    waiting = fitted.threads > 1 and fitted.model.scorer.max_threads <= THREADS
     if waiting and (rows or 0) >= WORTH_PROCESSES:
         sent = replace(work, fitted=replace(fitted, detector=None))  # and nothing that was worked out of it
         with suppress(OSError):  # where a system has no room for them, threads do as well

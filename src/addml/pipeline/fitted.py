@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from addml import model_file, parameters
-from addml.compute import most_threads, resolve_device
+from addml.compute import max_threads, resolve_device
 from addml.decisions.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores
 from addml.decisions.thresholds import METHODS, WITH_SHARE
 from addml.errors import UserError
-from addml.explain import Reasons, UsualColumn, attributions, columns_of, reasons
+from addml.explain import ColumnProfile, Reasons, attributions, columns_of, reasons
 from addml.findings import Usual
 from addml.inputs.image import heat_map
 from addml.inputs.table import CellError, Columns, DriftCounter, Standardised
@@ -49,7 +49,7 @@ class Fitted:
     decision: Decision
     device: str
     threads: int  # how many batches are worked on at once
-    usual_columns: Sequence[UsualColumn] = ()
+    usual_columns: Sequence[ColumnProfile] = ()
     detector: ADDML | None = None  # where it was just trained
     baseline: np.ndarray | None = None  # the usual row as the encoder takes it
     ids: tuple[str, ...] = ()  # the columns that name a row, where the user said which
@@ -240,7 +240,7 @@ def _device(asked: str, model: MetricModel) -> str:
 
 
 def _threads(device: str, jobs: int | None) -> int:
-    return most_threads(jobs) if device == "cpu" else 1
+    return max_threads(jobs) if device == "cpu" else 1
 
 
 def _decided(present: Decision, training: TrainingScores, deciding: Deciding) -> Decision:

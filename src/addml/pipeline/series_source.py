@@ -10,7 +10,7 @@ import numpy as np
 
 from addml import model_file
 from addml.errors import UserError
-from addml.explain import UsualColumn
+from addml.explain import ColumnProfile
 from addml.findings import Finding, Findings, Reason, Track
 from addml.inputs.series import Series, carried, check_times, utc_times
 from addml.pipeline import evaluation, usual
@@ -166,7 +166,7 @@ class SeriesOutcome:
     findings: Findings
     scored: list[pa.Table]  # in pieces
     detector: ADDML
-    usual: Sequence[UsualColumn]
+    usual: Sequence[ColumnProfile]
 
     def save(self, folder: Path) -> None:
         """Write the model, and beside it what is usual."""
@@ -246,7 +246,7 @@ def events(scores: np.ndarray, threshold: float, begins: Sequence[int] = ()) -> 
 
 
 def _outcome(
-    detector: ADDML, read: SeriesTable, scores: np.ndarray, settings: Settings, known: Sequence[UsualColumn]
+    detector: ADDML, read: SeriesTable, scores: np.ndarray, settings: Settings, known: Sequence[ColumnProfile]
 ) -> SeriesOutcome:
     found = events(scores, detector.threshold_, detector.sampling_.begins)
     ranked = _ranked(detector, read, scores, found, settings)
@@ -263,7 +263,7 @@ def _findings(
     read: SeriesTable,
     scores: np.ndarray,
     settings: Settings,
-    known: Sequence[UsualColumn],
+    known: Sequence[ColumnProfile],
     ranked: tuple[Finding, ...] = (),
     found: Sequence[Event] = (),
 ) -> Findings:
@@ -287,7 +287,7 @@ def _findings(
     )
 
 
-def _usual(detector: ADDML, read: SeriesTable) -> list[UsualColumn]:
+def _usual(detector: ADDML, read: SeriesTable) -> list[ColumnProfile]:
     """What is usual in each channel of the training steps that do not stand out, where anything is known of them."""
     kept = detector.anomaly_scores_ <= detector.threshold_
     parts = zip(read.series.names or (), read.series.values[kept].T, strict=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from addml import model_file
-from addml.explain import UsualColumn
+from addml.explain import ColumnProfile
 from addml.findings import Usual
 from addml.io.write import write_whole
 
@@ -29,7 +29,7 @@ WEEKS_FROM = 14  # days between first and last, from which weekdays mean somethi
 COMMON = 5  # values named
 
 
-def usual_columns(columns: Columns, table: pa.Table | None) -> list[UsualColumn]:
+def usual_columns(columns: Columns, table: pa.Table | None) -> list[ColumnProfile]:
     """What is usual in each used column of a table, or, without one, what the columns themselves remember."""
     blocks = [] if table is None else list(columns.read(table))
     documents = columns.to_plain()["columns"]
@@ -39,20 +39,20 @@ def usual_columns(columns: Columns, table: pa.Table | None) -> list[UsualColumn]
     return [_found(document, part) for document, part in zip(documents, values, strict=True)]
 
 
-def _remembered(document: dict[str, Any]) -> UsualColumn:
+def _remembered(document: dict[str, Any]) -> ColumnProfile:
     name, kind = document["name"], document["kind"]
     if kind in ("category", "boolean"):
         return _levels(document)
     spread = document["spread"]
     if kind == "date":
-        return UsualColumn(
+        return ColumnProfile(
             name, kind, gaps=spread["gaps"], earliest=moment(spread["low"]), latest=moment(spread["high"])
         )
     ends = spread["edges"] or [spread["low"], spread["high"]]
-    return UsualColumn(name, kind, ends[0], spread["middle"], ends[-1], gaps=spread["gaps"])
+    return ColumnProfile(name, kind, ends[0], spread["middle"], ends[-1], gaps=spread["gaps"])
 
 
-def _found(document: dict[str, Any], values: np.ndarray) -> UsualColumn:
+def _found(document: dict[str, Any], values: np.ndarray) -> ColumnProfile:
     known = values[np.isfinite(values)] if values.dtype.kind == "f" else values
     if document["kind"] in ("category", "boolean") or not len(known):
         return _remembered(document)
@@ -60,7 +60,7 @@ def _found(document: dict[str, Any], values: np.ndarray) -> UsualColumn:
     if kind == "number":
         return usual_number(name, known, gaps)
     first, last = float(known.min()), float(known.max())
-    return UsualColumn(
+    return ColumnProfile(
         name,
         kind,
         gaps=gaps,
@@ -71,13 +71,13 @@ def _found(document: dict[str, Any], values: np.ndarray) -> UsualColumn:
     )
 
 
-def usual_number(name: str, known: np.ndarray, gaps: float = 0.0) -> UsualColumn:
+def usual_number(name: str, known: np.ndarray, gaps: float = 0.0) -> ColumnProfile:
     """What is usual in a column of numbers, of which these are known, some at least."""
     low, middle, high = np.quantile(known, [(1 - MOST) / 2, 0.5, (1 + MOST) / 2])
-    return UsualColumn(name, "number", float(low), float(middle), float(high), gaps=gaps)
+    return ColumnProfile(name, "number", float(low), float(middle), float(high), gaps=gaps)
 
 
-def _levels(document: dict[str, Any]) -> UsualColumn:
+def _levels(document: dict[str, Any]) -> ColumnProfile:
     """Shares among all training rows: of what was seen in them nothing is unseen."""
     if document["kind"] == "boolean":
         counts = {"false": document["falses"], "true": document["trues"]}
@@ -86,7 +86,7 @@ def _levels(document: dict[str, Any]) -> UsualColumn:
         counts, rows = dict(zip(document["levels"], document["counts"], strict=True)), document["rows"]
     shares = {level: count / rows for level, count in counts.items() if count}
     unlisted = max(0.0, 1 - (sum(counts.values()) + document["gaps"]) / rows)
-    return UsualColumn(
+    return ColumnProfile(
         document["name"], document["kind"], levels=shares, unlisted=unlisted, gaps=document["gaps"] / rows
     )
 
@@ -124,14 +124,14 @@ def _weekdays(days: np.ndarray) -> tuple[float, ...]:
 # A file beside the model ------------------------------------------------------------------------------------
 
 
-def save(folder: Path, usual: Sequence[UsualColumn]) -> None:
+def save(folder: Path, usual: Sequence[ColumnProfile]) -> None:
     """Write the file beside the model of this folder."""
     weights = model_file.load(folder)[0]["weights"]  # their hash
     content = {"weights": weights, "columns": [asdict(one) for one in usual]}
     write_whole(folder / FILE, json.dumps(content, default=datetime.isoformat, ensure_ascii=False).encode())
 
 
-def load(folder: str, weights: str) -> list[UsualColumn]:
+def load(folder: str, weights: str) -> list[ColumnProfile]:
     """What was saved beside the model whose weights have this hash; nothing where there is none, or another's."""
     try:
         content = json.loads((Path(os.path.expanduser(folder)) / FILE).read_text("utf-8"))
@@ -141,29 +141,29 @@ def load(folder: str, weights: str) -> list[UsualColumn]:
         return []
 
 
-def load_columns(folder: str, weights: str, columns: Columns) -> list[UsualColumn]:
+def load_columns(folder: str, weights: str, columns: Columns) -> list[ColumnProfile]:
     """What was saved beside the model of a table, or what its columns remember."""
     saved = load(folder, weights)
     fits = [(one.column, one.kind) for one in saved] == list(columns.kinds.items())
     return saved if fits else usual_columns(columns, None)
 
 
-def _from_plain(document: dict[str, Any]) -> UsualColumn:
+def _from_plain(document: dict[str, Any]) -> ColumnProfile:
     dates = {key: document[key] and datetime.fromisoformat(document[key]) for key in ("earliest", "latest")}
     hours = document["hours"] and (int(document["hours"][0]), int(document["hours"][1]))
-    return UsualColumn(**{**document, **dates, "hours": hours, "weekdays": tuple(document["weekdays"])})
+    return ColumnProfile(**{**document, **dates, "hours": hours, "weekdays": tuple(document["weekdays"])})
 
 
 # Words ------------------------------------------------------------------------------------------------------
 
 
-def described(one: UsualColumn) -> Usual:
+def described(one: ColumnProfile) -> Usual:
     """The column as findings hold it."""
     common = tuple(sorted(one.levels.items(), key=lambda item: -item[1])[:COMMON])
     return Usual(one.column, one.kind, _words(one, common), one.low, one.middle, one.high, common)
 
 
-def _words(one: UsualColumn, common: Sequence[tuple[str, float]]) -> str:
+def _words(one: ColumnProfile, common: Sequence[tuple[str, float]]) -> str:
     if one.kind == "number" and one.middle is not None:
         return f"{one.middle:.4g}, mostly {one.low:.4g} to {one.high:.4g}"
     if one.earliest is not None and one.latest is not None:

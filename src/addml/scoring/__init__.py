@@ -1,6 +1,22 @@
-"""From embeddings to one anomaly score a row, and from scores to a decision."""
+"""From embeddings to one anomaly score a row."""
 
-from addml.scoring.scorers import SCORERS, Center, Dissimilarity, Neighbors
+from typing import Any
+
+from addml.scoring.base import Scorer
+from addml.scoring.guidance import Guided
+from addml.scoring.simple import KNN, Center, Dissimilarity
 from addml.scoring.views import Views
 
-__all__ = ["SCORERS", "Center", "Dissimilarity", "Neighbors", "Views"]
+SCORERS: dict[str, type[Views] | type[Center] | type[Dissimilarity] | type[KNN]] = {
+    scorer.name: scorer for scorer in (Views, Center, Dissimilarity, KNN)
+}
+
+
+def scorer_from_plain(document: dict[str, Any]) -> Scorer:
+    """The scorer of a saved model."""
+    settings = dict(document)
+    name = settings.pop("name")
+    return Guided(scorer_from_plain(settings["inner"])) if name == Guided.name else SCORERS[name](**settings)
+
+
+__all__ = ["KNN", "SCORERS", "Center", "Dissimilarity", "Guided", "Scorer", "Views", "scorer_from_plain"]

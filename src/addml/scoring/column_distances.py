@@ -1,38 +1,38 @@
-"""Distances along columns in which references take few values, as those that a category becomes: one matrix product.
+"""Distances to references along plain columns: the differences of two rows, added up in whole steps of 16 bits.
 
-From one value of a reference to the next, its distance to a row changes by what depends on the row alone. The distance
-is that to the lowest value and the changes on the way up to the reference's own, which makes a sum of products.
+Columns in which references take few values, such as those of a category, are one matrix product. From one value of a
+reference to the next, its distance to a row changes by an amount that depends on the row alone; the distance is that to
+the lowest value plus the changes on the way up to the reference's own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from addml.arrays import Array, convert, copy, index_like, namespace, to_numpy
 
 FEW = 5  # values of a column; with twice as many a product takes as long as the differences themselves
+LARGEST = 32767  # of 16 bits
+AT_ONCE = 2**16  # differences that are taken in one call: of a row or two
+COARSEST = 0.05  # deviations; a step that is larger would matter
+TILE = 2**18  # differences at a time, which then stay in a core's cache
+NO_BUFFER = 16  # elements, the least that NumPy takes
 
 
 @dataclass(frozen=True)
 class Levels:
-    """The columns of few values, of whole numbers from 0; those of many are left to others.
+    """The columns of few values, which are whole numbers from 0.
 
-    Numbers and sums are whole and less than 2^24, so that float32 holds them exactly, added up in whatever order.
+    Numbers and sums are whole and less than 2^24, so that float32 holds them exactly, added up in any order.
     """
 
-    many: np.ndarray  # (d,) flags of the columns that are left to others
+    many: np.ndarray  # (d,) flags of the other columns
     feature: np.ndarray  # (k,) the column of every rise from a value to the next, in order
     lower: Array  # (k,)
     upper: Array  # (k,)
     risen: Array  # (k, R) 1 where a reference has risen so far, else 0
-
-    @cached_property
-    def left_out(self) -> np.ndarray:
-        """The places of the columns that are left to others."""
-        return np.flatnonzero(self.many)
 
     @classmethod
     def of(cls, columns: Array, like: Array) -> Levels:
@@ -47,14 +47,6 @@ class Levels:
         )
         return cls(many, feature, lower, upper, convert(columns[index_like(feature, like)] >= upper[:, None], like))
 
-    def only(self, features: np.ndarray) -> Levels:
-        """The same of some columns (f,)."""
-        first, last = (np.searchsorted(self.feature, features, side) for side in ("left", "right"))
-        rises = np.concatenate([np.empty(0, np.int64), *map(np.arange, first, last)])
-        chosen = index_like(rises, self.lower)
-        feature = np.repeat(np.arange(len(features)), last - first)
-        return Levels(self.many[features], feature, self.lower[chosen], self.upper[chosen], self.risen[chosen])
-
     def distances(self, whole: Array) -> Array:
         """The distances (b, R) of rows (b, d) of whole numbers, none of them below 0."""
         x = convert(whole, self.lower)
@@ -63,18 +55,8 @@ class Levels:
         return (abs(x - self.upper) - abs(x - self.lower)) @ self.risen + lowest
 
 
-# Distances along plain columns: the differences of two rows, added up.
-
-
-LARGEST = 32767  # of 16 bits
-AT_ONCE = 2**16  # differences that are taken in one call: of a row or two
-COARSEST = 0.05  # deviations; a step that is larger would matter
-TILE = 2**18  # differences at a time, which then stay in a core's cache
-NO_BUFFER = 16  # elements, the least that NumPy takes
-
-
 @dataclass(frozen=True)
-class ColumnDistances:
+class ColumnReferences:
     """References by column, (d, R), in whole steps where those are fine enough; a step of 0 is none."""
 
     columns: Array
@@ -86,7 +68,7 @@ class ColumnDistances:
     counted: Array | None = None  # the columns that count, where not all do
 
     @classmethod
-    def of(cls, rows: Array, weight: Array) -> ColumnDistances:
+    def of(cls, rows: Array, weight: Array) -> ColumnReferences:
         """References (R, d), and how much a step along each column counts (d,)."""
         counted = np.flatnonzero(to_numpy(weight))
         if 0 < len(counted) < len(weight):
@@ -111,25 +93,11 @@ class ColumnDistances:
         x = x if self.counted is None else _columns(x, self.counted)
         return self._parted(x)[1]
 
-    def move(self, distances: Array, before: Array, after: Array, features: Array) -> None:
-        """Turn distances (b, R) within the range into those after features (f,) went from values (b, f) to others.
-
-        What lies beyond is added up anew: taken out of a sum, a value a billion deviations out leaves its rounding.
-        """
-        if len(features) == len(self.columns):  # all of them: nothing is left of what was
-            distances[:] = self.distances(after)[0]
-            return
-        own = {name: getattr(self, name)[features] for name in ("columns", "weight", "low", "high")}
-        axes = replace(self, **own, levels=self.levels and self.levels.only(to_numpy(features)))
-        if (after == after[:1]).all():  # as where all rows take their usual value
-            after = after[:1]
-        distances += axes.distances(after)[0] - axes.distances(before)[0]
-
     def _inside(self, inside: Array) -> Array:
         """The distances (b, R) of places (b, d) within the range of the references."""
         if self.levels is None:
             return _added_up(inside, self.columns, np.arange(len(self.columns)))
-        whole, many = _whole((inside - self.low) / self.step), self.levels.left_out
+        whole, many = _whole((inside - self.low) / self.step), np.flatnonzero(self.levels.many)
         if not len(many):
             return self.levels.distances(whole) * self.step
         steps = convert(_added_up(whole, self.columns, many), inside)

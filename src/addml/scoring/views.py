@@ -1,38 +1,42 @@
-"""How extreme the values of a row are, each in its own column: the view that needs no neighbours."""
+"""The default scorer: four plain views of a row, the strangest of which counts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, as_like, convert, dots, index_like, namespace, row_product, spread_out, to_numpy
+from addml.arrays import Array, as_like, convert, dots, evenly_spaced_by, index_like, namespace, row_product, to_numpy
 from addml.distances import Distance, count_of, normalised
-from addml.scoring.column_distances import ColumnDistances
-from addml.scoring.scale import ViewScale
-from addml.scoring.self_matches import Own, changed_rows, own_of, own_references, reference_keys
+from addml.scoring.base import MetricSpace, Scorer, Shapes, ViewScale
+from addml.scoring.column_distances import ColumnReferences
+from addml.scoring.self_matches import SelfMatches, reference_keys, self_matches
 
-if TYPE_CHECKING:
-    from addml.scoring.scorers import MetricSpace, Piece, Shapes
+VIEWS = ("columns", "space", "distilled", "tails")
+WHOLE = ("space", "distilled")  # for images and windows, whose numbers mean little one by one (docs/images.md)
+NEIGHBOURS = {"columns": 2, "space": 5, "distilled": 5}  # references that a distance is the mean of
+KEPT = 0.8  # of the references: those that the distilled view compares with
+EMBEDDED = 256  # references in the metric space: networks draw normal rows together, so that few tell
+ROUNDING = 2e-6  # of a squared length, which a squared distance that is 0 may be off by
 
 
 @dataclass(frozen=True)
 class Tails:
-    """The sorted columns (c, R) of the references that count, and what a number of rows as extreme is worth, (R + 1,).
+    """How extreme the values of a row are, each in its own column: the view that needs no neighbours.
 
-    Of a column, that is minus the logarithm of the share of references at least as extreme on the side of the value.
+    A column adds minus the logarithm of the share of references at least as extreme on the side of the value.
     """
 
-    counted: Array  # (c,) places of the columns
-    columns: Array
+    counted: Array  # (c,) places of the columns that count
+    columns: Array  # (c, R) their values in the references, sorted
     equal: Array  # (c, R + 1) how many of a column are equal to the one at each place, from there on
-    worth: Array
+    worth: Array  # (R + 1,) what a column adds, by the number of references that are as extreme
 
     @classmethod
     def of(cls, rows: Array, weight: Array) -> Tails:
-        """Those of references (R, d), along the columns that have a weight (d,)."""
+        """Learn from references (R, d) along the columns that have a weight (d,)."""
         counted = index_like(np.flatnonzero(to_numpy(weight)), rows)
         columns = np.sort(to_numpy(rows)[:, to_numpy(counted)].T, axis=1)
         ends = np.stack([column.searchsorted(column, side="right") for column in columns]) if len(columns) else columns
@@ -74,35 +78,17 @@ class Tails:
         return xp.minimum(at_most, size - less)
 
 
-# The default scorer: four plain views of a row, the strangest of which counts.
+class ColumnDistances(NamedTuple):
+    """Where rows lie along the columns."""
 
-
-VIEWS = ("columns", "space", "distilled", "tails")
-WHOLE = (
-    "space",
-    "distilled",
-)  # of images and windows, whose numbers mean little one by one (docs/images.md, docs/series.md)
-NEIGHBOURS = {"columns": 2, "space": 5, "distilled": 5}  # references that a distance is averaged over
-KEPT = 0.8  # of the references: those that the distilled view compares with
-EMBEDDED = 256  # references in the metric space, at even steps: networks draw normal rows together, so that few tell
-ROUNDING = 2e-6  # of a squared length, which a squared distance that is 0 may be off by
-
-
-class Placed(NamedTuple):
-    """Where rows lie before any encoding, and which of the references they equal.
-
-    Along the columns that is their distances (b, R) to the references within the range of these, and what all of
-    these distances grow by beyond it, (b,); `tails` (b,) is the view of that name.
-    """
-
-    own: Own
-    distances: Array
-    beyond: Array
-    tails: Array
+    self_matches: SelfMatches
+    distances: Array  # (b, R) to the references, within the range of these
+    beyond: Array  # (b,) what lies beyond it, to be added to all of a row's distances
+    tails: Array  # (b,) the view of that name
 
 
 @dataclass(frozen=True)
-class Views:
+class Views(Scorer):
     """Distances along columns and in the metric space, to all references and to distilled ones, and tails of columns.
 
     The references are ordered by their distance from the centre, so that those which distillation keeps come first.
@@ -112,8 +98,9 @@ class Views:
     views: tuple[str, ...] = VIEWS
     at_once: int = 256  # rows of a block scored together: more leave the interpreter's lock to others for longer
     name: ClassVar[str] = "views"
+    on_columns: ClassVar[bool] = True
     scale: ClassVar[type[ViewScale]] = ViewScale
-    most_threads: ClassVar[int] = 4  # many short calls ask for one interpreter's lock: sixteen were slower than two
+    max_threads: ClassVar[int] = 4  # many short calls ask for one interpreter's lock: sixteen were slower than two
 
     def __post_init__(self) -> None:
         if not isinstance(self.references, Integral) or isinstance(self.references, bool) or self.references < 8:
@@ -143,7 +130,7 @@ class Views:
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Take references at every distance from the middle of the rows, those closest to the centre first."""
-        chosen = space.usual[spread_out(space.norms, self.references)]
+        chosen = space.not_anomalous[evenly_spaced_by(space.norms, self.references)]
         embedded = space.embed([chosen] * len(space.center))
         away = ((embedded - space.center[:, None]) ** 2).sum(axis=(0, 2))
         order = np.argsort(away, kind="stable")
@@ -159,30 +146,25 @@ class Views:
         return {
             **arrays,
             "keys": reference_keys(rows),
-            "axes": ColumnDistances.of(rows, arrays["column_weight"]),
+            "columns": ColumnReferences.of(rows, arrays["column_weight"]),
             "tails": Tails.of(rows, arrays["column_weight"]),
             "origin": origin,
             "products": products,
             "kept": count_of(KEPT, len(rows), least=min(2, len(rows))),
         }
 
-    def place(self, x: Array, ready: dict[str, Any], own: Own | None = None) -> Placed:
-        """Where prepared rows (b, d) lie among the references; `own` where it is known which of them they are."""
-        own = own_references(x, ready["keys"]) if own is None else own
-        distances, beyond = ready["axes"].distances(x)
-        tails = ready["tails"].score(x, own[0]) if "tails" in self.views else beyond
-        return Placed(own, distances, beyond, tails)
+    def locate(self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None) -> ColumnDistances:
+        """Where features x (b, d) lie along the columns; `matches`, where they are known, are not looked up."""
+        matches = self_matches(x, ready["keys"]) if matches is None else matches
+        distances, beyond = ready["columns"].distances(x)
+        tails = ready["tails"].score(x, matches[0]) if "tails" in self.views else beyond
+        return ColumnDistances(matches, distances, beyond, tails)
 
-    def moved(self, placed: Placed, x: Array, parts: list[Piece], ready: dict[str, Any], size: int) -> Placed:
-        """Where rows of x lie after some of their features changed, as a block of `size` rows."""
-        ids, after = changed_rows(to_numpy(x), parts, size)
-        return self.place(as_like(after, x), ready, own_of(ids, placed.own, x))
-
-    def score(self, z: Array, ready: dict[str, Any], distance: Distance, placed: Any = None) -> Array:
-        """Scores (views, rows) of embeddings (E, b, w), of which the first rows are placed."""
-        scores = _along_columns(placed, ready["kept"]) | {"tails": placed.tails}
+    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+        """Scores (views, rows) of embeddings (E, b, w); rows that are not located are padding."""
+        scores = _along_columns(located, ready["kept"]) | {"tails": located.tails}
         if "space" in self.views:
-            scores["space"] = _in_space(side_by_side(z, distance), ready, placed)
+            scores["space"] = _in_space(side_by_side(z, distance), ready, located)
         return namespace(z).stack([scores[view] for view in self.views])
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
@@ -210,10 +192,10 @@ def side_by_side(z: Array, distance: Distance) -> Array:
     return z.swapaxes(0, 1).reshape(z.shape[1], -1)
 
 
-def _along_columns(placed: Placed, kept: int) -> dict[str, Array]:
+def _along_columns(located: ColumnDistances, kept: int) -> dict[str, Array]:
     """The views (b,) along the columns; the references that distillation keeps come first."""
-    distances, k = placed.distances, NEIGHBOURS
-    rows, references = placed.own
+    distances, k = located.distances, NEIGHBOURS
+    rows, references = located.self_matches
     if len(rows):
         distances[rows, references] = np.inf
     near = _nearest(distances[:, :kept], k["distilled"])
@@ -221,16 +203,16 @@ def _along_columns(placed: Placed, kept: int) -> dict[str, Array]:
     if kept < distances.shape[1]:
         others = _least(distances[:, kept:], min(k["columns"], distances.shape[1] - kept))
         two = _least(namespace(near).concatenate([two, others], 1), k["columns"])
-    return {"columns": _mean(two) + placed.beyond, "distilled": _mean(near) + placed.beyond}
+    return {"columns": _mean(two) + located.beyond, "distilled": _mean(near) + located.beyond}
 
 
-def _in_space(z: Array, ready: dict[str, Any], placed: Placed) -> Array:
-    """The mean distance (rows,) of embeddings (b, E w) to their nearest references; rows not placed are filling."""
-    xp, count = namespace(z), len(placed.beyond)
+def _in_space(z: Array, ready: dict[str, Any], located: ColumnDistances) -> Array:
+    """The mean distance (rows,) of embeddings (b, E w) to their nearest references."""
+    xp, count = namespace(z), len(located.beyond)
     z = z - ready["origin"]
     squares = dots(z, z)[:count, None]
     apart = row_product(xp.concatenate([z, xp.ones_like(z[:, :1])], 1), ready["products"].mT)[:count]
-    rows, references = placed.own
+    rows, references = located.self_matches
     if len(rows):
         step = stride(len(ready["rows"]))
         embedded = references % step == 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from addml.errors import UserError
-from addml.explain import UsualColumn
+from addml.explain import ColumnProfile
 from addml.pipeline.about import about_model
 from addml.pipeline.batches import BATCH_ROWS, highest
 from addml.pipeline.fitted import Fitted
@@ -152,7 +152,7 @@ class Shelved:
         return {**self.about, "name": self.name, "model": self.name, "usual": usual}
 
 
-def _ordinary(column: UsualColumn) -> Any:
+def _ordinary(column: ColumnProfile) -> Any:
     """A value that is nothing special: the middle one, the most common one, a day between the first and the last."""
     if column.earliest is not None and column.latest is not None:
         return str(column.earliest + (column.latest - column.earliest) / 2)[:10]

@@ -5,7 +5,7 @@ import pytest
 from sklearn.neighbors import NearestNeighbors
 
 from addml import ADDML
-from addml.scoring import SCORERS, Center, Dissimilarity, Neighbors, Views
+from addml.scoring import KNN, SCORERS, Center, Dissimilarity, Views
 
 DISTANCES = {
     "sqeuclidean": lambda a, b: float(((a - b) ** 2).sum()),
@@ -76,7 +76,7 @@ def nearest(references, z, k, distance):
 @pytest.mark.parametrize("k", [1, 5, 20])
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_knn_is_the_mean_distance_to_the_nearest_references(X, k, distance):
-    detector, (z,), _ = fit(X, members=1, scorer=Neighbors(k=k), distance=distance)
+    detector, (z,), _ = fit(X, members=1, scorer=KNN(k=k), distance=distance)
     (references,) = detector.model_.scorer_arrays["references"].astype(np.float64)
     expected = nearest(references, z, k, distance)
     tolerance = 3e-3 if distance == "euclidean" else 1e-5  # the root of a float32 zero
@@ -86,7 +86,7 @@ def test_knn_is_the_mean_distance_to_the_nearest_references(X, k, distance):
 @pytest.mark.parametrize("references", [7, 30, 2048])
 def test_references_are_rows_that_distillation_keeps(X, references):
     settings = {"epochs": 1, "hidden": (8,), "metric_dim": 6, "random_state": 0, "device": "cpu", "members": 2}
-    detector = ADDML(**settings, scorer=Neighbors(k=3, references=references), learning_rate=1e-12).fit(X)
+    detector = ADDML(**settings, scorer=KNN(k=3, references=references), learning_rate=1e-12).fit(X)
     embeddings = detector.transform(X).reshape(50, 2, 6)
     kept = detector.rows_kept()[0]  # of the untrained networks, which hardly change
     stored = detector.model_.scorer_arrays["references"]
@@ -100,14 +100,14 @@ def test_references_are_rows_that_distillation_keeps(X, references):
 
 
 def test_more_neighbours_than_references_are_all_of_them(X):
-    many, _, _ = fit(X, members=1, scorer=Neighbors(k=1000))
-    all_of_them, _, _ = fit(X, members=1, scorer=Neighbors(k=45))
+    many, _, _ = fit(X, members=1, scorer=KNN(k=1000))
+    all_of_them, _, _ = fit(X, members=1, scorer=KNN(k=45))
     np.testing.assert_array_equal(many.anomaly_scores_, all_of_them.anomaly_scores_)
 
 
 @pytest.mark.parametrize(
     ("name", "scorer"),
-    [("views", Views()), ("center", Center()), ("dissimilarity", Dissimilarity()), ("knn", Neighbors())],
+    [("views", Views()), ("center", Center()), ("dissimilarity", Dissimilarity()), ("knn", KNN())],
 )
 def test_a_scorer_may_be_given_by_name_or_itself(X, name, scorer):
     np.testing.assert_array_equal(fit(X, scorer=name)[0].anomaly_scores_, fit(X, scorer=scorer)[0].anomaly_scores_)
@@ -132,6 +132,6 @@ def test_a_scorer_says_which_arrays_it_keeps(X, scorer, distance):
 
 def test_dissimilarity_adds_up_references_in_parts(X, monkeypatch):
     whole, _, _ = fit(X, members=2, scorer="dissimilarity", distance="euclidean")
-    monkeypatch.setattr("addml.scoring.scorers.REFERENCES_AT_ONCE", 7)
+    monkeypatch.setattr("addml.scoring.simple.REFERENCES_AT_ONCE", 7)
     parts, _, _ = fit(X, members=2, scorer="dissimilarity", distance="euclidean")
     np.testing.assert_allclose(parts.anomaly_scores_, whole.anomaly_scores_, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,335 @@
+"""What all scorers share: the space they are fitted to, blocks of rows, and one score a row from several."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from addml.arrays import Array, as_like, namespace, to_numpy
+from addml.compute import in_threads, on_device
+from addml.distances import Distance
+from addml.scoring.self_matches import Overlaps, SelfMatches
+
+# Names and shapes of a scorer's arrays: None is any length of at least one, ... any at all, a name always the same one,
+# "inputs" those of the encoder.
+Shapes = dict[str, tuple[int | str | EllipsisType | None, ...]]
+
+
+class MetricSpace(NamedTuple):
+    """What a scorer is fitted to: the metric space of the best networks, M being the rows they were trained on."""
+
+    center: np.ndarray  # (E, w), mean embedding of M
+    scores: np.ndarray  # (E, n), distances of M to the centre
+    train: list[np.ndarray]  # rows of M, one list a member
+    kept: list[np.ndarray]  # rows of M that distillation keeps, one list a member
+    not_anomalous: np.ndarray  # rows that are not labelled as anomalies
+    column_weight: np.ndarray  # (d,) 1 for features that count by themselves, 0 for others
+    norms: np.ndarray  # of those rows: how far they lie from the middle along their columns
+    prepared: Callable[[np.ndarray], np.ndarray]  # rows (k,) -> their features (k, d)
+    embed: Callable[[list[np.ndarray]], np.ndarray]  # k rows of every member -> embeddings (E, k, w)
+    distance: Distance
+    random: np.random.Generator
+    anomalies: np.ndarray = np.empty(0, np.int64)  # rows labelled as such
+    normals: np.ndarray = np.empty(0, np.int64)  # rows labelled normal
+
+
+class Scorer(ABC):
+    """Maps embeddings (E, b, w) to scores (E, b), each row by itself; higher is more anomalous.
+
+    `fit` gives plain arrays, which the model keeps, and `ready` what scoring derives from them once. The defaults are
+    those of a scorer that looks at embeddings alone. One that looks at the columns of a row too, `on_columns`, is told
+    by `locate` where they lie; it may give several views, each a row of scores, which `scale` turns into one.
+    """
+
+    name: ClassVar[str]
+    on_columns: ClassVar[bool] = False
+
+    @property
+    def scale(self) -> type[EnsembleScale] | type[ViewScale]:
+        """How the rows of scores become one."""
+        return EnsembleScale
+
+    @property
+    def tile(self) -> int:
+        """Rows of one product, so that a row's score is the same among any others."""
+        return 256
+
+    @property
+    def at_once(self) -> int:
+        """Rows of a block that are scored together."""
+        return 2**30
+
+    @property
+    def max_threads(self) -> int:
+        """Threads that score at a time."""
+        return 2**30
+
+    def settings(self) -> dict[str, Any]:
+        """The parameters as JSON values."""
+        return {}
+
+    def count(self, members: int) -> int:
+        """Rows of scores."""
+        return members
+
+    def embedded(self, members: int) -> np.ndarray:
+        """Which rows of scores are distances of embeddings."""
+        return np.ones(members, bool)
+
+    @abstractmethod
+    def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
+        """The arrays to keep."""
+
+    def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
+        """What scoring derives from the arrays once."""
+        return arrays
+
+    def locate(self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None) -> Any:
+        """Where features x (b, d) lie along the columns; `matches`, where they are known, are not looked up."""
+        return None
+
+    @abstractmethod
+    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+        """Scores of embeddings z and of where their rows lie."""
+
+    @abstractmethod
+    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
+        """The shapes of the arrays."""
+
+
+def score_rows(
+    scorer: Scorer,
+    x: Array,
+    z: Array,
+    ready: dict[str, Any],
+    distance: Distance,
+    rows: slice,
+    overlaps: Overlaps | None = None,
+) -> Array:
+    """Scores (s, views, b) of a stack of blocks of features x (s, 1, b, d) and of their embeddings z (s, E, b, w).
+
+    The stack holds the rows of the slice; what lies behind these is padding.
+    """
+    if not scorer.on_columns:
+        return scorer.score(z, ready, distance)
+    stack, members, block, _ = z.shape
+    scores = as_like(np.zeros((stack, scorer.count(members), block)), z)
+    size, count = min(scorer.at_once, block) if isinstance(z, np.ndarray) else block, rows.stop - rows.start
+    for start in range(0, count, size):
+        one, first, filling = start // block, start % block, min(size, count - start)
+        part, filled = slice(first, first + size), slice(first, first + filling)
+        whole = slice(rows.start + start, rows.start + start + filling)
+        matches = None if overlaps is None else overlaps.part(whole, x)
+        located = scorer.locate(x[one, 0, filled], ready, matches)
+        scores[one, :, filled] = scorer.score(z[one, :, part], ready, distance, located)
+    return scores
+
+
+# Blocks: a matrix product may round a row differently in another place of the batch's tail, or in a batch of another
+# size. Every product therefore gets blocks of one fixed shape, padded with zeros, on one thread; a stack of blocks goes
+# through one call, and threads take different stacks.
+
+BLOCK = {"cpu": 256, "accelerator": 16384}  # rows of one product
+PIXELS = {"cpu": 2**18, "accelerator": 2**28}  # of a block of images: one image takes as long as a whole block
+LEAST_IMAGES = 8
+STACK = {"cpu": 32, "accelerator": 1}  # blocks of one call: few calls, so that threads seldom wait for each other
+
+
+def block_of_images(size: int, device: str) -> int:
+    """Images in a block, where an image has so many numbers."""
+    kind = "cpu" if device == "cpu" else "accelerator"
+    return int(min(BLOCK[kind], max(LEAST_IMAGES, 2 ** int(np.log2(PIXELS[kind] / size)))))
+
+
+def in_blocks(
+    X: Any,
+    prepare: Callable[[Any], np.ndarray],
+    compute: Callable[[Any, slice], Any],
+    write: Callable[[slice, np.ndarray], None],
+    device: str,
+    threads: int,
+    block: int | None = None,
+) -> None:
+    """Prepare the rows of X, an array or a table, and compute their results stack by stack, in blocks of one size.
+
+    `compute` maps s blocks (s, 1, b, d), which hold the rows of a slice and padding, to (s, E, b, ...); `write` gets
+    the slice and the results (E, rows, ...).
+    """
+    kind = "cpu" if device == "cpu" else "accelerator"
+    block = block or BLOCK[kind]
+    numbers = max(block * math.prod(X.shape[1:]), 1)
+    size = block * min(STACK[kind], max(1, STACK[kind] * PIXELS[kind] // numbers))  # fewer blocks of large rows
+
+    def work(stack: int) -> None:
+        begin = stack * size
+        part = X[begin : begin + size] if isinstance(X, np.ndarray) else X.slice(begin, size)
+        try:
+            rows = prepare(part)
+        except ValueError as error:
+            if hasattr(error, "row"):  # of a table's cell, counted in this part
+                error.row += begin
+            raise
+        own = slice(begin, begin + len(rows))
+        result = to_numpy(compute(on_device(_stacked(rows, block), device), own))
+        result = np.moveaxis(result, 1, 0).reshape(result.shape[1], -1, *result.shape[3:])
+        write(own, result[:, : len(rows)])
+
+    stacks = -(-X.shape[0] // size)
+    in_threads(work, stacks, min(threads, stacks) if device == "cpu" else 1)
+
+
+def in_resident_blocks(
+    X: Array, prepare: Callable[[Array], Array], compute: Callable[[Array, slice], Array], block: int
+) -> Array:
+    """The results (E, n, ...) of rows X, a tensor on a device, where they stay, block by block."""
+    parts = []
+    for begin in range(0, len(X), block):
+        rows = prepare(X[begin : begin + block])
+        filled = rows
+        if len(rows) < block:
+            filled = rows.new_zeros(block, rows.shape[1])
+            filled[: len(rows)] = rows
+        parts.append(compute(filled[None, None], slice(begin, begin + len(rows)))[0][:, : len(rows)])
+    return namespace(X).cat(parts, 1)
+
+
+def _stacked(rows: np.ndarray, block: int) -> np.ndarray:
+    """Rows (n, d) as blocks (s, 1, block, d), the last one padded with zeros."""
+    blocks = -(-len(rows) // block)
+    if len(rows) < blocks * block:
+        whole = np.zeros((blocks * block, rows.shape[1]), rows.dtype)
+        whole[: len(rows)] = rows
+        rows = whole
+    return rows.reshape(blocks, 1, block, rows.shape[1])
+
+
+# One score a row: the mean of all members, or the strangest of several views.
+
+ROUNDING = 1e-12  # a deviation of logarithms that equal scores may have
+LEAST = 1e-12  # of the median score, under which no logarithm is taken
+FLAT = 1e-6  # of a view's median: a unit that is smaller is rounding
+HIGH = 0.9  # share of the training rows: how far their scores lie above the median there is a view's unit
+STRONGEST = 88.0  # e to the power of more is beyond float32, and of no use to a distance of 0
+LARGEST = float(np.finfo(np.float32).max) / 4  # whose sums are finite
+NOT_FINITE = (
+    "scores are not finite: the model, or your own encoder, holds numbers that are too large or too small; "
+    "fit and save it again"
+)
+
+
+class Scale(ABC):
+    """Turns the scores (E, n) of all members or views into one a row, by how those of training rows lie."""
+
+    def combine(self, scores: Array) -> Array:
+        """One score a row (n,) from scores (E, n)."""
+        combined = self._combined(scores)
+        if not bool(namespace(combined).isfinite(combined).all()):
+            raise ValueError(NOT_FINITE)
+        return combined
+
+    @abstractmethod
+    def _combined(self, scores: Array) -> Array:
+        """One score a row (n,), finite or not."""
+
+
+@dataclass(frozen=True)
+class EnsembleScale(Scale):
+    """The mean over members of their standardised log scores; a single member's score stays untouched."""
+
+    floor: np.ndarray  # (E, 1)
+    mean: np.ndarray
+    deviation: np.ndarray
+
+    @classmethod
+    def fit(cls, scores: np.ndarray) -> Self:
+        """Learn from training scores (E, n)."""
+        middle = np.median(scores, axis=1, keepdims=True)
+        middle = np.where(middle > 0, middle, scores.mean(axis=1, keepdims=True))
+        lowest = np.maximum(LEAST * middle, np.finfo(float).tiny)
+        logs = np.log(np.maximum(scores, lowest))
+        deviation = logs.std(axis=1, keepdims=True)
+        return cls(lowest, logs.mean(axis=1, keepdims=True), np.where(deviation > ROUNDING, deviation, 1.0))
+
+    @property
+    def neutral(self) -> np.ndarray:
+        """The score (E, 1) of each member that leaves the combined score as it is."""
+        return np.asarray(np.exp(self.mean))
+
+    def raised(self, scores: Array, by: Array) -> Array:
+        """The scores (E, n) that raise the combined score by so much (n,), or its logarithm with a single member."""
+        xp, deviation = namespace(scores), as_like(self.deviation, scores) if len(scores) > 1 else 1.0
+        with np.errstate(over="ignore"):
+            return (scores.clip(0) * xp.exp((deviation * by).clip(-STRONGEST, STRONGEST))).clip(0, LARGEST)
+
+    def _combined(self, scores: Array) -> Array:
+        if len(scores) == 1:
+            return scores[0]
+        xp = namespace(scores)
+        logs = xp.log(xp.maximum(scores, as_like(self.floor, scores)))
+        logs -= as_like(self.mean, scores)
+        logs /= as_like(self.deviation, scores)
+        return sum(logs) / len(logs)  # in order: a mean may add a lone row's in another
+
+
+@dataclass(frozen=True)
+class ViewScale(Scale):
+    """The strangest view, each measured from the median of its training scores, in units of (0.9 quantile - median).
+
+    A row that is ordinary in every view but one is still strange. The result is compressed, sign(z) log(1 + |z|).
+    """
+
+    median: np.ndarray  # (V, 1)
+    unit: np.ndarray
+
+    @classmethod
+    def fit(cls, scores: np.ndarray) -> Self:
+        """Learn from training scores (V, n)."""
+        median = np.median(scores, axis=1, keepdims=True)
+        unit = np.array([[_unit(own, middle)] for own, middle in zip(scores, median[:, 0], strict=True)])
+        return cls(median, unit)
+
+    @property
+    def neutral(self) -> np.ndarray:
+        """The score (V, 1) of each view that leaves the combined score as it is."""
+        return self.median
+
+    def raised(self, scores: Array, by: Array) -> Array:
+        """The scores (V, n) that raise the combined score by so much (n,)."""
+        xp = namespace(scores)
+        higher = (_compressed(self.measured(scores)) + by).clip(-STRONGEST, STRONGEST)
+        with np.errstate(over="ignore"):
+            away = as_like(self.unit, scores) * xp.copysign(xp.expm1(abs(higher)), higher)
+        return as_like(self.median, scores) + away.clip(-LARGEST, LARGEST)
+
+    def measured(self, scores: Array) -> Array:
+        """The scores (V, n) from their medians in their units."""
+        return (scores - as_like(self.median, scores)) / as_like(self.unit, scores)
+
+    def _combined(self, scores: Array) -> Array:
+        return _compressed(namespace(scores).amax(self.measured(scores), 0))
+
+
+def _compressed(x: Array) -> Array:
+    """The compressed x, sign(x) log(1 + |x|)."""
+    xp = namespace(x)
+    return xp.copysign(xp.log1p(abs(x)), x)
+
+
+def _unit(scores: np.ndarray, median: float) -> float:
+    """How far scores (n,) lie above their median at the 0.9 quantile.
+
+    That is 0 where nine in ten are equal, as when most rows have twins: the scores above the median then tell. Where
+    none is above it, every row beyond it is new, and the unit is 1.
+    """
+    least = max(FLAT * abs(median), np.finfo(float).tiny)
+    unit = float(np.quantile(scores, HIGH)) - median
+    if unit <= least:
+        above = scores[scores > median + least]
+        unit = float(np.quantile(above, HIGH)) - median if len(above) else 1.0
+    return unit

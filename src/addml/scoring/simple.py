@@ -1,0 +1,121 @@
+"""Scorers of embeddings alone: the distance to the centre, to all training rows, or to the nearest of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+
+from addml.arrays import Array, namespace
+from addml.distances import Distance, center_distances, cross_distances
+from addml.scoring.base import MetricSpace, Scorer, Shapes
+
+REFERENCES_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Center(Scorer):
+    """The distance to the centre of the training rows: constant time and memory."""
+
+    name: ClassVar[str] = "center"
+    tile: ClassVar[int] = 1
+
+    def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
+        """Keep the centre."""
+        return {"center": space.center}
+
+    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+        """Distances (E, b) of embeddings (E, b, w) to the centre."""
+        return center_distances(z, ready["center"], distance)[0]
+
+    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
+        """One centre a member."""
+        return {"center": (members, w)}
+
+
+@dataclass(frozen=True)
+class Dissimilarity(Scorer):
+    """The mean distance to all training rows.
+
+    With squared distances that is the distance to the centre plus the spread of the training rows, in constant
+    time. With others the embeddings of all training rows are kept and their distances added up.
+    """
+
+    name: ClassVar[str] = "dissimilarity"
+
+    def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
+        """Keep the centre and the spread, or every embedding."""
+        if space.distance == "sqeuclidean":
+            spread = space.scores.mean(axis=1, keepdims=True, dtype=np.float64)
+            return {"center": space.center, "spread": spread.astype(space.center.dtype)}
+        return {"references": space.embed(space.train)}
+
+    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+        """Mean distances (E, b) of embeddings (E, b, w) to the training rows."""
+        if "spread" in ready:
+            return center_distances(z, ready["center"], distance)[0] + ready["spread"]
+        return _one_by_one(self._mean, z, ready["references"], distance)
+
+    def _mean(self, z: Array, references: Array, distance: Distance) -> Array:
+        total = 0.0
+        for start in range(0, references.shape[1], REFERENCES_AT_ONCE):
+            total = total + cross_distances(z, references[:, start : start + REFERENCES_AT_ONCE], distance).sum(axis=-1)
+        return total / references.shape[1]
+
+    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
+        """One centre and one spread a member, or any number of references."""
+        if distance == "sqeuclidean":
+            return {"center": (members, w), "spread": (members, 1)}
+        return {"references": (members, None, w)}
+
+
+@dataclass(frozen=True)
+class KNN(Scorer):
+    """The mean distance to the k nearest of a bounded set of training rows that distillation keeps."""
+
+    k: int = 20
+    references: int = 2048
+    name: ClassVar[str] = "knn"
+
+    def __post_init__(self) -> None:
+        for argument, value in asdict(self).items():
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"KNN({argument}={value!r}): give a whole number of at least 1")
+
+    def settings(self) -> dict[str, Any]:
+        """k and the number of references."""
+        return {name: int(value) for name, value in asdict(self).items()}
+
+    def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
+        """Draw the references among the kept rows and keep their embeddings."""
+        size = min(self.references, *(len(kept) for kept in space.kept))
+        chosen = [np.sort(space.random.choice(kept, size, replace=False)) for kept in space.kept]
+        return {"references": space.embed(chosen)}
+
+    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+        """Mean distances (..., b) of embeddings (..., b, w) to their k nearest references."""
+        return _one_by_one(self._nearest, z, ready["references"], distance)
+
+    def _nearest(self, z: Array, references: Array, distance: Distance) -> Array:
+        distances, k = cross_distances(z, references, distance), min(self.k, references.shape[1])
+        if isinstance(distances, np.ndarray):
+            nearest = np.sort(np.partition(distances, k - 1, axis=-1)[..., :k], axis=-1)
+        else:
+            nearest = namespace(distances).topk(distances, k, largest=False).values
+        return nearest.mean(axis=-1)
+
+    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
+        """Any number of references."""
+        return {"references": (members, None, w)}
+
+
+def _one_by_one(
+    score: Callable[[Array, Array, Distance], Array], z: Array, references: Array, distance: Distance
+) -> Array:
+    """Scores of a stack of blocks (s, E, b, w), block by block: distances to references fill memory soon."""
+    if z.ndim == 3:
+        return score(z, references, distance)
+    return namespace(z).stack([score(block, references, distance) for block in z])
