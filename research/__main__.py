@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -37,7 +36,7 @@ ABOUT = ("name", "title", "collection", "group", "rows", "columns", "anomalies",
 class RunByDefault(TyperGroup):
     """`python -m research table2` is short for `python -m research run table2`."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert `run` before the name of an experiment."""
         is_name = bool(args) and not args[0].startswith("-") and args[0] not in self.commands
         return super().parse_args(ctx, ["run", *args] if is_name else args)

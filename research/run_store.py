@@ -1,4 +1,4 @@
-"""Results kept: one row of a Parquet file a run, written so that a stopped experiment goes on where it was.
+"""Stored results: one row of a Parquet file a run, written so that a stopped experiment can resume.
 
 Every finished task becomes a small file of its own in NAME.parts, which appears whole or not at all. Gathering
 joins them into NAME.parquet and then removes them; whatever ends a run in between, no row is lost or counted twice.
@@ -12,13 +12,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
 
 from addml.errors import UserError
+from addml.io.write import write_table
 from addml.pipeline.protocol import Row
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 KEY = ("set", "method", "variant")  # what tells a task; its rows are replaced together
 NEEDED = (*KEY, "setting", "settings", "auc", "ap")  # without which rows are no results
@@ -108,11 +109,9 @@ def _by_task(rows: Iterable[Row]) -> dict[tuple[str, ...], list[Row]]:
 def _read(file: Path) -> list[Row]:
     if not file.exists():
         return []
-    from pyarrow import ArrowException, parquet
-
     try:
         table = parquet.read_table(file)
-    except (ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise _not_runs(file, f"cannot be read: {error}") from error
     missing = [name for name in NEEDED if name not in table.column_names]
     if missing:
@@ -125,14 +124,6 @@ def _not_runs(file: Path, problem: str) -> UserError:
 
 
 def _write(file: Path, rows: Sequence[Row]) -> None:
-    from addml.io.write import write_table
-
-    write_table(table_of(rows), file)
-
-
-def table_of(rows: Sequence[Row]) -> pa.Table:
-    """The rows as a table with all COLUMNS, in their order."""
-    import pyarrow as pa
-
+    """Write the rows with all COLUMNS, in their order."""
     schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in COLUMNS.items()])
-    return pa.Table.from_pylist([{name: row.get(name) for name in COLUMNS} for row in rows], schema)
+    write_table(pa.Table.from_pylist([{name: row.get(name) for name in COLUMNS} for row in rows], schema), file)
