@@ -25,7 +25,7 @@ help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-core  ## Detect anomalies in a small data set and show what was found
-	@$(RUN) -m addml.demo $(ARGS)
+	@$(RUN) -m addml demo $(ARGS)
 
 test: setup  ## Run the tests, all but the long ones (five minutes on two cores)
 	@$(pytest) -m 'not slow' $(ARGS)

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from addml import ADDML
-from addml.data import registry
 from addml.decisions.probability import Probability
 from addml.decisions.thresholds import METHODS
 from benchmarks import answers as first_rows
@@ -23,6 +22,7 @@ from benchmarks import planted
 from benchmarks.attributions import gradient_times_input, integrated_gradients, replaced_one_by_one
 from benchmarks.documents import DOCS, asked, write_part
 from benchmarks.timing import markdown
+from research import datasets
 
 DOCUMENT = DOCS / "decisions.md"
 KEPT = Path(__file__).parent.parent / "build" / "decisions"
@@ -39,13 +39,13 @@ MOST_ROWS = 8000  # of a table in the experiment with labels, drawn at random
 
 def dev() -> list[str]:
     """The tables of adbench-dev that are here."""
-    return [name for name in registry.names(group="dev") if registry.available(name)]
+    return [name for name in datasets.names(group="dev") if datasets.available(name)]
 
 
 @lru_cache
 def scored(name: str) -> tuple[np.ndarray, np.ndarray]:
     """The training scores of the default detector, and which rows are anomalies."""
-    one = registry.load_set(name)
+    one = datasets.load(name)
     return ADDML(random_state=0, device="cpu").fit(one.X).anomaly_scores_, np.asarray(one.y) == 1
 
 
@@ -195,7 +195,7 @@ def _reasons(make: Callable[..., ADDML], count: int = 200) -> str:
     rows: list[list[str]] = []
     hits = {name: ([], [], []) for name in EXPLAINERS}  # type: ignore[var-annotated]
     for table in PLANTED:
-        one, random = registry.load_set(table), np.random.default_rng(0)
+        one, random = datasets.load(table), np.random.default_rng(0)
         X, true = one.X.astype(float), np.asarray(one.y) == 1
         detector = make(random_state=0, device="cpu").fit(X)
         scores = detector.anomaly_scores_
@@ -247,7 +247,7 @@ def divided(name: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
     """The training part and the unseen fold of a table."""
     from sklearn.model_selection import StratifiedKFold
 
-    one, random = registry.load_set(name), np.random.default_rng(seed)
+    one, random = datasets.load(name), np.random.default_rng(seed)
     X, y = one.X.astype(float), np.asarray(one.y)
     if len(X) > MOST_ROWS:
         some = np.sort(random.choice(len(X), MOST_ROWS, replace=False))
@@ -331,7 +331,7 @@ def kept(name: str, work: Callable[[str], list[float]]) -> list[float]:
 
 def labelled_tables() -> list[str]:
     """The tables of the experiment with labels."""
-    return [*dev(), *(one for one in PAPER if registry.available(one))]
+    return [*dev(), *(one for one in PAPER if datasets.available(one))]
 
 
 def labels() -> str:

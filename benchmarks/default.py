@@ -85,12 +85,12 @@ def ours(train: np.ndarray, rows: np.ndarray) -> Scored:
 
 def rival(name: str, train: np.ndarray, rows: np.ndarray) -> Scored:
     """The scores of a rival."""
-    from addml.baselines.registry import make
+    from addml.pipeline.rivals import make
 
     most = MOST_FITTED.get(name, len(train))
     if len(train) > most:
         train = train[np.sort(np.random.default_rng(3).choice(len(train), most, replace=False))]
-    changes = {"neighbours": min(5, len(train) - 1), "method": "mean"} if name == "KNN" else {}
+    changes = {"n_neighbors": min(5, len(train) - 1), "method": "mean"} if name == "KNN" else {}
     return {name: make(name, random_state=0, **changes).fit(train).anomaly_score(rows)}
 
 

@@ -100,7 +100,7 @@ def _read_and_prepare(file: Path, detector: addml.ADDML) -> None:
 def _score(folder: Path, file: Path, model: str) -> tuple[float, float]:
     """The least seconds of the command over some runs, and its peak bytes over an idle start."""
     score = [*ADDML, "score", str(file), "--model", str(folder / model), "--quiet", "--no-report"]
-    imports = "import addml.detector, addml.data.columns, pyarrow.csv, pyarrow.parquet, addml.detection"
+    imports = "import addml.detector, addml.inputs.table, pyarrow.csv, pyarrow.parquet, addml.pipeline.run"
     idle = _peak([sys.executable, "-c", imports], folder)
     took, peak = [], 0.0
     for _ in range(RUNS):

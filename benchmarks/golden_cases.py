@@ -24,7 +24,12 @@ OF_ENCODER = ("hidden", "metric_dim", "activation", "output_activation", "cell",
 OF_LOSS = ("distance", "hard_ratio", "margin", "anomaly_pairs", "miner")
 OF_WINDOW = ("stride", "causal")
 HOMES = ("addml", "addml.encoders", "addml.learning.losses", "addml.inputs", "addml.inputs.series", "addml.scoring")
-TOGETHER = ("addml.experiments.together:fit_together", "addml.fit:fit_together", "addml.fit:fit_many")
+TOGETHER = (
+    "addml.experiments.together:fit_together",
+    "research.together:fit_together",
+    "addml.fit:fit_together",
+    "addml.fit:fit_many",
+)
 
 
 # The detector of a commit ------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def rival(name: str, **changes: Any) -> Fit:
     """A rival of the package, which standardises every pixel."""
 
     def fit(train: np.ndarray, seed: int, normal_ratio: float) -> Score:
-        from addml.baselines import make
+        from addml.pipeline.rivals import make
 
         detector = make(name, random_state=seed, **changes).fit(flat(train))
         return lambda test: np.asarray(detector.anomaly_score(flat(test)))

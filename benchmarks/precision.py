@@ -7,11 +7,11 @@ import time
 import numpy as np
 import torch
 
-from addml.experiments.fitting import Machine, run_case
-from addml.experiments.plans import load
-from addml.experiments.protocol import Numbers
+from addml.pipeline.protocol import LabelledArray, Machine
 from benchmarks.tables import SHAPES, labelled
 from benchmarks.timing import markdown
+from research.experiment import run_case
+from research.plans import load
 
 SETTINGS = ("seen", "unseen", "one-class")
 
@@ -36,7 +36,7 @@ def _measured(names: list[str], tf32: bool) -> tuple[dict[tuple[str, str], float
     began = time.perf_counter()
     for name in names:
         X, y, _ = labelled(name)
-        for row in run_case(case, Numbers(name, X, y.astype(int)), Machine(device="cuda", threads=8)):
+        for row in run_case(case, LabelledArray(name, X, y.astype(int)), Machine(device="cuda", threads=8)):
             found.setdefault((name, row["setting"]), []).append(100 * row["auc"])
     torch.backends.cuda.matmul.allow_tf32 = before
     return {key: float(np.mean(values)) for key, values in found.items()}, time.perf_counter() - began

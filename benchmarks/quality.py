@@ -1,6 +1,6 @@
 """`python -m benchmarks.quality`: the tables of docs/quality.md, from the runs stored under docs/results.
 
-The runs are made by `addml reproduce ladder extension leaders --output docs/results` and
+The runs are made by `python -m research ladder extension leaders --output docs/results` and
 `python -m benchmarks.robustness`; how alike two seeds rank rows is measured here, and kept where the tables are not.
 """
 
@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from addml.data import registry
-from addml.experiments import plans, reproducing, sets
-from addml.experiments.protocol import fits
-from addml.experiments.statistics import rank_correlation, ranks
+from addml.pipeline.protocol import fits, rank_correlation
 from benchmarks import robustness
 from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown
+from research import datasets, plans, reproduce
+from research.statistics import ranks
 
 DOCUMENT = DOCS / "quality.md"
 STABILITY = robustness.RESULTS / "stability.csv"
@@ -48,7 +47,7 @@ def cell(by_set: dict[str, np.ndarray]) -> tuple[float, float]:
 def ladder() -> str:
     """Each rung with its gain over the one before, or over the default where it comes after it."""
     plan = plans.load("ladder")
-    rows = reproducing.stored(plan, robustness.RESULTS)
+    rows = reproduce.stored(plan, robustness.RESULTS)
     found, lines, before = means(rows), [], {name: float("nan") for name in SETTINGS}
     complete = {row["set"] for row in rows}
     for case in plan.cases:
@@ -69,7 +68,7 @@ def ladder() -> str:
 def leaders(name: str) -> str:
     """Mean AUC, mean rank and average precision of every method in both settings."""
     plan = plans.load(name)
-    rows = [row for row in reproducing.stored(plan, robustness.RESULTS) if row["set"] not in plan.apart]
+    rows = [row for row in reproduce.stored(plan, robustness.RESULTS) if row["set"] not in plan.apart]
     scores, precisions = means(rows), means(rows, "ap")
     complete = {row["set"] for row in rows}
     methods = [
@@ -91,11 +90,11 @@ def wide_or_polluted() -> str:
     """Mean AUC of every method on polluted tables of many columns or anomalies: of both collections and of each."""
     found: dict[str, dict[str, float]] = {}
     for name in ("leaders", "extension"):
-        rows = reproducing.stored(plans.load(name), robustness.RESULTS)
+        rows = reproduce.stored(plans.load(name), robustness.RESULTS)
         for (method, setting), by_set in means(rows).items():
             if setting == SETTINGS["polluted"]:
                 found.setdefault(method, {}).update({key: float(aucs.mean()) for key, aucs in by_set.items()})
-    about = registry.SETS
+    about = datasets.SETS
     tables = [one for one in found["ADDML"] if about[one].columns >= WIDE or about[one].anomalies > MANY]
     papers = [one for one in tables if about[one].collection == "paper"]
     parts = (tables, papers, [one for one in tables if one not in papers])
@@ -112,8 +111,8 @@ def stability() -> str:
     import addml
 
     done = {row["set"]: row for row in csv.DictReader(STABILITY.open(newline=""))} if STABILITY.exists() else {}
-    for name in sorted(name for name in sets.of_plan("adbench") if sets.is_here(name)):
-        data = sets.load(name)
+    for name in sorted(name for name in datasets.names("adbench") if datasets.available(name)):
+        data = datasets.load(name)
         fit = next(fit for fit in fits(data.y) if not fit.one_class)
         pair = [
             addml.ADDML(random_state=seed, device="cpu").fit(data.X[fit.train]).anomaly_score(data.X[fit.test])
@@ -126,7 +125,7 @@ def stability() -> str:
         writer = csv.DictWriter(file, ("set", "correlation", "overlap"))
         writer.writeheader()
         writer.writerows(done.values())
-    lines = [[sets.title(row["set"]), row["correlation"], row["overlap"]] for row in done.values()]
+    lines = [[datasets.title(row["set"]), row["correlation"], row["overlap"]] for row in done.values()]
     average = [f"{np.mean([float(row[key]) for row in done.values()]):.3f}" for key in ("correlation", "overlap")]
     return markdown(["table", "rank correlation", "overlap of the top 5 %"], [*lines, ["**mean**", *average]])
 

@@ -101,7 +101,7 @@ def agreement() -> str:
     from sklearn.metrics import roc_auc_score
 
     from addml import ADDML
-    from addml.data.registry import load_set
+    from research.datasets import load as load_set
 
     rows = []
     for name in SETS:

@@ -11,11 +11,11 @@ from sklearn.metrics import roc_auc_score
 
 import addml
 from addml import ADDML, disk_fit
-from addml.data.registry import load_set
 from addml.detector import LostWarning
 from addml.inputs.disk import DiskRows, Portions, open_source
 from addml.io.source import ReadError
 from addml.scratch import ScratchError
+from research.datasets import load as load_set
 
 ROWS = 9000
 SMALL = "1MiB"  # which no table here fits into

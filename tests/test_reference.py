@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import addml
-from addml import baselines, client, scoring
+from addml import client, scoring
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "api.md"
 NAMED = re.findall(r"^\.\. auto\w+:: ([\w.]+)$", REFERENCE.read_text(), re.MULTILINE)
@@ -17,7 +17,7 @@ def test_every_public_name_is_there():
     scorers = {kind.__name__ for kind in scoring.SCORERS.values()}
     public = {f"addml.{name}" for name in addml.__all__} - {"addml.__version__"}
     public |= {f"addml.scoring.{name}" for name in scorers} | {"addml.pyod.ADDML", "addml.stream.Stream"}
-    public |= {f"{baselines.__name__}.make", f"{client.__name__}.Client", f"{client.__name__}.ServerError"}
+    public |= {"addml.pipeline.rivals.make", f"{client.__name__}.Client", f"{client.__name__}.ServerError"}
     assert public <= set(NAMED)
 
 

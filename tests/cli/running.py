@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
@@ -53,14 +53,16 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "addml", *map(str, arguments)]
 
 
-def run_addml(folder: Path, *arguments: object, stdin: bytes = b"", **variables: str) -> Done:
+def run_addml(
+    folder: Path, *arguments: object, stdin: bytes = b"", main: Callable[[], None] = main, **variables: str
+) -> Done:
     """Run `addml` with these arguments in a folder: in this process, with streams of its own."""
     with _given(stdin), _read(1) as out, _read(2) as err:
-        code = run_here(folder, *arguments, **variables)
+        code = run_here(folder, *arguments, main=main, **variables)
     return Done(code, *(read.result().decode(errors="surrogateescape") for read in (out, err)))
 
 
-def run_here(folder: Path, *arguments: object, **variables: str) -> int:
+def run_here(folder: Path, *arguments: object, main: Callable[[], None] = main, **variables: str) -> int:
     """The exit code of `addml` with these arguments in a folder, with the streams that this process has."""
     with _as_begun(folder, ["addml", *map(str, arguments)], variables):
         try:

@@ -27,7 +27,7 @@ def labelled(tmp_path):
 
 def test_a_ranked_table(addml, labelled):
     done = addml("compare", labelled.name, "--label", "kind", "--methods", "ADDML.paper,HBOS,KNN")
-    done.succeeded("119 rows, 3 columns, 10 anomalies", "without a label, and left out: 1 row", "Rank  Method")
+    done.succeeded("119 rows, 3 columns, 10 anomalies", "dropped, without a label: 1 row", "Rank  Method")
     lines = [line.split() for line in done.out.splitlines() if line[:1].isdigit()]
     assert [line[0] for line in lines] == ["1", "2", "3"]
     assert {line[1] for line in lines} == {"ADDML.paper", "HBOS", "KNN"}
@@ -102,7 +102,7 @@ def test_a_value_that_cannot_be_learned_from_is_told_by_its_row_of_the_file(addm
         ([], 2, "compare needs a label column: --label NAME."),
         (["--label", "kinds"], 1, "has no column 'kinds' (--label). Did you mean 'kind'?"),
         (["--label", "colour"], 1, "say which value of the label column 'colour' marks an anomaly"),
-        (["--label", "kind", "--methods", "knnn"], 2, "'knnn' is no method"),
+        (["--label", "kind", "--methods", "knnn"], 2, "'knnn' is not a known method"),
         (["--label", "kind", "--methods", ","], 2, "--methods names none. Methods: ADDML.paper, ADDML"),
         (["--label", "kind", "--by", "best"], 2, "'best' is not one of seen, unseen, one-class"),
         (["--label", "kind", "--output", "figures.xyz"], 2, "must end in one of .csv"),

@@ -8,8 +8,7 @@ from typer.main import get_command
 
 from addml.cli.app import app
 
-COMMANDS = ["detect", "fit", "score", "evaluate", "info", "diff", "export", "demo", "reproduce", "compare", "serve"]
-GROUPS = ["data"]
+COMMANDS = ["detect", "fit", "score", "evaluate", "info", "diff", "export", "demo", "compare", "serve"]
 HEAVY = {"numpy", "pyarrow", "sklearn", "torch", "pandas", "scipy"}
 
 
@@ -22,7 +21,7 @@ def test_every_option_and_argument_is_documented(name):
 
 
 def test_the_commands_are_these():
-    assert list(get_command(app).commands) == COMMANDS + GROUPS
+    assert list(get_command(app).commands) == COMMANDS
 
 
 def test_help_imports_nothing_heavy():

@@ -12,8 +12,6 @@ import typer
 
 from addml.cli.arguments import with_settings
 from addml.cli.compare import compare
-from addml.cli.data import data
-from addml.cli.reproduce import reproduce
 from addml.cli.serve import serve
 from addml.pipeline.options import Settings
 
@@ -197,18 +195,16 @@ def demo(settings: Settings, folder: DemoFolder = "addml-demo") -> None:
     commands.demo(folder, settings)
 
 
-app.add_typer(data, name="data")
-app.command()(reproduce)
 app.command()(compare)
 app.command()(serve)
 
 
-def run() -> None:
+def run(app: typer.Typer = app, name: str = "addml") -> None:
     """Run the command that the arguments name; what a user can mend is said in one line, with exit code 1."""
     _heed_signals()
     _open_streams()
     try:
-        app(sys.argv[1:], prog_name="addml")  # given, they are not expanded on Windows: ~, $NAME and * may be columns
+        app(sys.argv[1:], prog_name=name)  # given, they are not expanded on Windows: ~, $NAME and * may be columns
     except (ValueError, OSError, ImportError, MemoryError) as error:
         if os.environ.get("ADDML_DEBUG"):
             raise

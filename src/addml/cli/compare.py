@@ -1,10 +1,12 @@
-"""`addml compare`: the paper's comparison on the user's own labelled file."""
+"""`addml compare`: the paper's comparison on the user's own labelled table."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from addml.cli.arguments import Device, Jobs, with_settings
-from addml.cli.grids import following, show_grid, usage
 from addml.cli.outputs import check_writable
 from addml.cli.screen import Screen, bars, show_left_out
 from addml.errors import UserError
@@ -20,17 +21,24 @@ from addml.pipeline.options import Settings
 from addml.text import counted
 
 if TYPE_CHECKING:
-    from addml.experiments.comparing import Labelled, Result
+    from rich.text import Text
+
+    from addml.pipeline.compare import Ended, Labelled, Result
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl", ".json")
 ROWS = 10_000  # some rivals grow with the square of the rows
+NOTES = (
+    "AUC and average precision (AP) in percent, means and deviations of nine runs.",
+    "seen: tested on the training rows; unseen: on a held-out third; one-class: trained on normal rows.",
+    "Stability: how alike three seeds rank a held-out third (Spearman's correlation); 1 is the same list.",
+)
 
 File = Annotated[str, typer.Argument(help="A labelled table; see addml detect.", metavar="FILE", show_default=False)]
 Methods = Annotated[
     list[str] | None,
     typer.Option(
         "--methods",
-        help="Compare these; with commas between them. ADDML is the package's default, ADDML.paper the paper's.",
+        help="Compare these, separated by commas. ADDML is the package's default, ADDML.paper the paper's.",
         metavar="NAMES",
     ),
 ]
@@ -43,7 +51,7 @@ Output = Annotated[
     typer.Option("--output", help="Write the figures too: .csv, .json, .jsonl or .parquet.", metavar="FILE"),
 ]
 Sample = Annotated[
-    int, typer.Option("--sample", help="Compare on at most so many rows, drawn at random.", min=6, metavar="N")
+    int, typer.Option("--sample", help="Compare on at most this many rows, drawn at random.", min=6, metavar="N")
 ]
 
 
@@ -59,30 +67,27 @@ def compare(
     device: Device = "auto",
 ) -> None:
     """Compare detectors on a labelled table: 3 folds x 3 seeds, labels for the evaluation only."""
-    from addml.experiments import comparing
-    from addml.experiments import methods as all_methods
-    from addml.experiments.protocol import SETTINGS
-    from addml.experiments.running import machine_for
+    from addml.pipeline import compare as comparison
+    from addml.pipeline.protocol import SETTINGS, known_methods
 
     if settings.labelling.label is None:
         raise typer.BadParameter("compare needs a label column: --label NAME.")
     if by not in SETTINGS:
         raise typer.BadParameter(f"{by!r} is not one of {', '.join(SETTINGS)} (--by).")
-    with usage():
-        chosen = all_methods.known(methods or comparing.METHODS)
+    with usage_errors():
+        chosen = known_methods(methods or comparison.METHODS)
         target = _target(output, file)
     screen, failures = Screen(settings.showing), list[str]()
     with screen.warned():
         with bars(screen).stage(f"Reading {file}", None):
-            labelled = comparing.read(settings, sample)
-        tasks = comparing.tasks(labelled.data, chosen)
-        with following("compare", tasks, screen, failures) as on_end:
-            rows = comparing.compare(tasks, machine_for(device, jobs), jobs, on_end)
+            labelled = comparison.read(settings, sample)
+        with task_progress("compare", len(chosen), screen, failures) as on_end:
+            rows = comparison.compare(labelled.data, chosen, comparison.machine_for(device, jobs), jobs, on_end)
     for line in failures:
         print(f"Failed: {line}", file=sys.stderr)
     if not rows:
         raise UserError(f"{labelled.data.name}: no method could be run.")
-    found = comparing.summary(rows, by)
+    found = comparison.summary(rows, by)
     _show(screen, labelled, found, by)
     if target is not None:
         _write(target, found)
@@ -93,7 +98,7 @@ def compare(
 
 
 def _target(output: str | None, file: str) -> Path | None:
-    """Where the figures go, found out before the work."""
+    """Where the figures go, checked before the work."""
     from addml.inputs.disk import is_part
 
     if output is None:
@@ -109,48 +114,130 @@ def _target(output: str | None, file: str) -> Path | None:
     return path
 
 
-def _show(screen: Screen, labelled: Labelled, found: list[Result], by: str) -> None:
-    from addml.experiments.comparing import grid
-
+def _show(screen: Screen, labelled: Labelled, found: Sequence[Result], by: str) -> None:
     data = labelled.data
     rows, columns = data.shape
     size = f"{counted(rows, 'row')}, {counted(columns, 'column')}"
     screen.say(f"{data.name}: {size}, {counted(int(data.y.sum()), 'anomaly', 'anomalies')}", style="bold")
     for note in labelled.notes:
         screen.say(f"  {note}")
-    show_left_out(screen, labelled.left_out)
-    show_grid(screen, grid(found, data.name, by), digits=4)
-    screen.say("  AUC and average precision (AP) in percent, means and deviations of nine runs.")
-    screen.say(
-        "  seen: tested on the rows learned from; unseen: on a held-out third; one-class: learned from normal rows."
-    )
-    screen.say("  Stability: how alike three seeds rank a held-out third (Spearman's correlation); 1 is the same list.")
+    show_left_out(screen, labelled.dropped)
+    _show_ranking(screen, found, by)
+    for note in NOTES:
+        screen.say(f"  {note}")
 
 
-def _document(labelled: Labelled, found: list[Result], by: str, failures: list[str]) -> dict[str, Any]:
+def _show_ranking(screen: Screen, found: Sequence[Result], by: str) -> None:
+    """The methods, best first: measures in percent, stability, seconds of a fit and of scoring a third of all rows."""
+    from rich.table import Table
+
+    from addml.pipeline.protocol import ONE_CLASS, SETTINGS, UNSEEN
+
+    columns = {f"AUC {name}": _in_percent(found, name, "auc") for name in SETTINGS}
+    columns[f"AP {by}"] = _in_percent(found, by, "ap")
+    timed = [one for one in found if one.setting == (ONE_CLASS if by == ONE_CLASS else UNSEEN)]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in ("Rank", "Method"):
+        table.add_column(head, no_wrap=True)
+    for head in (*columns, "Stability", "Fit, s", "Score, s"):
+        table.add_column(head, justify="right")
+    for place, one in enumerate(timed):
+        seconds = f"{one.fit_seconds:.3f}", f"{one.score_seconds:.4f}"
+        measures = (texts[place] for texts in columns.values())
+        table.add_row(str(place + 1), one.method, *measures, f"{one.stability:.3f}", *seconds)
+    screen.say()
+    screen.console().print(table)
+    screen.say()
+
+
+def _in_percent(found: Sequence[Result], setting: str, measure: str) -> list[Text]:
+    """The methods' means of a measure, ROC-AUC with its deviation; the best, and others that read the same, in bold."""
+    from rich.text import Text
+
+    own = [one for one in found if one.setting == setting]
+    means = [round(100 * getattr(one, measure), 1) for one in own]
+    spreads = [f" ± {100 * one.auc_spread:.1f}" if measure == "auc" else "" for one in own]
+    bold = [len(means) > 1 and mean == max(means) for mean in means]
+    return [
+        Text(f"{mean:.1f}{spread}", "bold" if best else "")
+        for mean, spread, best in zip(means, spreads, bold, strict=True)
+    ]
+
+
+def _document(labelled: Labelled, found: Sequence[Result], by: str, failures: list[str]) -> dict[str, Any]:
     data = labelled.data
-    about = {"source": data.name, "rows": data.shape[0], "columns": data.shape[1], "anomalies": int(data.y.sum())}
-    results = [asdict(one) for one in found]
-    left_out = [{"column": name, "why": why} for name, why in labelled.left_out]
     return {
-        **about,
+        "source": data.name,
+        "rows": data.shape[0],
+        "columns": data.shape[1],
+        "anomalies": int(data.y.sum()),
         "notes": list(labelled.notes),
-        "left_out": left_out,
+        "left_out": [{"column": name, "why": why} for name, why in labelled.dropped],
         "by": by,
-        "results": results,
+        "results": [asdict(one) for one in found],
         "failures": failures,
     }
 
 
-def _write(target: Path, found: list[Result]) -> None:
+def _write(target: Path, found: Sequence[Result]) -> None:
+    from addml.io.write import write_table, write_whole
+
     rows = [asdict(one) for one in found]
     if target.suffix.lower() == ".json":
-        from addml.io.write import write_whole
-
         write_whole(target, (json.dumps(rows, indent=1) + "\n").encode())
         return
     import pyarrow as pa
 
-    from addml.io.write import write_table
-
     write_table(pa.Table.from_pylist(rows), target)
+
+
+# Shared with `python -m research` ----------------------------------------------------------------------------
+
+
+@contextmanager
+def task_progress(name: str, total: int, screen: Screen, failures: list[str]) -> Iterator[Callable[[Ended], None]]:
+    """What to call when a task ends: it advances a bar, or prints a line if standard error is not a terminal."""
+    with _bar(name, total, screen) as show:
+        left = total
+
+        def on_end(ended: Ended) -> None:
+            nonlocal left
+            left -= 1
+            if ended.failure is not None:
+                failures.append(f"{name}: {ended.task.title}: {ended.failure}")
+            show(ended, left)
+
+        yield on_end
+
+
+@contextmanager
+def _bar(name: str, total: int, screen: Screen) -> Iterator[Callable[[Ended, int], None]]:
+    if screen.silent or not sys.stderr.isatty():
+        yield lambda ended, left: None if screen.silent else _line(name, ended, left)
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        whole = bar.add_task(name, total=total)
+        yield lambda ended, left: bar.update(whole, advance=1, description=f"{name}: {ended.task.title}")
+
+
+def _line(name: str, ended: Ended, left: int) -> None:
+    outcome = "failed" if ended.failure else f"{ended.seconds:.1f} s"
+    print(f"{name}: {ended.task.title}: {outcome}; {left} left", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """A wrong name is wrong usage: exit code 2."""
+    try:
+        yield
+    except UserError as error:
+        raise typer.BadParameter(str(error)) from error

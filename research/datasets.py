@@ -1,0 +1,291 @@
+"""Labelled data sets: the paper's and ADBench's, from the folder ADDML_DATA, from the cache, or from their sources."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from addml.errors import UserError
+from addml.pipeline.protocol import LabelledArray
+from addml.text import did_you_mean
+
+TABLE = Path(__file__).with_name("datasets.toml")
+TEXT_BLOCK = 1 << 23  # bytes; must hold one row of a wide table
+SHARE_PRECISION = 0.5e-4 + 1e-9  # shares are known to four decimals
+LIST = "List them: python -m research list."
+
+State = Literal["local", "cached", "missing"]
+
+logger = logging.getLogger("addml")
+
+
+class DataSetError(ValueError):
+    """A data set that is missing, damaged, or not the known one; the message names the set and the remedy."""
+
+
+class NetworkError(DataSetError):
+    """A server that cannot be reached."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One known data set; None for what is not known of it."""
+
+    name: str
+    title: str
+    collection: str
+    group: str | None
+    path: Path  # of the original file, under ADDML_DATA
+    address: str | None
+    licence: str | None = None
+    rows: int | None = None
+    columns: int | None = None
+    anomalies: float | None = None  # share of the rows, to four decimals
+    sha256: str | None = None  # of the original file
+
+
+def _read_table() -> dict[str, DataSet]:
+    document, found = tomllib.loads(TABLE.read_text("utf-8")), {}
+    for collection in document["collections"]:
+        for entry in collection["sets"]:
+            source, file = document["sources"][entry.pop("source")], entry.pop("file")
+            address = f"{source['address']}/{file}" if "address" in source else None
+            about = {"collection": collection["name"], "group": collection.get("group"), "address": address}
+            found[entry["name"]] = DataSet(path=Path(source["folder"]) / file, **about, **entry)
+    return found
+
+
+SETS = _read_table()
+
+
+# Names -------------------------------------------------------------------------------------------------------
+
+
+def named(name: str) -> DataSet:
+    """What is known of the data set of this name."""
+    if name not in SETS:
+        raise UserError(f"{name!r} is not a known data set.{did_you_mean(name.lower(), SETS)} {LIST}")
+    return SETS[name]
+
+
+def names(collection: str | None = None, group: str | None = None) -> list[str]:
+    """All data sets, or those of a collection or group: the paper's in the order of its Table II."""
+    return [one.name for one in SETS.values() if collection in (None, one.collection) and group in (None, one.group)]
+
+
+def known(given: Sequence[str]) -> list[str]:
+    """The named sets, in any case and separated by commas; an unknown one is an error."""
+    found = [part.strip().lower() for text in given for part in text.split(",") if part.strip()]
+    if given and not found:
+        raise UserError(f"--sets names none. {LIST}")
+    return list(dict.fromkeys(named(name).name for name in found))
+
+
+def title(name: str) -> str:
+    """The set as tables name it."""
+    return SETS[name].title if name in SETS else name
+
+
+# Files -------------------------------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """The folder that ADDML_CACHE names, or addml in the system's folder for caches."""
+    if given := os.environ.get("ADDML_CACHE"):
+        return Path(os.path.expanduser(given))
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.path.expanduser(base)) / "addml"
+
+
+def _local_file(one: DataSet) -> Path | None:
+    folder = os.environ.get("ADDML_DATA")
+    path = Path(os.path.expanduser(folder)) / one.path if folder else None
+    return path if path is not None and path.is_file() else None
+
+
+def _cached_file(one: DataSet) -> Path:
+    return cache_folder() / "downloads" / one.path.name
+
+
+def state(name: str) -> State:
+    """Whether the data set is local (its file lies under ADDML_DATA), cached (downloaded), or missing."""
+    one = named(name)
+    if _local_file(one) is not None:
+        return "local"
+    return "cached" if _cached_file(one).is_file() else "missing"
+
+
+def available(name: str) -> bool:
+    """Whether the data set can be loaded without a download."""
+    return state(name) != "missing"
+
+
+def load(name: str) -> LabelledArray:
+    """The data set, verified: from ADDML_DATA if its file is there, else from the cache."""
+    one = named(name)
+    path = _local_file(one) or _cached_file(one)
+    if not path.is_file():
+        local = f"ADDML_DATA names a folder that holds {one.path.as_posix()}"
+        get = f"{local}." if one.address is None else f"python -m research data {name} downloads it, or {local}."
+        raise DataSetError(f"{name}: {one.title} is not on this machine. {get}")
+    return read(one, path)
+
+
+def size(name: str) -> tuple[int, int]:
+    """Rows and columns, without reading the set if they are known."""
+    one = SETS[name]
+    return (one.rows, one.columns) if one.rows and one.columns else load(name).shape
+
+
+# Reading -----------------------------------------------------------------------------------------------------
+
+
+def read(one: DataSet, path: Path) -> LabelledArray:
+    """The data set of a file, with its hash, shape and share of anomalies checked where they are known."""
+    _check_hash(one, path)
+    try:
+        X, y = READERS[path.suffix](path)
+        X, y = np.ascontiguousarray(X, np.float64), np.asarray(y).ravel()
+        is_binary = bool(np.isin(y, (0, 1)).all())
+    except Exception as error:  # a damaged file may raise anything
+        raise DataSetError(f"{one.name}: {path} is damaged ({error}). Get it again.") from error
+    if X.ndim != 2 or len(y) != len(X) or not is_binary:
+        raise DataSetError(f"{one.name}: {path} does not hold a table and a label, 0 or 1, for each of its rows.")
+    for what, expected, found in zip(("rows", "columns"), (one.rows, one.columns), X.shape, strict=True):
+        if expected is not None and found != expected:
+            raise DataSetError(f"{one.name}: {path} has {found:,} {what}, not {expected:,}. Get it again.")
+    share = float(y.mean()) if len(y) else 0.0
+    if one.anomalies is not None and abs(share - one.anomalies) > SHARE_PRECISION:
+        expected_share = f"{100 * one.anomalies:.2f}%"
+        raise DataSetError(f"{one.name}: {path} has {100 * share:.2f}% anomalies, not {expected_share}. Get it again.")
+    return LabelledArray(one.name, X, y.astype(np.int8))
+
+
+def _check_hash(one: DataSet, path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataSetError(f"{one.name}: {path} cannot be read: {error.strerror}.") from error
+    if one.sha256 is not None and found != one.sha256:
+        raise DataSetError(
+            f"{one.name}: {path} is not the known file: its SHA-256 is {found}, not {one.sha256}. Get it again."
+        )
+
+
+def _read_mat(path: Path) -> tuple[Any, Any]:
+    from scipy.io import loadmat
+
+    arrays = loadmat(path, variable_names=["X", "y"])
+    return arrays["X"], arrays["y"]
+
+
+def _read_npz(path: Path) -> tuple[Any, Any]:
+    with np.load(path, allow_pickle=False) as archive:
+        return archive["X"], archive["y"]
+
+
+def _read_text(path: Path) -> tuple[Any, Any]:
+    """Comma-separated numbers without a header, compressed with gzip, the label last."""
+    from pyarrow import csv
+
+    options = csv.ReadOptions(autogenerate_column_names=True, block_size=TEXT_BLOCK)
+    columns = [column.to_numpy() for column in csv.read_csv(str(path), options).columns]
+    return np.column_stack(columns[:-1]), columns[-1]
+
+
+READERS = {".mat": _read_mat, ".npz": _read_npz, ".gz": _read_text}
+
+
+# Downloads ---------------------------------------------------------------------------------------------------
+
+
+def pull(names: Iterable[str], mirror: str | None = None, report: Callable[[str], None] = logger.info) -> None:
+    """Download and verify the data sets that are not there; failures are raised after the others are done."""
+    failed = []
+    for one in [named(name) for name in names]:
+        try:
+            report(f"{one.name}: {_pull(one, mirror)}")
+        except NetworkError:
+            raise  # the next one would fail too
+        except DataSetError as error:
+            failed.append(error)
+    if len(failed) == 1:
+        raise failed[0]
+    if failed:
+        raise DataSetError(f"{len(failed)} data sets failed.\n" + "\n".join(map(str, failed)))
+
+
+def _pull(one: DataSet, mirror: str | None) -> str:
+    local = _local_file(one)
+    if local is not None:
+        read(one, local)
+        return f"local, {local}"
+    file = _cached_file(one)
+    try:
+        read(one, file)
+    except DataSetError:
+        file.unlink(missing_ok=True)
+    else:
+        return "already there"
+    _download(one, mirror, file)
+    try:
+        data = read(one, file)
+    except DataSetError:
+        file.unlink()
+        raise
+    rows, columns = data.shape
+    return f"{rows:,} rows, {columns:,} columns, {100 * data.y.mean():.2f}% anomalies"
+
+
+def _download(one: DataSet, mirror: str | None, file: Path) -> None:
+    """Fetch the original file through pooch, which checks its hash and leaves no broken file behind."""
+    try:
+        import pooch
+        from requests import ConnectionError, RequestException, Timeout
+    except ImportError as error:
+        raise ImportError("downloads need pooch: pip install 'addml[data]'") from error
+    address = address_of(one, mirror)
+    pooch.get_logger().setLevel(logging.WARNING)
+    try:
+        pooch.retrieve(address, one.sha256, file.name, file.parent, downloader=pooch.HTTPDownloader())
+    except (ConnectionError, Timeout) as error:
+        raise NetworkError(
+            f"{one.name}: {address}: cannot be reached ({error}). Check the network and the proxy (HTTPS_PROXY), name "
+            f"a mirror (--mirror or ADDML_MIRROR), or let ADDML_DATA name a folder that holds {one.path.as_posix()}."
+        ) from error
+    except RequestException as error:
+        raise DataSetError(f"{one.name}: {address}: {error}. Pull again, or from another mirror.") from error
+    except ValueError as error:  # pooch's, which names both hashes
+        raise DataSetError(f"{one.name}: {address}: {error} Pull again, or from another mirror.") from error
+    except OSError as error:
+        raise DataSetError(
+            f"{one.name}: {file.parent} cannot be written: {error.strerror or error}. Free some space there, or name "
+            "another folder with ADDML_CACHE."
+        ) from error
+
+
+def address_of(one: DataSet, mirror: str | None = None) -> str:
+    """Where the original file is: at its source, or under the same path of a mirror (or ADDML_MIRROR)."""
+    if one.address is None:
+        raise DataSetError(
+            f"{one.name}: cannot be downloaded, {one.title} has no address. ADDML_DATA names a folder that holds "
+            f"{one.path.as_posix()}."
+        )
+    base = mirror or os.environ.get("ADDML_MIRROR")
+    return base.rstrip("/") + urlsplit(one.address).path if base else one.address

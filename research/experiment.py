@@ -1,0 +1,126 @@
+"""One task: a case on a set by the protocol, or timed on drawn tables and with distillation and mining on or off."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from addml.pipeline import protocol
+from addml.pipeline.protocol import OWN, PAPER, Case, Data, Fit, Fitted, LabelledArray, Machine, Rivals, Row
+from addml.pipeline.rivals import RIVALS
+from research import datasets
+from research.autoencoder import AUTOENCODERS
+
+METHODS: Rivals = AUTOENCODERS | RIVALS
+DRAWN = "drawn-"
+REPEATS = 5  # the fastest counts, being the least disturbed by other processes
+SCORED = 2000  # rows, for any number of training rows
+SHARE = 0.05  # of anomalies in a drawn table
+BY_ROWS, BY_COLUMNS, SAVED = "rows", "columns", "saved"
+# What the paper says saves time, one by one, without early stopping: 50 epochs each.
+SAVINGS: Mapping[str, Mapping[str, Any]] = {
+    "neither": {"normal_ratio": 1.0, "hard_ratio": 1.0, "patience": 50},
+    "distillation": {"hard_ratio": 1.0, "patience": 50},
+    "mining": {"normal_ratio": 1.0, "patience": 50},
+    "both": {"patience": 50},
+}
+
+load = lru_cache(maxsize=2)(datasets.load)
+
+
+def run_case(case: Case, data: Data, machine: Machine) -> list[Row]:
+    """Fit and test by the whole protocol; ADDML's eighteen fits share one training call where they can."""
+    fit_all = fit_together if trains_together(case, data) else protocol.fit_one_by_one
+    return protocol.run_case(case, data, machine, METHODS, fit_all)
+
+
+def trains_together(case: Case, data: Data) -> bool:
+    """Whether the fits can share one training call: ADDML's, on numbers without missing values."""
+    return case.method in OWN and isinstance(data, LabelledArray) and not np.isnan(data.X).any()
+
+
+def fit_together(case: Case, data: Data, fits: Sequence[Fit], machine: Machine, rivals: Rivals) -> Iterator[Fitted]:
+    """All fits in one training call, each with an equal share of its seconds."""
+    from research import together
+
+    detectors = [
+        protocol.new_detector(case, machine, one_class=fit.one_class, seed=fit.random_state, rivals=rivals)
+        for fit in fits
+    ]
+    tables = [data.rows(fit.train) for fit in fits]
+    began = time.perf_counter()
+    fitted = together.fit_together(detectors, tables)
+    seconds = (time.perf_counter() - began) / len(fits)
+    return (Fitted(detector, seconds, len(fits)) for detector in fitted)
+
+
+# Running time ------------------------------------------------------------------------------------------------
+
+
+def timed_cases(methods: Sequence[str], own_sets: Sequence[str], runtime: Mapping[str, Any]) -> list[tuple[str, Case]]:
+    """Every table with the case to time on it."""
+    usual_rows, usual_columns = runtime["usual_rows"], runtime["usual_columns"]
+    by_rows = [(drawn_name(rows, usual_columns), BY_ROWS) for rows in runtime["rows"]]
+    by_columns = [(drawn_name(usual_rows, columns), BY_COLUMNS) for columns in runtime["columns"]]
+    timed = [(name, Case(method, what)) for name, what in by_rows + by_columns for method in methods]
+    saved = [Case(PAPER, f"{SAVED}: {what}", settings) for what, settings in SAVINGS.items()]
+    return timed + [(name, case) for name in own_sets for case in saved]
+
+
+def drawn_name(rows: int, columns: int) -> str:
+    """A drawn table by its size."""
+    return f"{DRAWN}{rows}x{columns}"
+
+
+def timed_size(name: str) -> tuple[int, int]:
+    """Rows and columns of a drawn table, or of a set."""
+    found = re.fullmatch(rf"{DRAWN}(\d+)x(\d+)", name)
+    return datasets.size(name) if found is None else (int(found[1]), int(found[2]))
+
+
+def timed_data(name: str) -> LabelledArray:
+    """A drawn table with SCORED more rows than its name says, to be scored; or a set."""
+    if not name.startswith(DRAWN):
+        return load(name)
+    rows, columns = timed_size(name)
+    return drawn_table(rows + SCORED, columns)
+
+
+def drawn_table(rows: int, columns: int) -> LabelledArray:
+    """Rows around a subspace of a quarter of the columns, a few of them anywhere."""
+    random = np.random.default_rng([rows, columns])
+    inner = max(1, columns // 4)
+    X = random.normal(size=(rows, inner)) @ random.normal(size=(inner, columns)) / inner**0.5
+    X += random.normal(0, 0.3, X.shape)
+    y = (random.random(rows) < SHARE).astype(int)
+    X[y == 1] = random.normal(0, 1.2, (int(y.sum()), columns))
+    return LabelledArray(drawn_name(rows, columns), X, y)
+
+
+def time_case(case: Case, data: LabelledArray, machine: Machine) -> list[Row]:
+    """Fit to all but the last SCORED rows and score those, REPEATS times, on one thread."""
+    from threadpoolctl import threadpool_limits
+
+    test = np.arange(len(data.y) - min(SCORED, len(data.y) // 3), len(data.y))
+    train = np.arange(test[0])
+    learned, asked = data.standardised(train, train, test)
+    alone = Machine(machine.device, 1)
+    with threadpool_limits(1):
+        return [_repeat(case, learned, asked, data.y[test], alone, repeat) for repeat in range(REPEATS)]
+
+
+def _repeat(case: Case, learned: np.ndarray, asked: np.ndarray, y: np.ndarray, machine: Machine, repeat: int) -> Row:
+    detector = protocol.new_detector(case, machine, one_class=False, seed=repeat, rivals=METHODS)
+    began = time.perf_counter()
+    detector.fit(learned)
+    fitted = time.perf_counter()
+    scores = detector.anomaly_score(asked)
+    ended = time.perf_counter()
+    measures = protocol.measure(y, scores) if 0 < y.sum() < len(y) else {"auc": None, "ap": None}
+    taken = {"fit_seconds": fitted - began, "score_seconds": ended - fitted, "together": 1}
+    return {"seed": repeat, "fold": 0, "setting": "time", **measures, **taken}

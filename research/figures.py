@@ -1,0 +1,198 @@
+"""The figures, by matplotlib (extra `plots`), as SVG and PNG in memory."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from addml.pipeline.protocol import SETTINGS, LabelledArray, Row, measure
+from research import experiment
+from research.plans import Plan, method_title
+from research.statistics import Ranking
+from research.tables import percents
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "png")
+NEXT_TO_NOTHING = 1e-30  # a learning rate that leaves the network as it was drawn
+SEED = 0
+COLOURS = ("#5f7f9e", "#3f7d58", "#c2410c", "#7c5295", "#a68a1f", "#8a8f98", "#2a9d9d", "#1f2328", "#d1495b")
+NORMAL, ANOMALY, INK = "#5f7f9e", "#c2410c", "#1f2328"
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#8a8f98",
+    "legend.frameon": False,
+    "savefig.bbox": "tight",
+    "savefig.dpi": 130,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "addml",  # the same runs give the same file
+}
+
+
+def rendered(name: str, draw: Callable[[], Figure]) -> dict[str, bytes]:
+    """The figure in every format by the names of its files."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'addml[plots]'") from error
+    with matplotlib.rc_context(STYLE):
+        figure, files = draw(), {}
+        for ending in FORMATS:
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=ending, metadata={"Date": None} if ending == "svg" else None)
+            files[f"{name}.{ending}"] = buffer.getvalue()
+    return files
+
+
+def _new(width: float, height: float, rows: int = 1, columns: int = 1, **more: Any) -> tuple[Figure, np.ndarray]:
+    """A figure of a size in inches, and its axes (rows, columns)."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **more)
+
+
+# Sweeps -----------------------------------------------------------------------------------------------------
+
+
+def sweep(plan: Plan, rows: Sequence[Row]) -> Figure:
+    """ROC-AUC against one setting of ADDML: the mean of nine runs, and a band of one deviation."""
+    figure, axes = _new(5.2, 3.2)
+    runs, setting = percents(rows), plan.more["sweep"]["setting"]
+    for name, colour in zip(SETTINGS, (NORMAL, "#3f7d58", ANOMALY), strict=True):
+        found = [(case.settings[setting], runs.get((plan.sets[0], name, case.variant))) for case in plan.cases]
+        if places := [(value, own) for value, own in found if own is not None]:
+            _band(axes[0, 0], places, name, colour)
+    axes[0, 0].set(xlabel=plan.more["sweep"]["label"], ylabel="ROC-AUC, %", xlim=(0, 1.02))
+    axes[0, 0].legend(loc="lower right")
+    return figure
+
+
+def _band(axes: Axes, places: Iterable[tuple[float, np.ndarray]], label: str, colour: str) -> None:
+    x, runs = zip(*places, strict=True)
+    mean, spread = np.array([one.mean() for one in runs]), np.array([one.std(ddof=1) for one in runs])
+    axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
+    axes.plot(x, mean, color=colour, label=label, marker="o", markersize=3)
+
+
+# Ranks ------------------------------------------------------------------------------------------------------
+
+
+def critical_differences(rankings: Mapping[str, Ranking]) -> Figure:
+    """Mean ranks on a line for each setting, best to the left; a bar joins methods that are not told apart."""
+    figure, axes = _new(7.0, 2.3 * len(rankings), len(rankings))
+    for one, (setting, ranking) in zip(axes[:, 0], rankings.items(), strict=True):
+        _ranks(one, setting, ranking)
+    return figure
+
+
+def _ranks(axes: Axes, setting: str, ranking: Ranking) -> None:
+    k = len(ranking.methods)
+    order = np.argsort(ranking.mean_ranks, kind="stable")
+    groups, half = ranking.groups(), (k + 1) // 2
+    depth = -0.35 * (len(groups) + 1)
+    axes.plot([1, k], [0, 0], color=INK, linewidth=1)
+    for tick in range(1, k + 1):
+        axes.plot([tick, tick], [0, 0.15], color=INK, linewidth=1)
+        axes.text(tick, 0.25, str(tick), ha="center", va="bottom", fontsize=8)
+    for place, index in enumerate(order):
+        rank, left = ranking.mean_ranks[index], place < half
+        level = depth - 0.5 * (place if left else k - 1 - place)
+        end = 0.8 if left else k + 0.2
+        axes.plot([rank, rank, end], [0, level, level], color=INK, linewidth=0.8)
+        name = f"{method_title(ranking.methods[index])} ({rank:.2f})"
+        axes.text(end + (-0.05 if left else 0.05), level, name, ha="right" if left else "left", va="center", fontsize=8)
+    for level, group in enumerate(groups):
+        ranks = [ranking.mean_ranks[ranking.methods.index(name)] for name in group]
+        axes.plot([min(ranks) - 0.05, max(ranks) + 0.05], [-0.35 * (level + 1)] * 2, color=ANOMALY, linewidth=3)
+    axes.plot([1, 1 + ranking.critical_difference], [0.95, 0.95], color=ANOMALY, linewidth=3)
+    axes.text(1, 1.1, f"critical difference {ranking.critical_difference:.2f}", fontsize=8, va="bottom")
+    axes.set_title(setting, loc="right", fontsize=9)
+    axes.set_xlim(-1.6, k + 2.6)
+    axes.axis("off")
+
+
+# Running time -----------------------------------------------------------------------------------------------
+
+
+def runtime(plan: Plan, rows: Sequence[Row]) -> Figure:
+    """Seconds to fit and to score against rows and columns, logarithmic."""
+    figure, axes = _new(8.4, 6.0, 2, 2, sharex="col")
+    methods = [case.method for case in plan.cases]
+    for column, what in enumerate((experiment.BY_ROWS, experiment.BY_COLUMNS)):
+        for line, seconds in enumerate(("fit_seconds", "score_seconds")):
+            for method, colour in zip(methods, COLOURS, strict=False):
+                _times(axes[line, column], rows, method, what, seconds, colour)
+            axes[line, column].set(xscale="log", yscale="log")
+        axes[1, column].set_xlabel({"rows": "training rows", "columns": "columns"}[what])
+    axes[0, 0].set_ylabel("seconds to fit")
+    axes[1, 0].set_ylabel(f"seconds to score {experiment.SCORED:,} rows")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
+    return figure
+
+
+def _times(axes: Axes, rows: Sequence[Row], method: str, what: str, seconds: str, colour: str) -> None:
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        if row["method"] == method and row["variant"] == what:
+            found.setdefault(row[what], []).append(row[seconds])
+    x = sorted(found)
+    wide = 2.2 if method.startswith("ADDML") else 1.1
+    fastest = [min(found[one]) for one in x]
+    axes.plot(x, fastest, color=colour, label=method, linewidth=wide, marker="o", markersize=3)
+
+
+# The metric space -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Space:
+    """Rows of the metric space in two dimensions, with the centre at zero, before and after training."""
+
+    before: np.ndarray  # (n, 2)
+    after: np.ndarray
+    y: np.ndarray
+    auc: tuple[float, float]  # of the distance to the centre in all dimensions
+
+
+def metric_space(data: LabelledArray, device: str = "cpu") -> Space:
+    """The embeddings of all rows by the untrained network, and by the one that training makes of it."""
+    from addml.detector import ADDML
+
+    untrained = ADDML.paper(epochs=1, learning_rate=NEXT_TO_NOTHING, random_state=SEED, device=device).fit(data.X)
+    trained = ADDML.paper(random_state=SEED, device=device).fit(data.X)
+    before, after = (projected(one.embed(data.X), one.center_[0]) for one in (untrained, trained))
+    aucs = [measure(data.y, one.anomaly_scores_)["auc"] for one in (untrained, trained)]
+    return Space(before, after, data.y, (aucs[0], aucs[1]))
+
+
+def projected(embeddings: np.ndarray, center: np.ndarray) -> np.ndarray:
+    """The two leading principal directions of embeddings (n, w) around the centre, each signed to be reproducible."""
+    moved = embeddings.astype(float) - center
+    directions = np.linalg.svd(moved, full_matrices=False)[2][:2]
+    signs = np.sign(directions[np.arange(len(directions)), np.abs(directions).argmax(axis=1)])
+    return np.asarray(moved @ (directions * signs[:, None]).T)
+
+
+def space(found: Space) -> Figure:
+    """Both pictures of the metric space; each has a scale of its own, which its title tells."""
+    figure, axes = _new(8.0, 3.8, 1, 2)
+    pictures = {"before training": found.before, "after training": found.after}
+    for one, (stage, points), auc in zip(axes[0], pictures.items(), found.auc, strict=True):
+        for label, name, colour, size in ((0, "normal", NORMAL, 5), (1, "anomaly", ANOMALY, 14)):
+            chosen = points[found.y == label]
+            one.scatter(*chosen.T, s=size, color=colour, label=name, linewidths=0, alpha=0.8)
+        one.plot(0, 0, "+", color=INK, markersize=10, label="centre")
+        spread = float((points**2).sum(axis=1).mean() ** 0.5)
+        one.set_title(f"{stage}: ROC-AUC {100 * auc:.1f}%, spread {spread:.2g}", fontsize=9)
+        one.set_aspect("equal", adjustable="datalim")
+    axes[0, 0].legend(loc="best", fontsize=8)
+    return figure

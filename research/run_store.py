@@ -1,0 +1,129 @@
+"""Stored results: one row of a Parquet file a run, written so that a stopped experiment can resume.
+
+Every finished task becomes a small file of its own in NAME.parts, which appears whole or not at all. Gathering
+joins them into NAME.parquet and then removes them; whatever ends a run in between, no row is lost or counted twice.
+One run at a time may write to a folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from addml.errors import UserError
+from addml.io.write import write_table
+from addml.pipeline.protocol import Row
+
+KEY = ("set", "method", "variant")  # what tells a task; its rows are replaced together
+NEEDED = (*KEY, "setting", "settings", "auc", "ap")  # without which rows are no results
+TEXT, WHOLE, REAL = "string", "int64", "double"
+COLUMNS = {
+    "experiment": TEXT,
+    "set": TEXT,
+    "method": TEXT,
+    "variant": TEXT,
+    "setting": TEXT,
+    "seed": WHOLE,
+    "fold": WHOLE,
+    "auc": REAL,
+    "ap": REAL,
+    "fit_seconds": REAL,
+    "score_seconds": REAL,
+    "together": WHOLE,
+    "rows": WHOLE,
+    "columns": WHOLE,
+    "settings": TEXT,
+    "versions": TEXT,
+    "device": TEXT,
+    "when": TEXT,
+    "command": TEXT,
+}
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Settings as JSON, the same for the same settings."""
+    return json.dumps(dict(settings), sort_keys=True)
+
+
+def agree(one: str, other: str) -> bool:
+    """Whether two texts of settings say the same of whatever both name: a setting that is new changes no old run."""
+    first, second = json.loads(one), json.loads(other)
+    return all(first[name] == second[name] for name in first.keys() & second.keys())
+
+
+def key_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The task that a row belongs to."""
+    return tuple(str(row[name]) for name in KEY)
+
+
+def label_of(row: Mapping[str, Any]) -> str:
+    """What its case is called in tables."""
+    return str(row["variant"] or row["method"])
+
+
+class Store:
+    """The runs of one experiment in a folder."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        """Nothing is written before the first part."""
+        self.file, self.parts = folder / f"{name}.parquet", folder / f"{name}.parts"
+
+    def rows(self) -> list[Row]:
+        """All rows, gathered or not; of a task run again, the newest."""
+        found: dict[tuple[str, ...], list[Row]] = {}
+        for file in [self.file, *sorted(self.parts.glob("*.parquet"))]:
+            found |= _by_task(_read(file))
+        return [row for rows in found.values() for row in rows]
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Keep the rows of one finished task."""
+        self.parts.mkdir(parents=True, exist_ok=True)
+        name = hashlib.sha256("\n".join(key_of(rows[0])).encode()).hexdigest()[:16]
+        _write(self.parts / f"{name}.parquet", rows)
+
+    def gather(self) -> None:
+        """Join the parts into the one file, then remove them."""
+        parts = sorted(self.parts.glob("*.parquet"))
+        if parts:
+            _write(self.file, self.rows())
+        for part in parts:
+            part.unlink()
+        with suppress(OSError):  # not there, or something is left in it
+            self.parts.rmdir()
+
+
+def _by_task(rows: Iterable[Row]) -> dict[tuple[str, ...], list[Row]]:
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(key_of(row), []).append(row)
+    return found
+
+
+def _read(file: Path) -> list[Row]:
+    if not file.exists():
+        return []
+    try:
+        table = parquet.read_table(file)
+    except (pa.ArrowException, OSError) as error:
+        raise _not_runs(file, f"cannot be read: {error}") from error
+    missing = [name for name in NEEDED if name not in table.column_names]
+    if missing:
+        raise _not_runs(file, f"holds no runs: it has no column {missing[0]!r}.")
+    return list(table.to_pylist())
+
+
+def _not_runs(file: Path, problem: str) -> UserError:
+    return UserError(f"{file}: {problem} Move it away, and its tasks run anew; or name another folder (--output).")
+
+
+def _write(file: Path, rows: Sequence[Row]) -> None:
+    """Write the rows with all COLUMNS, in their order."""
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in COLUMNS.items()])
+    write_table(pa.Table.from_pylist([{name: row.get(name) for name in COLUMNS} for row in rows], schema), file)

@@ -1,1 +1,0 @@
-"""From what people have (arrays, frames, files) to Rows that the training loop can take blocks of."""
