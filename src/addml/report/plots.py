@@ -13,8 +13,8 @@ import numpy as np
 from addml.findings import Findings
 from addml.io.write import write_whole
 from addml.report import charts
-from addml.report.track import MOST_EVENTS, envelope
-from addml.text import number, text
+from addml.report.charts import MAX_EVENTS, envelope
+from addml.text import number, one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,9 +132,9 @@ def _series(findings: Findings) -> Figure | None:
         low, high = envelope(np.asarray(values, float))
         steps = np.linspace(0, len(values), len(low), endpoint=False)
         axes.fill_between(steps, low, high, color=NORMAL, lw=0.8)
-        for start, stop in track.events[:MOST_EVENTS]:
+        for start, stop in track.events[:MAX_EVENTS]:
             axes.axvspan(start, max(stop, start + len(values) / 500), color=ANOMALY, alpha=0.25, lw=0)
-        axes.set_ylabel(text(name, 40), parse_math=False)  # dollars in a name are no formula
+        axes.set_ylabel(one_line(name, 40), parse_math=False)  # dollars in a name are no formula
     every[0].axhline(findings.threshold, color=INK, lw=1, ls="--")
     every[-1].set(xlabel=f"step, {track.times[0]} to {track.times[1]}" if track.times[0] else "step")
     return figure
@@ -165,7 +165,7 @@ def _space(findings: Findings) -> Figure | None:
     figure, (axes,) = _figure(height=HEIGHT * 1.2)
     x, y, flags = np.array(points["x"]), np.array(points["y"]), np.array(points["anomaly"], bool)
     axes.scatter(x[~flags], y[~flags], s=6, color=NORMAL, alpha=0.45, lw=0, label="normal", rasterized=len(x) > 2000)
-    axes.scatter(x[flags], y[flags], s=14, color=ANOMALY, lw=0, label="stands out")
+    axes.scatter(x[flags], y[flags], s=14, color=ANOMALY, lw=0, label="flagged")
     axes.plot(*(points["center"]), "+", color=INK, ms=10, mew=1.5, label="centre")
     for place in np.flatnonzero((np.array(points["rank"]) > 0) & (np.array(points["rank"]) <= 10) & flags):
         rank = str(points["rank"][place])
@@ -184,7 +184,7 @@ def _distillation(findings: Findings) -> Figure | None:
     figure, (axes,) = _figure(height=min(8.0, 1.2 + 0.12 * len(cells)))
     ends = (found["epochs"][0] - 0.5, found["epochs"][-1] + 0.5, len(cells) + 0.5, 0.5)
     image = axes.imshow(cells, aspect="auto", cmap="Oranges", vmin=0, vmax=1, extent=ends, interpolation="nearest")
-    figure.colorbar(image, ax=axes, label="share of members that dropped it")
+    figure.colorbar(image, ax=axes, label="share of members that left it out")
     axes.set(xlabel="epoch", ylabel="rank")
     return figure
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from addml.findings import Finding, Findings, Group, Reason, Usual
-from addml.report.comparison import direction, owner
-from addml.report.digest import MOST_ROWS
-from addml.text import MISSING, raw
+from addml.report.charts import MAX_ROWS
+from addml.report.summary import column_of, direction
+from addml.text import MISSING, cell_text
 
 HIDDEN = "[redacted]"
 QUOTED = re.compile(
@@ -26,12 +26,12 @@ def redacted(findings: Findings) -> Findings:
     columns = set(findings.columns)
     usual = {one.column: one for one in findings.usual}
     scrub = _Scrub(findings)
-    listed = (_finding(finding, usual, columns) for finding in findings.ranked[:MOST_ROWS])
+    listed = (_finding(finding, usual, columns) for finding in findings.ranked[:MAX_ROWS])
     return replace(
         findings,
         left_out=tuple((column, scrub(why)) for column, why in findings.left_out),
         notes=tuple(map(scrub, findings.notes)),
-        ranked=(*listed, *(replace(one, ids={}, values={}, reasons=()) for one in findings.ranked[MOST_ROWS:])),
+        ranked=(*listed, *(replace(one, ids={}, values={}, reasons=()) for one in findings.ranked[MAX_ROWS:])),
         groups=tuple(_group(group, columns) for group in findings.groups),
         usual=tuple(Usual(one.column, one.kind, "") for one in findings.usual),
         evaluation=None if findings.evaluation is None else scrub.all(findings.evaluation),
@@ -50,11 +50,11 @@ def _settings(settings: dict[str, Any]) -> dict[str, Any]:
 def _finding(finding: Finding, usual: dict[str, Usual], columns: set[str]) -> Finding:
     def where(column: str) -> str:
         value = finding.values.get(column)
-        return MISSING if raw(value) == MISSING else direction(value, usual.get(column)) or HIDDEN
+        return MISSING if cell_text(value) == MISSING else direction(value, usual.get(column)) or HIDDEN
 
     reasons = []
     for reason in finding.reasons:
-        column = owner(reason.column, columns)
+        column = column_of(reason.column, columns)
         said = where(column) if column in finding.values else ""
         words = column if said in ("", HIDDEN) else f"{column} {said}"
         reasons.append(Reason(column, reason.share, words))
@@ -64,7 +64,7 @@ def _finding(finding: Finding, usual: dict[str, Usual], columns: set[str]) -> Fi
 
 
 def _group(group: Group, columns: set[str]) -> Group:
-    bare = tuple(dict.fromkeys(owner(column, columns) for column in group.columns))
+    bare = tuple(dict.fromkeys(column_of(column, columns) for column in group.columns))
     return Group(bare, ", ".join(bare), group.ranks)
 
 
@@ -112,9 +112,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _raw_values(findings: Findings) -> Iterator[str]:
-    for finding in findings.ranked[:MOST_ROWS]:
+    for finding in findings.ranked[:MAX_ROWS]:
         for value in (*finding.ids.values(), *finding.values.values()):
-            yield from (raw(value), str(value))
+            yield from (cell_text(value), str(value))
     for one in findings.usual:
         yield from (name for name, _ in one.common)
 
