@@ -34,7 +34,11 @@ def to_html(document: Document) -> str:
         contents=joined(el("a", title, href=f"#{name}") for name, title in links),
         summary=_summary(document),
         sections=body,
-        footer=el("p", document.footer, " This file loads nothing. Charts by uPlot (MIT licence, in this file)."),
+        footer=el(
+            "p",
+            document.footer,
+            " This file loads nothing from the network. Charts by uPlot (MIT licence, in this file).",
+        ),
         numbers=json_text(document.data | {"ranked": list(map(_ranked_data, document.ranking.rows))}),
         **styles,
         **scripts,

@@ -252,7 +252,7 @@ def _compare(column: str, value: Any, usual: Usual | None, share: float | None) 
         column=one_line(column),
         value=cell_text(value),
         usual=one_line(usual.words if usual else ""),
-        position=f"in {percent(frequency)} of the usual rows" if frequency else direction(value, usual),
+        position=f"in {percent(frequency)} of rows" if frequency else direction(value, usual),
         contribution="" if share is None else percent(share),
         offset=_offset(value, usual),
         frequency=frequency,
