@@ -23,7 +23,7 @@ def test_every_score_is_in_one_bar_of_its_own_side(values, threshold):
     assert found.counts[found.first_anomalous :].sum() == (values > threshold).sum()
 
 
-@pytest.mark.parametrize("values", [[5.0], [5.0] * 9, [0.0, 0.0, 1.0], [1e-300, 2e-300], [-1e15, 1e15]])
+@pytest.mark.parametrize("values", [[5.0], [5.0] * 9, [0.0, 0.0, 1.0], [1e-300, 2e-300], [5e-324, 0.0], [-1e15, 1e15]])
 @pytest.mark.parametrize("threshold", [5.0, 0.0, -1e300, 1e300, float("inf"), float("nan")])
 def test_odd_scores_have_bars(values, threshold):
     found = charts.histogram(np.array(values), threshold)

@@ -95,7 +95,7 @@ def _axis_range(known: np.ndarray, threshold: float) -> tuple[float, float]:
         low, high = max(low, middle - TAIL * spread), min(high, middle + TAIL * spread)
     if math.isfinite(threshold) and abs(threshold - middle) <= 2 * TAIL * max(spread, (high - low) / TAIL):
         low, high = min(low, threshold), max(high, threshold)
-    if high - low <= abs(low) * 1e-12:
+    if high - low <= max(abs(low) * 1e-12, 1e-300):  # too narrow to divide into bins
         pad = max(abs(low), 1.0) * 0.05
         low, high = low - pad, high + pad
     return float(low), float(high)

@@ -304,10 +304,11 @@ def _detail(row: RankedRow, has_usual: bool, is_printed: bool) -> Html:
 def _compared(title: str, some: Sequence[Comparison], has_usual: bool) -> Html:
     """Values with the usual ones if those are known; a redacted value is its position."""
     if not any(one.usual or one.position for one in some):
+        rows = [(one.column, one.value, one.contribution) for one in some]
         head = ("Column", "Position" if has_usual else "Value", "Contribution")
-        return _table(Table(title, head, [(one.column, one.value, one.contribution) for one in some], "compare short"))
-    head = ("Column", "Value", "Usual values", "Position", "Contribution")
-    return _table(Table(title, head, list(map(_comparison, some)), "compare"))
+        return _table(Table(title, head, rows, "compare short"))
+    titles = ("Column", "Value", "Usual values", "Position", "Contribution")
+    return _table(Table(title, titles, list(map(_comparison, some)), "compare"))
 
 
 def _comparison(one: Comparison) -> list[Html | str]:
