@@ -46,7 +46,7 @@ def json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | bool) else str(value)
 
 
-# Numbers and values for people to read ------------------------------------------------------------------------
+# Numbers and values for people to read ----------------------------------------------------------------------
 
 MAX_LENGTH = 160  # characters of a value, a name or a sentence; longer ones end in an ellipsis
 MISSING = "missing"

@@ -144,7 +144,7 @@ def finite(value: Any, digits: int = 5) -> float | None:
     return float(f"{float(value):.{digits}g}")
 
 
-# Map of the metric space -------------------------------------------------------------------------------------------
+# Map of the metric space ------------------------------------------------------------------------------------
 
 
 def space(findings: Findings) -> dict[str, Any] | None:
@@ -182,7 +182,7 @@ def _numbers(values: Any, digits: int = 4) -> list[float | None]:
     return [finite(value, digits) for value in np.asarray(values).tolist()]
 
 
-# Rows left out of training -----------------------------------------------------------------------------------------
+# Rows left out of training ----------------------------------------------------------------------------------
 
 
 def dropped(findings: Findings) -> dict[str, Any] | None:

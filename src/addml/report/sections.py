@@ -41,6 +41,7 @@ SHARES = ("share", "gaps_then", "gaps_now")  # keys of percentages
 def build_document(findings: Findings, *, is_redacted: bool = False) -> Document:
     """The whole report."""
     data, ranked = charts.chart_data(findings), summary.ranking(findings)
+    left_out = f"{findings.noun.capitalize()}s left out of training"
     sections = [
         Section("images", "Images", "Most anomalous and most typical images", _images(findings)),
         Section("series", "Series", "The series and its events", _series(findings)),
@@ -49,12 +50,7 @@ def build_document(findings: Findings, *, is_redacted: bool = False) -> Document
         Section("evaluation", "Evaluation", "Evaluation against the labels", _evaluation(findings, data["curves"])),
         Section("drift", "Drift", "Drift since training", _drift(findings)),
         Section("training", "Training", "Training", _training(findings, data["training"])),
-        Section(
-            "left-out",
-            "Left out",
-            f"{findings.noun.capitalize()}s left out of training",
-            _left_out(findings, data["dropped"]),
-        ),
+        Section("left-out", "Left out", left_out, _left_out(findings, data["dropped"])),
         Section("data", "Data", "Data", _data(findings)),
         Section("settings", "Settings", "Settings and versions", _settings(findings)),
     ]
@@ -74,7 +70,7 @@ def build_document(findings: Findings, *, is_redacted: bool = False) -> Document
     )
 
 
-# Rows, images, series, map ----------------------------------------------------------------------------------------
+# Rows, images, series, map ----------------------------------------------------------------------------------
 
 
 def _ranked(findings: Findings, ranked: doc.Ranking) -> list[Block]:
@@ -116,8 +112,7 @@ def _series(findings: Findings) -> list[Block]:
 def _map(findings: Findings, points: dict[str, Any] | None) -> list[Block]:
     if points is None:
         return []
-    flagged, noun = sum(points["anomaly"]), findings.noun
-    shown = len(points["x"])
+    shown, flagged, noun = len(points["x"]), sum(points["anomaly"]), findings.noun
     normal, is_sample = f"{shown - flagged:,}", shown < findings.rows
     if is_sample:
         normal += f" of {findings.rows - findings.anomalies:,}"
