@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
+from addml.report.document import Paragraph
+from addml.report.html import to_html
 from addml.report.markdown import escaped, to_markdown
 from addml.report.sections import build_document
 from tests.report.sample import shop
-from tests.report.test_html import NASTY, bare, nasty
+from tests.report.test_html import NASTY, Reader, bare, nasty
 
 HEADINGS = (
     "# 20 of 377 rows flagged",
@@ -80,3 +82,16 @@ def test_a_million_rows(million):
     text = markdown(million)
     assert len(text) < 500_000
     assert "99,800 more rows are flagged" in text
+
+
+def test_it_says_what_the_page_says(findings):
+    document = build_document(replace(findings, drift=shop().drift))
+    page, text = Reader(to_html(document)).text, to_markdown(document)
+    for section in document.sections:
+        assert f"\n## {section.title}\n" in text
+        assert section.title in page
+        for block in section.blocks:
+            if isinstance(block, Paragraph) and block.text:
+                assert escaped(block.text) in text
+                assert f"{block.text} {block.hint}".strip() in page
+                assert not block.hint or block.hint not in text

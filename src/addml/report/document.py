@@ -17,6 +17,7 @@ class Paragraph:
 
     text: str
     style: str = "about"
+    hint: str = ""  # how to read or use what only the page has
 
 
 @dataclass(frozen=True)

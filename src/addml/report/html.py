@@ -114,8 +114,8 @@ def _blocks(blocks: Iterable[Block]) -> Html:
 
 def _block(block: Block) -> Html:
     match block:
-        case doc.Paragraph(text, style):
-            return el("p", text, class_=style) if text else Html("")
+        case doc.Paragraph(text, style, hint):
+            return el("p", f"{text} {hint}".strip(), class_=style) if text else Html("")
         case doc.Facts(pairs):
             return el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in pairs), class_="facts")
         case doc.Bullets(items):
@@ -181,7 +181,7 @@ def _card(picture: Any, score: str) -> Html:
     name = one_line(picture.name, 60)
     images = [_image(picture.image, name)]
     images += [] if picture.heat is None else [_image(picture.heat, f"{name}: where its score comes from")]
-    return el("li", el("span", *images, class_="pair"), el("b", name), el("small", score))
+    return el("li", el("span", *images, class_="pair"), el("b", name), el("small", f"score {score}"))
 
 
 def _image(content: bytes, words: str) -> Html:

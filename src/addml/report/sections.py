@@ -79,22 +79,23 @@ def _ranked(findings: Findings, ranked: doc.Ranking) -> list[Block]:
     about = f"The percentage after a reason is its contribution: {CONTRIBUTION[findings.noun]}."
     if not any(row.is_flagged for row in ranked.rows):
         about = f"No {findings.noun} scores above the threshold; these come closest. {about}"
+    hint = ""
     if findings.columns and len(ranked.rows) > summary.MAX_DETAILS:
         compare = "compare their values with the usual ones" if ranked.has_usual else "see their values"
-        about += f" Open any of the first {summary.MAX_DETAILS} to {compare}."
-    return [Paragraph(about), ranked, Paragraph(summary.unlisted(findings), "more")]
+        hint = f"Open any of the first {summary.MAX_DETAILS} to {compare}."
+    return [Paragraph(about, hint=hint), ranked, Paragraph(summary.unlisted(findings), "more")]
 
 
 def _images(findings: Findings) -> list[Block]:
     if not findings.pictures:
         return []
     about = f"{counted(len(findings.pictures), 'image')} as the detector sees them."
-    if any(one.heat is not None for one in findings.pictures):
-        about += " Red marks the regions that raise the score."
+    has_maps = any(one.heat is not None for one in findings.pictures)
+    hint = "Red marks the regions that raise the score." if has_maps else ""
     show = summary.score_format(findings)
-    blocks: list[Block] = [Paragraph(about)]
+    blocks: list[Block] = [Paragraph(about, hint=hint)]
     for kind, title in (("strange", "Most anomalous"), ("typical", "Most typical")):
-        images = [(one, f"score {show(one.score)}") for one in findings.pictures if one.kind == kind]
+        images = [(one, show(one.score)) for one in findings.pictures if one.kind == kind]
         blocks += [Part([doc.Gallery(images)], title)] if images else []
     return blocks
 
@@ -105,8 +106,8 @@ def _series(findings: Findings) -> list[Block]:
         return []
     when = f" from {track.times[0]} to {track.times[1]}" if track.times[0] else ""
     label = f"{counted(len(track.events), 'event')} in {len(track.scores):,} steps{when}."
-    about = f"{label} Events, the steps that score above the dashed threshold, are shaded."
-    return [Paragraph(about), doc.SeriesPlot(label, track, findings.threshold)]
+    hint = "Events, the steps that score above the dashed threshold, are shaded."
+    return [Paragraph(label, hint=hint), doc.SeriesPlot(label, track, findings.threshold)]
 
 
 def _map(findings: Findings, points: dict[str, Any] | None) -> list[Block]:
@@ -149,15 +150,15 @@ def _training(findings: Findings, found: dict[str, Any] | None) -> list[Block]:
         return []
     panels, epochs = found["panels"], found["epochs"]
     members, drawn = panels[0]["count"], len(panels[0]["members"])
-    about = f"{counted(len(findings.history), 'epoch')}."
-    if drawn:
-        which = "each thin line is one of them" if drawn == members else f"the thin lines are the first {drawn}"
-        about += f" The thick line is the mean of the {members} members; {which}."
+    mean = f", mean of {members} members" if members > 1 else ""
+    about = f"{counted(len(findings.history), 'epoch')}{mean}."
+    which = "the members" if drawn == members else f"the first {drawn} members"
+    hint = f"The thin lines are {which}." if drawn else ""
     plots = [Chart(f"training-{one['name']}", _curve_label(one), one["title"], "short") for one in panels]
     picked = charts.thinned(len(epochs), 50)
     rows = [[epochs[i], *(_cell(panel["mean"][i], 4) for panel in panels)] for i in picked]
     table = Table("Training by epoch", ("Epoch", *(panel["title"] for panel in panels)), rows, "numeric")
-    return [Paragraph(about), Part(plots, style="three"), Part([table], "Numbers by epoch", is_open=False)]
+    return [Paragraph(about, hint=hint), Part(plots, style="three"), Part([table], "Numbers by epoch", is_open=False)]
 
 
 def _curve_label(panel: dict[str, Any]) -> str:
@@ -172,9 +173,10 @@ def _left_out(findings: Findings, found: dict[str, Any] | None) -> list[Block]:
     noun, cells = findings.noun, found["cells"]
     about = (
         f"Each epoch trains on the {noun}s closest to the centre and leaves out the others as likely anomalies. "
-        f"Each line is a ranked {noun}, each column an epoch. {left_out_words(findings)}"
+        f"{left_out_words(findings)}"
     ).strip()
     label = f"{counted(len(cells), f'ranked {noun}')} over {counted(len(found['epochs']), 'epoch')}. {about}"
+    hint = f"Each line is a ranked {noun}, each column an epoch."
     legend = [
         ("swatch kept", "used for training"),
         ("swatch some", "left out by some members"),
@@ -188,7 +190,7 @@ def _left_out(findings: Findings, found: dict[str, Any] | None) -> list[Block]:
         share = sum(known) / len(known) / 100 if known else math.nan
         rows.append((finding.rank, f"{finding.row:,}", percent(share), summary.text_bar(share) if known else ""))
     table = Table("Left out of training", ("rank", noun, "left out, of all epochs and members", ""), rows)
-    return [Paragraph(about), Chart("dropped", label, style="strip", legend=legend, table=table)]
+    return [Paragraph(about, hint=hint), Chart("dropped", label, style="strip", legend=legend, table=table)]
 
 
 def left_out_words(findings: Findings) -> str:
