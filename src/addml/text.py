@@ -46,14 +46,13 @@ def json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | bool) else str(value)
 
 
-# Numbers and raw values as a person reads them.
+# Numbers and values for people to read ----------------------------------------------------------------------
 
-
-LONGEST = 160  # characters of a value, a name or a sentence; what is longer ends in an ellipsis
+MAX_LENGTH = 160  # characters of a value, a name or a sentence; longer ones end in an ellipsis
 MISSING = "missing"
 PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]*(?=@)")
 LINE_BREAKS = "\n\r\t\u0085\u2028\u2029"
-TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # the rest of a line, gnp.exe to exe.png
+DIRECTION_MARKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # make exe.png look like gnp.exe
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -70,62 +69,55 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def fixed(value: float, places: int) -> str:
-    """A number with as many decimals as those above and below it in a column."""
+    """A number with a fixed number of decimals, for a column of numbers."""
     return f"{value:,.{places}f}".replace("-", "−") if math.isfinite(value) else number(value)
 
 
-def share(part: float) -> str:
-    """A share as per cent; a small one is not rounded to nothing."""
-    if not math.isfinite(part):
+def percent(share: float) -> str:
+    """A share as a percentage; a small one is not rounded to zero."""
+    if not math.isfinite(share):
         return "–"
-    percent = 100 * part
-    if 0 < percent < 0.01:
-        return "under 0.01 %"
-    text = f"{percent:.0f}" if abs(percent) >= 9.95 else f"{percent:.2g}"
-    return f"{text} %".replace("-", "−")
+    if 0 < share < 0.0001:
+        return "under 0.01%"
+    text = f"{100 * share:.0f}" if abs(share) >= 0.0995 else f"{100 * share:.2g}"
+    return f"{text}%".replace("-", "−")
 
 
-def plain(value: Any) -> Any:
+def python_value(value: Any) -> Any:
     """The Python value of a NumPy or pyarrow scalar."""
     if hasattr(value, "as_py"):
         return value.as_py()
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
 
 
-def raw(value: Any) -> str:
-    """A value as it stood in the table; a gap is said."""
-    value = plain(value)
+def cell_text(value: Any) -> str:
+    """A value as it stood in the table; None and NaN read "missing"."""
+    value = python_value(value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return MISSING
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):
-        return _decimal(value)
+    if isinstance(value, float) and math.isfinite(value):
+        is_whole = value == int(value) and abs(value) < 1e15
+        return (f"{value:.0f}" if is_whole else f"{value:.7g}").replace("-", "−")
     if isinstance(value, dt.datetime):
         return value.isoformat(" ")
-    return text(value)
+    return number(value) if isinstance(value, float) else one_line(value)
 
 
-def _decimal(value: float) -> str:
-    if math.isinf(value):
-        return number(value)
-    whole = value == int(value) and abs(value) < 1e15
-    return (f"{value:.0f}" if whole else f"{value:.7g}").replace("-", "−")
-
-
-def text(value: Any, longest: int = LONGEST) -> str:
-    """Any text on one line, without control characters and passwords, cut where it is too long."""
-    line = PASSWORD.sub(r"\1:…", visible(str(value)[: 20 * longest]))
-    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+def one_line(value: Any, most: int = MAX_LENGTH) -> str:
+    """Any text on one line, without control characters and passwords, cut if it is too long."""
+    line = PASSWORD.sub(r"\1:…", visible(str(value)[: 20 * most]))
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
 def visible(line: str) -> str:
-    """A text on one line, without control characters, which a terminal or a page would obey."""
+    """A text on one line, without control characters that a terminal or a page would obey."""
     return line if line.isprintable() else "".join(map(_visible, line))
 
 
 def _visible(letter: str) -> str:
     if letter in LINE_BREAKS:
         return " "
-    obeyed = letter in TURNS or unicodedata.category(letter) in ("Cc", "Cs")
-    return "\N{REPLACEMENT CHARACTER}" if obeyed else letter
+    is_control = letter in DIRECTION_MARKS or unicodedata.category(letter) in ("Cc", "Cs")
+    return "\N{REPLACEMENT CHARACTER}" if is_control else letter

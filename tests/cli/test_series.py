@@ -105,7 +105,7 @@ def test_the_peak_of_an_event_stands_beside_the_usual_values(machine, tmp_path):
     _check_heat((tmp_path / "scored.md").read_text())
     (tmp_path / "m" / "usual.json").unlink()
     run("score", machine, "--time", "when", "--model", "m", "--report", "scored.md").succeeded()
-    assert "## The values of the top events" in (tmp_path / "scored.md").read_text()
+    assert "### Top events with their values" in (tmp_path / "scored.md").read_text()
 
 
 def _check_heat(page):

@@ -9,7 +9,7 @@ import pytest
 
 from addml.report import write_report
 from tests.report.sample import DRIFT, shop
-from tests.report.test_page import NASTY, nasty
+from tests.report.test_html import NASTY, nasty
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +95,7 @@ def test_a_click_on_the_map_opens_the_row(browser, page):
         ("#training-rows_kept", r"Rows kept 226\nepoch \d+"),
         ("#curve-roc", r"Share of anomalies found [\d.]+\nShare of normal rows flagged [\d.]+"),
         ("#curve-pr", r"Precision [\d.]+\nRecall [\d.]+"),
-        ("#dropped", r"Row \d+, rank \d+\nepoch \d+: dropped by every member"),
+        ("#dropped", r"Row \d+, rank \d+\nepoch \d+: left out by every member"),
     ],
 )
 def test_charts_answer_the_mouse(browser, page, chart, said):
@@ -110,7 +110,7 @@ def test_charts_answer_the_keyboard(browser, page):
     browser.focus("#scores")
     browser.press("ArrowLeft")
     browser.wait(f"({TIP}) !== null")
-    assert "stands out" in browser.value(TIP)
+    assert "flagged" in browser.value(TIP)
 
 
 def test_the_theme_follows_the_system_and_the_button(browser, page):
@@ -185,7 +185,7 @@ def test_it_prints_and_is_itself_again(browser, page):
 
 @pytest.mark.skipif(not shutil.which("pdftotext"), reason="pdftotext reads what was printed")
 def test_no_header_of_a_table_ends_a_printed_page(browser, page, tmp_path):
-    heads = re.compile(r"(Rank +Row|Column +(Value|Why|Kind)|Setting +Value|Row \d+ beside)")
+    heads = re.compile(r"(Rank +Row|Column +(Value|Reason|Column type)|Setting +Value|Row \d+ compared)")
     moved, lasts = tmp_path / "moved.html", []
     for lines in range(0, 26, 3):  # tables begin anywhere on a page
         text = re.sub(r"(?=<section|<table class=\"ranked\")", "<br>" * lines, page.read_text(encoding="utf-8"))

@@ -6,24 +6,32 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
-from addml.report.markdown import escaped, markdown
+from addml.report.document import Paragraph
+from addml.report.html import to_html
+from addml.report.markdown import escaped, to_markdown
+from addml.report.sections import build_document
 from tests.report.sample import shop
-from tests.report.test_page import NASTY, bare, nasty
+from tests.report.test_html import NASTY, Reader, bare, nasty
 
 HEADINGS = (
-    "# 20 of 377 rows stand out",
-    "## Scores",
-    "## Ranked rows",
-    "## The top rows beside the usual values",
-    "## Map",
-    "## Evaluation",
+    "# 20 of 377 rows flagged",
+    "## Scores of all rows",
+    "## Ranked rows and their reasons",
+    "### Top rows compared with usual values",
+    "## Map of the metric space",
+    "## Evaluation against the labels",
+    "### ROC curve",
     "## Training",
-    "## Distillation",
+    "## Rows left out of training",
     "## Data",
-    "### Left out, and why",
-    "## Settings",
-    "## Versions",
+    "### Dropped columns",
+    "### Settings",
+    "### Versions",
 )
+
+
+def markdown(findings):
+    return to_markdown(build_document(findings))
 
 
 def test_it_has_all_the_parts(findings):
@@ -53,7 +61,7 @@ def test_values_stay_text(text):
 
 
 def test_escapes_only_what_needs_it():
-    assert escaped("batch_size (5 %), −1.5 of 3") == "batch_size (5 %), −1.5 of 3"
+    assert escaped("batch_size (5%), −1.5 of 3") == "batch_size (5%), −1.5 of 3"
 
 
 @pytest.mark.parametrize("findings", [bare([]), bare([0.5]), bare([np.nan, 2.0]), shop(ranked=(), groups=(), usual=())])
@@ -61,16 +69,29 @@ def test_findings_with_next_to_nothing(findings):
     assert markdown(findings).startswith("# ")
 
 
-def test_values_whose_usual_ones_nobody_knows_stand_beside_none():
-    assert "## The top rows beside the usual values" in markdown(shop())
-    assert "## The values of the top rows" in markdown(replace(shop(), usual=()))
+def test_without_usual_values_only_values_are_shown():
+    assert "### Top rows compared with usual values" in markdown(shop())
+    assert "### Top rows with their values" in markdown(replace(shop(), usual=()))
 
 
 def test_drift_is_a_table():
-    assert "| country | 0.41 | 0.2 % |" in markdown(shop())
+    assert "| country | 0.41 | 0.2% |" in markdown(shop())
 
 
 def test_a_million_rows(million):
     text = markdown(million)
     assert len(text) < 500_000
-    assert "99,800 more rows stand out" in text
+    assert "99,800 more rows are flagged" in text
+
+
+def test_it_says_what_the_page_says(findings):
+    document = build_document(replace(findings, drift=shop().drift))
+    page, text = Reader(to_html(document)).text, to_markdown(document)
+    for section in document.sections:
+        assert f"\n## {section.title}\n" in text
+        assert section.title in page
+        for block in section.blocks:
+            if isinstance(block, Paragraph) and block.text:
+                assert escaped(block.text) in text
+                assert f"{block.text} {block.hint}".strip() in page
+                assert not block.hint or block.hint not in text

@@ -345,7 +345,7 @@ def test_people_read_the_name_that_they_gave(server, tmp_path):
     assert done["summary"]["source"] == table.name
     assert done["made"] == table.stem
     report = get(server, done["files"]["report"])[2]
-    assert f"<title>30 of 300 rows stand out – {html.escape(table.name)}</title>" in report
+    assert f"<title>30 of 300 rows flagged – {html.escape(table.name)}</title>" in report
     assert done["id"] not in report
     assert table.name not in report
     again = server.client.detect(table, model=done["made"])

@@ -85,7 +85,7 @@ def _check_stdout(files: Files, showing: Showing) -> None:
 
 def _check_ending(report: Path) -> None:
     """A name that promises another format is a slip; one without an ending is HTML."""
-    from addml.report.writing import ENDINGS as REPORTS
+    from addml.report import FORMATS as REPORTS
 
     if report.suffix and report.suffix.lower() not in REPORTS:
         raise UserError(

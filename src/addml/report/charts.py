@@ -1,4 +1,4 @@
-"""The numbers behind the charts, small enough for a page whatever the number of rows."""
+"""The numbers behind the charts, few enough for a page whatever the number of rows."""
 
 from __future__ import annotations
 
@@ -10,17 +10,33 @@ from typing import Any
 import numpy as np
 
 from addml.findings import Findings
-from addml.report.digest import MOST_ROWS
 
-MOST_BINS = 60
-FEWEST_BINS = 12
-MOST_NORMAL_POINTS = 5000
-MOST_ANOMALY_POINTS = 2000  # beside the listed ones
-MOST_EPOCHS = 400
-MOST_MEMBERS = 50
-MOST_CURVE_POINTS = 400
-LOG_FROM = 40  # times the median bar: then short bars need a logarithmic scale to be seen
-TAIL = 12  # spreads of the middle rows; scores beyond are counted in the last bar
+MAX_ROWS = 200  # ranked rows in a report
+MAX_BINS = 60
+MIN_BINS = 12
+MAX_NORMAL_POINTS = 5000
+MAX_ANOMALY_POINTS = 2000  # in addition to the ranked rows
+MAX_EPOCHS = 400
+MAX_MEMBERS = 50
+MAX_CURVE_POINTS = 400
+MAX_SERIES_POINTS = 800  # of one line; each stands for the minimum and maximum of some steps
+MAX_EVENTS = 500  # shaded in a series, the highest ranked ones
+LOG_RATIO = 40  # highest bar to lower quartile, from which the short bars need a logarithmic scale
+TAIL = 12  # scores farther from the median than so many spreads are counted in the outermost bar
+
+
+def chart_data(findings: Findings) -> dict[str, Any]:
+    """The numbers of all charts for the script of the page."""
+    found = histogram(findings.scores, findings.threshold)
+    return {
+        "threshold": finite(findings.threshold, 10),
+        "noun": findings.noun,
+        "scores": None if found is None else found.to_json(),
+        "training": training(findings),
+        "space": space(findings),
+        "dropped": dropped(findings),
+        "curves": curves(findings),
+    }
 
 
 # Scores -----------------------------------------------------------------------------------------------------
@@ -28,44 +44,50 @@ TAIL = 12  # spreads of the middle rows; scores beyond are counted in the last b
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts of scores in bins, of which one edge is the threshold: no bar is half normal."""
+    """Counts of scores in bins; the threshold is an edge, so no bar mixes flagged and normal rows."""
 
     edges: np.ndarray  # (k + 1,)
     counts: np.ndarray  # (k,)
-    first_anomalous: int  # the bin whose lower edge is the threshold; k where no bin lies above
-    below: int  # rows under the first edge, counted in the first bar
-    above: int  # rows over the last edge, counted in the last bar
-    left_out: int  # scores that are not finite
+    first_anomalous: int  # the bin whose lower edge is the threshold; k if all bins are below it
+    below: int  # rows below the first edge, counted in the first bar
+    above: int  # rows above the last edge, counted in the last bar
+    not_finite: int
 
     @property
     def log(self) -> bool:
-        """Whether the bars differ so much that counts are best shown logarithmically."""
+        """Whether the bars differ so much that they need a logarithmic scale."""
         filled = self.counts[self.counts > 0]
-        return bool(len(filled)) and float(filled.max()) >= LOG_FROM * max(1.0, float(np.percentile(filled, 25)))
+        return bool(len(filled)) and float(filled.max()) >= LOG_RATIO * max(1.0, float(np.percentile(filled, 25)))
+
+    def to_json(self) -> dict[str, Any]:
+        """The histogram for the script of the page."""
+        counts, edges = self.counts.tolist(), [finite(edge, 10) for edge in self.edges]
+        ends = {"first": self.first_anomalous, "below": self.below, "above": self.above}
+        return {"edges": edges, "counts": counts, **ends, "log": self.log}
 
 
 def histogram(scores: np.ndarray, threshold: float) -> Histogram | None:
-    """Bins that a person can read; None without a finite score."""
+    """The scores in readable bins; None without a finite score."""
     known = np.asarray(scores, float)[np.isfinite(scores)]
     if not len(known):
         return None
-    low, high = _reach(known, threshold)
+    low, high = _axis_range(known, threshold)
     anchor = threshold if low <= threshold <= high else low
     width = _bin_width(known, low, high)
     before, after = math.ceil((anchor - low) / width - 1e-9), max(1, math.ceil((high - anchor) / width - 1e-9))
-    before = max(before, int((known <= anchor).any()))  # bins are open below: a score at the anchor needs one before
+    before = max(before, int((known <= anchor).any()))  # a score at the anchor belongs to the bin before it
     edges = anchor + width * np.arange(-before, after + 1)
     edges[before] = anchor
-    place = np.searchsorted(edges, known, side="left") - 1  # a score at the threshold is normal: (low, high]
+    place = np.searchsorted(edges, known, side="left") - 1  # intervals (low, high]: a score at the threshold is normal
     counts = np.bincount(np.clip(place, 0, len(edges) - 2), minlength=len(edges) - 1)
     first = before if anchor == threshold else (0 if threshold < low else len(counts))
-    slack = 1e-6 * width  # what rounding of the edges may leave outside
+    slack = 1e-6 * width  # rounded edges may exclude the outermost score
     below, above = int((known < edges[0] - slack).sum()), int((known > edges[-1] + slack).sum())
     return Histogram(edges, counts, first, below, above, len(scores) - len(known))
 
 
-def _reach(known: np.ndarray, threshold: float) -> tuple[float, float]:
-    """The ends of the axis: the rows, the threshold where it is near, and no tail that would squeeze all others."""
+def _axis_range(known: np.ndarray, threshold: float) -> tuple[float, float]:
+    """The ends of the axis: the scores without extreme tails, and the threshold if it is near."""
     low, high = float(known.min()), float(known.max())
     first, middle, last = np.percentile(known, [1, 50, 99])
     spread = max(middle - first, last - middle)
@@ -73,18 +95,18 @@ def _reach(known: np.ndarray, threshold: float) -> tuple[float, float]:
         low, high = max(low, middle - TAIL * spread), min(high, middle + TAIL * spread)
     if math.isfinite(threshold) and abs(threshold - middle) <= 2 * TAIL * max(spread, (high - low) / TAIL):
         low, high = min(low, threshold), max(high, threshold)
-    if high - low <= abs(low) * 1e-12:
+    if high - low <= max(abs(low) * 1e-12, 1e-300):  # too narrow to divide into bins
         pad = max(abs(low), 1.0) * 0.05
         low, high = low - pad, high + pad
     return float(low), float(high)
 
 
 def _bin_width(known: np.ndarray, low: float, high: float) -> float:
-    """Freedman and Diaconis' rule, within what a page can show."""
+    """The width by the Freedman-Diaconis rule, limited to what a page can show."""
     quarter, three_quarters = np.percentile(known, [25, 75])
     width = 2 * float(three_quarters - quarter) / len(known) ** (1 / 3)
-    bins = (high - low) / width if width > 0 else MOST_BINS
-    return (high - low) / min(max(bins, FEWEST_BINS), MOST_BINS - 2)
+    bins = (high - low) / width if width > 0 else MAX_BINS
+    return (high - low) / min(max(bins, MIN_BINS), MAX_BINS - 2)
 
 
 # Training ---------------------------------------------------------------------------------------------------
@@ -93,8 +115,8 @@ PANELS = (("train_loss", "Training loss"), ("validation_loss", "Validation loss"
 
 
 def training(findings: Findings) -> dict[str, Any] | None:
-    """One panel a curve: the mean over members, and each of them; None without a history."""
-    history = [findings.history[i] for i in thinned(len(findings.history), MOST_EPOCHS)]
+    """One panel per curve with the mean over members and each member; None without a history."""
+    history = [findings.history[i] for i in thinned(len(findings.history), MAX_EPOCHS)]
     panels = [_panel(name, title, history) for name, title in PANELS if any(name in entry for entry in history)]
     if not panels:
         return None
@@ -104,45 +126,40 @@ def training(findings: Findings) -> dict[str, Any] | None:
 def _panel(name: str, title: str, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
     by_epoch = [{one.get("member", m): one for m, one in enumerate(entry.get("members", ()))} for entry in history]
     members = sorted({member for epoch in by_epoch for member in epoch})
-    lines = [[finite(epoch.get(member, {}).get(name)) for epoch in by_epoch] for member in members[:MOST_MEMBERS]]
+    lines = [[finite(epoch.get(member, {}).get(name)) for epoch in by_epoch] for member in members[:MAX_MEMBERS]]
     mean = [finite(entry.get(name)) for entry in history]
-    return {
-        "name": name,
-        "title": title,
-        "mean": mean,
-        "count": len(members),
-        "members": lines if len(members) > 1 else [],
-    }
+    shown = lines if len(members) > 1 else []
+    return {"name": name, "title": title, "mean": mean, "count": len(members), "members": shown}
 
 
 def thinned(count: int, most: int) -> list[int]:
-    """At most `most` of `count` positions, evenly, with the first and the last."""
+    """At most `most` of `count` positions, evenly spaced, including the first and the last."""
     return sorted(set(np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist())) if count else []
 
 
 def finite(value: Any, digits: int = 5) -> float | None:
-    """A number for JSON; None for what is not finite."""
+    """A rounded number for JSON; None unless finite."""
     if not isinstance(value, int | float | np.number) or not math.isfinite(value):
         return None
     return float(f"{float(value):.{digits}g}")
 
 
-# The metric space -------------------------------------------------------------------------------------------
+# Map of the metric space ------------------------------------------------------------------------------------
 
 
 def space(findings: Findings) -> dict[str, Any] | None:
-    """The map: the listed rows, a sample of the other anomalies and of the normal rows; None without one."""
+    """Points of the map: the ranked rows and samples of the other flagged and normal rows; None without a map."""
     whole = findings.space
     if whole is None or not len(whole.x):
         return None
-    ranks = {finding.row: finding.rank for finding in findings.ranked[:MOST_ROWS]}
+    ranks = {finding.row: finding.rank for finding in findings.ranked[:MAX_ROWS]}
     good = np.isfinite(whole.x) & np.isfinite(whole.y)
     rank = np.array([ranks.get(int(row), 0) for row in whole.rows])
     anomalous = np.asarray(whole.scores) > findings.threshold
     shown = np.concatenate(
         [
-            _sample(np.flatnonzero(good & ~anomalous & (rank == 0)), MOST_NORMAL_POINTS),
-            _sample(np.flatnonzero(good & anomalous & (rank == 0)), MOST_ANOMALY_POINTS),
+            _sample(np.flatnonzero(good & ~anomalous & (rank == 0)), MAX_NORMAL_POINTS),
+            _sample(np.flatnonzero(good & anomalous & (rank == 0)), MAX_ANOMALY_POINTS),
             np.flatnonzero(good & (rank > 0)),
         ]
     )
@@ -158,7 +175,6 @@ def space(findings: Findings) -> dict[str, Any] | None:
 
 
 def _sample(ids: np.ndarray, most: int) -> np.ndarray:
-    """Evenly spaced, hence the same each time."""
     return ids[thinned(len(ids), most)] if len(ids) > most else ids
 
 
@@ -166,16 +182,16 @@ def _numbers(values: Any, digits: int = 4) -> list[float | None]:
     return [finite(value, digits) for value in np.asarray(values).tolist()]
 
 
-# Distillation -----------------------------------------------------------------------------------------------
+# Rows left out of training ----------------------------------------------------------------------------------
 
 
 def dropped(findings: Findings) -> dict[str, Any] | None:
-    """For every listed row, the share of members that dropped it in each epoch, in per cent; None where unknown."""
+    """For every ranked row, the percentage of members that left it out in each epoch; None if not recorded."""
     matrix = findings.dropped
     if matrix is None or not matrix.size:
         return None
-    epochs = thinned(len(matrix), MOST_EPOCHS // 2)
-    cells = np.asarray(matrix, float)[epochs, :MOST_ROWS].T
+    epochs = thinned(len(matrix), MAX_EPOCHS // 2)
+    cells = np.asarray(matrix, float)[epochs, :MAX_ROWS].T
     percent = [[None if math.isnan(cell) else round(100 * cell) for cell in row] for row in cells.tolist()]
     return {"epochs": [epoch + 1 for epoch in epochs], "cells": percent}
 
@@ -189,7 +205,7 @@ CURVES = {
 
 
 def curves(findings: Findings) -> dict[str, dict[str, Any]]:
-    """The curves of an evaluation, by name, thinned; empty without one."""
+    """The curves of an evaluation by name; empty without one."""
     found: dict[str, dict[str, Any]] = {}
     given = (findings.evaluation or {}).get("curves", {})
     for name, (title, x_key, y_key, x_label, y_label) in CURVES.items():
@@ -203,14 +219,20 @@ def curves(findings: Findings) -> dict[str, dict[str, Any]]:
 
 
 def _along(points: np.ndarray) -> np.ndarray:
-    """Points of a curve at even steps along it, so that a steep beginning keeps its shape."""
-    if points.shape[1] <= MOST_CURVE_POINTS:
+    """Points at even steps along a curve, so that a steep start keeps its shape."""
+    if points.shape[1] <= MAX_CURVE_POINTS:
         return points
     length = np.concatenate([[0.0], np.abs(np.diff(points)).sum(axis=0).cumsum()])
-    steps = np.linspace(0, length[-1], MOST_CURVE_POINTS)
+    steps = np.linspace(0, length[-1], MAX_CURVE_POINTS)
     return points[:, np.unique(np.searchsorted(length, steps).clip(0, points.shape[1] - 1))]
 
 
-def evaluation_numbers(findings: Findings) -> dict[str, Any]:
-    """What an evaluation says besides its curves."""
-    return {key: value for key, value in (findings.evaluation or {}).items() if key != "curves"}
+# Series -----------------------------------------------------------------------------------------------------
+
+
+def envelope(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Minimum and maximum (points,) of each stretch of a series; NaN where no step is known."""
+    edges = np.linspace(0, len(values), min(len(values), MAX_SERIES_POINTS) + 1).astype(np.int64)[:-1]
+    low = np.minimum.reduceat(np.where(np.isnan(values), np.inf, values), edges)
+    high = np.maximum.reduceat(np.where(np.isnan(values), -np.inf, values), edges)
+    return np.where(np.isinf(low), np.nan, low), np.where(np.isinf(high), np.nan, high)

@@ -1,10 +1,10 @@
-"""The charts as figures for a paper, by matplotlib (extra `plots`)."""
+"""The charts as figures for a paper, drawn by matplotlib (extra `plots`)."""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,15 @@ import numpy as np
 from addml.findings import Findings
 from addml.io.write import write_whole
 from addml.report import charts
-from addml.report.track import MOST_EVENTS, envelope
-from addml.text import number, text
+from addml.report.charts import MAX_EVENTS, envelope
+from addml.text import number, one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf", "eps")
+NO_DATE: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 WIDTH, HEIGHT = 5.2, 3.2  # inches
 NORMAL, ANOMALY, INK = "#5f7f9e", "#c2410c", "#1f2328"
 STYLE: dict[Any, Any] = {
@@ -35,14 +36,14 @@ STYLE: dict[Any, Any] = {
     "savefig.bbox": "tight",
     "savefig.dpi": 200,
     "svg.fonttype": "none",
-    "svg.hashsalt": "addml",  # the same findings give the same file
+    "svg.hashsalt": "addml",  # same findings, same file
 }
 
 
 def write_figures(
     findings: Findings, folder: str | os.PathLike[str], formats: Sequence[str] = ("png", "svg")
 ) -> list[Path]:
-    """Write every figure that there is something to draw for, and give back the files."""
+    """Write a figure for each chart of the report; returns the files."""
     formats = [name.lower().lstrip(".") for name in ([formats] if isinstance(formats, str) else formats)]
     if unknown := [name for name in formats if name not in FORMATS]:
         raise ValueError(f"formats={unknown!r} must be among {', '.join(FORMATS)}")
@@ -54,7 +55,7 @@ def write_figures(
     try:
         for file, content in zip(files, drawn.values(), strict=True):
             write_whole(file, content)
-    except BaseException:  # an interrupt too: all figures or none
+    except BaseException:  # all figures or none, even when interrupted
         for file in new:
             file.unlink(missing_ok=True)
         raise
@@ -62,35 +63,25 @@ def write_figures(
 
 
 def _rendered(findings: Findings, formats: Sequence[str]) -> dict[str, bytes]:
-    """Every figure in memory, so that a failure leaves no half of them."""
+    """The files in memory, so that a failure writes none of them."""
     try:
         import matplotlib
     except ImportError as error:
         raise ImportError("figures need matplotlib: pip install 'addml[plots]'") from error
     files: dict[str, bytes] = {}
     with matplotlib.rc_context(STYLE):
-        for name, figure in _figures(findings):
+        for name, draw in DRAWINGS.items():
+            if (figure := draw(findings)) is None:
+                continue
             for ending in formats:
                 buffer = io.BytesIO()
-                figure.savefig(buffer, format=ending, metadata=_undated(ending))
+                figure.savefig(buffer, format=ending, metadata=NO_DATE.get(ending))
                 files[f"{name}.{ending}"] = buffer.getvalue()
     return files
 
 
-def _undated(ending: str) -> dict[str, Any] | None:
-    dates: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    return dates.get(ending)
-
-
-def _figures(findings: Findings) -> Iterator[tuple[str, Figure]]:
-    for name, draw in DRAWINGS.items():
-        figure = draw(findings)
-        if figure is not None:
-            yield name, figure
-
-
 def _figure(columns: int = 1, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
-    """A figure of its own, unknown to pyplot."""
+    """A figure that pyplot does not manage."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH * (1 if columns == 1 else 0.62 * columns), height), layout="constrained")
@@ -119,7 +110,7 @@ def _scores(findings: Findings) -> Figure | None:
 
 
 def _series(findings: Findings) -> Figure | None:
-    """The scores of a series and some channels, the events shaded."""
+    """The scores and some channels of a series with its events shaded."""
     track = findings.track
     if track is None or len(track.scores) < 2:
         return None
@@ -132,9 +123,9 @@ def _series(findings: Findings) -> Figure | None:
         low, high = envelope(np.asarray(values, float))
         steps = np.linspace(0, len(values), len(low), endpoint=False)
         axes.fill_between(steps, low, high, color=NORMAL, lw=0.8)
-        for start, stop in track.events[:MOST_EVENTS]:
+        for start, stop in track.events[:MAX_EVENTS]:
             axes.axvspan(start, max(stop, start + len(values) / 500), color=ANOMALY, alpha=0.25, lw=0)
-        axes.set_ylabel(text(name, 40), parse_math=False)  # dollars in a name are no formula
+        axes.set_ylabel(one_line(name, 40), parse_math=False)  # dollars in a name are not a formula
     every[0].axhline(findings.threshold, color=INK, lw=1, ls="--")
     every[-1].set(xlabel=f"step, {track.times[0]} to {track.times[1]}" if track.times[0] else "step")
     return figure
@@ -165,7 +156,7 @@ def _space(findings: Findings) -> Figure | None:
     figure, (axes,) = _figure(height=HEIGHT * 1.2)
     x, y, flags = np.array(points["x"]), np.array(points["y"]), np.array(points["anomaly"], bool)
     axes.scatter(x[~flags], y[~flags], s=6, color=NORMAL, alpha=0.45, lw=0, label="normal", rasterized=len(x) > 2000)
-    axes.scatter(x[flags], y[flags], s=14, color=ANOMALY, lw=0, label="stands out")
+    axes.scatter(x[flags], y[flags], s=14, color=ANOMALY, lw=0, label="flagged")
     axes.plot(*(points["center"]), "+", color=INK, ms=10, mew=1.5, label="centre")
     for place in np.flatnonzero((np.array(points["rank"]) > 0) & (np.array(points["rank"]) <= 10) & flags):
         rank = str(points["rank"][place])
@@ -184,7 +175,7 @@ def _distillation(findings: Findings) -> Figure | None:
     figure, (axes,) = _figure(height=min(8.0, 1.2 + 0.12 * len(cells)))
     ends = (found["epochs"][0] - 0.5, found["epochs"][-1] + 0.5, len(cells) + 0.5, 0.5)
     image = axes.imshow(cells, aspect="auto", cmap="Oranges", vmin=0, vmax=1, extent=ends, interpolation="nearest")
-    figure.colorbar(image, ax=axes, label="share of members that dropped it")
+    figure.colorbar(image, ax=axes, label="share of members that left it out")
     axes.set(xlabel="epoch", ylabel="rank")
     return figure
 

@@ -1,187 +1,164 @@
-"""The sections of the page; a section with nothing to say is empty and has no place in the contents."""
+"""Findings as a document: every sentence, number and table of a report."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
+
 from addml.findings import Findings
-from addml.report import charts
-from addml.report.digest import (
-    MOST_DETAILS,
-    MOST_ITEMS,
-    MOST_ROWS,
-    distillation_words,
-    flat,
-    headline,
-    key_numbers,
-    lead,
-    ranked_noun,
-)
-from addml.report.facts import cell, drift_head, evaluated, facts, spoken, tails
-from addml.report.gallery import gallery
-from addml.report.markup import Html, definitions, el, escaped, joined, table
-from addml.report.ranking import groups, ranked_table, top_rows
-from addml.report.track import track
-from addml.text import counted, number, text
+from addml.report import charts, summary
+from addml.report import document as doc
+from addml.report.document import Block, Chart, Document, Facts, Paragraph, Part, Section, Table
+from addml.text import counted, number, one_line, percent, python_value
 
-Section = tuple[str, str, str, Html]  # id, name in the contents, title, content
-SHARES = {  # what they are of, by what is ranked
-    "row": "how much of the row's score its columns contribute",
-    "image": "how much of what makes the image strange lies in that part of it",
-    "step": "how much of what makes the highest steps of an event strange is that column's",
+MAX_ITEMS = 200  # columns, notes, settings
+
+CONTRIBUTION = {
+    "row": "the part of the row's score that comes from these columns",
+    "image": "the part of the image's score that comes from this region",
+    "step": "the part of an event's highest scores that comes from this column",
 }
+HEADINGS = {  # of keys of an evaluation or of drift
+    "kind": "Column type",
+    "psi": "PSI",
+    "gaps_then": "Missing in training",
+    "gaps_now": "Missing now",
+    "gaps_share": "Missing values",
+    "unseen_share": "Unseen values",
+    "outside_share": "Out of range",
+    "outside_count": "Far out of range",
+    "words": "Summary",
+    "f1": "F1",
+    "roc_auc": "ROC-AUC",
+    "vus_pr": "VUS-PR",
+    "vus_roc": "VUS-ROC",
+}
+SHARES = ("share", "gaps_then", "gaps_now")  # keys of percentages
 
 
-def sections(findings: Findings) -> list[Section]:
-    """Every section that has something to say, in the order of reading."""
-    every = [
-        ("pictures", "Images", "The images, and where they are strange", gallery(findings)),
-        ("series", "Series", "The series, and its events", track(findings)),
-        ("rows", "Rows", f"Ranked {ranked_noun(findings)}s, and why", ranked(findings)),
-        ("map", "Map", "A map of the metric space", space_map(findings)),
-        ("evaluation", "Evaluation", "Evaluation against the labels", evaluation(findings)),
-        ("drift", "Drift", "Drift from the training rows", drift(findings)),
-        ("training", "Training", "Training", training(findings)),
-        ("distillation", "Distillation", "What distillation dropped, and when", distillation(findings)),
-        ("data", "Data", "What was read, and what was left out", data(findings)),
-        ("settings", "Settings", "Settings and versions", settings(findings)),
+def build_document(findings: Findings, *, is_redacted: bool = False) -> Document:
+    """The whole report."""
+    data, ranked = charts.chart_data(findings), summary.ranking(findings)
+    left_out = f"{findings.noun.capitalize()}s left out of training"
+    sections = [
+        Section("images", "Images", "Most anomalous and most typical images", _images(findings)),
+        Section("series", "Series", "The series and its events", _series(findings)),
+        Section("rows", "Ranking", f"Ranked {ranked.noun}s and their reasons", _ranked(findings, ranked)),
+        Section("map", "Map", "Map of the metric space", _map(findings, data["space"])),
+        Section("evaluation", "Evaluation", "Evaluation against the labels", _evaluation(findings, data["curves"])),
+        Section("drift", "Drift", "Drift since training", _drift(findings)),
+        Section("training", "Training", "Training", _training(findings, data["training"])),
+        Section("left-out", "Left out", left_out, _left_out(findings, data["dropped"])),
+        Section("data", "Data", "Data", _data(findings)),
+        Section("settings", "Settings", "Settings and versions", _settings(findings)),
     ]
-    return [section for section in every if section[-1]]
-
-
-def chart(name: str, label: str, class_: str = "", keys: bool = True) -> Html:
-    """The place of a chart, which the script fills."""
-    hint = " Arrow keys move through it." if keys else ""
-    return el("div", id=name, class_=f"chart {class_}".strip(), role="img", tabindex="0", aria_label=label + hint)
-
-
-def choice(name: str, label: str, pressed: bool) -> Html:
-    """A button that is on or off."""
-    return el("button", label, type="button", id=name, class_="choice", aria_pressed="true" if pressed else "false")
-
-
-# The first screen -------------------------------------------------------------------------------------------
-
-
-def summary(findings: Findings) -> Html:
-    """What was found in one sentence, the key numbers, the top rows and where the scores lie."""
-    count, rest = headline(findings)
-    kind = "count some" if findings.anomalies else "count"
-    numbers = [
-        el("div", el("dt", label), el("dd", value, el("small", note))) for label, value, note in key_numbers(findings)
-    ]
-    said = [el("p", lead(findings), class_="lead")] if lead(findings) else []
-    return joined(
-        [
-            el("p", "Anomaly report", el("span", text(findings.source), class_="source"), class_="eyebrow"),
-            el("h1", el("span", count, class_=kind), " ", rest),
-            *said,
-            el("dl", *numbers, class_="numbers"),
-            _caveats(findings),
-            el("div", el("div", top_rows(findings)), _scores(findings), class_="split"),
-        ]
+    version = findings.versions.get("addml", "")
+    removed = " Raw values and ids were removed." if is_redacted else ""
+    return Document(
+        source=one_line(findings.source),
+        headline=summary.headline(findings),
+        lead=summary.lead(findings),
+        key_figures=summary.key_figures(findings),
+        caveat=summary.caveat(findings),
+        ranking=ranked,
+        scores=summary.score_chart(findings),
+        sections=[section for section in sections if section.blocks],
+        footer=f"{f'Generated by addml {version}'.strip()}.{removed}",
+        data=data,
     )
 
 
-def _caveats(findings: Findings) -> Html:
-    left_out, notes = len(findings.left_out), len(findings.notes)
-    words = [f"{counted(left_out, 'column')} left out"] if left_out else []
-    words += [counted(notes, "note")] if notes else []
-    return el("p", el("a", " and ".join(words), href="#data"), " on the data.", class_="caveat") if words else Html("")
+# Rows, images, series, map ----------------------------------------------------------------------------------
 
 
-def _scores(findings: Findings) -> Html:
-    found = charts.histogram(findings.scores, findings.threshold)
-    if found is None:
-        return Html("")
-    above = counted(findings.anomalies, "lies", "lie")
-    label = (
-        f"Histogram of {counted(findings.rows, 'score')} from {number(found.edges[0])} to {number(found.edges[-1])}; "
-        f"{above} above the threshold of {number(findings.threshold)}."
-    )
-    head = el("div", el("h2", f"Scores of all {findings.noun}s"), choice("log", "Log scale", found.log), class_="head")
-    return el(
-        "figure",
-        head,
-        chart("scores", label, "tall"),
-        el("figcaption", tails(found, findings.threshold, findings.noun)),
-    )
+def _ranked(findings: Findings, ranked: doc.Ranking) -> list[Block]:
+    if not ranked.rows:
+        return []
+    about = f"The percentage after a reason is its contribution: {CONTRIBUTION[findings.noun]}."
+    if not any(row.is_flagged for row in ranked.rows):
+        about = f"No {findings.noun} scores above the threshold; these come closest. {about}"
+    hint = ""
+    if findings.columns and len(ranked.rows) > summary.MAX_DETAILS:
+        compare = "compare their values with the usual ones" if ranked.has_usual else "see their values"
+        hint = f"Open any of the first {summary.MAX_DETAILS} to {compare}."
+    return [Paragraph(about, hint=hint), ranked, Paragraph(summary.unlisted(findings), "more")]
 
 
-# Rows and map -----------------------------------------------------------------------------------------------
+def _images(findings: Findings) -> list[Block]:
+    if not findings.pictures:
+        return []
+    about = f"{counted(len(findings.pictures), 'image')} as the detector sees them."
+    has_maps = any(one.heat is not None for one in findings.pictures)
+    hint = "Red marks the regions that raise the score." if has_maps else ""
+    show = summary.score_format(findings)
+    blocks: list[Block] = [Paragraph(about, hint=hint)]
+    for kind, title in (("strange", "Most anomalous"), ("typical", "Most typical")):
+        images = [(one, show(one.score)) for one in findings.pictures if one.kind == kind]
+        blocks += [Part([doc.Gallery(images)], title)] if images else []
+    return blocks
 
 
-def ranked(findings: Findings) -> Html:
-    """The table of ranked rows with its groups."""
-    if not findings.ranked:
-        return Html("")
-    flagged = sum(finding.is_anomaly for finding in findings.ranked[:MOST_ROWS])
-    words = f"The share beside a reason is {SHARES[findings.noun]}."
-    if not flagged:
-        words = f"No {findings.noun} scores above the threshold; these come nearest. {words}"
-    if findings.columns and min(len(findings.ranked), MOST_ROWS) > MOST_DETAILS:
-        beside = " beside the usual ones" if findings.usual else ""
-        words += f" The first {MOST_DETAILS} open to show their values{beside}."
-    tools = el(
-        "div",
-        choice("all-details", "Open all details", False),
-        el("button", "Show all rows", type="button", id="all-rows", class_="choice", hidden=True),
-        class_="tools",
-    )
-    return joined([el("p", words, class_="about"), groups(findings), tools, ranked_table(findings)])
+def _series(findings: Findings) -> list[Block]:
+    track = findings.track
+    if track is None or len(track.scores) < 2:
+        return []
+    when = f" from {track.times[0]} to {track.times[1]}" if track.times[0] else ""
+    label = f"{counted(len(track.events), 'event')} in {len(track.scores):,} steps{when}."
+    hint = "Events, the steps that score above the dashed threshold, are shaded."
+    return [Paragraph(label, hint=hint), doc.SeriesPlot(label, track, findings.threshold)]
 
 
-def space_map(findings: Findings) -> Html:
-    """The metric space in two dimensions."""
-    points = charts.space(findings)
+def _map(findings: Findings, points: dict[str, Any] | None) -> list[Block]:
     if points is None:
-        return Html("")
-    shown, anomalous = len(points["x"]), sum(points["anomaly"])
-    out = counted(anomalous, "stands out", "stand out")
-    label = f"Map of {counted(shown, 'row')} in the metric space: {out} from the cloud of normal rows."
-    words = (
-        "The metric space pressed into two dimensions: what lies close together here is alike to the detector. "
-        "Distances that need the other dimensions are lost."
+        return []
+    shown, flagged, noun = len(points["x"]), sum(points["anomaly"]), findings.noun
+    normal, is_sample = f"{shown - flagged:,}", shown < findings.rows
+    if is_sample:
+        normal += f" of {findings.rows - findings.anomalies:,}"
+    about = (
+        f"A two-dimensional projection of the metric space: {noun}s that are close together are similar to the "
+        "detector. Distances along other dimensions are lost."
     )
-    legend = [
-        el("li", el("i", class_="dot normal"), f"{shown - anomalous:,} normal rows{_sampled(findings, shown)}"),
-        el("li", el("i", class_="dot anomaly"), "rows that stand out, the first ten with their rank"),
-        el("li", el("i", class_="cross"), "centre of the normal rows"),
-    ]
-    zoom = [
-        el("button", sign, type="button", data_zoom=how, aria_label=name, title=name)
-        for sign, how, name in (("+", "in", "Zoom in"), ("−", "out", "Zoom out"), ("⤢", "all", "Show the whole map"))
-    ]
-    frame = el("div", chart("space", label, "map"), el("div", *zoom, class_="zoom"), class_="frame")
-    return joined([el("p", words, class_="about"), el("figure", frame, el("ul", *legend, class_="legend"))])
+    ranked = sorted(zip(points["rank"], points["row"], points["x"], points["y"], strict=True))
+    rows = [(rank, f"{row:,}", _cell(x), _cell(y)) for rank, row, x, y in ranked if rank][:20]
+    center = ("", "centre", *map(_cell, points["center"]))
+    chart = Chart(
+        "space",
+        f"Map of {counted(shown, noun)} in the metric space: {flagged:,} flagged.",
+        style="map",
+        legend=[
+            ("dot normal", f"{normal} normal {noun}s{' (sample)' if is_sample else ''}"),
+            ("dot anomaly", f"flagged {noun}s, the first ten with their rank"),
+            ("cross", f"centre of the normal {noun}s"),
+        ],
+        table=Table("Map", ("rank", noun, "x", "y"), [center, *rows]),
+    )
+    return [Paragraph(about), chart]
 
 
-def _sampled(findings: Findings, shown: int) -> str:
-    return f" of {findings.rows - findings.anomalies:,}, a sample" if shown < findings.rows else ""
+def _cell(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None else number(value, digits)
 
 
 # Training ---------------------------------------------------------------------------------------------------
 
 
-def training(findings: Findings) -> Html:
-    """Loss, validation and rows kept, the members as thin lines."""
-    found = charts.training(findings)
+def _training(findings: Findings, found: dict[str, Any] | None) -> list[Block]:
     if found is None:
-        return Html("")
-    members, drawn = found["panels"][0]["count"], len(found["panels"][0]["members"])
-    words = f"{counted(len(findings.history), 'epoch')}."
-    if drawn:
-        those = "each of which" if drawn == members else f"the first {drawn} of which"
-        words += f" The thick line is the mean of the {members} members, {those} is a thin line."
-    figures = [
-        el("figure", el("h3", panel["title"]), chart(f"training-{panel['name']}", _curve_label(panel), "short"))
-        for panel in found["panels"]
-    ]
-    head = ("Epoch", *(panel["title"] for panel in found["panels"]))
-    picked = charts.thinned(len(found["epochs"]), 50)
-    rows = [[found["epochs"][i], *(_cell(panel["mean"][i]) for panel in found["panels"])] for i in picked]
-    numbers = el("details", el("summary", "The numbers"), table("Training by epoch", head, rows, class_="numeric"))
-    return joined([el("p", words, class_="about"), el("div", *figures, class_="three"), numbers])
+        return []
+    panels, epochs = found["panels"], found["epochs"]
+    members, drawn = panels[0]["count"], len(panels[0]["members"])
+    mean = f", mean of {members} members" if members > 1 else ""
+    about = f"{counted(len(findings.history), 'epoch')}{mean}."
+    which = "the members" if drawn == members else f"the first {drawn} members"
+    hint = f"The thin lines are {which}." if drawn else ""
+    plots = [Chart(f"training-{one['name']}", _curve_label(one), one["title"], "short") for one in panels]
+    picked = charts.thinned(len(epochs), 50)
+    rows = [[epochs[i], *(_cell(panel["mean"][i], 4) for panel in panels)] for i in picked]
+    table = Table("Training by epoch", ("Epoch", *(panel["title"] for panel in panels)), rows, "numeric")
+    return [Paragraph(about, hint=hint), Part(plots, style="three"), Part([table], "Numbers by epoch", is_open=False)]
 
 
 def _curve_label(panel: dict[str, Any]) -> str:
@@ -190,110 +167,157 @@ def _curve_label(panel: dict[str, Any]) -> str:
     return f"{panel['title']} by epoch{ends}."
 
 
-def _cell(value: float | None) -> str:
-    return "–" if value is None else number(value)
-
-
-def distillation(findings: Findings) -> Html:
-    """Which of the ranked rows were dropped from training, and when."""
-    found = charts.dropped(findings)
+def _left_out(findings: Findings, found: dict[str, Any] | None) -> list[Block]:
     if found is None:
-        return Html("")
-    words = (
-        "Each epoch trains only on the rows nearest to the centre and drops the others as likely anomalies. "
-        f"One line is a ranked row, one step an epoch. {distillation_words(findings)}"
-    )
-    rows, epochs = counted(len(found["cells"]), "ranked row"), counted(len(found["epochs"]), "epoch")
-    label = f"Heat strip of {rows} over {epochs}. {words}"
+        return []
+    noun, cells = findings.noun, found["cells"]
+    about = (
+        f"Each epoch trains on the {noun}s closest to the centre and leaves out the others as likely anomalies. "
+        f"{left_out_words(findings)}"
+    ).strip()
+    label = f"{counted(len(cells), f'ranked {noun}')} over {counted(len(found['epochs']), 'epoch')}. {about}"
+    hint = f"Each line is a ranked {noun}, each column an epoch."
     legend = [
-        el("li", el("i", class_="swatch kept"), "kept"),
-        el("li", el("i", class_="swatch some"), "dropped by some members"),
-        el("li", el("i", class_="swatch dropped"), "dropped by all"),
+        ("swatch kept", "used for training"),
+        ("swatch some", "left out by some members"),
+        ("swatch dropped", "left out by all members"),
     ]
-    if any(cell is None for row in found["cells"] for cell in row):
-        legend.append(el("li", el("i", class_="swatch"), "blank: not trained on"))
-    figure = el("figure", chart("dropped", label, "strip"), el("ul", *legend, class_="legend"))
-    return joined([el("p", words, class_="about"), figure])
+    if any(cell is None for row in cells for cell in row):
+        legend.append(("swatch", "blank: not in the training sample"))
+    rows = []
+    for finding, row in zip(findings.ranked, cells, strict=False):
+        known = [cell for cell in row if cell is not None]
+        share = sum(known) / len(known) / 100 if known else math.nan
+        rows.append((finding.rank, f"{finding.row:,}", percent(share), summary.text_bar(share) if known else ""))
+    table = Table("Left out of training", ("rank", noun, "left out, of all epochs and members", ""), rows)
+    return [Paragraph(about, hint=hint), Chart("dropped", label, style="strip", legend=legend, table=table)]
 
 
-# Evaluation and drift ---------------------------------------------------------------------------------------
+def left_out_words(findings: Findings) -> str:
+    """How often training left out the flagged rows."""
+    flags = np.array([finding.is_anomaly for finding in findings.ranked], bool)
+    if findings.dropped is None or not len(findings.dropped) or not flags.any():
+        return ""
+    cells = np.asarray(findings.dropped, float)[:, flags]
+    cells = cells[:, np.isfinite(cells).any(axis=0)]  # the rows in the training sample
+    always, count = int((np.nan_to_num(cells, nan=1.0) >= 1).all(axis=0).sum()), cells.shape[1]
+    noun = findings.noun
+    if not count:
+        return f"No flagged {noun} was in the training sample."
+    if always == count:
+        return f"Every member left out every flagged {noun} in every epoch."
+    mean = percent(float(np.nanmean(cells)))
+    return f"Flagged {noun}s were left out {mean} of the time, {always or 'none'} of {count:,} always."
 
 
-def evaluation(findings: Findings) -> Html:
-    """How well the scores agree with the labels, which training never saw."""
+# Evaluation, drift, data, settings --------------------------------------------------------------------------
+
+
+def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> list[Block]:
     if not findings.evaluation:
-        return Html("")
-    figures = [
-        el(
-            "figure",
-            el("h3", curve["title"]),
-            chart(f"curve-{name}", f"{curve['title']}: {curve['y_label']} against {curve['x_label']}."),
-        )
-        for name, curve in charts.curves(findings).items()
-    ]
-    about = el("p", "The label column was used here only; training never saw it.", class_="about")
-    return joined(
-        [about, definitions(evaluated(findings), "facts"), el("div", *figures, class_="two") if figures else ""]
-    )
+        return []
+    pairs: list[tuple[str, Any]] = []
+    for key, value in findings.evaluation.items():
+        if isinstance(value, dict) and key != "curves":
+            pairs += [(f"{heading(key)} {inner}", value[inner]) for inner in value]
+        elif key != "curves":
+            pairs.append((heading(key), value))
+    facts = Facts([(one_line(name), cell(value)) for name, value in pairs[:MAX_ITEMS]])
+    about = Paragraph("The label column was used for this evaluation only, not for training.")
+    plots = [_curve(name, curve) for name, curve in curves.items()]
+    return [about, facts, Part(plots, style="two")]
 
 
-def drift(findings: Findings) -> Html:
-    """How the table differs from the training rows, column by column."""
+def _curve(name: str, curve: dict[str, Any]) -> Chart:
+    picked = charts.thinned(len(curve["x"]), 11)
+    rows = [(_cell(curve["x"][i]), _cell(curve["y"][i])) for i in picked]
+    table = Table(curve["title"], (curve["x_label"], curve["y_label"]), rows)
+    label = f"{curve['title']}: {curve['y_label']} against {curve['x_label']}."
+    return Chart(f"curve-{name}", label, curve["title"], table=table)
+
+
+def heading(key: str) -> str:
+    """A key of an evaluation or of drift as a heading."""
+    words = one_line(key).replace("_", " ")
+    return HEADINGS.get(key, words[:1].upper() + words[1:])
+
+
+def cell(value: Any, key: str = "") -> str:
+    """A value of an evaluation or of drift."""
+    value = python_value(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return one_line(setting(value))
+    return percent(value) if isinstance(value, float) and any(part in key for part in SHARES) else number(value)
+
+
+def _drift(findings: Findings) -> list[Block]:
     if not findings.drift:
-        return Html("")
-    head = drift_head(findings)
-    rows = [[cell(entry.get(key, ""), key) for key in head] for entry in findings.drift[:MOST_ITEMS]]
-    about = el("p", "How this table differs from the rows that the model was trained on.", class_="about")
-    return joined([about, table("Drift by column", list(map(spoken, head)), rows), more_than(len(findings.drift))])
+        return []
+    keys = list(dict.fromkeys(["column", *(key for entry in findings.drift for key in entry)]))
+    rows = [[cell(entry.get(key, ""), key) for key in keys] for entry in findings.drift[:MAX_ITEMS]]
+    about = Paragraph("How each column differs from the rows that the model was trained on, most changed first.")
+    return [about, Table("Drift by column", list(map(heading, keys)), rows), _more(len(findings.drift), "column")]
 
 
-def more_than(count: int, most: int = MOST_ITEMS, what: str = "column") -> Html:
-    """How many are not shown, said."""
-    return el("p", f"{counted(count - most, f'more {what}')} not shown.", class_="muted") if count > most else Html("")
+def _data(findings: Findings) -> list[Block]:
+    nouns, columns = f"{findings.noun.capitalize()}s", len(findings.columns)
+    facts = [("Source", one_line(findings.source)), (nouns, f"{findings.rows:,}")]
+    if findings.noun != "image":
+        facts += [("Columns used", f"{columns:,}"), ("Columns dropped", f"{len(findings.left_out):,}")]
+    if findings.trained_rows:
+        facts.append((f"{nouns} used for training", f"{findings.trained_rows:,}"))
+    blocks: list[Block] = [Facts(facts)]
+    if findings.notes:
+        notes = doc.Bullets([one_line(note, 600) for note in findings.notes[:MAX_ITEMS]])
+        blocks.append(Part([notes, _more(len(findings.notes), "note")], "Notes"))
+    if findings.left_out:
+        rows = [(one_line(column), one_line(why, 300)) for column, why in findings.left_out[:MAX_ITEMS]]
+        table = Table("Dropped columns", ("Column", "Reason"), rows)
+        blocks.append(Part([table, _more(len(findings.left_out), "column")], "Dropped columns"))
+    if columns:
+        usual = {one.column: (one.kind, one_line(one.words) or "–") for one in findings.usual}
+        used = [(one_line(column), *usual.get(column, ("", ""))) for column in findings.columns[:MAX_ITEMS]]
+        table = Table("Columns used", ("Column", "Column type", "Usual values"), used)
+        title = f"{counted(columns, 'column')} used"
+        blocks.append(Part([table, _more(columns, "column")], title, is_open=columns <= 12))
+    return blocks
 
 
-# Data and settings ------------------------------------------------------------------------------------------
-
-
-def data(findings: Findings) -> Html:
-    """What was read, what was left out and why, and what is to be said about it."""
-    parts = [definitions(facts(findings), "facts"), _notes(findings), _left_out(findings), _used(findings)]
-    return joined(parts)
-
-
-def _notes(findings: Findings) -> Html:
-    if not findings.notes:
-        return Html("")
-    items = [el("li", text(note, 600)) for note in findings.notes[:MOST_ITEMS]]
-    return joined([el("h3", "Notes"), el("ul", *items, class_="notes"), more_than(len(findings.notes), what="note")])
-
-
-def _left_out(findings: Findings) -> Html:
-    if not findings.left_out:
-        return Html("")
-    rows = [(text(column), text(why, 300)) for column, why in findings.left_out[:MOST_ITEMS]]
-    more = more_than(len(findings.left_out))
-    return joined([el("h3", "Left out, and why"), table("Columns left out", ("Column", "Why"), rows), more])
-
-
-def _used(findings: Findings) -> Html:
-    if not findings.columns:
-        return Html("")
-    usual = {one.column: (one.kind, text(one.words) or "–") for one in findings.usual}
-    rows = [(text(column), *usual.get(column, ("", ""))) for column in findings.columns[:MOST_ITEMS]]
-    content = table("Columns used", ("Column", "Kind", "Usual values"), rows)
-    title = f"{counted(len(findings.columns), 'column')} used"
-    return el("details", el("summary", title), content, more_than(len(findings.columns)), open=len(rows) <= 12)
-
-
-def settings(findings: Findings) -> Html:
-    """What is needed to repeat the run."""
+def _settings(findings: Findings) -> list[Block]:
     if not findings.settings and not findings.versions:
-        return Html("")
-    parts = [escaped("")]
-    for title, pairs in (("Settings", flat(findings.settings)), ("Versions", flat(dict(findings.versions)))):
-        if pairs:
-            head = ("Setting", "Value") if title == "Settings" else ("Package", "Version")
-            parts.append(el("div", el("h3", title), table(title, head, pairs[:MOST_ITEMS], class_="plain")))
-    about = el("p", "With these settings and versions the run can be repeated.", class_="about")
-    return joined([about, el("div", *parts, class_="two wide")])
+        return []
+    parts = []
+    settings = ("Settings", ("Setting", "Value"), findings.settings)
+    versions = ("Versions", ("Package", "Version"), findings.versions)
+    for title, head, values in (settings, versions):
+        if pairs := flat(values):
+            table = Table(title, head, pairs[:MAX_ITEMS], "plain")
+            parts.append(Part([table, _more(len(pairs), head[0].lower())], title))
+    about = Paragraph("The run can be repeated with these settings and versions.")
+    return [about, Part(parts, style="two wide")]
+
+
+def flat(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested settings as dotted names with values."""
+    pairs: list[tuple[str, str]] = []
+    for key, value in settings.items():
+        if isinstance(value, dict) and value:
+            pairs += flat(value, f"{prefix}{key}.")
+        else:
+            pairs.append((one_line(f"{prefix}{key}"), setting(value)))
+    return pairs
+
+
+def setting(value: Any) -> str:
+    """A setting as a configuration file writes it."""
+    value = python_value(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return one_line(", ".join(map(setting, value)) or "none", 500)
+    if value is None or isinstance(value, bool):
+        return "none" if value is None else str(value).lower()
+    return one_line(repr(value) if isinstance(value, float) else value, 500)
+
+
+def _more(count: int, noun: str) -> Paragraph:
+    hidden, more = count - MAX_ITEMS, f"more {noun}"
+    return Paragraph(f"{counted(hidden, f'{more} is', f'{more}s are')} not shown." if hidden > 0 else "", "muted")

@@ -114,11 +114,12 @@ function drawScores() {
     const where = i === last && found.above ? `above ${number(edges[i], 3)}`
       : i === 0 && found.below ? `up to ${number(edges[1], 3)}`
         : `${number(edges[i], 3)} to ${number(edges[i + 1], 3)}`;
-    return [rows(counts[i]), `score ${where}`, i >= first ? "stands out" : "normal"];
+    return [rows(counts[i]), `score ${where}`, i >= first ? "flagged" : "normal"];
   };
 
   const draw = plot(place, values, options, said);
   const button = find("#log");
+  button.setAttribute("aria-pressed", String(found.log));
   button.addEventListener("click", () => {
     found.log = !found.log;
     button.setAttribute("aria-pressed", String(found.log));

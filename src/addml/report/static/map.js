@@ -1,4 +1,5 @@
 // The map of the metric space, on a canvas.
+
 // Canvas charts ---------------------------------------------------------------------------------------------
 
 function surface(place) {

@@ -1,4 +1,4 @@
-// Which rows distillation dropped, and when, on a canvas.
+// Which ranked rows were left out of training, and when, on a canvas.
 
 function drawDropped() {
   const place = find("#dropped"), found = data.dropped;
@@ -17,7 +17,7 @@ function drawDropped() {
     const gap = wide > 6 ? 1 : 0, line = tall > 7 ? 1 : 0;
     const accent = color("accent"), kept = color("faint");
     cells.forEach((row, r) => row.forEach((cell, c) => {
-      if (cell === null) return; // not trained on
+      if (cell === null) return; // not in the training sample
       const box = [left + c * wide, above + r * tall, wide - gap, tall - line];
       context.fillStyle = kept;
       context.globalAlpha = 1;
@@ -66,8 +66,8 @@ function drawDropped() {
     draw();
     if (!here) return hideTip();
     const frame = place.getBoundingClientRect(), one = data.ranked[r], cell = cells[r][c];
-    const ends = { 0: "kept by every member", 100: "dropped by every member" };
-    const how = cell === null ? "not trained on" : ends[cell] || `dropped by ${cell} % of members`;
+    const ends = { 0: "used by every member", 100: "left out by every member" };
+    const how = cell === null ? "not in the training sample" : ends[cell] || `left out by ${cell}% of members`;
     const at = [frame.left + left + (c + 0.5) * wide, frame.top + above + (r + 0.5) * tall];
     showTip(...at, `${rowName(one.row)}, rank ${one.rank}`, [`epoch ${epochs[c]}: ${how}`]);
   }

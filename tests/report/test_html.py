@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from addml.findings import Finding, Findings, Group, Reason, SpaceMap, Usual
-from addml.report.page import html_page, static
+from addml.report.html import static, to_html
 from addml.report.redact import redacted
+from addml.report.sections import build_document
 from tests.report.sample import shop
 
 NASTY = [
@@ -29,6 +30,10 @@ NASTY = [
     "\N{RIGHT-TO-LEFT OVERRIDE}gpj.exe",
 ]
 VOID = {"meta"}
+
+
+def rendered(findings, **options):
+    return to_html(build_document(findings, **options))
 
 
 class Reader(HTMLParser):
@@ -87,10 +92,10 @@ def nasty(text):
 @pytest.mark.parametrize("redact", [False, True])
 @pytest.mark.parametrize("text", NASTY)
 def test_values_stay_text(text, redact):
-    page = html_page(nasty(text), is_redacted=redact)
+    page = rendered(nasty(text), is_redacted=redact)
     page.encode("utf-8")
     reader = Reader(page)
-    harmless = Reader(html_page(nasty("harmless"), is_redacted=redact))
+    harmless = Reader(rendered(nasty("harmless"), is_redacted=redact))
     assert reader.tags == harmless.tags
     assert {one[:2] for one in reader.attributes} == {one[:2] for one in harmless.attributes}
     assert page.count("<script") == 4
@@ -104,7 +109,7 @@ def test_values_stay_text(text, redact):
 
 
 def test_only_the_scripts_and_styles_of_the_page_may_run(findings):
-    page = html_page(findings)
+    page = rendered(findings)
     reader = Reader(page)
     policy = next(value for tag, name, value in reader.attributes if tag == "meta" and name == "content")
     assert policy.startswith("default-src 'none'; ")
@@ -118,7 +123,7 @@ def test_only_the_scripts_and_styles_of_the_page_may_run(findings):
 
 
 def test_nothing_is_loaded_from_anywhere(findings):
-    reader = Reader(html_page(findings))
+    reader = Reader(rendered(findings))
     assert not [one for one in reader.attributes if one[1] in ("src", "srcset", "data", "poster", "xlink:href")]
     assert "url(" not in "".join(reader.content["style"])
     assert "@import" not in "".join(reader.content["style"])
@@ -127,27 +132,27 @@ def test_nothing_is_loaded_from_anywhere(findings):
 
 
 def test_the_licence_of_the_chart_library_goes_along(findings):
-    assert "Copyright (c) 2022 Leon Sorokin" in html_page(findings)
+    assert "Copyright (c) 2022 Leon Sorokin" in rendered(findings)
     assert "uPlot (v1.6.32)" in static("uPlot.iife.min.js")
 
 
 def test_the_first_screen_says_what_was_found(findings):
-    said = Reader(html_page(findings)).text
-    assert "20 of 377 rows stand out" in said
-    assert f"Row {findings.ranked[0].row} stands out most: {findings.ranked[0].reasons[0].words}" in said
-    for words in ("2 columns left out", "P-", "ROC-AUC", "Threshold", f"{findings.threshold:.3g}"):
+    said = Reader(rendered(findings)).text
+    assert "20 of 377 rows flagged" in said
+    assert f"Row {findings.ranked[0].row} ranks first: {findings.ranked[0].reasons[0].words}" in said
+    for words in ("2 columns dropped", "P-", "ROC-AUC", "Threshold", f"{findings.threshold:.3g}"):
         assert words in said
 
 
 def test_every_section_is_there_and_in_the_contents(findings):
-    page = html_page(replace(findings, drift=shop().drift))
-    for name in ("rows", "map", "evaluation", "drift", "training", "distillation", "data", "settings"):
+    page = rendered(replace(findings, drift=shop().drift))
+    for name in ("rows", "map", "evaluation", "drift", "training", "left-out", "data", "settings"):
         assert f'<section id="{name}" aria-labelledby="{name}-title">' in page
         assert f'href="#{name}"' in page
 
 
-def test_what_was_left_out_and_noted_is_said(findings):
-    said = Reader(html_page(findings)).text
+def test_dropped_columns_and_notes_are_listed(findings):
+    said = Reader(rendered(findings)).text
     for column, why in findings.left_out:
         assert f"{column} {why}" in said
     for note in findings.notes:
@@ -156,43 +161,46 @@ def test_what_was_left_out_and_noted_is_said(findings):
     assert np.__version__ in said
 
 
-def test_each_top_row_stands_beside_the_usual_values():
-    said = Reader(html_page(shop())).text
-    assert "amount 51234.75 12.5, mostly 3 to 40 above the usual 62 %" in said
-    assert "country Elbonia mostly DE, FR, AT rare or unseen 21 %" in said
+def test_each_top_row_is_compared_with_the_usual_values():
+    said = Reader(rendered(shop())).text
+    assert "amount 51234.75 12.5, mostly 3 to 40 above the usual 62%" in said
+    assert "country Elbonia mostly DE, FR, AT rare or unseen 21%" in said
     assert "age missing 41, mostly 22 to 67" in said
 
 
-def test_values_whose_usual_ones_nobody_knows_are_called_values():
-    said = Reader(html_page(replace(shop(), usual=()))).text
-    assert "beside the usual values" not in said
-    assert re.search(r"Column Value Share of score amount 51234\.75 62 %", said)
-    assert "Column Where it lies Share of score" in Reader(html_page(redacted(shop()), is_redacted=True)).text
+def test_without_usual_values_only_values_are_shown():
+    said = Reader(rendered(replace(shop(), usual=()))).text
+    assert "compared with usual values" not in said
+    assert re.search(r"Column Value Contribution amount 51234\.75 62%", said)
+    assert "Column Position Contribution" in Reader(rendered(redacted(shop()), is_redacted=True)).text
 
 
 @pytest.mark.parametrize(
     ("noun", "words"),
     [
-        ("row", "how much of the row's score its columns contribute."),
-        ("image", "how much of what makes the image strange lies in that part of it."),
-        ("step", "how much of what makes the highest steps of an event strange is that column's."),
+        ("row", "the part of the row's score that comes from these columns."),
+        ("image", "the part of the image's score that comes from this region."),
+        ("step", "the part of an event's highest scores that comes from this column."),
     ],
 )
-def test_what_shares_are_of_is_said(noun, words):
-    assert f"The share beside a reason is {words}" in Reader(html_page(replace(shop(), noun=noun))).text
+def test_contributions_are_explained(noun, words):
+    assert (
+        f"The percentage after a reason is its contribution: {words}"
+        in Reader(rendered(replace(shop(), noun=noun))).text
+    )
 
 
 def test_charts_are_described_for_those_who_do_not_see_them(findings):
-    reader = Reader(html_page(findings))
+    reader = Reader(rendered(findings))
     labels = [value for _, name, value in reader.attributes if name == "aria-label"]
-    assert any(label.startswith("Histogram of 377 scores") and "20 lie above" in label for label in labels)
+    assert any(label.startswith("Histogram of 377 scores") and "20 above the threshold" in label for label in labels)
     assert any(label.startswith("Map of 377 rows") for label in labels)
     images = [one for one in reader.attributes if one[1:] == ("role", "img")]
     assert len([one for one in images if one[0] == "div"]) == 8  # scores, map, 3 of training, strip, 2 curves
 
 
 def test_the_same_findings_give_the_same_page(findings):
-    assert html_page(findings) == html_page(findings)
+    assert rendered(findings) == rendered(findings)
 
 
 # Odd findings -----------------------------------------------------------------------------------------------
@@ -215,18 +223,18 @@ def bare(scores, threshold=1.0, **more):
 @pytest.mark.parametrize(
     ("findings", "said"),
     [
-        (bare([]), "No rows to judge"),
-        (bare([0.5]), "The only row does not stand out"),
-        (bare([1.5]), "The only row stands out"),
-        (bare([0.1, 0.2, 0.3]), "None of 3 rows stands out"),
-        (bare([0.1, 0.2, 1.3]), "1 of 3 rows stands out"),
-        (bare([0.1, np.nan, np.inf], np.nan), "None of 3 rows stands out"),
-        (bare([np.nan, np.nan]), "None of 2 rows stands out"),
-        (bare([1.0, 1.0, 1.0]), "None of 3 rows stands out"),
+        (bare([]), "No rows to score"),
+        (bare([0.5]), "The only row is not flagged"),
+        (bare([1.5]), "The only row is flagged"),
+        (bare([0.1, 0.2, 0.3]), "None of 3 rows flagged"),
+        (bare([0.1, 0.2, 1.3]), "1 of 3 rows flagged"),
+        (bare([0.1, np.nan, np.inf], np.nan), "None of 3 rows flagged"),
+        (bare([np.nan, np.nan]), "None of 2 rows flagged"),
+        (bare([1.0, 1.0, 1.0]), "None of 3 rows flagged"),
     ],
 )
 def test_findings_with_next_to_nothing(findings, said):
-    page = html_page(findings)
+    page = rendered(findings)
     assert said in Reader(page).text
     numbers_of(page)
 
@@ -242,14 +250,14 @@ def test_no_number_is_not_a_number():
         evaluation={"roc_auc": np.nan, "curves": {"roc": {"fpr": [0, np.nan, 1], "tpr": [0, 1, 1]}}},
         drift=({"column": "x", "shift": np.nan},),
     )
-    numbers_of(html_page(replace(odd, ranked=(finding,))))
+    numbers_of(rendered(replace(odd, ranked=(finding,))))
 
 
 def test_long_names_and_other_scripts():
     name = "größe_" + "very" * 3000
     usual = (Usual(name, "number", "1", 0.0, 1.0, 2.0), Usual("年齢🙂", "number", "1", 0.0, 1.0, 2.0))
     finding = Finding(1, 1, 3.0, True, {"שם": "أهلا"}, {name: 5.0, "年齢🙂": 7}, (Reason("年齢🙂", 0.5, "年齢🙂 7x"),))
-    page = html_page(shop(columns=(name, "年齢🙂"), usual=usual, ranked=(finding,)))
+    page = rendered(shop(columns=(name, "年齢🙂"), usual=usual, ranked=(finding,)))
     assert name not in page
     assert "größe_very" in page
     for word in ("年齢🙂", "שם", "أهلا"):
@@ -262,18 +270,18 @@ def test_ten_thousand_columns(million):
     values = dict.fromkeys(names, 1.25)
     rows = tuple(Finding(i, i, 9.0, True, {}, values) for i in range(1, 61))
     usual = tuple(Usual(name, "number", "1", 0.0, 1.0, 2.0) for name in names)
-    page = html_page(shop(columns=names, usual=usual, ranked=rows))
+    page = rendered(shop(columns=names, usual=usual, ranked=rows))
     assert len(page) < 3_000_000
-    assert "9,970 more columns not shown" in Reader(page).text
-    assert "9,800 more columns not shown" in Reader(page).text
+    assert "9,970 more columns are not shown" in Reader(page).text
+    assert "9,800 more columns are not shown" in Reader(page).text
 
 
 def test_a_million_rows_stay_under_five_megabytes(million):
-    page = html_page(million)
+    page = rendered(million)
     assert len(page.encode()) < 5_000_000
     said = Reader(page).text
-    assert "100,000 of 1,000,000 rows stand out" in said
-    assert "99,800 more rows stand out" in said
-    assert "800 more notes not shown" in said
-    assert "5,000 normal rows of 900,000, a sample" in said
+    assert "100,000 of 1,000,000 rows flagged" in said
+    assert "99,800 more rows are flagged" in said
+    assert "800 more notes are not shown" in said
+    assert "5,000 of 900,000 normal rows (sample)" in said
     numbers_of(page)

@@ -10,7 +10,7 @@ from addml.findings import Track
 from addml.io.write import WriteError
 from addml.report import plots, write_figures
 from tests.report.sample import shop
-from tests.report.test_page import bare
+from tests.report.test_html import bare
 
 NAMES = {"scores", "map", "training", "distillation", "roc", "precision_recall"}
 

@@ -1,0 +1,165 @@
+"""What a report consists of, as plain values that `html` and `markdown` render; empty blocks are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from addml.findings import Picture, Track
+
+Pairs = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Running text."""
+
+    text: str
+    style: str = "about"
+    hint: str = ""  # how to read or use what only the page has
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names with values."""
+
+    pairs: Pairs
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """A list of sentences."""
+
+    items: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells; the first cell of each row is its heading."""
+
+    title: str  # for screen readers
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart that the page's script draws from the document's data; Markdown shows the table instead."""
+
+    name: str
+    label: str  # for screen readers
+    title: str = ""
+    style: str = ""
+    caption: str = ""
+    legend: Pairs = ()  # mark, meaning
+    table: Table | None = None
+
+
+@dataclass(frozen=True)
+class SeriesPlot:
+    """The scores and channels of a series with its events shaded."""
+
+    label: str
+    track: Track
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Images with their scores."""
+
+    images: Sequence[tuple[Picture, str]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One value of a row and the usual values of its column."""
+
+    column: str
+    value: str
+    usual: str
+    position: str  # "above the usual"
+    contribution: str  # to the row's score; empty unless a reason names the column
+    offset: float | None = None  # of a number: -1 and 1 are the ends of the usual range, 0 is its middle
+    frequency: float | None = None  # of a category: the share of usual rows that have it
+
+
+@dataclass(frozen=True)
+class RankedRow:
+    """One ranked row with its reasons and, for the first ones, its values."""
+
+    rank: int
+    row: int
+    name: str  # "Row 1,204"
+    is_flagged: bool
+    score: str
+    bar: tuple[float, float] | None  # score and threshold between the lowest score (0) and the highest (1)
+    probability: str
+    ids: Pairs
+    reasons: Pairs  # words, contribution
+    comparisons: Sequence[Comparison]
+    more_columns: int  # that are not compared
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Rows that are flagged for the same columns."""
+
+    size: str  # "3 rows"
+    reason: str
+    ranks: Sequence[int]  # the listed ones
+    rows: str  # "rows 4, 17, 23"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The ranked rows, the flagged ones first; in the page, the groups filter them."""
+
+    noun: str  # what is ranked: "row", "image", "event"
+    name: str  # what one is called: "Row", "Image", "Step"
+    rows: Sequence[RankedRow]
+    groups: Sequence[RowGroup]
+    ungrouped: str
+    divider: str  # between the flagged rows and the others
+    has_usual: bool  # whether usual values are known
+
+
+@dataclass(frozen=True)
+class Part:
+    """Several blocks: under a title, folding if `is_open` is set, or side by side with a style."""
+
+    blocks: Sequence[Block]
+    title: str = ""
+    style: str = ""
+    is_open: bool | None = None
+
+
+Block = Paragraph | Facts | Bullets | Table | Chart | SeriesPlot | Gallery | Ranking | Part
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section with its name in the contents."""
+
+    name: str
+    link: str
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A whole report."""
+
+    source: str
+    headline: tuple[str, str]  # "20", "of 377 rows flagged"
+    lead: str
+    key_figures: Sequence[tuple[str, str, str]]  # label, value, note
+    caveat: str  # about the data
+    ranking: Ranking
+    scores: Chart | None
+    sections: Sequence[Section]
+    footer: str
+    data: dict[str, Any]  # for the charts of the page

@@ -1,0 +1,327 @@
+"""A document as one HTML file with its own styles, scripts and numbers; it loads nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from string import Template
+from typing import Any
+
+from addml.report import document as doc
+from addml.report.document import Block, Chart, Comparison, Document, RankedRow, Ranking, Section, Table
+from addml.report.elements import Html, el, escaped, joined, json_text, range_bar, score_bar, series_plot, share_bar
+from addml.text import MISSING, counted, one_line
+
+SCRIPTS = ("words.js", "lines.js", "map.js", "strip.js", "rows.js", "page.js")
+TOP_ROWS = 5  # on the first screen; their details are printed
+SHOWN_COLUMNS = 8  # of a row's details; the others unfold
+
+
+# Page -------------------------------------------------------------------------------------------------------
+
+
+def to_html(document: Document) -> str:
+    """The whole page."""
+    styles = {"library_style": static("uPlot.min.css"), "style": static("report.css")}
+    scripts = {"start": static("start.js"), "library": _chart_library(), "script": _script()}
+    links = [("summary", "Summary"), *((section.name, section.link) for section in document.sections)]
+    body = joined(map(_section, document.sections), "\n")
+    return Template(_resource("templates", "page.html")).substitute(
+        policy=_policy(styles.values(), scripts.values(), has_images="<img " in body),
+        title=escaped(f"{' '.join(document.headline)} – {one_line(document.source, 60)}"),
+        contents=joined(el("a", title, href=f"#{name}") for name, title in links),
+        summary=_summary(document),
+        sections=body,
+        footer=el(
+            "p",
+            document.footer,
+            " This file loads nothing from the network. Charts by uPlot (MIT licence, in this file).",
+        ),
+        numbers=json_text(document.data | {"ranked": list(map(_ranked_data, document.ranking.rows))}),
+        **styles,
+        **scripts,
+    )
+
+
+def _policy(styles: Iterable[str], scripts: Iterable[str], has_images: bool) -> str:
+    """Nothing may be loaded, and only these very styles and scripts apply; images are part of the page."""
+
+    def hashes(parts: Iterable[str]) -> str:
+        digests = (base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in parts)
+        return " ".join(f"'sha256-{digest}'" for digest in digests)
+
+    images = " img-src data:;" if has_images else ""
+    rules = f"style-src {hashes(styles)}; script-src {hashes(scripts)}; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none';{images} {rules}"
+
+
+def static(name: str) -> str:
+    """A file of the package."""
+    return _resource("static", name)
+
+
+def _resource(folder: str, name: str) -> str:
+    return (resources.files("addml.report") / folder / name).read_bytes().decode()
+
+
+def _script() -> str:
+    """The scripts of the page in one function, so that their names stay private."""
+    return "\n".join(['"use strict";', "(function () {", *map(static, SCRIPTS), "})();"])
+
+
+def _chart_library() -> str:
+    return f"/*!\n{static('uPlot.LICENSE.txt').strip()}\n*/\n{static('uPlot.iife.min.js').strip()}\n"
+
+
+def _ranked_data(row: RankedRow) -> dict[str, Any]:
+    """What charts say about a ranked row."""
+    reasons = [one_line(words, 90) for words, _ in row.reasons[:3]]
+    return {"row": row.row, "rank": row.rank, "score": row.score, "anomaly": row.is_flagged, "why": reasons}
+
+
+def _section(section: Section) -> Html:
+    title = el("h2", section.title, id=f"{section.name}-title")
+    return el("section", title, _blocks(section.blocks), id=section.name, aria_labelledby=f"{section.name}-title")
+
+
+def _summary(document: Document) -> Html:
+    count, rest = document.headline
+    figures = [
+        el("div", el("dt", label), el("dd", value, el("small", note))) for label, value, note in document.key_figures
+    ]
+    caveat = el("p", el("a", document.caveat, href="#data"), class_="caveat") if document.caveat else ""
+    scores = _chart(document.scores, "h2") if document.scores else ""
+    return joined(
+        [
+            el("p", "Anomaly report", el("span", document.source, class_="source"), class_="eyebrow"),
+            el("h1", el("span", count, class_="count some" if count[0].isdigit() else "count"), " ", rest),
+            el("p", document.lead, class_="lead") if document.lead else "",
+            el("dl", *figures, class_="numbers"),
+            caveat,
+            el("div", el("div", _top_rows(document.ranking)), scores, class_="split"),
+        ]
+    )
+
+
+# Blocks -----------------------------------------------------------------------------------------------------
+
+
+def _blocks(blocks: Iterable[Block]) -> Html:
+    return joined(map(_block, blocks))
+
+
+def _block(block: Block) -> Html:
+    match block:
+        case doc.Paragraph(text, style, hint):
+            return el("p", f"{text} {hint}".strip(), class_=style) if text else Html("")
+        case doc.Facts(pairs):
+            return el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in pairs), class_="facts")
+        case doc.Bullets(items):
+            return el("ul", *(el("li", item) for item in items), class_="notes")
+        case doc.Part():
+            return _part(block)
+        case doc.Gallery(images):
+            return el("ul", *(_card(picture, score) for picture, score in images), class_="pictures")
+        case Table():
+            return _table(block)
+        case Chart():
+            return _chart(block)
+        case doc.SeriesPlot():
+            return el("figure", series_plot(block.track, block.threshold, block.label))
+        case Ranking():
+            return _ranking(block)
+
+
+def _part(part: doc.Part) -> Html:
+    content = _blocks(part.blocks)
+    if part.is_open is not None:
+        return el("details", el("summary", part.title), content, open=part.is_open)
+    if part.title:
+        return el("div", el("h3", part.title), content)
+    return el("div", content, class_=part.style) if content else content
+
+
+def _table(table: Table) -> Html:
+    head = el("tr", *(el("th", name, scope="col") for name in table.head))
+    body = [el("tr", el("th", first, scope="row"), *(el("td", cell) for cell in rest)) for first, *rest in table.rows]
+    caption = el("caption", table.title, class_="unseen")
+    content = el("table", caption, el("thead", head), el("tbody", *body), class_=table.style or None)
+    return el("div", content, class_="scroll", tabindex="0", role="region", aria_label=table.title)
+
+
+def _chart(chart: Chart, heading: str = "h3") -> Html:
+    label = f"{chart.label} Arrow keys move through it."
+    place = el("div", id=chart.name, class_=f"chart {chart.style}".strip(), role="img", tabindex="0", aria_label=label)
+    title = el(heading, chart.title) if chart.title else ""
+    if chart.name == "scores":
+        title = el("div", title, _button("log", "Log scale", aria_pressed="false"), class_="head")
+    if chart.name == "space":
+        signs = (("+", "in", "Zoom in"), ("−", "out", "Zoom out"), ("⤢", "all", "Show the whole map"))
+        zoom = [
+            el("button", sign, type="button", data_zoom=how, aria_label=name, title=name) for sign, how, name in signs
+        ]
+        place = el("div", place, el("div", *zoom, class_="zoom"), class_="frame")
+    legend = [el("li", el("i", class_=mark), meaning) for mark, meaning in chart.legend]
+    return el(
+        "figure",
+        title,
+        place,
+        el("ul", *legend, class_="legend") if legend else "",
+        el("figcaption", chart.caption) if chart.caption else "",
+    )
+
+
+def _button(name: str, label: str, **attributes: Any) -> Html:
+    return el("button", label, type="button", id=name, class_="choice", **attributes)
+
+
+def _card(picture: Any, score: str) -> Html:
+    name = one_line(picture.name, 60)
+    images = [_image(picture.image, name)]
+    images += [] if picture.heat is None else [_image(picture.heat, f"{name}: where its score comes from")]
+    return el("li", el("span", *images, class_="pair"), el("b", name), el("small", f"score {score}"))
+
+
+def _image(content: bytes, words: str) -> Html:
+    return el("img", src=f"data:image/png;base64,{base64.b64encode(content).decode()}", alt=words)
+
+
+# Ranked rows ------------------------------------------------------------------------------------------------
+
+
+def _top_rows(ranking: Ranking) -> Html:
+    top = ranking.rows[:TOP_ROWS]
+    if not top:
+        return el("p", f"No {ranking.noun} is ranked.", class_="muted")
+    title = f"Top {ranking.noun}s" if top[0].is_flagged else "Highest scores"
+    return joined([el("h2", title), el("ol", *map(_top_row, top), class_="top")])
+
+
+def _top_row(row: RankedRow) -> Html:
+    reasons = joined([el("span", words) for words, _ in row.reasons[:2]], Html("<i>; </i>"))
+    name = el("a", row.name, href=f"#rank-{row.rank}", class_="row-link")
+    ids = [el("span", value, class_="id") for _, value in row.ids[:1]]
+    return el(
+        "li",
+        el("span", row.rank, class_="rank"),
+        el("span", el("b", name, *ids), el("span", reasons or "no reasons requested", class_="why")),
+        el("span", _score(row), class_="score"),
+        class_=None if row.is_flagged else "below",
+    )
+
+
+def _score(row: RankedRow) -> Html:
+    bar = score_bar(*row.bar) if row.bar else ""
+    return joined([row.score, bar, el("small", row.probability) if row.probability else ""])
+
+
+def _ranking(ranking: Ranking) -> Html:
+    """The groups as filters, then every listed row; a button opens the details of the first ones."""
+    cards = [
+        el(
+            "button",
+            el("b", group.size),
+            el("span", group.reason, class_="words"),
+            el("small", group.rows) if group.rows else "",
+            type="button",
+            data_ranks=" ".join(map(str, group.ranks)),
+            aria_pressed="false",
+        )
+        for group in ranking.groups
+    ]
+    groups = [
+        el("h3", f"Groups of similar {ranking.noun}s"),
+        el("ul", *(el("li", card) for card in cards), class_="groups"),
+    ]
+    tools = [
+        _button("all-details", "Open all details", aria_pressed="false"),
+        _button("all-rows", "Show all", hidden=True),
+    ]
+    return joined(
+        [
+            *(groups if cards else []),
+            el("p", ranking.ungrouped, class_="muted") if ranking.ungrouped else "",
+            el("div", *tools, class_="tools"),
+            _ranked_table(ranking),
+        ]
+    )
+
+
+def _ranked_table(ranking: Ranking) -> Html:
+    """Roles are explicit because narrow screens lay the rows out as blocks."""
+    body: list[Html] = []
+    for place, row in enumerate(ranking.rows):
+        if place and ranking.rows[place - 1].is_flagged and not row.is_flagged:
+            body.append(el("tr", el("td", ranking.divider, colspan=5, role="cell"), class_="divider", role="row"))
+        body.append(_ranked_row(row))
+        if row.comparisons:
+            body.append(_detail(row, ranking.has_usual, is_printed=place < TOP_ROWS))
+    titles = ("Rank", ranking.name, "Score", "Reasons", el("span", "Details", class_="unseen"))
+    head = [el("th", title, scope="col", role="columnheader") for title in titles]
+    return el(
+        "table",
+        el("caption", f"Ranked {ranking.noun}s with their reasons", class_="unseen"),
+        el("thead", el("tr", *head, role="row"), role="rowgroup"),
+        el("tbody", *body, role="rowgroup"),
+        class_="ranked",
+        role="table",
+    )
+
+
+def _ranked_row(row: RankedRow) -> Html:
+    ids = [el("span", el("small", name), " ", value, class_="id") for name, value in row.ids]
+    reasons = [el("li", el("span", words), " ", el("small", part)) for words, part in row.reasons]
+    label = el("span", f"Details of {row.name}", class_="unseen")
+    opener = el("button", label, type="button", aria_expanded="false", aria_controls=f"detail-{row.rank}")
+    cells = [
+        el("td", row.rank, class_="rank", role="cell"),
+        el("th", el("span", row.name, class_="row-name"), *ids, scope="row", class_="name", role="rowheader"),
+        el("td", _score(row), class_="score", role="cell"),
+        el("td", el("ul", *reasons) if reasons else el("span", "–", class_="muted"), class_="reasons", role="cell"),
+        el("td", opener if row.comparisons else "", class_="opener", role="cell"),
+    ]
+    style = "finding" if row.is_flagged else "finding below"
+    return el("tr", *cells, id=f"rank-{row.rank}", class_=style, data_rank=row.rank, tabindex="-1", role="row")
+
+
+def _detail(row: RankedRow, has_usual: bool, is_printed: bool) -> Html:
+    title = f"{row.name} compared with usual values" if has_usual else row.name
+    shown, folded = row.comparisons[:SHOWN_COLUMNS], row.comparisons[SHOWN_COLUMNS:]
+    content = [el("h4", title, aria_hidden="true"), _compared(title, shown, has_usual)]
+    if folded:
+        more = counted(len(folded), "more column") + (", less unusual" if has_usual else "")
+        content.append(el("details", el("summary", more), _compared(f"{title}, {more}", folded, has_usual)))
+    if row.more_columns:
+        left = counted(row.more_columns, "more column is", "more columns are")
+        content.append(el("p", f"{left} not shown.", class_="muted"))
+    style = "detail printed" if is_printed else "detail"
+    cell = el("td", *content, colspan=5, role="cell")
+    return el("tr", cell, id=f"detail-{row.rank}", class_=style, data_rank=row.rank, role="row")
+
+
+def _compared(title: str, some: Sequence[Comparison], has_usual: bool) -> Html:
+    """Values with the usual ones if those are known; a redacted value is its position."""
+    if not any(one.usual or one.position for one in some):
+        rows = [(one.column, one.value, one.contribution) for one in some]
+        head = ("Column", "Position" if has_usual else "Value", "Contribution")
+        return _table(Table(title, head, rows, "compare short"))
+    titles = ("Column", "Value", "Usual values", "Position", "Contribution")
+    return _table(Table(title, titles, list(map(_comparison, some)), "compare"))
+
+
+def _comparison(one: Comparison) -> list[Html | str]:
+    value = el("span", one.value, class_="gap" if one.value == MISSING else "value")
+    bar: Html | str = ""
+    if one.offset is not None:
+        bar = range_bar(one.offset, one.position)
+    elif one.frequency is not None:
+        bar = share_bar(one.frequency, one.position)
+    return [
+        one.column,
+        value,
+        el("span", one.usual, class_="muted"),
+        joined([bar, el("small", one.position)]),
+        one.contribution,
+    ]

@@ -1,0 +1,302 @@
+"""What a report says first: headline, key figures, scores, and the ranked rows compared with usual values."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from addml.findings import Finding, Findings, Group, Usual
+from addml.report import charts
+from addml.report.charts import MAX_ROWS
+from addml.report.document import Chart, Comparison, RankedRow, Ranking, RowGroup, Table
+from addml.text import MISSING, cell_text, counted, fixed, number, one_line, percent, python_value
+
+MAX_DETAILS = 50  # ranked rows whose values are shown
+MAX_COLUMNS = 30  # compared for one row: those of its reasons, then the most unusual ones
+MAX_REASONS = 5
+MAX_IDS = 4
+MAX_GROUPS = 30
+COMMON = 0.05  # share of the usual rows from which a category is common
+MAX_LEAD = 110  # characters of reasons below the headline
+BAR_LENGTH = 30  # characters of the longest bar in a table
+
+
+def headline(findings: Findings) -> tuple[str, str]:
+    """How many rows are flagged, in two parts."""
+    count, rows, noun = findings.anomalies, findings.rows, findings.noun
+    if rows == 0:
+        return f"No {noun}s", "to score"
+    if rows == 1:
+        return f"The only {noun}", "is flagged" if count else "is not flagged"
+    return f"{count:,}" if count else "None", f"of {rows:,} {noun}s flagged"
+
+
+def lead(findings: Findings) -> str:
+    """The sentences below the headline."""
+    if not len(findings.scores):
+        return ""
+    threshold = number(findings.threshold)
+    if not findings.anomalies:
+        known = findings.scores[np.isfinite(findings.scores)]
+        highest = f"; the highest is {number(float(known.max()))}" if len(known) else ""
+        return f"No score is above the threshold of {threshold}{highest}."
+    rule = f"{findings.noun.capitalize()}s with a score above {threshold} are flagged."
+    return f"{_first(findings)} {rule}" if findings.ranked else rule
+
+
+def _first(findings: Findings) -> str:
+    """The first row with as many reasons as a sentence can hold."""
+    first = findings.ranked[0]
+    file = next(iter(first.ids.values())) if findings.pictures and first.ids else None
+    name = f"{findings.noun.capitalize()} {first.row:,}" if file is None else one_line(file, 60)
+    reasons = [one_line(reason.words, MAX_LEAD) for reason in first.reasons[:2]]
+    words = "; ".join(reasons if len("; ".join(reasons)) <= MAX_LEAD else reasons[:1]).removesuffix("…")
+    return f"{name} ranks first: {words}." if words else f"{name} ranks first."
+
+
+def key_figures(findings: Findings) -> list[tuple[str, str, str]]:
+    """Label, value and a note."""
+    noun, trained = findings.noun, findings.trained_rows
+    training = f"{'all' if trained == findings.rows else f'{trained:,}'} used for training" if trained else "scored"
+    figures = [(f"{noun.capitalize()}s read", f"{findings.rows:,}", training)]
+    if noun != "image":
+        figures.append(("Columns used", f"{len(findings.columns):,}", f"{len(findings.left_out) or 'none'} dropped"))
+    share = percent(findings.anomalies / findings.rows) if findings.rows else "–"
+    figures.append(("Flagged", share, f"of all {noun}s"))
+    note = findings.decided_by or "higher scores are flagged"
+    figures.append(("Threshold", number(findings.threshold, 3), note))
+    known = findings.scores[np.isfinite(findings.scores)]
+    if len(known):
+        median = f"median {number(float(np.median(known)), 3)}"
+        figures.append(("Highest score", number(float(known.max()), 3), median))
+    area = (findings.evaluation or {}).get("roc_auc")
+    return [*figures, ("ROC-AUC", f"{area:.3f}", "against the labels")] if isinstance(area, int | float) else figures
+
+
+def caveat(findings: Findings) -> str:
+    """What to know about the data."""
+    dropped = [f"{counted(len(findings.left_out), 'column')} dropped"] if findings.left_out else []
+    notes = [f"{counted(len(findings.notes), 'note')} on the data"] if findings.notes else []
+    return ", ".join(dropped + notes)
+
+
+def score_chart(findings: Findings) -> Chart | None:
+    """The histogram of all scores; None without a finite score."""
+    found = charts.histogram(findings.scores, findings.threshold)
+    if found is None:
+        return None
+    first, last = number(found.edges[0]), number(found.edges[-1])
+    above = f"{findings.anomalies:,} above the threshold of {number(findings.threshold)}"
+    heights = np.log1p(found.counts) if found.log else found.counts
+    rows = [
+        (
+            number(found.edges[i], 3),
+            number(found.edges[i + 1], 3),
+            f"{count:,}",
+            "flagged" if i >= found.first_anomalous else "",
+            text_bar(heights[i] / heights.max()),
+        )
+        for i, count in enumerate(found.counts)
+    ]
+    head = ("above", "up to", f"{findings.noun}s", "", "log scale" if found.log else "")
+    return Chart(
+        "scores",
+        f"Histogram of {counted(findings.rows, 'score')} from {first} to {last}: {above}.",
+        title=f"Scores of all {findings.noun}s",
+        style="tall",
+        caption=_off_axis(found, findings.threshold, findings.noun),
+        table=Table("Scores", head, rows),
+    )
+
+
+def _off_axis(found: charts.Histogram, threshold: float, noun: str) -> str:
+    sentences = []
+    if found.above:
+        sentences.append(f"The last bar includes {counted(found.above, noun)} beyond the right end of the axis.")
+    if found.below:
+        sentences.append(f"The first bar includes {counted(found.below, noun)} beyond the left end of the axis.")
+    if found.not_finite:
+        sentences.append(f"{counted(found.not_finite, 'score is', 'scores are')} not finite and not shown.")
+    if not found.edges[0] <= threshold <= found.edges[-1]:
+        sentences.append(f"The threshold of {number(threshold)} is off the axis.")
+    return " ".join(sentences)
+
+
+def text_bar(part: float) -> str:
+    """A bar of characters for a part between 0 and 1."""
+    return "█" * max(1, round(BAR_LENGTH * part)) if part else ""
+
+
+# Ranked rows ------------------------------------------------------------------------------------------------
+
+
+def ranking(findings: Findings) -> Ranking:
+    """The first MAX_ROWS ranked rows."""
+    usual, show, bar = {one.column: one for one in findings.usual}, score_format(findings), _score_bar(findings)
+    rows = []
+    for place, finding in enumerate(findings.ranked[:MAX_ROWS]):
+        compared = comparisons(finding, usual) if place < MAX_DETAILS else []
+        rows.append(
+            RankedRow(
+                rank=finding.rank,
+                row=finding.row,
+                name=f"{findings.noun.capitalize()} {finding.row:,}",
+                is_flagged=finding.is_anomaly,
+                score=show(finding.score),
+                bar=bar(finding.score),
+                probability="" if finding.probability is None else f"probability {percent(finding.probability)}",
+                ids=[(one_line(name), cell_text(value)) for name, value in list(finding.ids.items())[:MAX_IDS]],
+                reasons=[(one_line(one.words), percent(one.share)) for one in finding.reasons[:MAX_REASONS]],
+                comparisons=compared,
+                more_columns=len(finding.values) - len(compared),
+            )
+        )
+    noun = ranked_noun(findings)
+    divider = f"Not flagged: the next {noun}s below the threshold of {number(findings.threshold)}"
+    name, groups = findings.noun.capitalize(), _groups(findings)
+    return Ranking(noun, name, rows, groups, ungrouped(findings) if groups else "", divider, bool(usual))
+
+
+def ranked_noun(findings: Findings) -> str:
+    """What is ranked: rows, images, or the events of a series."""
+    return findings.noun if findings.track is None else "event"
+
+
+def score_format(findings: Findings) -> Callable[[float], str]:
+    """Writes all listed scores with the same number of decimals."""
+    sizes = [abs(finding.score) for finding in findings.ranked[:MAX_ROWS] if math.isfinite(finding.score)]
+    largest = max(sizes, default=0.0)
+    if not 1e-3 <= largest < 1e6:
+        return number
+    return lambda score: fixed(score, max(0, 3 - math.floor(math.log10(largest))))
+
+
+def _score_bar(findings: Findings) -> Callable[[float], tuple[float, float] | None]:
+    """Where a score and the threshold lie between the lowest score and the highest."""
+    known = findings.scores[np.isfinite(findings.scores)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+
+    def position(value: float) -> float:
+        return max(0.0, min(1.0, (value - low) / (high - low)))
+
+    def bar(score: float) -> tuple[float, float] | None:
+        return (position(score), position(findings.threshold)) if math.isfinite(score) and high > low else None
+
+    return bar
+
+
+def unlisted(findings: Findings) -> str:
+    """How many flagged rows, or events of a series, are not listed."""
+    flagged = findings.anomalies if findings.track is None else len(findings.ranked)
+    more = flagged - sum(finding.is_anomaly for finding in findings.ranked[:MAX_ROWS])
+    noun = f"more {ranked_noun(findings)}"
+    those = counted(more, f"{noun} is", f"{noun}s are")
+    return f"{those} flagged; the scored table has all of them." if more > 0 else ""
+
+
+# Groups -----------------------------------------------------------------------------------------------------
+
+
+def similar(findings: Findings) -> list[Group]:
+    """The first MAX_GROUPS groups of more than one row."""
+    return [group for group in findings.groups if len(group.ranks) > 1][:MAX_GROUPS]
+
+
+def _groups(findings: Findings) -> list[RowGroup]:
+    listed = {finding.rank: finding.row for finding in findings.ranked[:MAX_ROWS]}
+    groups = []
+    for group in similar(findings):
+        ranks = [rank for rank in group.ranks if rank in listed]
+        rows = ", ".join(f"{listed[rank]:,}" for rank in ranks[:6]) + (" …" if len(group.ranks) > 6 else "")
+        size, words = counted(len(group.ranks), ranked_noun(findings)), group.words or ", ".join(group.columns)
+        groups.append(RowGroup(size, one_line(words), ranks, f"{findings.noun}s {rows}" if ranks else ""))
+    return groups
+
+
+def ungrouped(findings: Findings) -> str:
+    """How many rows and groups the listed groups do not cover."""
+    alone = sum(len(group.ranks) == 1 for group in findings.groups)
+    hidden, noun = len(findings.groups) - alone - len(similar(findings)), ranked_noun(findings)
+    sentences = [f"{counted(hidden, 'more group is', 'more groups are')} not shown."] if hidden else []
+    sentences += [f"{counted(alone, f'{noun} is', f'{noun}s are')} in no group."] if alone else []
+    return " ".join(sentences)
+
+
+# Comparison with the usual values ---------------------------------------------------------------------------
+
+
+def comparisons(finding: Finding, usual: dict[str, Usual]) -> list[Comparison]:
+    """The columns of the row's reasons, then the most unusual ones."""
+    shares: dict[str, float] = {}
+    for reason in finding.reasons:
+        column = column_of(reason.column, finding.values)
+        shares[column] = shares.get(column, 0.0) + reason.share
+
+    def importance(item: tuple[str, Any]) -> tuple[bool, float, float]:
+        column, value = item
+        offset, frequency = _offset(value, usual.get(column)), _frequency(value, usual.get(column))
+        unusual = abs(offset) if offset is not None else 1 - frequency if frequency is not None else 0.0
+        return column in shares, shares.get(column, 0.0), unusual
+
+    first = heapq.nlargest(MAX_COLUMNS, finding.values.items(), key=importance)
+    return [_compare(column, value, usual.get(column), shares.get(column)) for column, value in first]
+
+
+def _compare(column: str, value: Any, usual: Usual | None, share: float | None) -> Comparison:
+    frequency = _frequency(value, usual)
+    return Comparison(
+        column=one_line(column),
+        value=cell_text(value),
+        usual=one_line(usual.words if usual else ""),
+        position=f"in {percent(frequency)} of rows" if frequency else direction(value, usual),
+        contribution="" if share is None else percent(share),
+        offset=_offset(value, usual),
+        frequency=frequency,
+    )
+
+
+def column_of(feature: str, columns: Collection[str]) -> str:
+    """The column of a feature: `country` of `country=DE`."""
+    if feature in columns or "=" not in feature:
+        return feature
+    owners = [column for column in columns if feature.startswith(f"{column}=")]
+    return max(owners, key=len, default=feature.partition("=")[0])
+
+
+def direction(value: Any, usual: Usual | None) -> str:
+    """Where a value lies, without revealing it; empty if unknown."""
+    offset, frequency = _offset(value, usual), _frequency(value, usual)
+    if offset is not None:
+        return "above the usual" if offset > 1 else "below the usual" if offset < -1 else "within the usual"
+    if frequency is None:
+        return ""
+    return "rare or unseen" if frequency == 0 else "a common value" if frequency >= COMMON else "an uncommon value"
+
+
+def _offset(value: Any, usual: Usual | None) -> float | None:
+    """The distance of a number from the middle, in halves of the usual range; None if it is not a number."""
+    value = python_value(value)
+    if usual is None or usual.low is None or usual.middle is None or usual.high is None:
+        return None
+    try:
+        distance = math.nan if isinstance(value, bool | str | None) else float(value) - usual.middle
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if math.isnan(distance):
+        return None
+    half = usual.high - usual.middle if distance > 0 else usual.middle - usual.low
+    return distance / half if half > 0 else math.copysign(math.inf, distance) if distance else 0.0
+
+
+def _frequency(value: Any, usual: Usual | None) -> float | None:
+    """The share of usual rows with this category; 0 if it is not among the common ones, None if it has none."""
+    value = python_value(value)
+    if usual is None or not usual.common or cell_text(value) == MISSING:
+        return None
+    if isinstance(value, bool):
+        return {name.lower(): share for name, share in usual.common}.get(str(value).lower(), 0.0)
+    return dict(usual.common).get(str(value), 0.0)

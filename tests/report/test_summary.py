@@ -1,0 +1,151 @@
+"""What a report says first, and how rows compare with usual values."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from addml.findings import Finding, Group, Reason, Track, Usual
+from addml.report import write_report
+from addml.report.charts import MAX_ROWS
+from addml.report.sections import flat, left_out_words
+from addml.report.summary import (
+    MAX_COLUMNS,
+    comparisons,
+    direction,
+    key_figures,
+    lead,
+    ranking,
+    score_format,
+    similar,
+    ungrouped,
+    unlisted,
+)
+from tests.report.sample import shop
+
+AMOUNT = Usual("amount", "number", "12, mostly 3 to 40", 3.0, 12.0, 40.0)
+COUNTRY = Usual("country", "category", "mostly DE", common=(("DE", 0.7), ("AT", 0.01)))
+
+
+@pytest.mark.parametrize(
+    ("dropped", "said"),
+    [
+        ([[1.0, 0.0], [1.0, 0.5]], "Every member left out every flagged row in every epoch."),
+        ([[1.0, 0.0], [0.5, 0.5]], "Flagged rows were left out 75% of the time, none of 1 always."),
+        ([[np.nan, 0.0]], "No flagged row was in the training sample."),
+        (np.zeros((0, 2)), ""),
+        (None, ""),
+    ],
+)
+def test_rows_left_out_of_training(dropped, said):
+    assert left_out_words(shop(dropped=None if dropped is None else np.array(dropped))) == said
+
+
+def test_the_first_sentence_stays_short():
+    long = tuple(Reason("x", 0.1, "word " * 30) for _ in range(3))
+    said = lead(shop(ranked=(replace(shop().ranked[0], reasons=long),)))
+    assert len(said) < 220
+    assert "…." not in said
+
+
+def test_groups_of_one_row_are_only_counted():
+    findings = shop(groups=(Group(("a",), "a", (1, 2)), Group(("b",), "b", (3,)), Group(("c",), "c", (4,))))
+    assert [group.words for group in similar(findings)] == ["a"]
+    assert ungrouped(findings) == "2 rows are in no group."
+
+
+def test_the_steps_of_listed_events_are_not_left():
+    scores = np.repeat([1.0, 9.0, 1.0], [5, 20, 5])
+    drawn = Track(("", ""), scores, (), ((5, 25),))
+    one = shop(scores=scores, threshold=2.0, rows=30, ranked=(Finding(6, 1, 9.0, True),), track=drawn)
+    assert unlisted(one) == ""
+    many = tuple(Finding(i, i, 9.0, True) for i in range(1, MAX_ROWS + 3))
+    assert unlisted(replace(one, ranked=many)) == "2 more events are flagged; the scored table has all of them."
+
+
+def test_scores_of_a_list_have_the_same_decimals():
+    rows = tuple(Finding(i, i, score, True) for i, score in enumerate((12.5, 3.0, 1.25), 1))
+    assert [score_format(shop(ranked=rows))(row.score) for row in rows] == ["12.50", "3.00", "1.25"]
+    huge = (Finding(1, 1, 1e9, True),)
+    assert score_format(shop(ranked=huge))(1e9) == "1,000,000,000"
+
+
+def test_settings_are_flat():
+    given = {"members": 5, "hidden": (64, 32), "none": None, "inner": {"a": True, "empty": {}}, "rate": 1e-3}
+    assert flat(given) == [
+        ("members", "5"),
+        ("hidden", "64, 32"),
+        ("none", "none"),
+        ("inner.a", "true"),
+        ("inner.empty", "{}"),
+        ("rate", "0.001"),
+    ]
+
+
+# Decisions --------------------------------------------------------------------------------------------------
+
+
+def decided():
+    findings = shop()
+    ranked = tuple(replace(one, probability=0.875 / one.rank, confidence=1.0) for one in findings.ranked)
+    return replace(findings, ranked=ranked, decided_by="by the tail of the scores for 0.01 false alarms")
+
+
+@pytest.mark.parametrize("name", ["r.html", "r.md"])
+@pytest.mark.parametrize("redact", [False, True])
+def test_the_report_says_how_probable_and_how_decided(tmp_path, name, redact):
+    text = write_report(decided(), tmp_path / name, redact=redact).read_text(encoding="utf-8")
+    assert ranking(decided()).rows[0].probability in text
+    assert "by the tail of the scores for 0.01 false alarms" in text
+
+
+def test_probabilities_and_threshold():
+    assert ranking(decided()).rows[0].probability == "probability 88%"
+    assert ranking(shop()).rows[0].probability == ""
+    assert ("Threshold", "higher scores are flagged") in [(label, note) for label, _, note in key_figures(shop())]
+
+
+@pytest.mark.parametrize("name", ["r.html", "r.md"])
+def test_without_probabilities_nothing_is_said(tmp_path, name):
+    assert "probability" not in write_report(shop(), tmp_path / name).read_text(encoding="utf-8")
+
+
+# Comparison with the usual values ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "one", "said"),
+    [
+        (41, AMOUNT, "above the usual"),
+        (2.9, AMOUNT, "below the usual"),
+        (12, AMOUNT, "within the usual"),
+        (float("inf"), AMOUNT, "above the usual"),
+        (None, AMOUNT, ""),
+        ("text", AMOUNT, ""),
+        (7, Usual("x", "number", "always 3", 3.0, 3.0, 3.0), "above the usual"),
+        (3, Usual("x", "number", "always 3", 3.0, 3.0, 3.0), "within the usual"),
+        ("DE", COUNTRY, "a common value"),
+        ("AT", COUNTRY, "an uncommon value"),
+        ("XX", COUNTRY, "rare or unseen"),
+        (True, Usual("gift", "boolean", "", common=(("False", 0.9), ("True", 0.1))), "a common value"),
+        (1, None, ""),
+    ],
+)
+def test_where_a_value_lies(value, one, said):
+    assert direction(value, one) == said
+
+
+def test_reasons_come_first_and_belong_to_their_column():
+    findings = shop()
+    found = comparisons(findings.ranked[0], {one.column: one for one in findings.usual})
+    assert [one.column for one in found[:2]] == ["amount", "country"]
+    assert found[1].contribution == "21%"  # the reason names the feature country=Elbonia
+    assert found[-1].contribution == ""
+
+
+def test_only_the_most_unusual_columns_are_compared():
+    values = {f"c{j}": float(j) for j in range(100)}
+    usual = {name: Usual(name, "number", "0", -1.0, 0.0, 1.0) for name in values}
+    found = comparisons(Finding(1, 1, 1.0, True, {}, values, (Reason("c3", 0.5, "c3"),)), usual)
+    assert [one.column for one in found[:3]] == ["c3", "c99", "c98"]
+    assert len(found) == MAX_COLUMNS
