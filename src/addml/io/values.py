@@ -142,7 +142,7 @@ def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple
 
 def _unpacked(table: pa.Table) -> pa.Table:
     """The table in types that every function of Arrow takes; Polars writes text as views."""
-    from addml.preprocessing.arrow import is_packed, plain_chunks
+    from addml.arrow import is_packed, plain_chunks
 
     for position, one in enumerate(table.schema):
         if is_packed(one.type):
