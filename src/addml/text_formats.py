@@ -200,6 +200,8 @@ def date_format(values: pa.Array, counts: np.ndarray, day_first: bool = False) -
     """
     if np.asarray(pc.match_substring_regex(values[:FEW_DATES], ANY_FORM)).mean() < 0.5:
         return None
+    if _as_iso(values, "UTC") is not None:
+        return DateFormat("iso", 1.0)
     shares = {form: _share_read(values, counts, form) for form in FORMS}
     form = max(FORMS, key=shares.__getitem__)
     if shares[form] < READ_AT_LEAST:
@@ -225,14 +227,20 @@ def parse_dates(column: pa.Array, form: str, zone: str | None) -> np.ndarray:
 
     A date with a zone is a moment, one without is on that clock. Without `zone`, the zones of dates are ignored.
     """
-    if form == "iso":
-        for kind in (pa.timestamp("us"), *([pa.timestamp("us", "UTC")] if zone else [])):
-            try:
-                return as_days(column.cast(kind), zone)
-            except pa.ArrowInvalid:
-                pass  # a slip, mixed zones or another mark than Arrow's
+    if form == "iso" and (moments := _as_iso(column, zone)) is not None:
+        return as_days(moments, zone)
     encoded = column.dictionary_encode()
     return taken(encoded, _days(encoded.dictionary, form, zone), np.nan)
+
+
+def _as_iso(column: pa.Array, zone: str | None) -> pa.Array | None:
+    """The moments of ISO 8601 texts, all of them with a zone or all without; those with one only if `zone` is given."""
+    for kind in (pa.timestamp("us"), *([pa.timestamp("us", "UTC")] if zone else [])):
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid:
+            pass  # a slip, mixed zones or another mark than Arrow's
+    return None
 
 
 def _share_read(values: pa.Array, counts: np.ndarray, form: str) -> float:

@@ -140,7 +140,7 @@ def test_given_encoding_that_does_not_fit_json(tmp_path: Path, content: str) -> 
 
 
 def test_columns_parted_by_many_spaces(tmp_path: Path) -> None:
-    assert "parted by several spaces" in refused(tmp_path, "  1.0   2.0\n 11.0  12.0\n  1.0   3.5\n")
+    assert "separated by several spaces" in refused(tmp_path, "  1.0   2.0\n 11.0  12.0\n  1.0   3.5\n")
 
 
 def test_column_that_is_not_there(tmp_path: Path) -> None:
