@@ -2,7 +2,7 @@
 
 import pytest
 
-from addml.text import counted
+from addml.text import counted, without_password
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,21 @@ from addml.text import counted
 )
 def test_counts(count, nouns, said):
     assert counted(count, *nouns) == said
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:pa/ss@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:p@ss:w@host/db", "postgresql://me:***@host/db"),
+        ("redis://:secret@host", "redis://:***@host"),
+        ("of mysql+x://me:secret@host: no table", "of mysql+x://me:***@host: no table"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("https://host:8080/a", "https://host:8080/a"),
+        ("sqlite:///shop.db", "sqlite:///shop.db"),
+        ("me:secret@host", "me:secret@host"),  # no address
+    ],
+)
+def test_passwords_in_addresses_are_hidden(address, shown):
+    assert without_password(address) == shown

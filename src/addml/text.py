@@ -51,7 +51,7 @@ def json_value(value: Any) -> Any:
 
 LONGEST = 160  # characters of a value, a name or a sentence; what is longer ends in an ellipsis
 MISSING = "missing"
-PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]*(?=@)")
+PASSWORD = re.compile(r"(://[^\s:/@]*):\S*@")  # up to the last @: a password may hold / and @
 LINE_BREAKS = "\n\r\t\u0085\u2028\u2029"
 TURNS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # the rest of a line, gnp.exe to exe.png
 
@@ -115,8 +115,13 @@ def _decimal(value: float) -> str:
 
 def text(value: Any, longest: int = LONGEST) -> str:
     """Any text on one line, without control characters and passwords, cut where it is too long."""
-    line = PASSWORD.sub(r"\1:…", visible(str(value)[: 20 * longest]))
+    line = without_password(visible(str(value)[: 20 * longest]))
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+
+
+def without_password(address: str) -> str:
+    """A text with `***` in place of the password of each address in it: postgresql://user:***@host/db."""
+    return PASSWORD.sub(r"\1:***@", address)
 
 
 def visible(line: str) -> str:

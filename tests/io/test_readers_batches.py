@@ -6,7 +6,6 @@ import datetime
 import gzip
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa

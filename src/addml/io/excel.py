@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from addml.io.csv_dialect import has_header, is_missing
 from addml.io.source import Origin, ReadError, missing_extra
 from addml.io.values import numbered_names, table_from_rows
 from addml.text import counted, did_you_mean
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 HEADER_ROWS = 500
 
