@@ -50,7 +50,7 @@ def test_detect_writes_a_scored_table_a_report_and_its_settings(addml, small_csv
 def test_the_messy_file_gives_up_its_anomalies(addml, tmp_path):
     planted = write_messy(tmp_path / "messy.csv")
     done = addml("detect", "messy.csv", "--top", 10)
-    done.succeeded("semicolon", "byte order mark", "decimal mark: comma", "dates", "gaps", "Bestellung")
+    done.succeeded("semicolon", "byte order mark", "decimal mark: comma", "dates", "missing values", "Bestellung")
     rows = scored(tmp_path / "messy.scored.csv")
     top = {int(row["row"]) for row in rows if int(row["rank"]) <= 10}
     assert len(top & set(planted)) >= 5, sorted(set(planted) - top)
