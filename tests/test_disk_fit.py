@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 import addml
 from addml import ADDML, disk_fit
-from addml.detector import LostWarning
+from addml.detector import DroppedColumnsWarning
 from addml.inputs.disk import DiskRows, Portions, open_source
 from addml.io.source import ReadError
 from addml.scratch import ScratchError
@@ -184,7 +184,9 @@ def test_columns_that_some_files_do_not_have_are_said(tmp_path, memory):
     values = np.random.default_rng(0).normal(size=(4, 6000))
     parquet.write_table(pa.table(list(values), names=list("abcd")), tmp_path / "0.parquet")
     parquet.write_table(pa.table(list(values[:3]), names=list("abc")), tmp_path / "1.parquet")
-    with pytest.warns(LostWarning, match="columns that some files do not have, read as gaps there: d"):
+    with pytest.warns(
+        DroppedColumnsWarning, match="columns that some files do not have, read as missing values there: d"
+    ):
         quick(epochs=1, memory=memory).fit(tmp_path)
 
 

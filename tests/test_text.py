@@ -87,3 +87,21 @@ def test_nothing_turns_the_rest_of_a_line_around():
     assert text.one_line("\u2067a\u2069") == "\N{REPLACEMENT CHARACTER}a\N{REPLACEMENT CHARACTER}"
     spoken = "مرحبا \u200fשלום 👩\u200d🔬"  # letters, marks and joiners of a language stay
     assert text.one_line(spoken) == spoken
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:pa/ss@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:p@ss:w@host/db", "postgresql://me:***@host/db"),
+        ("redis://:secret@host", "redis://:***@host"),
+        ("of mysql+x://me:secret@host: no table", "of mysql+x://me:***@host: no table"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("https://host:8080/a", "https://host:8080/a"),
+        ("sqlite:///shop.db", "sqlite:///shop.db"),
+        ("me:secret@host", "me:secret@host"),  # no address
+    ],
+)
+def test_passwords_in_addresses_are_hidden(address, shown):
+    assert text.without_password(address) == shown

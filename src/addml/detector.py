@@ -19,7 +19,7 @@ from addml.config import Config
 from addml.decisions.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores
 from addml.decisions.thresholds import METHODS, WITH_SHARE
 from addml.encoders.module import is_module
-from addml.errors import LostWarning as LostWarning
+from addml.errors import DroppedColumnsWarning as DroppedColumnsWarning
 from addml.errors import TextCellsWarning as TextCellsWarning
 from addml.errors import warn
 from addml.explain.attribution import Examples, Nearest, attributions

@@ -20,11 +20,11 @@ class UserError(ValueError):
 # Warnings ---------------------------------------------------------------------------------------------------
 
 
-class LostWarning(UserWarning):
+class DroppedColumnsWarning(UserWarning):
     """Columns that are not learned from, and values that cannot be read, which the commands report themselves."""
 
 
-class TextCellsWarning(LostWarning):
+class TextCellsWarning(DroppedColumnsWarning):
     """Texts in columns of numbers, which are missing values and make their rows strange."""
 
     def __init__(self, cells: Any) -> None:

@@ -20,7 +20,7 @@ from addml.compute import blas_threads, max_threads, resolve_device
 from addml.config import Config
 from addml.decisions.decision import Decision, TrainingScores
 from addml.decisions.thresholds import METHODS, WITH_SHARE
-from addml.errors import LostWarning, warn
+from addml.errors import DroppedColumnsWarning, warn
 from addml.explain.attribution import Examples, baseline_of, kept_by_most
 from addml.inputs.disk import LEAST_STREAMED, Source, is_on_disk, open_source
 from addml.inputs.rows import ROWS_AT_ONCE, MemoryRows, Rows, TrainingRows
@@ -141,7 +141,7 @@ def _prepare(one: Fit, device: str, storage: Storage, claim: Callable[[Callable[
     if _reads_parts(one):
         source = open_source(X)
         for note in source.partial:
-            warn(note, LostWarning)
+            warn(note, DroppedColumnsWarning)
         if source.size > parameters.size("memory", config.memory) and len(source) >= LEAST_STREAMED:
             return _prepare_disk(one, source, device, storage, claim)
         X = source.table()

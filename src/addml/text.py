@@ -50,7 +50,7 @@ def json_value(value: Any) -> Any:
 
 MAX_LENGTH = 160  # characters of a value, a name or a sentence; longer ones end in an ellipsis
 MISSING = "missing"
-PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]*(?=@)")
+PASSWORD = re.compile(r"(://[^\s:/@]*):\S*@")  # up to the last @: a password may hold / and @
 LINE_BREAKS = "\n\r\t\u0085\u2028\u2029"
 DIRECTION_MARKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # make exe.png look like gnp.exe
 
@@ -107,8 +107,13 @@ def cell_text(value: Any) -> str:
 
 def one_line(value: Any, most: int = MAX_LENGTH) -> str:
     """Any text on one line, without control characters and passwords, cut if it is too long."""
-    line = PASSWORD.sub(r"\1:…", visible(str(value)[: 20 * most]))
+    line = without_password(visible(str(value)[: 20 * most]))
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def without_password(address: str) -> str:
+    """A text with `***` in place of the password of each address in it: postgresql://user:***@host/db."""
+    return PASSWORD.sub(r"\1:***@", address)
 
 
 def visible(line: str) -> str:

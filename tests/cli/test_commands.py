@@ -50,7 +50,7 @@ def test_detect_writes_a_scored_table_a_report_and_its_settings(addml, small_csv
 def test_the_messy_file_gives_up_its_anomalies(addml, tmp_path):
     planted = write_messy(tmp_path / "messy.csv")
     done = addml("detect", "messy.csv", "--top", 10)
-    done.succeeded("semicolon", "byte order mark", "decimal mark: comma", "dates", "gaps", "Bestellung")
+    done.succeeded("semicolon", "byte order mark", "decimal mark: comma", "dates", "missing values", "Bestellung")
     rows = scored(tmp_path / "messy.scored.csv")
     top = {int(row["row"]) for row in rows if int(row["rank"]) <= 10}
     assert len(top & set(planted)) >= 5, sorted(set(planted) - top)
@@ -155,7 +155,9 @@ def test_what_is_said_of_the_columns_shows_no_value_when_redacted(addml, small_c
     days = [f"{1 + row % 28}.3.2025" if row != 7 else "soon" for row in range(len(lines))]
     rows = [f"{line},4711.25,1984-05-06,{day}" for line, day in zip(lines, days, strict=True)]
     small_csv.write_text("\n".join([f"{head},rate,since,day", *rows]) + "\n")
-    said = "column 'day' is text that reads as dates, day first ('1.3.2025'); 1 of its values do not and count as gaps"
+    said = (
+        "column 'day' is text that reads as dates, day first ('1.3.2025'); 1 of its values do not and count as missing"
+    )
     addml("detect", "small.csv", *QUICK).succeeded(said, "4711.25", "1984-05-06")
     done = addml("detect", "small.csv", *QUICK, "--redact")
     done.succeeded("left out, constant: [redacted] in every row: rate, since", "1 of its values do not")
@@ -272,8 +274,8 @@ def test_score_warns_of_gaps_where_training_had_none(addml, small_csv, model, tm
     lines = [header, f"{name},,{weight},{colour},{when}", second.replace("green", ""), *rest]
     (tmp_path / "new.csv").write_text("\n".join(lines))
     said = addml("score", "new.csv", "--model", model, "--report", "r.md").succeeded().err
-    assert "Warning: gaps in columns that had none in training took the median: 'height'\n" in said
-    assert "Warning: gaps in categories that had none in training count as unseen: 'colour'\n" in said
+    assert "Warning: missing values in columns that had none in training took the median: 'height'\n" in said
+    assert "Warning: missing values in categories that had none in training count as unseen: 'colour'\n" in said
     assert "took the median" in (tmp_path / "r.md").read_text()
     assert addml("score", "small.csv", "--model", model).succeeded().err == ""
 

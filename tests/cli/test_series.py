@@ -188,7 +188,7 @@ def test_cells_that_are_no_numbers(machine, tmp_path):
 
     endless, text = spoiled("endless.csv", "inf", [40]), spoiled("text.csv", "off", [40])
     silent = spoiled("silent.csv", "", range(1, 601))
-    run("detect", endless, *quick).failed("column 'heat', row 40 is inf; make it a gap or a finite number")
+    run("detect", endless, *quick).failed("column 'heat', row 40 is inf; leave it empty or give a finite number")
     run("detect", text, *quick, "--no-report").succeeded("left out, no numbers ('off' in row 40): heat")
     run("detect", text, *quick, "--columns", "heat").failed(
         "text.csv: no column beside the time holds numbers: heat has no numbers ('off' in row 40)."

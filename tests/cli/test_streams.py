@@ -69,7 +69,7 @@ def test_the_highest_come_first_and_of_equal_ones_the_first():
 def test_names_for_outputs():
     names = {"a/b.csv.gz": "b", "-": "stdin", "sqlite:///data/shop.db": "shop", "x.parquet": "x", "x": "x"}
     assert {file: sources.name_of(file) for file in names} == names
-    assert sources.shown("postgresql://me:secret@host/db") == "postgresql://me:...@host/db"
+    assert sources.shown("postgresql://me:secret@host/db") == "postgresql://me:***@host/db"
 
 
 def test_parquet_and_standard_input_score_like_the_csv(addml, model, small_csv, tmp_path):

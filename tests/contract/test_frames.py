@@ -36,7 +36,7 @@ def test_what_is_left_out_is_said(quick, frame):
 def test_values_that_became_gaps_are_said(quick, frame):
     frame = frame[["amount"]].assign(day=[f"2026-01-{1 + n % 28:02d}" for n in range(200)])
     frame.loc[[3, 40], "day"] = "soon"
-    with pytest.warns(UserWarning, match="'day' is text.*; 2 of its values do not and count as gaps"):
+    with pytest.warns(UserWarning, match="'day' is text.*; 2 of its values do not and count as missing"):
         quick.fit(frame)
 
 

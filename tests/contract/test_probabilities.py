@@ -237,8 +237,8 @@ def test_explaining_a_row_with_gaps_and_levels_that_training_never_saw(quick):
     detector = quick().fit(frame)
     strange = pandas.DataFrame({"amount": [np.nan, 1.0], "country": ["XX", None]})
     with (
-        pytest.warns(UserWarning, match="gaps in categories.*'country'"),
-        pytest.warns(match="gaps in columns.*'amount'"),
+        pytest.warns(UserWarning, match="missing values in categories.*'country'"),
+        pytest.warns(match="missing values in columns.*'amount'"),
     ):
         found = detector.explain(strange)
     assert np.isfinite(found).all()

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from addml import ADDML, load, to_onnx
-from addml.detector import LostWarning, TextCellsWarning
+from addml.detector import DroppedColumnsWarning, TextCellsWarning
 
 ROWS, ROW = 3000, 70
 SETTINGS = {"members": 2, "epochs": 2, "random_state": 0, "device": "cpu"}
@@ -50,7 +50,7 @@ def test_a_text_among_numbers_is_strange_and_listed(kind, tmp_path):
     np.testing.assert_allclose(again, detector.anomaly_scores_, rtol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore::addml.detector.LostWarning")
+@pytest.mark.filterwarnings("ignore::addml.detector.DroppedColumnsWarning")
 def test_a_text_is_no_less_strange_than_a_missing_value():
     """In a column that has no others, and in one of which a third is missing."""
     gaps = np.arange(ROWS) % 3 == 0  # not in the row with the text
@@ -84,7 +84,7 @@ def test_whoever_wants_an_error_makes_one_of_the_warning():
         with pytest.raises(TextCellsWarning) as refused:
             detector.fit(FRAMES["arrow"](fares()))
     assert refused.value.cells.earliest == ("fare", ROW + 1, "void")
-    assert isinstance(refused.value, LostWarning)
+    assert isinstance(refused.value, DroppedColumnsWarning)
     assert not hasattr(detector, "threshold_")
 
 
@@ -107,7 +107,7 @@ def test_rows_on_disk_count_as_those_in_memory_do(tmp_path, monkeypatch):
         assert rank(detector.anomaly_scores_, row) <= 10
 
 
-@pytest.mark.filterwarnings("ignore::addml.detector.LostWarning")
+@pytest.mark.filterwarnings("ignore::addml.detector.DroppedColumnsWarning")
 def test_onnx_knows_no_texts(tmp_path):
     detector = ADDML(**SETTINGS).fit(FRAMES["arrow"](fares()))
     with pytest.raises(ValueError, match=r"fitted to 'fare' \(number, and text\), ONNX"):

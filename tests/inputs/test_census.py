@@ -58,7 +58,7 @@ def test_a_column_that_hardly_varies_is_no_constant(table):
 
 
 def test_categories_and_truth_values_are_counted_in_all_rows(table):
-    columns = {column.name: column for column in census(table, 200).columns().prepared}
+    columns = {column.name: column for column in census(table, 200).columns().fitted}
     place, flag = columns["place"], columns["flag"]
     known = [value for value in table["place"].to_pylist() if value]
     assert dict(zip(place.levels, place.counts, strict=True)) == {name: known.count(name) for name in set(known)}

@@ -210,9 +210,9 @@ def test_messy_european_export(tmp_path: Path) -> None:
     assert result.table["Notiz"].to_pylist() == ["a; b", None, "x"]
     assert result.table["Datum"].to_pylist()[0] == datetime.datetime(2024, 12, 31)
     assert "decimal mark: comma" in result.notes
-    assert "dates: written %d.%m.%Y" in result.notes
+    assert "dates of Datum: day first" in result.notes
     assert "numbers of Betrag: '.' between thousands, decimal mark ','" in result.notes
-    assert any(note.startswith("gaps: 3 cells") for note in result.notes)
+    assert any(note.startswith("missing values: 3 cells") for note in result.notes)
 
 
 def test_quoted_thousands_of_an_english_file(tmp_path: Path) -> None:
@@ -253,17 +253,41 @@ def test_digits_with_zeros_before_them_are_codes_and_keep_them(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("cells", "days", "note"),
     [
-        (("12/31/2024", "01/02/2024"), [(12, 31), (1, 2)], "dates: written %m/%d/%Y"),
-        (("31/12/2024", "01/02/2024"), [(12, 31), (2, 1)], "dates: written %d/%m/%Y"),
-        (("01/02/2024", "03/04/2024"), [(1, 2), (3, 4)], "dates: written %m/%d/%Y (month first is a guess)"),
-        (("2024/12/31", "2024/01/02"), [(12, 31), (1, 2)], "dates: written %Y/%m/%d"),
-        (("1/2/2024 3:04 PM", "12/31/2024 1:00 AM"), [(1, 2), (12, 31)], "dates: written %m/%d/%Y %I:%M %p"),
+        (("12/31/2024", "01/02/2024"), [(12, 31), (1, 2)], "dates of when: month first"),
+        (("31/12/2024", "01/02/2024"), [(12, 31), (2, 1)], "dates of when: day first"),
+        (("01/02/2024", "03/04/2024"), [(1, 2), (3, 4)], "dates of when: month first (a guess)"),
+        (("2024/12/31", "2024/01/02"), [(12, 31), (1, 2)], "dates of when: year first"),
+        (("1/2/2024 3:04 PM", "12/31/2024 1:00 AM"), [(1, 2), (12, 31)], "dates of when: month first"),
     ],
 )
 def test_dates_that_are_not_iso(tmp_path: Path, cells: tuple[str, str], days: list[tuple[int, int]], note: str) -> None:
     result = read(tmp_path, "when,n\n" + "".join(f"{cell},1\n" for cell in cells))
     assert [(day.month, day.day) for day in result.table["when"].to_pylist()] == days
     assert note in result.notes
+
+
+def test_the_whole_column_decides_whether_the_day_comes_first(tmp_path: Path) -> None:
+    result = read(tmp_path, "when,n\n" + "01/02/2024,1\n" * 5000 + "13/02/2024,1\n")
+    assert result.table["when"].to_pylist()[0] == datetime.datetime(2024, 2, 1)
+    assert "dates of when: day first" in result.notes
+
+
+def test_each_column_of_dates_is_decided_by_itself(tmp_path: Path) -> None:
+    table = read(tmp_path, "a,b,c\n01/02/2024,01/02/2024,1\n31/12/2024,12/31/2024,2\n").table
+    assert table["a"].to_pylist() == [datetime.datetime(2024, 2, 1), datetime.datetime(2024, 12, 31)]
+    assert table["b"].to_pylist() == [datetime.datetime(2024, 1, 2), datetime.datetime(2024, 12, 31)]
+
+
+def test_a_decimal_comma_in_the_file_means_day_first_where_nothing_else_tells(tmp_path: Path) -> None:
+    result = read(tmp_path, "when;n\n01/02/2024;1,5\n03/04/2024;2,5\n")
+    assert result.table["when"].to_pylist()[0] == datetime.datetime(2024, 2, 1)
+    assert "dates of when: day first (a guess)" in result.notes
+
+
+def test_dates_with_a_time_zone_stay_text_for_the_whole_column_to_decide(tmp_path: Path) -> None:
+    cells = ["2024-05-01T12:00+02:00", "2024-05-02T12:00+02:00"]
+    table = read(tmp_path, "when,n\n" + "".join(f"{cell},1\n" for cell in cells)).table
+    assert table["when"].to_pylist() == cells
 
 
 def test_afternoon(tmp_path: Path) -> None:
@@ -279,7 +303,7 @@ def test_gap_marks(tmp_path: Path) -> None:
     cells = ["", "NA", "NaN", "null", "n/a", "?", "-", "None", "#DIV/0!"]
     result = read(tmp_path, "n,word\n" + "".join(f"{cell},w\n" for cell in cells) + "1.5,w\n")
     assert result.table["n"].to_pylist() == [None] * len(cells) + [1.5]
-    assert any(note.startswith("gaps: 9 cells") and note.endswith("n 9") for note in result.notes)
+    assert any(note.startswith("missing values: 9 cells") and note.endswith("n 9") for note in result.notes)
 
 
 def test_repeated_and_blank_names(tmp_path: Path) -> None:

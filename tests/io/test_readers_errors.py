@@ -140,7 +140,7 @@ def test_given_encoding_that_does_not_fit_json(tmp_path: Path, content: str) -> 
 
 
 def test_columns_parted_by_many_spaces(tmp_path: Path) -> None:
-    assert "parted by several spaces" in refused(tmp_path, "  1.0   2.0\n 11.0  12.0\n  1.0   3.5\n")
+    assert "separated by several spaces" in refused(tmp_path, "  1.0   2.0\n 11.0  12.0\n  1.0   3.5\n")
 
 
 def test_column_that_is_not_there(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_compressed_file_that_was_cut(tmp_path: Path, keep: float) -> None:
 def test_parquet_that_was_cut(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"a": list(range(1000))}), tmp_path / "whole.parquet")
     raw = (tmp_path / "whole.parquet").read_bytes()
-    assert "the Parquet data is damaged or cut short" in refused(tmp_path, raw[: len(raw) // 2], "t.parquet")
+    assert "Parquet data is damaged or cut short" in refused(tmp_path, raw[: len(raw) // 2], "t.parquet")
     assert "does not begin like one" in refused(tmp_path, b"\x00\x01" * 500, "t.parquet")
     assert "does not begin like one" in refused(tmp_path, "a,b\n1,2\n", "t.parquet")
 

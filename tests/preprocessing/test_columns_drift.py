@@ -12,7 +12,7 @@ import pytest
 
 from addml.inputs.table import Columns, DriftCounter
 from addml.preprocessing.drift import stability_index
-from addml.preprocessing.numbers import TALLIED, Spread
+from addml.preprocessing.numbers import TALLIED, QuantileBins
 
 START = datetime.datetime(2024, 1, 1)
 
@@ -74,7 +74,7 @@ def test_what_drifted_comes_first_and_is_said() -> None:
     assert (country["column"], amount["column"]) == ("country", "amount")
     assert amount["words"] == "clearly higher than in training; 2 far outside the training range"
     assert (amount["outside_count"], amount["unseen_share"]) == (2, 0)
-    assert country["words"] == ("clearly different from training; gaps 0% then, 20% now; 10.0% unseen in training")
+    assert country["words"] == ("clearly different from training; missing 0% then, 20% now; 10.0% unseen in training")
     assert (country["gaps_then"], country["gaps_now"], country["unseen_share"]) == (0, 0.2, 0.1)
     # DE, FR, others, gaps; to the rows of now come four like training's, and an empty bin counts as 0.0001
     pairs = [(0.75, 703 / 1004), (0.25, 1 / 1004), (1e-4, 100 / 1004), (1e-4, 200 / 1004)]
@@ -96,7 +96,7 @@ def test_later_dates_and_few_rows() -> None:
 
 
 def test_bins_of_numbers_with_few_values() -> None:
-    spread = Spread.fit(np.array([0.0] * 90 + [1.0] * 10))
+    spread = QuantileBins.fit(np.array([0.0] * 90 + [1.0] * 10))
     assert (spread.low, spread.middle, spread.high) == (0, 0, 1)
     assert spread.tally(np.array([0.0, 0.0, 1.0, 7.0, np.nan])).tolist() == [2, 1, 1, 1]
     np.testing.assert_allclose(spread.shares, [0.9, 0.1, 0, 0])
@@ -105,7 +105,7 @@ def test_bins_of_numbers_with_few_values() -> None:
 def test_large_blocks_are_tallied_by_some_of_their_rows() -> None:
     values = np.random.default_rng(0).normal(size=10 * TALLIED)
     values[::50] = np.nan
-    spread = Spread.fit(values)
+    spread = QuantileBins.fit(values)
     counts = spread.tally(values)
     assert counts.sum() == pytest.approx(len(values))
     assert counts[-1] == np.isnan(values).sum()
@@ -127,5 +127,5 @@ def test_gaps_that_chance_explains_are_not_said() -> None:
         return str(counted(columns, table).summary()[0]["words"])
 
     assert not any("gaps" in words(gaps, 4) for gaps in (1, 2, 3))
-    assert "gaps 50% then, 35% now" in words(140, 400)
+    assert "missing 50% then, 35% now" in words(140, 400)
     assert "gaps" not in words(0, 1)

@@ -94,9 +94,9 @@ def test_texts_that_keep_a_column_from_being_numbers_are_said() -> None:
         amounts[row], sizes[row] = "x" * 100, "small" if row == 20 else "large"
     columns = Columns.fit(pa.table({"amount": amounts, "size": sizes}))
     cut = "x" * 59 + "…"
-    assert columns.left_out == [("amount", f"text: '{cut}' is among its numbers; correct that, or make it a gap")]
+    assert columns.left_out == [("amount", f"text: '{cut}' is among its numbers; correct that, or leave it empty")]
     assert columns.kinds == {"size": "category"}
-    said = "'large', 'small' are among its numbers; correct that, or make it a gap"
+    said = "'large', 'small' are among its numbers; correct that, or leave it empty"
     assert columns.notes == columns.unread == [f"column 'size' is read as text: {said}"]
 
 
@@ -111,7 +111,7 @@ def test_a_slip_among_dates_is_a_gap_and_said() -> None:
     columns = Columns.fit(pa.table({"day": days}))
     assert columns.kinds == {"day": "date"}
     assert columns.notes == [
-        "column 'day' is text that reads as dates, iso ('2024-03-01'); 1 of its values do not and count as gaps"
+        "column 'day' is text that reads as dates, iso ('2024-03-01'); 1 of its values do not and count as missing"
     ]
     first = columns.transform(pa.table({"day": days}))[:, 0]
     assert np.flatnonzero(np.isnan(first)).tolist() == [7]

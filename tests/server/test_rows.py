@@ -111,7 +111,7 @@ def test_gaps(server, rows):
     assert first == second == third
     assert first != other
     detector = addml.load(server.folder / "small.model")
-    with pytest.warns(UserWarning, match="gaps in columns") as warned:
+    with pytest.warns(UserWarning, match="missing values in columns") as warned:
         expected = detector.anomaly_score(pd.DataFrame([{"name": "x", **gap}]).assign(weight=np.nan))
     assert first["score"] == expected[0]
     body = json.dumps({"rows": [gap]}).encode()

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from addml.arrow import DistinctTexts, is_text, plain
 from addml.inputs.table import Columns
-from addml.preprocessing.arrow import DistinctTexts, is_text, plain
 from addml.preprocessing.categories import MOST_LEVELS, CategoryColumn
-from addml.preprocessing.numbers import BooleanColumn, Prepared
+from addml.preprocessing.numbers import BooleanColumn, Column
 from addml.preprocessing.scaling import Features
 
 if TYPE_CHECKING:
@@ -83,8 +83,6 @@ class Reservoir:
         return _joined(self._pool), np.concatenate(self._places)
 
     def _prune(self, most: int) -> None:
-        import pyarrow as pa
-
         keys, places = np.concatenate(self._keys), np.concatenate(self._places)
         kept = np.sort(np.argpartition(keys, most)[:most])
         table = _joined(self._pool).take(pa.array(kept)).combine_chunks()
@@ -94,8 +92,6 @@ class Reservoir:
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
     """The batches as one table; numbers that became text in a later batch, in which a text is among them, are text."""
-    import pyarrow as pa
-
     first, schemas = batches[0].schema, [batch.schema for batch in batches]
     mixed = [own.name for own in first if any(schema.field(own.name).type != own.type for schema in schemas)]
     if not mixed:
@@ -236,9 +232,9 @@ class Census:
         columns = Columns.fit(self.sample)
         if self.is_whole:
             return columns
-        return replace(columns, prepared=tuple(map(self._counted, columns.prepared)), rows=self.rows)
+        return replace(columns, fitted=tuple(map(self._counted, columns.fitted)), rows=self.rows)
 
-    def _counted(self, column: Prepared) -> Prepared:
+    def _counted(self, column: Column) -> Column:
         levels = self.levels.get(column.name)
         if levels is None or levels.too_many:
             return column

@@ -23,8 +23,6 @@ def settled(X: Any) -> Any:
         raise TypeError("X is a lazy frame, which holds no rows yet; give its .collect()")
     if kind != "RecordBatch":
         return X
-    import pyarrow as pa
-
     return pa.Table.from_batches([X])
 
 
@@ -34,7 +32,7 @@ def is_frame(X: Any) -> bool:
 
 
 def column_values(X: Any) -> Any:
-    """The values of one column of a frame as an array, NaN for gaps; None where X is no such column."""
+    """The values of one column of a frame as an array, NaN for missing values; None where X is no such column."""
     if type(X).__module__.partition(".")[0] in NO_FRAMES:
         return None
     import narwhals as nw

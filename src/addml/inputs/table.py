@@ -1,4 +1,4 @@
-"""From the columns of a table to standardised features at once, without the matrix of numbers between them."""
+"""The columns of a table as features: fitted to the training table, applied by name."""
 
 from __future__ import annotations
 
@@ -12,109 +12,47 @@ import numpy as np
 import pyarrow as pa
 
 from addml.inputs.frame import as_table, check_names, is_frame
-from addml.preprocessing import plain_values
 from addml.preprocessing.categories import CategoryColumn
 from addml.preprocessing.column_types import (
     AMONG_NUMBERS,
     UNREAD,
+    Dropped,
     Kept,
-    LeftOut,
     code_copies,
+    fit_column,
     number_copies,
-    prepare_column,
 )
 from addml.preprocessing.dates import DateColumn
+from addml.preprocessing.document import DocumentError, from_document
 from addml.preprocessing.drift import DriftCounter
-from addml.preprocessing.numbers import BooleanColumn, CellError, NumberColumn, Prepared, flag_distance
+from addml.preprocessing.numbers import BooleanColumn, CellError, Column, NumberColumn, flag_distance
 from addml.preprocessing.scaling import Features
 from addml.text import did_you_mean, listed
 
+__all__ = ["CellError", "Columns", "DriftCounter", "Standardised", "as_table", "is_frame"]
+
+READ_AT_ONCE = 131_072  # rows
+WRITTEN_AT_ONCE = 2048  # rows: what is written column by column must stay in the cache until all columns are
 AT_ONCE = 4160  # rows: their numbers stay in the cache, whose places columns of 4096 would fight for
+COLUMN_TYPES: dict[str, type[NumberColumn | BooleanColumn | DateColumn | CategoryColumn]] = {
+    one.kind: one for one in (NumberColumn, BooleanColumn, DateColumn, CategoryColumn)
+}
 
 Runs = list[tuple[slice, slice]]  # features beside each other: where they go, where they come from
 
 
-class Standardised:
-    """Columns and features in one: `features.transform(columns.transform(table))`, to the last bit.
-
-    A category has few codes: the features of each are standardised once and then looked up. The other columns are
-    written one after another, so that each is one stretch of memory, and standardised together.
-    """
-
-    def __init__(self, columns: Columns, features: Features) -> None:
-        """Features must have been fitted to what the columns give."""
-        self.columns, self.width = columns, features.width
-        spans = [
-            (column, np.arange(*ends)) for column, ends in zip(columns.prepared, pairwise(columns.starts), strict=True)
-        ]
-        self._coded: list[tuple[int, np.ndarray, Runs]] = []  # the column, the features of its codes, their places
-        for position, (column, span) in enumerate(spans):
-            if column.table is not None:
-                own, places = features.of(span)
-                self._coded.append((position, own.transform(column.table), _runs(places)))
-        plain = [position for position, (column, _) in enumerate(spans) if column.table is None]
-        ends = np.cumsum([0, *(len(spans[position][1]) for position in plain)])
-        self._plain = [(position, slice(*ends[at : at + 2])) for at, position in enumerate(plain)]
-        self._features, places = features.of(np.concatenate([np.empty(0, int), *(spans[at][1] for at in plain)]))
-        self._runs = _runs(places)
-
-    def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
-        """The features (n, width), float32; errors and `drift` are as in `Columns.transform`."""
-        out = np.empty((table.num_rows, self.width), np.float32)
-        self.columns.into(out, table, self._write, drift)
-        return out
-
-    def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
-        for start in range(0, len(out), AT_ONCE):
-            rows = slice(start, start + AT_ONCE)
-            self._write_some([part[rows] for part in values], out[rows])
-
-    def _write_some(self, values: list[np.ndarray], out: np.ndarray) -> None:
-        for position, table, runs in self._coded:
-            _copy(table.take(values[position], axis=0, mode="clip"), out, runs)
-        if self._plain:
-            numbers = np.empty((len(out), len(self._features.median)), order="F")
-            for position, place in self._plain:
-                self.columns.prepared[position].fill(values[position], numbers[:, place])
-            _copy(self._features.transform(numbers), out, self._runs)
-
-
-def _copy(features: np.ndarray, out: np.ndarray, runs: Runs) -> None:
-    for there, here in runs:
-        out[:, there] = features[:, here]
-
-
-def _runs(places: np.ndarray) -> Runs:
-    """Places, ascending, as stretches without holes."""
-    ends = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
-    stretches = [(left, right) for left, right in pairwise(ends) if left < right]
-    return [(slice(int(places[left]), int(places[right - 1]) + 1), slice(left, right)) for left, right in stretches]
-
-
-# Columns as people have them, made into numbers: fitted on the training table, applied by name.
-
-
-__all__ = ["CellError", "Columns", "DriftCounter", "as_table", "is_frame"]
-
-READ_AT_ONCE = 131_072  # rows
-WRITTEN_AT_ONCE = 2048  # rows: what is written column by column must stay in the cache until all columns are
-KINDS: dict[str, Callable[[plain_values.Document], Prepared]] = {
-    one.kind: one.from_plain for one in (NumberColumn, BooleanColumn, DateColumn, CategoryColumn)
-}
-
-
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of a table become a matrix of numbers, NaN for gaps."""
+    """How the columns of a table become a matrix of numbers, NaN for missing values."""
 
-    prepared: tuple[Prepared, ...]
+    fitted: tuple[Column, ...]
     left_out: list[tuple[str, str]]  # (column, reason in words)
     notes: list[str]
     rows: int  # of training
     starts: tuple[int, ...] = field(init=False, repr=False)  # of each column's features, and their number
 
     def __post_init__(self) -> None:
-        widths = [len(column.features) for column in self.prepared]
+        widths = [len(column.features) for column in self.fitted]
         object.__setattr__(self, "starts", tuple(int(start) for start in np.cumsum([0, *widths])))
 
     # Fit ----------------------------------------------------------------------------------------------------
@@ -125,10 +63,10 @@ class Columns:
         check_names(table.column_names)
         if not table.num_rows:
             raise ValueError("the table has no rows; at least one is needed to learn from")
-        decisions = {name: prepare_column(name, table[name]) for name in table.column_names}
+        decisions = {name: fit_column(name, table[name]) for name in table.column_names}
         kept = {name: one for name, one in decisions.items() if isinstance(one, Kept)}
         copies = _copies(table, kept)
-        reasons = {name: one.reason for name, one in decisions.items() if isinstance(one, LeftOut)}
+        reasons = {name: one.reason for name, one in decisions.items() if isinstance(one, Dropped)}
         reasons |= {name: f"copy of column {original!r}" for name, original in copies.items()}
         left_out = [(name, reasons[name]) for name in table.column_names if name in reasons]
         used = [one for name, one in kept.items() if name not in copies]
@@ -136,14 +74,14 @@ class Columns:
             why = listed([f"{name!r} ({reason})" for name, reason in left_out], between="; ")
             raise ValueError(f"no column is left to learn from: {why}")
         notes = [note for one in used for note in one.notes]
-        return cls(tuple(one.prepared for one in used), left_out, notes, table.num_rows)
+        return cls(tuple(one.column for one in used), left_out, notes, table.num_rows)
 
     def facing(self, sides: np.ndarray) -> Columns:
         """The columns in which a text counts as a low number where only low ones matter: the sides of features are -1.
 
         A high one would count as usual there.
         """
-        return replace(self, prepared=tuple(map(_facing, self.prepared, sides[list(self.starts[:-1])].tolist())))
+        return replace(self, fitted=tuple(map(_facing, self.fitted, sides[list(self.starts[:-1])].tolist())))
 
     # What there is ------------------------------------------------------------------------------------------
 
@@ -155,7 +93,7 @@ class Columns:
     @cached_property
     def names(self) -> list[str]:
         """The features, those of one column beside each other."""
-        return [name for column in self.prepared for name in column.features]
+        return [name for column in self.fitted for name in column.features]
 
     @property
     def own_names(self) -> list[str | None]:
@@ -167,27 +105,27 @@ class Columns:
     @cached_property
     def origins(self) -> list[int]:
         """For each feature the position in `used` of the column that it comes from."""
-        return [position for position, column in enumerate(self.prepared) for _ in column.features]
+        return [position for position, column in enumerate(self.fitted) for _ in column.features]
 
     @cached_property
     def used(self) -> list[str]:
         """The original columns that are learned from, in the order of the training table."""
-        return [column.name for column in self.prepared]
+        return [column.name for column in self.fitted]
 
     @property
     def kinds(self) -> dict[str, str]:
         """Used column -> "number", "boolean", "date" or "category"."""
-        return {column.name: column.kind for column in self.prepared}
+        return {column.name: column.kind for column in self.fitted}
 
     @property
     def scales(self) -> np.ndarray:
         """What to divide each feature by, NaN for its deviation in training."""
-        return np.array([scale for column in self.prepared for scale in column.scales])
+        return np.array([scale for column in self.fitted for scale in column.scales])
 
     @property
     def usual(self) -> np.ndarray:
         """The features of a row with the most ordinary value in every column."""
-        return np.array([value for column in self.prepared for value in column.usual])
+        return np.array([value for column in self.fitted for value in column.usual])
 
     def rescaled(self, features: Features) -> Features:
         """The features with the scales that categories, truth values and gaps ask for in place of their deviations.
@@ -203,7 +141,7 @@ class Columns:
     # Apply --------------------------------------------------------------------------------------------------
 
     def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
-        """The matrix (n, features), float64, NaN for gaps.
+        """The matrix (n, features), float64, NaN for missing values.
 
         Columns go by name, in any order and with others among them. What cannot be read is a CellError with the
         column, the value and its row in this table. `drift` counts the rows in passing.
@@ -227,7 +165,7 @@ class Columns:
             done += rows
 
     def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
-        parts = list(zip(self.prepared, values, self.starts, self.starts[1:], strict=False))
+        parts = list(zip(self.fitted, values, self.starts, self.starts[1:], strict=False))
         for start in range(0, len(out), WRITTEN_AT_ONCE):
             rows = slice(start, start + WRITTEN_AT_ONCE)
             for column, column_values, left, right in parts:
@@ -241,7 +179,7 @@ class Columns:
         for start in range(0, table.num_rows, READ_AT_ONCE):
             arrays = [_whole(column) for column in chosen.slice(start, READ_AT_ONCE).columns]
             try:
-                values = [column.read(array) for column, array in zip(self.prepared, arrays, strict=True)]
+                values = [column.read(array) for column, array in zip(self.fitted, arrays, strict=True)]
             except CellError as error:
                 error.row += start
                 raise
@@ -271,7 +209,7 @@ class Columns:
     def to_plain(self) -> dict[str, Any]:
         """The preparation as a JSON document."""
         return {
-            "columns": [column.to_plain() for column in self.prepared],
+            "columns": [column.to_plain() for column in self.fitted],
             "left_out": [list(pair) for pair in self.left_out],
             "notes": list(self.notes),
             "rows": self.rows,
@@ -279,19 +217,20 @@ class Columns:
 
     @classmethod
     def from_plain(cls, document: Mapping[str, Any]) -> Columns:
-        """The preparation of a document, every value of it checked."""
-        listed, left_out = (document.get(key) for key in ("columns", "left_out"))
+        """The columns of a document, the type of every value checked."""
+        listed, left_out, notes = (document.get(key) for key in ("columns", "left_out", "notes"))
         if not isinstance(listed, list) or not listed:
-            raise plain_values.PlainError("the preparation has no list of 'columns'; fit and save again")
+            raise DocumentError("the model has no list of 'columns'; fit and save again")
         if not isinstance(left_out, list) or not all(_is_pair(pair) for pair in left_out):
-            raise plain_values.PlainError("'left_out' is no list of columns and reasons; fit and save again")
-        prepared = tuple(_from_plain(one) for one in listed)
-        check_names([column.name for column in prepared])
-        notes, rows = plain_values.texts(document, "notes"), plain_values.count(document, "rows")
-        return cls(prepared, [(name, reason) for name, reason in left_out], list(notes), rows)
+            raise DocumentError("'left_out' is no list of columns and reasons; fit and save again")
+        if not isinstance(notes, list) or type(document.get("rows")) is not int:
+            raise DocumentError("'notes' is no list, or 'rows' no whole number; fit and save again")
+        fitted = tuple(map(_from_plain, listed))
+        check_names([column.name for column in fitted])
+        return cls(fitted, [(name, reason) for name, reason in left_out], notes, document["rows"])
 
 
-def _facing(column: Prepared, side: int) -> Prepared:
+def _facing(column: Column, side: int) -> Column:
     return replace(column, below=True) if side < 0 and isinstance(column, NumberColumn) else column
 
 
@@ -299,10 +238,10 @@ def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
     """Copy -> original; of a date and its number, the date is the original."""
     codes = {name: one.mark for name, one in kept.items() if isinstance(one.mark, bytes)}
     numbers = {name: one.mark for name, one in kept.items() if isinstance(one.mark, float)}
-    dates_first = sorted(numbers, key=lambda name: kept[name].prepared.kind != "date")
+    dates_first = sorted(numbers, key=lambda name: kept[name].column.kind != "date")
 
     def read(name: str) -> np.ndarray:
-        chunks = [kept[name].prepared.read(chunk) for chunk in table[name].chunks]
+        chunks = [kept[name].column.read(chunk) for chunk in table[name].chunks]
         return np.concatenate(chunks)
 
     return number_copies({name: numbers[name] for name in dates_first}, read) | code_copies(codes)
@@ -318,13 +257,69 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
 
 
-def _from_plain(document: Any) -> Prepared:
-    document = plain_values.mapping(document, "a prepared column")
-    kind = plain_values.text(document, "kind")
-    if kind not in KINDS:
-        raise plain_values.PlainError(f"{kind!r} is no kind of column; fit and save again")
-    return KINDS[kind](document)
+def _from_plain(document: Any) -> Column:
+    kind = document.get("kind") if isinstance(document, Mapping) else None
+    if kind not in COLUMN_TYPES:
+        raise DocumentError(f"{document!r:.60} is no fitted column; fit and save again")
+    return from_document(COLUMN_TYPES[kind], document)
 
 
 def _is_pair(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(part, str) for part in value)
+
+
+class Standardised:
+    """Columns and features in one: `features.transform(columns.transform(table))`, to the last bit.
+
+    A category has few codes: the features of each are standardised once and then looked up. The other columns are
+    written one after another, so that each is one stretch of memory, and standardised together.
+    """
+
+    def __init__(self, columns: Columns, features: Features) -> None:
+        """Features must have been fitted to what the columns give."""
+        self.columns, self.width = columns, features.width
+        spans = [
+            (column, np.arange(*ends)) for column, ends in zip(columns.fitted, pairwise(columns.starts), strict=True)
+        ]
+        self._coded: list[tuple[int, np.ndarray, Runs]] = []  # the column, the features of its codes, their places
+        for position, (column, span) in enumerate(spans):
+            if column.table is not None:
+                own, places = features.of(span)
+                self._coded.append((position, own.transform(column.table), _runs(places)))
+        plain = [position for position, (column, _) in enumerate(spans) if column.table is None]
+        ends = np.cumsum([0, *(len(spans[position][1]) for position in plain)])
+        self._plain = [(position, slice(*ends[at : at + 2])) for at, position in enumerate(plain)]
+        self._features, places = features.of(np.concatenate([np.empty(0, int), *(spans[at][1] for at in plain)]))
+        self._runs = _runs(places)
+
+    def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
+        """The features (n, width), float32; errors and `drift` are as in `Columns.transform`."""
+        out = np.empty((table.num_rows, self.width), np.float32)
+        self.columns.into(out, table, self._write, drift)
+        return out
+
+    def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
+        for start in range(0, len(out), AT_ONCE):
+            rows = slice(start, start + AT_ONCE)
+            self._write_some([part[rows] for part in values], out[rows])
+
+    def _write_some(self, values: list[np.ndarray], out: np.ndarray) -> None:
+        for position, table, runs in self._coded:
+            _copy(table.take(values[position], axis=0, mode="clip"), out, runs)
+        if self._plain:
+            numbers = np.empty((len(out), len(self._features.median)), order="F")
+            for position, place in self._plain:
+                self.columns.fitted[position].fill(values[position], numbers[:, place])
+            _copy(self._features.transform(numbers), out, self._runs)
+
+
+def _copy(features: np.ndarray, out: np.ndarray, runs: Runs) -> None:
+    for there, here in runs:
+        out[:, there] = features[:, here]
+
+
+def _runs(places: np.ndarray) -> Runs:
+    """Places, ascending, as stretches without holes."""
+    ends = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
+    stretches = [(left, right) for left, right in pairwise(ends) if left < right]
+    return [(slice(int(places[left]), int(places[right - 1]) + 1), slice(left, right)) for left, right in stretches]

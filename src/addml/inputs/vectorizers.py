@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from addml.arrays import evenly_spaced_with_ends
-from addml.errors import LostWarning, warn, warn_of_columns, warn_of_texts
+from addml.errors import DroppedColumnsWarning, warn, warn_of_columns, warn_of_texts
 from addml.inputs.array import ArrayVectorizer
 from addml.inputs.forms import Form
 from addml.inputs.frame import has_other_than_numbers, is_frame
@@ -135,9 +135,9 @@ def warn_of_dropped(columns: Columns) -> None:
     """Warn of the columns that are not learned from, and of values that became missing ones."""
     if columns.left_out:
         reasons = [f"{name!r} ({reason})" for name, reason in columns.left_out]
-        warn(f"columns left out: {listed(reasons, between='; ')}", LostWarning)
+        warn(f"columns left out: {listed(reasons, between='; ')}", DroppedColumnsWarning)
     for note in columns.unread:
-        warn(note, LostWarning)
+        warn(note, DroppedColumnsWarning)
 
 
 # Images -----------------------------------------------------------------------------------------------------

@@ -3,96 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import ipc, parquet
 
 from addml.io.image_folder import SUFFIXES, kinds_of
 from addml.io.source import Origin, ReadError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyarrow import dataset
 
 BATCHES_AHEAD = 2
-PARTIAL = "columns that some files do not have, read as gaps there"
+PARTIAL = "columns that some files do not have, read as missing values there"
 
 
 def read_parquet(origin: Origin, columns: Sequence[str] | None) -> pa.Table:
     """The table of one Parquet file."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
-            return file.read(columns=readable(columns, file.schema_arrow.names))
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(origin, "Parquet", error) from error
+    with _reading(origin.name, "Parquet"), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
+        return file.read(columns=readable(columns, file.schema_arrow.names))
 
 
 def parquet_batches(origin: Origin, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
     """One Parquet file, at most `rows` rows at a time."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
-            yield from file.iter_batches(rows, columns=readable(columns, file.schema_arrow.names))
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(origin, "Parquet", error) from error
+    with _reading(origin.name, "Parquet"), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
+        yield from file.iter_batches(rows, columns=readable(columns, file.schema_arrow.names))
 
 
 def read_arrow(origin: Origin, is_stream: bool) -> pa.Table:
     """The table of an Arrow (Feather 2) file or stream."""
-    import pyarrow as pa
-    from pyarrow import ipc
-
-    try:
-        with origin.open_seekable() as stream:
-            return ipc.open_stream(stream).read_all() if is_stream else ipc.open_file(stream).read_all()
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(origin, "Arrow", error) from error
+    with _reading(origin.name, "Arrow"), origin.open_seekable() as stream:
+        return ipc.open_stream(stream).read_all() if is_stream else ipc.open_file(stream).read_all()
 
 
 def read_folder(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
     """The Parquet files of a folder as one table, with columns from subfolders named year=2024."""
-    import pyarrow as pa
-
     found, notes = folder_dataset(origin)
-    try:
+    with _reading(origin.name, "Parquet"):
         return found.to_table(columns=readable(columns, found.schema.names)), notes
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(origin, "Parquet", error) from error
 
 
 def folder_batches(
     origin: Origin, columns: Sequence[str] | None, rows: int, notes: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """The Parquet files of a folder, at most `rows` rows at a time."""
-    import pyarrow as pa
-
-    found, said = folder_dataset(origin)
-    notes.extend(said)
-    try:
-        yield from found.to_batches(
-            columns=readable(columns, found.schema.names),
-            batch_size=rows,
-            batch_readahead=BATCHES_AHEAD,
-            fragment_readahead=1,
-        )
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(origin, "Parquet", error) from error
+    found, more = folder_dataset(origin)
+    notes.extend(more)
+    wanted, ahead = readable(columns, found.schema.names), {"batch_readahead": BATCHES_AHEAD, "fragment_readahead": 1}
+    with _reading(origin.name, "Parquet"):
+        yield from found.to_batches(columns=wanted, batch_size=rows, **ahead)
 
 
 def folder_dataset(origin: Origin) -> tuple[dataset.Dataset, list[str]]:
     """The folder with a schema that has the columns of all its files."""
-    import pyarrow as pa
-
     files = parquet_files(origin)
-    try:
+    with _reading(origin.name, "Parquet"):
         first = _folder(files, origin, None)
-        schemas = [_schema(fragment) for fragment in first.get_fragments()]
-    except (pa.ArrowException, OSError) as error:
-        raise _damaged(origin, "Parquet", error) from error
+        fragments = list(first.get_fragments())
+    schemas = [_schema(fragment) for fragment in fragments]
     schema = _joined(files, schemas, first.schema)
     partial = [name for name in schema.names if 0 < sum(name in one.names for one in schemas) < len(schemas)]
     notes = [f"folder: {len(files):,} Parquet files"]
@@ -102,19 +71,12 @@ def folder_dataset(origin: Origin) -> tuple[dataset.Dataset, list[str]]:
 
 
 def _schema(fragment: dataset.Fragment) -> pa.Schema:
-    import pyarrow as pa
-
-    try:
+    with _reading(fragment.path, "Parquet"):
         return fragment.physical_schema
-    except (pa.ArrowException, OSError) as error:
-        raise ReadError(
-            f"{fragment.path}: is empty, or its Parquet data is damaged or cut short ({error}). Copy or write it again."
-        ) from error
 
 
 def _joined(files: Sequence[str], schemas: Sequence[pa.Schema], first: pa.Schema) -> pa.Schema:
     """One schema for all files; a column whose types have nothing in common is named, with the two files."""
-    import pyarrow as pa
 
     with suppress(pa.ArrowException):
         return pa.unify_schemas([*schemas, first], promote_options="permissive")
@@ -131,13 +93,14 @@ def _joined(files: Sequence[str], schemas: Sequence[pa.Schema], first: pa.Schema
 
 
 def _folder(files: list[str], origin: Origin, schema: pa.Schema | None) -> dataset.Dataset:
-    from pyarrow import dataset
+    from pyarrow import dataset  # half a second, which reading one file need not take
 
     base = str(origin.path)
     return dataset.dataset(files, schema, "parquet", partitioning="hive", partition_base_dir=base)
 
 
 def parquet_files(origin: Origin) -> list[str]:
+    """The Parquet files of a folder and its subfolders."""
     assert origin.path is not None
     files = sorted(path for path in origin.path.rglob("*") if path.is_file() and not path.name.startswith(("_", ".")))
     parquet = [str(path) for path in files if path.suffix.lower() in (".parquet", ".pq")]
@@ -156,5 +119,12 @@ def readable(columns: Sequence[str] | None, names: Sequence[str]) -> list[str] |
     return list(columns)
 
 
-def _damaged(origin: Origin, kind: str, error: Exception) -> ReadError:
-    return ReadError(f"{origin.name}: the {kind} data is damaged or cut short ({error}). Copy or write it again.")
+@contextmanager
+def _reading(source: str, kind: str) -> Iterator[None]:
+    """Name the source and the remedy where Arrow cannot read it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise ReadError(
+            f"{source}: is empty, or its {kind} data is damaged or cut short ({error}). Copy or write it again."
+        ) from error

@@ -1,4 +1,4 @@
-"""What the cells of a delimited text mean: gaps, numbers in the writing of a country, dates, a header."""
+"""How a delimited text is written, found out from its first rows."""
 
 from __future__ import annotations
 
@@ -11,201 +11,22 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
+
 from addml.io.source import Origin, ReadError, decode_start, encoding_of
 from addml.io.values import numbered_names, unique_names
 from addml.text import counted, listed
-
-GAPS = (
-    *("", "NA", "N/A", "n/a", "na", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None", "?", "-"),
-    *("#N/A", "#N/A N/A", "#NA", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?"),
-    *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+from addml.text_formats import (
+    DAY_FIRST,
+    MISSING_MARKERS,
+    MONTH_FIRST,
+    PLAIN_NUMBERS,
+    NumberFormat,
+    are_codes,
+    date_format,
+    number_format,
 )
-GAP_SET = frozenset(GAPS)
-TYPED_SHARE = 0.9  # a column is of numbers or dates when nearly all its cells are: one may be a slip
-
-NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
-NUMBER_LIKE = re.compile(r"[+-]?[\d.,][\d.,'\u2019 \u00a0\u202f]*([eE][+-]?\d+)?")
-COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
-POINT_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?")
-EITHER_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")  # 1,234: one and a bit, or over a thousand
-TIME = r"(?:(?P<gap>[ T])(?P<hour>\d{1,2}):\d{2}(?P<seconds>:\d{2})?(?P<half> ?[AaPp][Mm])?)?"
-DAY_FIRST = re.compile(r"(?P<a>\d{1,2})(?P<mark>[./-])(?P<b>\d{1,2})(?P=mark)(?P<year>\d{4}|\d{2})" + TIME)
-YEAR_FIRST = re.compile(r"\d{4}(?P<mark>[./])\d{1,2}(?P=mark)\d{1,2}" + TIME)
-CODE = re.compile(r"0\d{2,}")  # of two digits it is more likely a month, an hour or an age
-HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")  # which Arrow takes for a whole number, and for no other
-ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([ T].*)?")
-PADDED_DATE = re.compile(r"(\s+\d{4}-\d{2}-\d{2}.*|\d{4}-\d{2}-\d{2}.*\s+)")  # Arrow takes it as a day, and as no time
-ZONED_DATE = re.compile(r"\d{4}-\d{2}-\d{2}[ T][\d:.,]+ ?(?:Z|[+-]\d{2}(?::?\d{2})?)")
-ODD_DATE = re.compile(r"\d{4}-\d{2}-\d{2}[ T][\d:]+(?:[.,]\d{7,}|,\d|\.?\d* [Z+-]).*")  # Arrow's microseconds take none
-
-
-@dataclass(frozen=True)
-class NumberStyle:
-    """How the numbers of a column are written: the mark between thousands, if any, and the decimal mark."""
-
-    thousands: str
-    decimal: str
-
-    @property
-    def pattern(self) -> str:
-        """The whole-cell expression of such numbers, understood alike by Python and by Arrow."""
-        mark, decimal = re.escape(self.thousands), re.escape(self.decimal)
-        whole = rf"(\d+|[1-9]\d{{0,2}}({mark}\d{{3}})+)" if self.thousands else r"\d+"
-        return rf"^[+-]?{whole}({decimal}\d*)?([eE][+-]?\d+)?$"
-
-
-STYLES = tuple(
-    NumberStyle(thousands, decimal)
-    for thousands in (",", ".", "'", "\u2019", " ", "\u00a0", "\u202f", "")
-    for decimal in ".,"
-    if thousands != decimal
-)
-
-
-def is_gap(cell: str) -> bool:
-    """Whether the cell stands for a missing value."""
-    return cell.strip() in GAP_SET
-
-
-def filled(cells: Iterable[str]) -> list[str]:
-    """The cells that hold a value, without the spaces around them."""
-    return [stripped for cell in cells if (stripped := cell.strip()) not in GAP_SET]
-
-
-def are_codes(cells: Iterable[str]) -> bool:
-    """Whether the cells are digits with zeros or 0x before them, which say something: 00501 and 0x1F are no numbers."""
-    values = filled(cells)
-    if all(map(HEXADECIMAL.fullmatch, values)):
-        return bool(values)
-    return all(value.isdecimal() for value in values) and any(CODE.fullmatch(value) for value in values)
-
-
-def is_typed(cell: str) -> bool:
-    """Whether the cell is a number, a date or a truth value: what column names are not."""
-    if NUMBER.fullmatch(cell) or ISO_DATE.fullmatch(cell) or cell.lower() in ("true", "false"):
-        return True
-    return bool(DAY_FIRST.fullmatch(cell) or YEAR_FIRST.fullmatch(cell))
-
-
-def has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row names the columns: text above numbers says so, numbers above numbers do not."""
-    first = [cell.strip() for cell in rows[0]]
-    if _counts_up(first):
-        return True
-    if len(rows) == 1:
-        return not any(is_typed(cell) for cell in first)
-    columns = [filled(cells) for cells in zip(*rows[1:], strict=True)]
-    votes = sum(_vote(cell, cells) for cell, cells in zip(first, columns, strict=True))
-    return votes > 0 or (votes == 0 and _like_names(first))
-
-
-def _vote(name: str, cells: list[str]) -> int:
-    typed = sum(map(is_typed, cells))
-    if cells and typed >= TYPED_SHARE * len(cells):
-        return -1 if is_typed(name) else int(not is_gap(name))
-    return -1 if name in cells else 0
-
-
-def _counts_up(names: list[str]) -> bool:
-    """0, 1, 2, ... as arrays are written, or the years of a table that has one column for each."""
-    numbers = [int(name) for name in names if name.isdecimal()]
-    if len(numbers) < 3 or any(is_typed(name) for name in names if not name.isdecimal()):
-        return False
-    in_order = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    years = numbers[0] >= 1900 and numbers[-1] <= 2100 and len(numbers) < len(names)
-    return in_order and (numbers[0] == 0 or years)
-
-
-def _like_names(cells: list[str]) -> bool:
-    return len(set(cells)) == len(cells) and not any(is_gap(cell) or is_typed(cell) for cell in cells)
-
-
-def decimal_mark(cells: Iterable[str], delimiter: str) -> str:
-    """The decimal mark of most numbers; 1,234 alone is one and a bit only where commas part no cells."""
-    commas = points = unclear = 0
-    for cell in filled(cells):
-        if EITHER_NUMBER.fullmatch(cell):
-            unclear += "," in cell
-        elif "," in cell or "." in cell:
-            commas += bool(COMMA_NUMBER.fullmatch(cell))
-            points += bool(POINT_NUMBER.fullmatch(cell))
-    if commas == points == 0:
-        return "," if unclear and delimiter != "," else "."
-    return "," if commas > points else "."
-
-
-def number_style(cells: Iterable[str], decimal: str) -> NumberStyle | None:
-    """How a column of numbers is written where Arrow would take it for text; None where it would not."""
-    values = filled(cells)
-    if not values or not all(NUMBER_LIKE.fullmatch(value) for value in values):
-        return None
-    plain = re.compile(NumberStyle("", decimal).pattern.replace("[+-]?", "-?", 1))
-    if all(plain.match(value) or value.startswith((decimal, "-" + decimal)) for value in values):
-        return None
-    likely = sorted(STYLES, key=lambda style: style.decimal != decimal)
-    return next((style for style in likely if all(re.match(style.pattern, value) for value in values)), None)
-
-
-def says_zone(cells: Sequence[str]) -> bool | None:
-    """Whether the dates of a column say their zone; None where some do, or are not written as Arrow takes them."""
-    values = filled(cells)
-    zoned = sum(ZONED_DATE.fullmatch(value) is not None for value in values)
-    is_padded = any(map(PADDED_DATE.fullmatch, cells))
-    if is_padded or 0 < zoned < len(values) or any(map(ODD_DATE.fullmatch, values)):
-        return None
-    return zoned > 0
-
-
-def date_formats(columns: Iterable[Sequence[str]], decimal: str) -> tuple[list[str], str | None]:
-    """The strptime formats of dates that are not ISO 8601, and the order of day and month if guessed."""
-    dates = [match for cells in columns for match in _date_matches(filled(cells))]
-    day_first, guessed = _day_first([match for match in dates if "a" in match.groupdict()], decimal)
-    if day_first is None:
-        return [], None
-    formats = list(dict.fromkeys(_date_format(match, day_first) for match in dates))
-    return formats, ("day first" if day_first else "month first") if guessed else None
-
-
-def _date_matches(cells: list[str]) -> list[re.Match[str]]:
-    matches = []
-    for cell in cells:
-        match = DAY_FIRST.fullmatch(cell) or YEAR_FIRST.fullmatch(cell)
-        if match is None:
-            return []
-        matches.append(match)
-    return matches
-
-
-def _day_first(dates: list[re.Match[str]], decimal: str) -> tuple[bool | None, bool]:
-    """Whether the day comes first (None: contradicting), and whether that had to be guessed."""
-    if not dates:
-        return True, False
-    first = any(int(match["a"]) > 12 or match["mark"] == "." for match in dates)
-    second = any(int(match["b"]) > 12 for match in dates)
-    if first and second:
-        return None, False
-    return (first, False) if first or second else (decimal == ",", True)
-
-
-def _date_format(match: re.Match[str], day_first: bool) -> str:
-    mark = match["mark"]
-    if "a" not in match.groupdict():
-        return f"%Y{mark}%m{mark}%d{_time_format(match)}"
-    year = "%Y" if len(match["year"]) == 4 else "%y"
-    order = ["%d", "%m", year] if day_first else ["%m", "%d", year]
-    return mark.join(order) + _time_format(match)
-
-
-def _time_format(match: re.Match[str]) -> str:
-    if match["hour"] is None:
-        return ""
-    half = match["half"] or ""
-    seconds = ":%S" if match["seconds"] else ""
-    return f"{match['gap']}{'%I' if half else '%H'}:%M{seconds}{half[:-2]}{'%p' if half else ''}"
-
-
-# How a delimited text is written, found out from its first rows.
-
 
 SAMPLE_BYTES = 1 << 18
 SAMPLE_LIMIT = 1 << 26  # a sample grows to this to hold a few rows of a very wide file
@@ -216,18 +37,29 @@ LONGEST_CELL = 1 << 30
 DELIMITERS = ",;\t|"
 NO_DELIMITER = "\x1f"  # stands in no text, so that all of a line is one cell
 DELIMITER_NAMES = {
-    NO_DELIMITER: "none, one column",
     ",": "comma",
     ";": "semicolon",
     "\t": "tab",
     "|": "bar",
     " ": "space",
+    NO_DELIMITER: "none, one column",
 }
 AGREEMENT = 0.8  # the share of rows that must have equally many cells before a delimiter is believed
+TYPED_SHARE = 0.9  # a column is of numbers or dates when nearly all its cells are: one may be a slip
 SEPARATOR_LINE = re.compile(r"sep=(.)(\r\n|\r|\n)", re.IGNORECASE)  # as Excel writes and understands it
 EDGES = r"(^|[,;\t|]){}(?=[,;\t|\r\n]|$)"
 SINGLE_QUOTED = re.compile(EDGES.format(r"'[^'\r\n]*'"), re.MULTILINE)
 DOUBLE_QUOTED = re.compile(EDGES.format(r'"(?:[^"\\]|""|\\.)*"'), re.MULTILINE | re.DOTALL)
+
+MISSING = frozenset(MISSING_MARKERS)
+NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
+COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
+POINT_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?")
+EITHER_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")  # 1,234: one and a bit, or over a thousand
+HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")  # which Arrow takes for a whole number, and for no other
+ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([ T].*)?")
+ZONED_DATE = re.compile(r"\d{4}-\d{2}-\d{2}[ T].*(?:Z|[+-]\d{2}(?::?\d{2})?)")
+DATE_LIKE = re.compile(r"\d{1,4}([./-])\d{1,2}\1(\d{4}|\d{2})([ T]\d{1,2}:\d{2}.*)?")
 
 
 @dataclass(frozen=True)
@@ -239,13 +71,13 @@ class CsvHints:
     encoding: str | None = None
     decimal: str | None = None
     columns: tuple[str, ...] = ()  # names of columns that must be there, which tell a header
-    texts: tuple[str, ...] = ()  # names of columns, where there are such, that stay as they are written
+    texts: tuple[str, ...] = ()  # columns to keep as they are written
     codes: bool = True  # whether columns of digits with zeros or 0x before them stay as they are written
 
 
 @dataclass(frozen=True)
 class Writing:
-    """How cells are parted and quoted."""
+    """How cells are delimited and quoted."""
 
     delimiter: str
     quote: str | None = '"'
@@ -269,10 +101,9 @@ class Dialect:
     names: tuple[str, ...]
     skip_lines: int
     decimal: str = "."
-    date_formats: tuple[str, ...] = ()
-    number_styles: Mapping[str, NumberStyle] = field(default_factory=dict)
+    numbers: Mapping[str, NumberFormat] = field(default_factory=dict)  # of columns that Arrow takes for text
+    dates: Mapping[str, str] = field(default_factory=dict)  # their forms, likewise
     texts: tuple[str, ...] = ()
-    zones: Mapping[str, bool | None] = field(default_factory=dict)  # of columns with a value in the first rows
     loose: tuple[str, ...] = ()  # columns of numbers with texts among them, read as text
     newlines_in_cells: bool = False
     encoding_is_given: bool = False
@@ -290,7 +121,7 @@ class Sample:
 
 
 def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
-    """The dialect of a delimited text, and what is to be said about it."""
+    """The dialect of a delimited text, and notes on it."""
     sample = _take_sample(origin, hints.encoding)
     separator = SEPARATOR_LINE.match(sample.text)
     text = sample.text[separator.end() :] if separator else sample.text
@@ -310,13 +141,12 @@ def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
         sample.encoding,
         tuple(names),
         skip_lines=above + (found[0].last if named else 0),
-        newlines_in_cells=_hold_newlines(rows),
+        newlines_in_cells=any("\n" in cell or "\r" in cell for row in rows for cell in row),
         encoding_is_given=hints.encoding is not None,
         block_bytes=max(BLOCK_BYTES, 4 * max(map(len, text.splitlines()))),
         texts=tuple(name for name in names if name in hints.texts),
     )
-    body = [row for row in rows[named:] if len(row) == len(names)]
-    dialect, cell_notes = _with_cells(dialect, body, hints)
+    dialect, cell_notes = _with_cells(dialect, [row for row in rows[named:] if len(row) == len(names)], hints)
     header = _header_note(above + found[0].first if named else None, names)
     return dialect, [*_writing_notes(writing, sample), header, *renamed, *cell_notes]
 
@@ -352,6 +182,9 @@ def _take_sample(origin: Origin, encoding: str | None) -> Sample:
         raw = origin.head(size)
     found, name = encoding_of(raw, origin.name) if encoding is None else (encoding, f"{encoding}, as given")
     return Sample(decode_start(raw, found, origin.name), len(raw) < size, found, name)
+
+
+# Delimiter and quotes ---------------------------------------------------------------------------------------
 
 
 def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> Writing:
@@ -427,7 +260,7 @@ def _is_column_of_commas(rows: list[list[str]], delimiter: str) -> bool:
     """Whether it is one column of numbers with decimal commas below its name."""
     cells = [",".join(row) for row in rows[1:]]
     alone = delimiter == "," and len(rows[0]) == 1 and any(len(row) == 2 for row in rows)
-    return alone and all(NUMBER.fullmatch(cell) or is_gap(cell) for cell in cells)
+    return alone and all(NUMBER.fullmatch(cell) or is_missing(cell) for cell in cells)
 
 
 def _refuse_aligned_columns(text: str, name: str) -> None:
@@ -435,13 +268,12 @@ def _refuse_aligned_columns(text: str, name: str) -> None:
     width, agreeing = _usual_width(rows)
     if width > 1 and agreeing == len(rows) and all(NUMBER.fullmatch(cell) for row in rows for cell in row):
         raise ReadError(
-            f"{name}: its columns seem to be parted by several spaces, which is not read here. "
+            f"{name}: its columns seem to be separated by several spaces, which is not supported. "
             f"Write commas instead, as by: sed 's/^ *//; s/  */,/g' {name}"
         )
 
 
-def _hold_newlines(rows: list[list[str]]) -> bool:
-    return any("\n" in cell or "\r" in cell for row in rows for cell in row)
+# Header -----------------------------------------------------------------------------------------------------
 
 
 def _is_named(rows: list[list[str]], hints: CsvHints) -> bool:
@@ -452,19 +284,108 @@ def _is_named(rows: list[list[str]], hints: CsvHints) -> bool:
     return has_header([row for row in rows if len(row) == len(rows[0])])
 
 
+def has_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row names the columns: text above numbers says so, numbers above numbers do not."""
+    first = [cell.strip() for cell in rows[0]]
+    if _counts_up(first):
+        return True
+    if len(rows) == 1:
+        return not any(map(_is_typed, first))
+    columns = [_filled(cells) for cells in zip(*rows[1:], strict=True)]
+    votes = sum(map(_vote, first, columns))
+    unique = len(set(first)) == len(first) and not any(cell in MISSING or _is_typed(cell) for cell in first)
+    return votes > 0 or (votes == 0 and unique)
+
+
+def _vote(name: str, cells: list[str]) -> int:
+    if cells and sum(map(_is_typed, cells)) >= TYPED_SHARE * len(cells):
+        return -1 if _is_typed(name) else int(name not in MISSING)
+    return -1 if name in cells else 0
+
+
+def _counts_up(names: list[str]) -> bool:
+    """0, 1, 2, ... as arrays are written, or the years of a table that has one column for each."""
+    numbers = [int(name) for name in names if name.isdecimal()]
+    if len(numbers) < 3 or any(_is_typed(name) for name in names if not name.isdecimal()):
+        return False
+    in_order = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    years = numbers[0] >= 1900 and numbers[-1] <= 2100 and len(numbers) < len(names)
+    return in_order and (numbers[0] == 0 or years)
+
+
+def _is_typed(cell: str) -> bool:
+    """Whether the cell looks like a number, a date or a truth value: what column names are not."""
+    patterns = (NUMBER, ISO_DATE, DATE_LIKE)
+    return cell.lower() in ("true", "false") or any(pattern.fullmatch(cell) for pattern in patterns)
+
+
+# Cells ------------------------------------------------------------------------------------------------------
+
+
+def is_missing(cell: str) -> bool:
+    """Whether the cell is empty or marks a missing value."""
+    return cell.strip() in MISSING
+
+
+def _filled(cells: Iterable[str]) -> list[str]:
+    """The cells that hold a value, without the spaces around them."""
+    return [stripped for cell in cells if (stripped := cell.strip()) not in MISSING]
+
+
 def _with_cells(dialect: Dialect, rows: list[list[str]], hints: CsvHints) -> tuple[Dialect, list[str]]:
-    """The dialect with what the cells say: decimal mark, codes, dates, numbers in a writing of their own."""
-    columns, decimal = list(zip(*rows, strict=True)), hints.decimal
-    codes = [name for name, cells in zip(dialect.names, columns, strict=False) if hints.codes and are_codes(cells)]
-    dialect = replace(dialect, texts=(*dialect.texts, *(name for name in codes if name not in dialect.texts)))
+    """The dialect with what the cells tell: decimal mark, codes, numbers and dates that Arrow takes for text."""
+    columns = {name: _filled(cells) for name, cells in zip(dialect.names, zip(*rows, strict=True), strict=False)}
+    decimal = hints.decimal
     if decimal is None:
-        decimal = decimal_mark((cell for row in rows for cell in row), dialect.writing.delimiter)
-    formats, guess = date_formats(columns, decimal)
-    found = zip(dialect.names, (number_style(cells, decimal) for cells in columns), strict=False)
-    styles = {name: style for name, style in found if style is not None and name not in dialect.texts}
-    zones = {name: says_zone(own) for name, own in zip(dialect.names, columns, strict=False) if filled(own)}
-    dialect = replace(dialect, decimal=decimal, date_formats=tuple(formats), number_styles=styles, zones=zones)
-    return dialect, _code_note(codes) + _cell_notes(decimal, formats, guess, styles)
+        decimal = _decimal_mark((cell for cells in columns.values() for cell in cells), dialect.writing.delimiter)
+    codes = [name for name, cells in columns.items() if hints.codes and _are_codes(cells)]
+    zoned = [name for name, cells in columns.items() if any(map(ZONED_DATE.fullmatch, cells))]
+    texts = tuple(dict.fromkeys((*dialect.texts, *codes, *zoned)))
+    others = {name: cells for name, cells in columns.items() if cells and name not in texts}
+    numbers = {name: found for name, cells in others.items() if (found := _number_format(cells, decimal))}
+    dates = {
+        name: form for name, cells in others.items() if name not in numbers and (form := _date_form(cells, decimal))
+    }
+    dialect = replace(dialect, decimal=decimal, numbers=numbers, dates=dates, texts=texts)
+    return dialect, [*_code_note(codes), *_number_notes(decimal, numbers)]
+
+
+def _are_codes(cells: list[str]) -> bool:
+    """Whether the cells are digits with zeros or 0x before them, which mean something, as 00501 and 0x1F."""
+    if all(map(HEXADECIMAL.fullmatch, cells)):
+        return bool(cells)
+    return any(cell[0] == "0" for cell in cells) and are_codes(pa.array(cells, pa.string()))
+
+
+def _decimal_mark(cells: Iterable[str], delimiter: str) -> str:
+    """The decimal mark of most numbers; 1,234 alone is one and a bit only where commas delimit no cells."""
+    commas = points = unclear = 0
+    for cell in cells:
+        if EITHER_NUMBER.fullmatch(cell):
+            unclear += "," in cell
+        elif "," in cell or "." in cell:
+            commas += bool(COMMA_NUMBER.fullmatch(cell))
+            points += bool(POINT_NUMBER.fullmatch(cell))
+    if commas == points == 0:
+        return "," if unclear and delimiter != "," else "."
+    return "," if commas > points else "."
+
+
+def _number_format(cells: list[str], decimal: str) -> NumberFormat | None:
+    """How a column of numbers is written if Arrow would take it for text, and else None."""
+    plain = re.compile(NumberFormat(decimal=decimal).digits)
+    if not cells[0][-1].isdecimal() or all(map(plain.match, cells)):
+        return None
+    found = number_format(pa.array(cells, pa.string()), decimal)
+    return None if found in (None, PLAIN_NUMBERS) or found.before or found.after else found
+
+
+def _date_form(cells: list[str], decimal: str) -> str | None:
+    """How a column of dates is written if Arrow would take it for text, and else None."""
+    if not DATE_LIKE.fullmatch(cells[0]) or all(map(ISO_DATE.fullmatch, cells)):
+        return None
+    found = date_format(pa.array(cells, pa.string()), np.ones(len(cells)), day_first=decimal == ",")
+    return found.form if found is not None and found.form in ("iso", DAY_FIRST, MONTH_FIRST) else None
 
 
 def _writing_notes(writing: Writing, sample: Sample) -> list[str]:
@@ -492,11 +413,9 @@ def _code_note(codes: list[str]) -> list[str]:
     return [f"codes: {listed(codes, 5)}, digits with zeros or 0x before them, so read as text"] if codes else []
 
 
-def _cell_notes(decimal: str, formats: list[str], guess: str | None, styles: dict[str, NumberStyle]) -> list[str]:
+def _number_notes(decimal: str, formats: dict[str, NumberFormat]) -> list[str]:
     notes = ["decimal mark: comma"] if decimal == "," else []
-    if formats:
-        notes.append(f"dates: written {', '.join(formats)}" + (f" ({guess} is a guess)" if guess else ""))
-    for name, style in list(styles.items())[:5]:
-        parted = f"{style.thousands!r} between thousands, " if style.thousands else ""
-        notes.append(f"numbers of {name}: {parted}decimal mark {style.decimal!r}")
-    return notes + ([f"numbers of {counted(len(styles) - 5, 'more column')} likewise"] if len(styles) > 5 else [])
+    for name, one in list(formats.items())[:5]:
+        between = f"{one.thousands!r} between thousands, " if one.thousands else ""
+        notes.append(f"numbers of {name}: {between}decimal mark {one.decimal!r}")
+    return notes + ([f"numbers of {counted(len(formats) - 5, 'more column')} likewise"] if len(formats) > 5 else [])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from addml.io.csv_dialect import has_header, is_gap
+import pyarrow as pa
+
+from addml.io.csv_dialect import has_header, is_missing
 from addml.io.source import Origin, ReadError, missing_extra
 from addml.io.values import numbered_names, table_from_rows
 from addml.text import counted, did_you_mean
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 HEADER_ROWS = 500
 
@@ -81,7 +80,7 @@ def _length(row: list[Any]) -> int:
 
 
 def _value(cell: Any) -> Any:
-    return None if isinstance(cell, str) and is_gap(cell) else cell
+    return None if isinstance(cell, str) and is_missing(cell) else cell
 
 
 def _texts(row: Sequence[Any]) -> list[str]:

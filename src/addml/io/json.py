@@ -6,13 +6,13 @@ import io
 import json
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import json as arrow_json
 
 from addml.io.source import Origin, ReadError, decode_start, encoding_of
 from addml.io.values import table_from_rows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BLOCK_BYTES = 1 << 20
 LARGEST_BLOCK = 1 << 30
@@ -22,8 +22,6 @@ NUMBER, TEXT = "a number", "text"
 
 def read_json_lines(origin: Origin, encoding: str | None) -> tuple[pa.Table, list[str]]:
     """The table of one JSON object a line; where some values of a key are numbers and some texts, all are texts."""
-    import pyarrow as pa
-    from pyarrow import json as arrow_json
 
     found, name = _encoding(origin, encoding)
     block = BLOCK_BYTES
@@ -75,8 +73,6 @@ def _encoding(origin: Origin, encoding: str | None) -> tuple[str, str]:
 
 
 def _utf8(origin: Origin, encoding: str) -> pa.NativeFile:
-    import pyarrow as pa
-
     stream = origin.open()
     return stream if encoding.startswith("utf-8") else pa.transcoding_input_stream(stream, encoding, "utf8")
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from addml.io.source import Origin, ReadError
 from addml.io.values import numbered_names
 from addml.text import counted, did_you_mean
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
 
 FEATURES = "X"
 LABELS = (
@@ -31,7 +30,6 @@ LABELS = (
 
 def read_npz(origin: Origin, key: str | None, asked: Collection[str]) -> tuple[pa.Table, list[str]]:
     """The table of an .npz file, with the labels that are asked for by their name."""
-    import numpy as np
 
     try:
         with origin.open_python() as stream, np.load(stream, allow_pickle=False) as archive:
@@ -45,7 +43,6 @@ def read_npz(origin: Origin, key: str | None, asked: Collection[str]) -> tuple[p
 
 def read_npy(origin: Origin) -> tuple[pa.Table, list[str]]:
     """The table of an .npy file, which holds one array."""
-    import numpy as np
 
     try:
         with origin.open_python() as stream:
@@ -82,8 +79,6 @@ def _unreadable(origin: Origin, error: Exception) -> ReadError:
 def _table(
     arrays: Mapping[str, Any], known: list[str], key: str | None, asked: Collection[str], source: str
 ) -> tuple[pa.Table, list[str]]:
-    import pyarrow as pa
-
     chosen = _chosen_key(arrays, known, key, source)
     columns, notes = _columns(arrays[chosen], chosen, source)
     notes.insert(0, f"array: {chosen}, {counted(len(columns), 'column')}")
@@ -119,8 +114,6 @@ def _is_label(name: str, array: Any) -> bool:
 
 
 def _columns(values: Any, name: str, source: str) -> tuple[dict[str, np.ndarray[Any, Any]], list[str]]:
-    import numpy as np
-
     notes = []
     if hasattr(values, "toarray"):
         values, notes = values.toarray(), ["sparse matrix: written out in full"]
@@ -136,8 +129,6 @@ def _columns(values: Any, name: str, source: str) -> tuple[dict[str, np.ndarray[
 
 
 def _label(values: Any, name: str, rows: int, source: str) -> np.ndarray[Any, Any]:
-    import numpy as np
-
     label = _native(np.asarray(values), name, source)
     if label.size != rows:
         raise ReadError(
@@ -148,7 +139,6 @@ def _label(values: Any, name: str, rows: int, source: str) -> np.ndarray[Any, An
 
 def _native(array: np.ndarray[Any, Any], name: str, source: str) -> np.ndarray[Any, Any]:
     """The array in this machine's byte order and in a type that Arrow computes with."""
-    import numpy as np
 
     if array.dtype.kind not in "biufUSmM":
         raise ReadError(f"{source}: array {name} holds {array.dtype} values; a table needs numbers or text.")

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from addml.io.columnar import folder_batches, parquet_batches, read_arrow, read_folder, read_parquet
 from addml.io.csv import csv_batches, read_csv_table
-from addml.io.csv import line_of as csv_line
 from addml.io.csv_dialect import CsvHints, sniff
+from addml.io.csv_errors import line_of as csv_line
 from addml.io.excel import read_excel
 from addml.io.json import line_of as json_line
 from addml.io.json import read_json_lines, read_json_list
@@ -21,9 +23,6 @@ from addml.io.source import STANDARD_INPUT, Origin, ReadError, find_origin, form
 from addml.io.sql import is_address, read_sql
 from addml.io.values import check_columns, conformed, shaped
 from addml.text import counted
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["Batches", "ReadError", "ReadResult", "csv_columns", "line_of", "open_batches", "read_table", "refuse_idle"]
 

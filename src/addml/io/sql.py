@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from addml.io.source import ReadError, missing_extra, no_such_file
 from addml.io.values import table_from_rows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from addml.text import without_password
 
 ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*)://")
 COMMENT = re.compile(r"\s+|--[^\n]*(\n|$)|/\*.*?\*/", re.DOTALL)
@@ -25,13 +25,13 @@ def is_address(source: str) -> bool:
 
 def read_sql(address: str, query: str | None) -> tuple[pa.Table, list[str]]:
     """The rows that the query gives; nothing is changed in the database."""
-    scheme = (ADDRESS.match(address) or ["", ""])[1].lower()
+    scheme, shown = (ADDRESS.match(address) or ["", ""])[1].lower(), without_password(address)
     if scheme in NOT_DATABASES:
-        raise ReadError(f"{address}: {scheme} addresses are not read. Download the file and give its path.")
+        raise ReadError(f"{shown}: {scheme} addresses are not read. Download the file and give its path.")
     if not query or not query.strip():
-        raise ReadError(f"{_hidden(address)}: a database needs a query, such as 'select * from orders'.")
+        raise ReadError(f"{shown}: a database needs a query, such as 'select * from orders'.")
     if _first_word(query) not in READING:
-        raise ReadError(f"{_hidden(address)}: the query {query!r} is refused: it must begin with select or with.")
+        raise ReadError(f"{shown}: the query {query!r} is refused: it must begin with select or with.")
     engine = _engine(address)
     try:
         names, rows = _fetch(engine, query)
@@ -42,17 +42,18 @@ def read_sql(address: str, query: str | None) -> tuple[pa.Table, list[str]]:
 
 
 def _engine(address: str) -> Any:
+    shown = without_password(address)
     try:
         import sqlalchemy
         from sqlalchemy.exc import ArgumentError, NoSuchModuleError
     except ImportError as error:
-        raise missing_extra(f"{_hidden(address)}: a database", "sql") from error
+        raise missing_extra(f"{shown}: a database", "sql") from error
     try:
         engine = sqlalchemy.create_engine(address)
     except ImportError as error:
-        raise ReadError(f"{_hidden(address)}: the driver of this database is not installed: {error}.") from error
+        raise ReadError(f"{shown}: the driver of this database is not installed: {error}.") from error
     except (ArgumentError, NoSuchModuleError) as error:
-        raise ReadError(f"{_hidden(address)}: is no address of a database: {error}.") from error
+        raise ReadError(f"{shown}: is no address of a database: {without_password(str(error))}.") from error
     _check_sqlite_file(engine)
     return engine
 
@@ -88,8 +89,3 @@ def _first_word(query: str) -> str:
     while (comment := COMMENT.match(query)) is not None:
         query = query[comment.end() :]
     return re.split(r"[^a-z]", query.lstrip("(").lower(), maxsplit=1)[0]
-
-
-def _hidden(address: str) -> str:
-    """The address without its password."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", address)

@@ -1,24 +1,24 @@
-"""Columns of Python values, as a workbook, a database or a JSON list gives them, to Arrow."""
+"""Columns of Python values as a table, names made unique, and a table in the columns and types asked for."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from addml.arrow import is_packed, plain_chunks
 from addml.io.source import ReadError
 from addml.text import did_you_mean, listed
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-ISO_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+QUOTED = re.compile(r"'(.*)'", re.DOTALL)
 
 
 def table_from_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> tuple[pa.Table, list[str]]:
     """The table of these rows, each as long as `names`, and what had to be changed."""
-    import pyarrow as pa
 
     unique, notes = unique_names(names)
     columns = list(zip(*rows, strict=True)) or [()] * len(unique)
@@ -32,10 +32,8 @@ def table_from_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> tupl
 
 
 def _array(values: Sequence[Any]) -> tuple[pa.Array, str | None]:
-    import pyarrow as pa
-
     try:
-        return _dates(pa.array(values)), None
+        return pa.array(values), None
     except (pa.ArrowException, OverflowError):
         pass
     present = [value for value in values if value is not None]
@@ -51,22 +49,7 @@ def _mixture(values: Sequence[Any]) -> str:
     return f"holds {' and '.join(kinds)}{where}"
 
 
-def _dates(array: pa.Array) -> pa.Array:
-    """The column as dates where it is text of ISO 8601 throughout."""
-    import pyarrow as pa
-
-    if not pa.types.is_string(array.type):
-        return array
-    first = next((value.as_py() for value in array.slice(0, 1000) if value.is_valid), None)
-    if first is None or not ISO_DAY.match(first):
-        return array
-    try:
-        return array.cast(pa.timestamp("us"))
-    except pa.ArrowInvalid:
-        return array
-
-
-# Column names as files have them: repeated, blank, or asked for and not there.
+# Column names -------------------------------------------------------------------------------------------------
 
 
 def numbered_names(count: int) -> list[str]:
@@ -89,7 +72,7 @@ def unique_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
         seen.add(new)
         taken.add(new)
         result.append(new)
-    return result, _renaming_note(changes)
+    return result, [f"column names: repeated or blank, so {listed(changes, between='; ')}"] if changes else []
 
 
 def check_columns(columns: Sequence[str] | None, names: Sequence[str], source: str) -> list[str] | None:
@@ -112,21 +95,11 @@ def _free_name(name: str, first: int, taken: set[str]) -> str:
     return f"{name}_{number}"
 
 
-def _renaming_note(changes: list[str]) -> list[str]:
-    if not changes:
-        return []
-    return [f"column names: repeated or blank, so {listed(changes, between='; ')}"]
-
-
-# A table as asked for: flat, its columns uniquely named, chosen, and in the types of a schema.
-
-
-QUOTED = re.compile(r"'(.*)'", re.DOTALL)
+# Chosen columns, in the types of a schema ---------------------------------------------------------------------
 
 
 def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple[pa.Table, list[str]]:
     """The table with nested columns spread out, unique names and the chosen columns; and what changed."""
-    import pyarrow as pa
 
     notes = []
     while any(pa.types.is_struct(kind) for kind in table.schema.types):
@@ -142,8 +115,6 @@ def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple
 
 def _unpacked(table: pa.Table) -> pa.Table:
     """The table in types that every function of Arrow takes; Polars writes text as views."""
-    from addml.preprocessing.arrow import is_packed, plain_chunks
-
     for position, one in enumerate(table.schema):
         if is_packed(one.type):
             table = table.set_column(position, one.name, plain_chunks(table.column(position)))
@@ -158,7 +129,6 @@ def conformed(
     source: str,
 ) -> Iterator[pa.RecordBatch]:
     """The batches shaped, in the types of `schema`, and at most `rows` rows each."""
-    import pyarrow as pa
 
     done = 0
     for batch in batches:
@@ -169,7 +139,6 @@ def conformed(
 
 def _cast(table: pa.Table, schema: pa.Schema | None, done: int, source: str) -> pa.Table:
     """The columns that `schema` names in its types; `done` rows came before."""
-    import pyarrow as pa
 
     for position, name in enumerate(table.column_names):
         if schema is None or name not in schema.names or schema.field(name).type == table[name].type:
@@ -185,8 +154,6 @@ def _cast(table: pa.Table, schema: pa.Schema | None, done: int, source: str) -> 
 def _uncastable(
     column: pa.ChunkedArray, name: str, kind: pa.DataType, done: int, source: str, error: Exception
 ) -> ReadError:
-    import pyarrow.compute as pc
-
     place = f"{source}, rows {done + 1:,} to {done + len(column):,}"
     value = QUOTED.search(str(error))
     if value is not None and (row := pc.index(column.cast("string"), value[1]).as_py()) >= 0:

@@ -12,13 +12,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv, parquet
 
 from addml.io.json import as_json
 from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ROWS = 32_768  # that become text together
 FORMULA = r"^[=+\-@\t\r\n]"  # what a spreadsheet may run when it opens the file
@@ -30,7 +31,6 @@ class CsvSink:
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
         """Write the header."""
-        import pyarrow as pa
 
         self.changed = {"text cells that began like a formula, now with an apostrophe before": 0}
         self._stream, self._delimiter = stream, "\t" if ".tsv" in target.suffixes else ","
@@ -65,8 +65,6 @@ class CsvSink:
         return self._text(table.cast(self.schema), header=False), count
 
     def _text(self, table: pa.Table, *, header: bool) -> pa.Buffer:
-        import pyarrow as pa
-        from pyarrow import csv
 
         stream = pa.BufferOutputStream()
         options = csv.WriteOptions(include_header=header, delimiter=self._delimiter, batch_size=ROWS)
@@ -76,7 +74,6 @@ class CsvSink:
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column in a type that CSV can hold: text for nested values."""
-    import pyarrow as pa
 
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -91,7 +88,6 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _guarded(table: pa.Table) -> tuple[pa.Table, int]:
     """The table in types that CSV can hold, its text and names neutralised, and how many cells that changed."""
-    import pyarrow as pa
 
     arrays, changed = [_plain(column) for column in table.columns], 0
     for position, array in enumerate(arrays):
@@ -104,7 +100,6 @@ def _guarded(table: pa.Table) -> tuple[pa.Table, int]:
 
 def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.ChunkedArray, int]:
     """The text with an apostrophe before what a spreadsheet would take for a formula, and how often."""
-    import pyarrow.compute as pc
 
     found = pc.fill_null(pc.match_substring_regex(text, FORMULA), False)
     if pc.any(found).as_py():
@@ -169,7 +164,6 @@ class TableWriter:
 
     def write(self, piece: pa.Table | pa.RecordBatch) -> None:
         """Add rows, of the schema that the writer was opened with."""
-        import pyarrow as pa
 
         table = pa.Table.from_batches([piece]) if isinstance(piece, pa.RecordBatch) else piece
         with naming(self._target):
@@ -229,7 +223,6 @@ class ParquetSink:
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
         """Begin the file."""
-        from pyarrow import parquet
 
         self.changed: dict[str, int] = {}
         self._writer = parquet.ParquetWriter(stream, schema, compression="zstd")
@@ -263,8 +256,6 @@ class JsonSink:
         """Nothing remains."""
 
     def _values(self, column: pa.ChunkedArray) -> list[Any]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
 
         if pa.types.is_floating(column.type):
             finite = pc.is_finite(column)
@@ -352,8 +343,6 @@ def _open_special(target: Path) -> IO[bytes]:
 
 
 def _stream(file: IO[bytes], compression: str | None) -> pa.NativeFile:
-    import pyarrow as pa
-
     stream = pa.PythonFile(file, mode="w")
     return stream if compression is None else pa.CompressedOutputStream(stream, compression)
 

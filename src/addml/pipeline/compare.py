@@ -167,11 +167,11 @@ class MethodTask:
 
     def run(self, machine: Machine) -> list[Row]:
         """The results of the protocol, and the method's stability; dropped columns were reported before."""
-        from addml.detector import LostWarning
+        from addml.detector import DroppedColumnsWarning
 
         case = Case(self.method)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LostWarning)
+            warnings.simplefilter("ignore", DroppedColumnsWarning)
             same = {"method": self.method, "stability": protocol.stability(case, self.data, machine)}
             return [{**same, **row} for row in protocol.run_case(case, self.data, machine)]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from addml import model_file, parameters
+from addml.arrow import as_text
 from addml.compute import max_threads, resolve_device
 from addml.decisions.decision import BY_HAND, OWN_ARRAYS, Decision, TrainingScores
 from addml.decisions.thresholds import METHODS, WITH_SHARE
@@ -22,9 +23,8 @@ from addml.model import MetricModel
 from addml.pipeline import usual
 from addml.pipeline.options import Computing, Deciding
 from addml.plain import ids_from_plain, record_from_plain
-from addml.preprocessing.arrow import as_text
-from addml.preprocessing.text_values import WrittenNumber
 from addml.text import did_you_mean, listed
+from addml.text_formats import PLAIN_NUMBERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -279,8 +279,8 @@ def _type_of(document: dict[str, Any]) -> pa.DataType:
     import pyarrow as pa
 
     kind = document["kind"]
-    styled = document.get("written") not in (None, WrittenNumber().to_plain())  # else the file says how it is written
-    if kind == "category" or styled or document.get("form"):
+    styled = document.get("written") not in (None, asdict(PLAIN_NUMBERS))  # else the file says how it is written
+    if kind == "category" or styled or document.get("form") not in (None, "iso"):
         return pa.string()
     if kind == "date":
         return pa.timestamp("us", document["zone"]) if "time" in document["parts"] else pa.time32("s")

@@ -21,7 +21,7 @@ from addml.io.read import STREAMED, Batches, csv_columns, line_of, open_batches,
 from addml.io.source import COMPRESSION_NAMES, STANDARD_INPUT, Origin, ReadError, find_origin, format_of, is_special
 from addml.io.sql import is_address
 from addml.pipeline.options import Naming, Reading, Selection, Settings, Streaming
-from addml.text import counted, did_you_mean, listed
+from addml.text import counted, did_you_mean, listed, without_password
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,7 +122,6 @@ def _known(name: str, names: Sequence[str], known: set[str], option: str, source
 # A table that can be gone through more than once: held in memory, or read again where it is too large for that.
 
 
-PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):[^\s@]*(?=@)")
 PACKED = 5  # how much larger a compressed table is in memory
 HEAD = 1 << 22  # bytes from which the number of lines is estimated
 ROOM = 4  # so many times its size a table must fit into memory to be held there
@@ -325,4 +324,4 @@ def name_of(file: str) -> str:
 
 def shown(file: str) -> str:
     """A file or an address without its password."""
-    return PASSWORD.sub(r"\1:...", file)
+    return without_password(file)

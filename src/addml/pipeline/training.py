@@ -62,10 +62,10 @@ def train(
 @contextmanager
 def _losses(strict: bool) -> Iterator[None]:
     """Nothing is warned of that is said with what was read, or at the end."""
-    from addml.detector import LostWarning, TextCellsWarning
+    from addml.detector import DroppedColumnsWarning, TextCellsWarning
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LostWarning)
+        warnings.simplefilter("ignore", DroppedColumnsWarning)
         if strict:
             warnings.simplefilter("error", TextCellsWarning)
         yield

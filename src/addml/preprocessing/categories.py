@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.preprocessing import plain_values
-from addml.preprocessing.arrow import as_text, plain, taken
+from addml.arrow import as_text, plain, taken
+from addml.preprocessing.document import to_document
 from addml.preprocessing.numbers import HALF, RARE, rarity
 
 FEW = 20  # levels that get a column each
@@ -189,16 +189,5 @@ class CategoryColumn:
     # Plain values -------------------------------------------------------------------------------------------
 
     def to_plain(self) -> dict[str, Any]:
-        """As a JSON object."""
-        lists = {"levels": list(self.levels), "counts": list(self.counts)}
-        return {"name": self.name, "kind": self.kind, **lists, "gaps": self.gaps, "rows": self.rows}
-
-    @classmethod
-    def from_plain(cls, document: plain_values.Document) -> CategoryColumn:
-        """Back from `to_plain`, checked."""
-        levels, counts = plain_values.texts(document, "levels"), plain_values.counts(document, "counts")
-        gaps, rows = plain_values.count(document, "gaps"), plain_values.count(document, "rows")
-        plain_values.fits(document, len(levels) == len(counts), "its levels and counts differ in number")
-        plain_values.fits(document, len(set(levels)) == len(levels), "a level stands twice")
-        plain_values.fits(document, 0 < sum(counts) + gaps <= rows, "its counts are more than its rows")
-        return cls(plain_values.text(document, "name"), levels, counts, gaps, rows)
+        """The column as a JSON object."""
+        return to_document(self)

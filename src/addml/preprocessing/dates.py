@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.preprocessing import plain_values
-from addml.preprocessing.arrow import as_days, first_of, is_date, is_text, plain, taken
-from addml.preprocessing.numbers import CellError, Spread
-from addml.preprocessing.text_values import FORMS, parse_dates
+from addml.arrow import as_days, first_of, is_date, is_text, plain, taken
+from addml.preprocessing.document import to_document
+from addml.preprocessing.numbers import CellError, QuantileBins
+from addml.text import shortened
+from addml.text_formats import parse_dates
 
 YEAR = 365.2425
 SEASONS_FROM = 60  # days between first and last, under which the season is only the date again
@@ -38,7 +39,7 @@ class DateColumn:
     name: str
     parts: tuple[str, ...]  # of PARTS: the first, and those that differed between training rows
     means: tuple[float, ...]  # of the parts in training, which gaps take in all but the first
-    spread: Spread  # in days since 1970
+    spread: QuantileBins  # in days since 1970
     zone: str | None = None  # whose clock dates with a zone are read on; None where training had none
     form: str | None = None  # of FORMS, where training had text
     slips: bool = False  # whether training held text that is no date; else such text is an error
@@ -48,8 +49,8 @@ class DateColumn:
 
     @classmethod
     def fit(cls, name: str, days: np.ndarray, clock: bool, **reading: Any) -> DateColumn:
-        """From days since 1970, NaN for gaps, of at least two different moments."""
-        spread = Spread.fit(days)
+        """From days since 1970, NaN for missing values, of at least two different moments."""
+        spread = QuantileBins.fit(days)
         known = days[~np.isnan(days)]
         parts = _useful_parts(spread, clock)
         values = np.empty((len(known), len(parts)), order="F")
@@ -85,7 +86,7 @@ class DateColumn:
         return self.spread.shares
 
     def read(self, column: pa.Array) -> np.ndarray:
-        """Days since 1970, NaN for gaps; a time of the day is part of a day."""
+        """Days since 1970, NaN for missing values; a time of the day is part of a day."""
         days = self._days(plain(column))
         return days - np.floor(days) if self.clock else days
 
@@ -110,9 +111,9 @@ class DateColumn:
             return days
         wrong = missing & ~np.asarray(pc.equal(pc.utf8_trim_whitespace(column), "").fill_null(True))
         if (row := first_of(wrong)) is not None:
-            value, form = plain_values.shown(column[row].as_py()), self.form or "ISO 8601"
+            value, form = shortened(repr(column[row].as_py())), self.form or "ISO 8601"
             problem = f"is {value}, but all its values were dates in training ({form})"
-            raise CellError(self.name, row + 1, f"{problem}; correct it or make it a gap")
+            raise CellError(self.name, row + 1, f"{problem}; correct it or leave it empty")
         return days
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
@@ -143,31 +144,11 @@ class DateColumn:
         return moment.isoformat(" ", "minutes") if "hour sin" in self.parts else moment.date().isoformat()
 
     def to_plain(self) -> dict[str, Any]:
-        """As a JSON object."""
-        lists = {"parts": list(self.parts), "means": list(self.means), "spread": self.spread.to_plain()}
-        reading = {"zone": self.zone, "form": self.form, "slips": self.slips}
-        return {"name": self.name, "kind": self.kind, **lists, **reading}
-
-    @classmethod
-    def from_plain(cls, document: plain_values.Document) -> DateColumn:
-        """Back from `to_plain`, checked."""
-        parts, means = plain_values.texts(document, "parts"), plain_values.numbers(document, "means")
-        form = plain_values.optional_text(document, "form")
-        plain_values.fits(document, 0 < len(parts) == len(means), "its parts and means differ in number")
-        plain_values.fits(document, set(parts) <= set(PARTS), f"it has parts other than {', '.join(PARTS)}")
-        plain_values.fits(document, form is None or form in FORMS, f"{form!r} is no form of dates")
-        return cls(
-            plain_values.text(document, "name"),
-            parts,
-            means,
-            Spread.from_plain(plain_values.mapping(document.get("spread"), "'spread'")),
-            plain_values.optional_text(document, "zone"),
-            form,
-            plain_values.flag(document, "slips"),
-        )
+        """The column as a JSON object."""
+        return to_document(self)
 
 
-def _useful_parts(spread: Spread, clock: bool) -> list[str]:
+def _useful_parts(spread: QuantileBins, clock: bool) -> list[str]:
     if clock:
         return [part for part in PARTS if part.startswith("hour")]
     seasons = spread.high - spread.low > SEASONS_FROM

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pyarrow as pa
 
-from addml.preprocessing.numbers import Prepared
+from addml.preprocessing.numbers import Column
 from addml.preprocessing.scaling import NEW_GAPS
 from addml.preprocessing.text_values import TextCells
 from addml.text import listed
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+SOMEWHAT, CLEARLY = 0.1, 0.25  # the customary bounds of the population stability index
+UNSEEN_GAPS = "missing values in categories that had none in training count as unseen"
+GAPS_SAID = 0.05  # a change in the share of missing values from which on it is reported
 
-    from addml.inputs.table import Columns
 
-SOMEWHAT, CLEARLY = 0.1, 0.25  # the usual bounds of the population stability index
-UNSEEN_GAPS = "gaps in categories that had none in training count as unseen"
-GAPS_SAID = 0.05  # a share of gaps that moved by so much is said
+class FittedColumns(Protocol):
+    """The columns of a table, fitted to so many rows."""
+
+    @property
+    def fitted(self) -> tuple[Column, ...]: ...
+
+    @property
+    def rows(self) -> int: ...
 
 
 class Counts(NamedTuple):
@@ -34,17 +40,17 @@ class Counts(NamedTuple):
 class DriftCounter:
     """Counts values of scored batches in the bins of training."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: FittedColumns) -> None:
         """Starts at nothing."""
         self.columns = columns
         self.rows = 0
-        self._counts = [np.zeros(len(column.shares)) for column in columns.prepared]
-        self._strange = [0] * len(columns.prepared)
+        self._counts = [np.zeros(len(column.shares)) for column in columns.fitted]
+        self._strange = [0] * len(columns.fitted)
         self.texts = TextCells()
 
     def count(self, values: list[np.ndarray], arrays: list[pa.Array]) -> None:
-        """Count the values of all columns of some rows, as `Prepared.read` gives them of these arrays."""
-        for position, (column, part) in enumerate(zip(self.columns.prepared, values, strict=True)):
+        """Count the values of all columns of some rows, as `Column.read` gives them of these arrays."""
+        for position, (column, part) in enumerate(zip(self.columns.fitted, values, strict=True)):
             self._counts[position] += column.tally(part)
             self._strange[position] += column.strange(part)
             if column.kind == "number" and part.dtype.kind == "f" and len(places := np.flatnonzero(np.isinf(part))):
@@ -66,13 +72,13 @@ class DriftCounter:
     @property
     def outside(self) -> dict[str, int]:
         """Columns with values far outside the training range or unseen, and how many."""
-        pairs = zip(self.columns.used, self._strange, strict=True)
-        return {name: count for name, count in pairs if count}
+        pairs = zip(self.columns.fitted, self._strange, strict=True)
+        return {column.name: count for column, count in pairs if count}
 
     @property
     def new_gaps(self) -> list[str]:
         """What became of gaps in columns that had none in training, in words; nothing where there are none."""
-        pairs, texts = zip(self.columns.prepared, self._counts, strict=True), self.texts.counts
+        pairs, texts = zip(self.columns.fitted, self._counts, strict=True), self.texts.counts
         new = [column for column, counts in pairs if counts[-1] > texts[column.name] and not column.shares[-1]]
         words = {NEW_GAPS: [repr(one.name) for one in new if one.kind != "category"]}
         words[UNSEEN_GAPS] = [repr(one.name) for one in new if one.kind == "category"]
@@ -82,7 +88,7 @@ class DriftCounter:
         """One dict for each column, the most changed first."""
         if not self.rows:
             return []
-        parts = zip(self.columns.prepared, self._counts, self._strange, strict=True)
+        parts = zip(self.columns.fitted, self._counts, self._strange, strict=True)
         found = [_compared(column, counts, strange, self.columns.rows) for column, counts, strange in parts]
         return sorted(found, key=lambda one: -one["psi"])
 
@@ -93,7 +99,7 @@ def stability_index(then: np.ndarray, now: np.ndarray) -> float:
     return float(((now - then) * np.log(now / then)).sum())
 
 
-def _compared(column: Prepared, counts: np.ndarray, strange: int, trained_rows: int) -> dict[str, Any]:
+def _compared(column: Column, counts: np.ndarray, strange: int, trained_rows: int) -> dict[str, Any]:
     then, rows = column.shares, counts.sum()
     now = counts / rows
     smoothed = (counts + len(then) * then) / (rows + len(then))  # a few rows cannot fill all bins
@@ -113,7 +119,7 @@ def _compared(column: Prepared, counts: np.ndarray, strange: int, trained_rows: 
 
 
 def _words(
-    column: Prepared,
+    column: Column,
     found: dict[str, Any],
     then: np.ndarray,
     now: np.ndarray,
@@ -126,7 +132,7 @@ def _words(
         degree = "clearly" if beyond_chance > CLEARLY else "somewhat"
         said.append(f"{degree} {_direction(column.kind, then[:-1], now[:-1])}")
     if abs(found["gaps_now"] - found["gaps_then"]) > GAPS_SAID + gaps_by_chance:
-        said.append(f"gaps {found['gaps_then']:.0%} then, {found['gaps_now']:.0%} now")
+        said.append(f"missing {found['gaps_then']:.0%} then, {found['gaps_now']:.0%} now")
     if found["unseen_share"]:
         said.append(f"{_percent(found['unseen_share'])} unseen in training")
     if found["outside_count"]:

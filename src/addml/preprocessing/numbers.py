@@ -1,9 +1,9 @@
-"""How numbers lie: ends, bins of about equal share, gaps."""
+"""Columns of numbers and of truth values, and what every fitted column offers."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.preprocessing import plain_values
-from addml.preprocessing.arrow import as_numbers, as_text, first_of, is_numeric, is_text, plain, taken
-from addml.preprocessing.text_values import WrittenNumber, parse_numbers
+from addml.arrow import as_numbers, as_text, first_of, is_numeric, is_text, plain, taken
+from addml.preprocessing.document import to_document
+from addml.text import shortened
+from addml.text_formats import PLAIN_NUMBERS, NumberFormat, parse_numbers
 
 BINS = 20
 SAMPLE = 200_000  # rows that quantiles are taken from
@@ -21,8 +22,8 @@ TALLIED = 4_096  # rows of a block that are put into bins; its others count like
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How the numbers of a column lay in training."""
+class QuantileBins:
+    """How the numbers of a column lay in training: their range, and bins of about equal share."""
 
     low: float
     middle: float
@@ -32,8 +33,8 @@ class Spread:
     gaps: float  # share of the rows
 
     @classmethod
-    def fit(cls, values: np.ndarray) -> Spread:
-        """From all training values, NaN for gaps; at least one is a number."""
+    def fit(cls, values: np.ndarray) -> QuantileBins:
+        """From all training values, NaN for missing values; at least one is a number."""
         known = _known(values)
         sample = np.sort(sampled(known)).astype(np.float64)
         edges = np.unique(np.quantile(sample, np.arange(1, BINS) / BINS, method="inverted_cdf"))
@@ -71,21 +72,6 @@ class Spread:
             return 0
         return int(np.count_nonzero((known < self.low - reach) | (known > self.high + reach)))
 
-    def to_plain(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self) | {"edges": list(self.edges), "filled": list(self.filled)}
-
-    @classmethod
-    def from_plain(cls, document: plain_values.Document) -> Spread:
-        """Back from `to_plain`, checked."""
-        low, middle, high, gaps = (plain_values.number(document, key) for key in ("low", "middle", "high", "gaps"))
-        edges, filled = plain_values.numbers(document, "edges"), plain_values.numbers(document, "filled")
-        plain_values.fits(document, low <= middle <= high, "its ends are in no order")
-        plain_values.fits(document, len(filled) == len(edges) + 1, f"{len(filled)} bins have {len(edges)} edges")
-        plain_values.fits(document, list(edges) == sorted(edges), "its bins are in no order")
-        plain_values.fits(document, 0 <= gaps < 1 and min(filled) >= 0, "a share is out of range")
-        return cls(low, middle, high, edges, filled, gaps)
-
 
 def _known(values: np.ndarray) -> np.ndarray:
     """What is neither a gap nor a text."""
@@ -100,7 +86,7 @@ def sampled(values: np.ndarray) -> np.ndarray:
     return values[np.random.default_rng(0).integers(0, len(values), SAMPLE)]
 
 
-# What every prepared column offers, whatever its kind.
+# What every fitted column offers -----------------------------------------------------------------------------
 
 
 RARE = 0.02  # of the rows; what is at least as rare as this begins to stand out
@@ -119,8 +105,8 @@ class CellError(ValueError):
         return f"column {self.column!r}, row {self.row:,} {self.problem}"
 
 
-class Prepared(Protocol):
-    """One original column: how its values become features, and how they lay in training."""
+class Column(Protocol):
+    """One fitted column: how its values become features, and how they lay in training."""
 
     @property
     def name(self) -> str:
@@ -182,7 +168,7 @@ def flag_distance(share: np.ndarray | float) -> np.ndarray:
     return np.asarray(np.maximum(math.sqrt(2) / HALF, rarity(share)))
 
 
-# Numbers and truth values as features.
+# Numbers and truth values --------------------------------------------------------------------------------------
 
 
 FALSE_WORDS, TRUE_WORDS = ("false", "0", "no", "n", "f", "nein"), ("true", "1", "yes", "y", "t", "ja", "j")
@@ -200,8 +186,8 @@ class NumberColumn:
     """
 
     name: str
-    spread: Spread
-    written: WrittenNumber | None = None  # where training had them as text
+    spread: QuantileBins
+    written: NumberFormat | None = None  # where training had them as text
     texts: float = 0.0  # share of the training rows with another text
     below: bool = False  # whether a text counts as a low number
 
@@ -240,7 +226,7 @@ class NumberColumn:
         return max(-LARGEST, low - away) if self.below else min(high + away, LARGEST)
 
     def read(self, column: pa.Array) -> np.ndarray:
-        """The numbers, NaN for gaps, TEXT for what is no number; infinity is an error."""
+        """The numbers, NaN for missing values, TEXT for what is no number; infinity is an error."""
         return read_numbers(column, self.name, self.written)
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
@@ -261,21 +247,8 @@ class NumberColumn:
         return self.spread.outside(values)
 
     def to_plain(self) -> dict[str, Any]:
-        """As a JSON object."""
-        written = None if self.written is None else self.written.to_plain()
-        own = {"spread": self.spread.to_plain(), "written": written, "texts": self.texts, "below": self.below}
-        return {"name": self.name, "kind": self.kind, **own}
-
-    @classmethod
-    def from_plain(cls, document: plain_values.Document) -> NumberColumn:
-        """Back from `to_plain`, checked."""
-        written = document.get("written")
-        style = None if written is None else WrittenNumber.from_plain(plain_values.mapping(written, "'written'"))
-        spread = Spread.from_plain(plain_values.mapping(document.get("spread"), "'spread'"))
-        document = {"texts": 0.0, "below": False, **document}  # of models that were saved before there were such
-        texts = plain_values.number(document, "texts")
-        plain_values.fits(document, 0 <= texts < 1, "its share of texts is out of range")
-        return cls(plain_values.text(document, "name"), spread, style, texts, plain_values.flag(document, "below"))
+        """The column as a JSON object."""
+        return to_document(self)
 
 
 @dataclass(frozen=True)
@@ -355,16 +328,8 @@ class BooleanColumn:
         return int(falses * (self.falses == 0) + trues * (self.trues == 0))
 
     def to_plain(self) -> dict[str, Any]:
-        """As a JSON object."""
-        counts = {"falses": self.falses, "trues": self.trues, "gaps": self.gaps}
-        return {"name": self.name, "kind": self.kind, **counts}
-
-    @classmethod
-    def from_plain(cls, document: plain_values.Document) -> BooleanColumn:
-        """Back from `to_plain`, checked."""
-        falses, trues, gaps = (plain_values.count(document, key) for key in ("falses", "trues", "gaps"))
-        plain_values.fits(document, falses + trues > 0, "it has no values")
-        return cls(plain_values.text(document, "name"), falses, trues, gaps)
+        """The column as a JSON object."""
+        return to_document(self)
 
 
 def _truths(column: pa.Array) -> np.ndarray:
@@ -376,8 +341,8 @@ def _truths(column: pa.Array) -> np.ndarray:
     return values
 
 
-def read_numbers(column: pa.Array, name: str, written: WrittenNumber | None) -> np.ndarray:
-    """Numbers of whatever type, NaN for gaps, TEXT for other texts; a dictionary's entries are read once."""
+def read_numbers(column: pa.Array, name: str, written: NumberFormat | None) -> np.ndarray:
+    """Numbers of whatever type, NaN for missing values, TEXT for other texts; a dictionary's entries are read once."""
     column = plain(column)
     if pa.types.is_dictionary(column.type):
         try:
@@ -385,7 +350,7 @@ def read_numbers(column: pa.Array, name: str, written: WrittenNumber | None) -> 
         except ValueError:  # again row by row, for the row that the message names
             return read_numbers(column.dictionary_decode(), name, written)
     if is_text(column.type):
-        values, wrong = parse_numbers(column, written or WrittenNumber())
+        values, wrong = parse_numbers(column, written or PLAIN_NUMBERS)
         refuse_infinity(values, name)
         values[wrong] = TEXT
         return values
@@ -403,9 +368,9 @@ def refuse_infinity(values: np.ndarray, name: str) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         total = values.sum(dtype=np.float64)
     if not np.isfinite(total) and (row := first_of(np.isinf(values))) is not None:
-        raise CellError(name, row + 1, f"is {values[row]}; make it a gap or a finite number")
+        raise CellError(name, row + 1, f"is {values[row]}; leave it empty or give a finite number")
 
 
 def _wrong(name: str, row: int, value: Any, expected: str) -> CellError:
-    problem = f"is {plain_values.shown(value)}, but the column's values were {expected} in training"
-    return CellError(name, row + 1, f"{problem}; correct it or make it a gap")
+    problem = f"is {shortened(repr(value))}, but the column's values were {expected} in training"
+    return CellError(name, row + 1, f"{problem}; correct it or leave it empty")

@@ -10,7 +10,7 @@ import numpy as np
 
 from addml.arrays import Array, column_medians, namespace
 
-NEW_GAPS = "gaps in columns that had none in training took the median"
+NEW_GAPS = "missing values in columns that had none in training took the median"
 COLUMNS_AT_ONCE = 64
 ROWS_AT_ONCE = 16384
 FARTHEST = 1e9  # deviations; what lies farther is as far as anything, and float32 products stay finite
@@ -90,7 +90,7 @@ class Features:
     def spread(self, column: np.ndarray) -> Features:
         """The features of rows in which each number, as those of a channel, is one of these columns: no gaps."""
         if len(self.gaps):
-            raise ValueError(f"columns {self.gaps.tolist()} have gaps; fill them before")
+            raise ValueError(f"columns {self.gaps.tolist()} have missing values; fill them first")
         own = {name: getattr(self, name)[column] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
         return replace(self, **own)
 

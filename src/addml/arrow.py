@@ -64,7 +64,7 @@ def as_text(column: pa.Array) -> pa.Array:
 
 
 def as_numbers(column: pa.Array) -> np.ndarray:
-    """A numeric or boolean column as a NumPy array of numbers, NaN for gaps."""
+    """A numeric or boolean column as a NumPy array of numbers, NaN for missing values."""
     kind = column.type
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
@@ -78,7 +78,7 @@ def as_numbers(column: pa.Array) -> np.ndarray:
 
 
 def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
-    """A column of dates or times as days since 1970 in local time, NaN for gaps; a time alone is part of a day."""
+    """Dates or times as days since 1970 in local time, NaN for missing values; a time alone is part of a day."""
     kind = column.type
     if pa.types.is_date32(kind):
         return _numpy(column.cast(pa.int32())).astype(np.float64)

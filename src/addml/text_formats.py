@@ -1,0 +1,320 @@
+"""How numbers and dates are written as text: one set of rules for CSV files, data frames, JSON, Excel and databases.
+
+A format is decided by all values of a column. Whether the day or the month comes first: a number over 12 decides; if
+there is none, the day comes first where points stand between (1.2.2026), else the month (1/2/2026).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from addml.arrow import PER_DAY, as_days, taken
+
+MISSING_MARKERS = (
+    *("", "NA", "N/A", "n/a", "na", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None", "?", "-"),
+    *("#N/A", "#N/A N/A", "#NA", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?"),
+    *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
+CODE = r"^\s*0\d{2,}\s*$"  # 00501; of two digits it is more likely a month, an hour or an age
+SIGN = r"[€$£¥₹]|USD|EUR|GBP|CHF|JPY|%"
+PARTS = (
+    rf"^\s*(?P<minus>[+-]?)\s*(?P<before>{SIGN})?\s*(?P<number>[+-]?[\d.,](?:[\d.,'’ \x{{a0}}\x{{202f}}]*[\d.,])?"
+    rf"(?:[eE][+-]?\d+)?)\s*(?P<after>{SIGN})?\s*$"
+)
+PLAIN = r"^\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|(?i:inf(?:inity)?))\s*$"  # as Arrow reads numbers
+
+
+def are_missing(values: pa.Array) -> pa.Array:
+    """Which texts mark a missing value: NA, null, -."""
+    trimmed = pc.utf8_trim_whitespace(values)
+    return pc.is_in(trimmed, pa.array(MISSING_MARKERS, trimmed.type))
+
+
+# Numbers ----------------------------------------------------------------------------------------------------
+
+
+def are_codes(values: pa.Array) -> bool:
+    """Whether there are codes such as 00501 among the texts, whose zeros mean something; no code has a sign."""
+    return _any(pc.match_substring_regex(values, CODE)) and not _any(pc.match_substring_regex(values, r"^\s*[+-]"))
+
+
+@dataclass(frozen=True)
+class NumberFormat:
+    """How the numbers of a column are written: the signs around them, the thousands separator, the decimal mark."""
+
+    before: str = ""
+    after: str = ""
+    thousands: str = ""
+    decimal: str = "."
+
+    @property
+    def digits(self) -> str:
+        """The expression that a number without its signs matches."""
+        mark, decimal = re.escape(self.thousands), re.escape(self.decimal)
+        whole = rf"(\d+|[1-9]\d{{0,2}}({mark}\d{{3}})+)" if self.thousands else r"\d+"
+        return rf"^[+-]?({whole}({decimal}\d*)?|{decimal}\d+)([eE][+-]?\d+)?$"
+
+
+PLAIN_NUMBERS = NumberFormat()
+MARKS = [
+    (thousands, decimal)
+    for thousands in (",", ".", "'", "\u2019", " ", "\u00a0", "\u202f", "")
+    for decimal in ".,"
+    if thousands != decimal
+]
+
+
+def number_format(values: pa.Array, decimal: str = ".") -> NumberFormat | None:
+    """How the texts, none of them null, are written if all are numbers of one format.
+
+    `decimal` is the mark to prefer where both are possible: 1,234 is over a thousand or a little over one.
+    """
+    if decimal == "." and _plainly(values) is not None:
+        return PLAIN_NUMBERS
+    parts = pc.extract_regex(values, PARTS)
+    if parts.null_count:
+        return None
+    before, after = (pc.unique(parts.field(part)).to_pylist() for part in ("before", "after"))
+    if len(before) != 1 or len(after) != 1:
+        return None  # 5 and 5 % are not numbers of one format
+    formats = [NumberFormat(before[0], after[0], *marks) for marks in sorted(MARKS, key=lambda one: one[1] != decimal)]
+    digits = parts.field("number")
+    return next((one for one in formats if not _any(pc.invert(pc.match_substring_regex(digits, one.digits)))), None)
+
+
+def commonest_number_format(values: pa.Array, counts: np.ndarray) -> tuple[NumberFormat, np.ndarray]:
+    """The format of the most rows, the plain one in a tie, and which of the distinct texts it reads."""
+    parts = pc.extract_regex(values, PARTS)
+    separator = pa.scalar("\n", values.type)
+    signs = pc.binary_join_element_wise(parts.field("before"), parts.field("after"), separator).dictionary_encode()
+    codes, known = np.asarray(signs.indices.fill_null(0)), np.asarray(signs.is_valid())
+    commonest = int(np.bincount(codes, weights=counts * known).argmax())
+    before, after = signs.dictionary[commonest].as_py().split("\n")
+    formats = [PLAIN_NUMBERS, *(NumberFormat(before, after, *marks) for marks in MARKS)]
+    read = {one: np.asarray(are_numbers(values, one)) for one in formats}
+    best = max(read, key=lambda one: int(read[one] @ counts))
+    return best, read[best]
+
+
+def are_numbers(column: pa.Array, written: NumberFormat) -> pa.Array:
+    """Which texts are numbers of a format; null is none."""
+    if written == PLAIN_NUMBERS:
+        return pc.fill_null(pc.match_substring_regex(column, PLAIN), False)
+    parts = pc.extract_regex(column, PARTS)
+    known = pc.and_(pc.equal(parts.field("before"), written.before), pc.equal(parts.field("after"), written.after))
+    known = pc.and_(known, pc.match_substring_regex(parts.field("number"), written.digits))
+    return pc.fill_null(pc.if_else(pc.is_valid(parts), known, False), False)
+
+
+def parse_numbers(column: pa.Array, written: NumberFormat) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of a text column, NaN for missing values and other texts; and which are such texts."""
+    column = pc.utf8_trim_whitespace(column)
+    column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+    numbers, wrong = _plainly(column) if written == PLAIN_NUMBERS else None, np.zeros(len(column), bool)
+    if numbers is None:
+        column = pc.if_else(are_missing(column), pa.scalar(None, column.type), column)
+        good = are_numbers(column, written)
+        wrong = np.asarray(pc.and_(pc.is_valid(column), pc.invert(good)))
+        column = pc.if_else(good, column, pa.scalar(None, column.type))
+        numbers = plain_digits(column, written).cast(pa.float64())
+    return np.array(numbers.to_numpy(zero_copy_only=False), np.float64), wrong
+
+
+def plain_digits(column: pa.Array, written: NumberFormat) -> pa.Array:
+    """Texts that are all numbers of the format, or null, written with a decimal point and nothing around them."""
+    if written == PLAIN_NUMBERS:
+        return column
+    parts = pc.extract_regex(column, PARTS)
+    digits = pc.utf8_ltrim(parts.field("number"), characters="+")
+    if written.thousands:
+        digits = pc.replace_substring(digits, written.thousands, "")
+    digits = pc.replace_substring(digits, written.decimal, ".")
+    minus = pc.if_else(pc.equal(parts.field("minus"), "-"), pa.scalar("-", digits.type), pa.scalar("", digits.type))
+    signed = pc.binary_join_element_wise(minus, digits, pa.scalar("", digits.type))
+    return pc.if_else(pc.is_valid(column), pc.replace_substring(signed, "--", ""), pa.scalar(None, digits.type))
+
+
+def _plainly(values: pa.Array) -> pa.Array | None:
+    try:
+        return values.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _any(mask: pa.Array) -> bool:
+    return bool(pc.any(mask, min_count=0).as_py())
+
+
+# Dates ------------------------------------------------------------------------------------------------------
+
+
+READ_AT_LEAST = 0.95  # of the rows: a column of dates may hold a slip, which counts as missing
+FEW_DATES = 50  # texts that suffice to say no
+MINUTES = 1440  # of a day
+TIME = (
+    r"(?:[T ,]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
+    r"\s*(?P<half>[AaPp][Mm])?\s*(?P<zone>Z|UTC|[+-][01]\d(?::?[0-5]\d)?)?)?\s*$"
+)
+CLOCK = TIME.replace(r"(?:[T ,]+", r"^\s*(?:", 1).replace(r")?\s*$", r")\s*$", 1)
+MARK = r"[-/. ]"
+ANY_FORM = r"\d.*[-/.: ].*\d"  # what all forms have; the full expressions take a while to compile
+POINTS = r"^\s*\d{1,2}\.\d"
+DAY_FIRST, MONTH_FIRST = "day first", "month first"
+FORMS = {  # the name gives the order; the first that reads the most is taken
+    "iso": rf"^\s*(?P<year>\d{{4}}){MARK}(?P<month>\d{{1,2}}){MARK}(?P<day>\d{{1,2}})" + TIME,
+    MONTH_FIRST: rf"^\s*(?P<month>\d{{1,2}}){MARK}(?P<day>\d{{1,2}}){MARK}(?P<year>\d{{4}}|\d{{2}})" + TIME,
+    DAY_FIRST: rf"^\s*(?P<day>\d{{1,2}}){MARK}(?P<month>\d{{1,2}}){MARK}(?P<year>\d{{4}}|\d{{2}})" + TIME,
+    "day, month name": (
+        r"^\s*(?:[[:alpha:]]+,?\s+)?(?P<day>\d{1,2})[-/. ]+(?P<name>\pL{3,9})[-/., ]+(?P<year>\d{4})" + TIME
+    ),
+    "month name, day": (
+        r"^\s*(?:[[:alpha:]]+,\s+)?(?P<name>\pL{3,9})[. ]+(?P<day>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<year>\d{4})" + TIME
+    ),
+    "clock": CLOCK,
+}
+MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+MONTHS = {
+    **{name: number for number, name in enumerate(MONTH_NAMES, start=1)},
+    **{"mär": 3, "mrz": 3, "mai": 5, "okt": 10, "dez": 12},
+}
+
+
+@dataclass(frozen=True)
+class DateFormat:
+    """How the dates of a column are written."""
+
+    form: str  # of FORMS
+    share: float  # of the rows that it reads
+    is_guess: bool = False  # whether no value tells the day from the month
+
+
+def date_format(values: pa.Array, counts: np.ndarray, day_first: bool = False) -> DateFormat | None:
+    """How the distinct texts, which occur in `counts` rows each, are written if nearly all are dates.
+
+    `day_first` says what to take where no value tells the day from the month and no points stand between them.
+    """
+    if np.asarray(pc.match_substring_regex(values[:FEW_DATES], ANY_FORM)).mean() < 0.5:
+        return None
+    if _as_iso(values, "UTC") is not None:
+        return DateFormat("iso", 1.0)
+    shares = {form: _share_read(values, counts, form) for form in FORMS}
+    form = max(FORMS, key=shares.__getitem__)
+    if shares[form] < READ_AT_LEAST:
+        return None
+    is_open = form == MONTH_FIRST and shares[form] == shares[DAY_FIRST]
+    if is_open and _any(pc.match_substring_regex(values, POINTS)):
+        return DateFormat(DAY_FIRST, shares[form])
+    return DateFormat(DAY_FIRST if is_open and day_first else form, shares[form], is_open)
+
+
+def date_zone(values: pa.Array, form: str) -> str | None:
+    """The time zone to read the distinct texts in: their own, UTC if there are several, None if they have none."""
+    offsets = _offsets(pc.extract_regex(values, FORMS[form]))
+    found = np.unique(offsets[~np.isnan(offsets)])
+    if len(found) != 1:
+        return "UTC" if len(found) else None
+    hours, minutes = divmod(round(abs(found[0]) * MINUTES), 60)
+    return f"{'-' if found[0] < 0 else '+'}{hours:02}:{minutes:02}"
+
+
+def parse_dates(column: pa.Array, form: str, zone: str | None) -> np.ndarray:
+    """Days since 1970 on the clock of a zone; NaN for missing values and what is no such date.
+
+    A date with a zone is a moment, one without is on that clock. Without `zone`, the zones of dates are ignored.
+    """
+    if form == "iso" and (moments := _as_iso(column, zone)) is not None:
+        return as_days(moments, zone)
+    encoded = column.dictionary_encode()
+    return taken(encoded, _days(encoded.dictionary, form, zone), np.nan)
+
+
+def _as_iso(column: pa.Array, zone: str | None) -> pa.Array | None:
+    """The moments of ISO 8601 texts, all of them with a zone or all without; those with one only if `zone` is given."""
+    for kind in (pa.timestamp("us"), *([pa.timestamp("us", "UTC")] if zone else [])):
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid:
+            pass  # a slip, mixed zones or another mark than Arrow's
+    return None
+
+
+def _share_read(values: pa.Array, counts: np.ndarray, form: str) -> float:
+    if len(values) > FEW_DATES and np.isnan(_days(values[:FEW_DATES], form)).mean() > 0.5:
+        return 0.0
+    return float(~np.isnan(_days(values, form)) @ counts / counts.sum())
+
+
+def _days(values: pa.Array, form: str, zone: str | None = None) -> np.ndarray:
+    """The days of distinct texts."""
+    parts = pc.extract_regex(values, FORMS[form])
+    valid = np.asarray(pc.is_valid(parts))
+    day, in_calendar = (np.zeros(len(values)), valid) if form == "clock" else _calendar_days(parts)
+    time, on_clock = _day_shares(parts)
+    days = np.where(valid & in_calendar & on_clock, day + time, np.nan)
+    if zone is not None:
+        days = days + _shifts(days, _offsets(parts), zone)
+    return days - np.floor(days) if form == "clock" else days
+
+
+def _offsets(parts: pa.StructArray) -> np.ndarray:
+    """How far ahead of UTC the clock of each text is, in days; NaN where the text has no zone."""
+    encoded = parts.field("zone").dictionary_encode()
+    return taken(encoded, np.array([_offset(text) for text in encoded.dictionary.to_pylist()], np.float64), np.nan)
+
+
+def _offset(text: str) -> float:
+    if not text:
+        return np.nan
+    figures = text[1:].replace(":", "")
+    minutes = 60 * int(figures[:2]) + int(figures[2:] or 0) if figures.isdigit() else 0  # Z and UTC
+    return (-minutes if text[0] == "-" else minutes) / MINUTES
+
+
+def _shifts(days: np.ndarray, offsets: np.ndarray, zone: str) -> np.ndarray:
+    """What leads from the clock of each text to that of the zone: 0 where they are the same."""
+    shifts, known = np.zeros(len(days)), ~np.isnan(days + offsets)
+    moments = np.rint((days - offsets)[known] * PER_DAY["us"]).astype(np.int64)
+    utc = pa.array(moments).cast(pa.timestamp("us", "UTC"))
+    ahead = np.rint((as_days(utc, zone) - as_days(utc, "UTC")) * MINUTES) / MINUTES
+    shifts[known] = ahead - offsets[known]
+    return shifts
+
+
+def _integers(text: pa.Array) -> np.ndarray:
+    return np.asarray(pc.if_else(pc.equal(text, ""), pa.scalar("0", text.type), text).cast(pa.int64()))
+
+
+def _calendar_days(parts: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
+    """Midnight of each date in days since 1970, and whether the calendar has it."""
+    named = any(field.name == "name" for field in parts.type)
+    month = _months(parts.field("name")) if named else _integers(parts.field("month"))
+    year, day = _integers(parts.field("year")), _integers(parts.field("day"))
+    short = np.asarray(pc.equal(pc.utf8_length(parts.field("year")), 2))
+    year = np.where(short, np.where(year < 69, 2000, 1900) + year, year)  # as strptime reads two figures
+    valid = (month >= 1) & (month <= 12) & (day >= 1) & (year >= 1)
+    start = ((year - 1970) * 12 + np.where(valid, month, 1) - 1).astype("datetime64[M]")
+    first, following = (moment.astype("datetime64[D]").astype(np.int64) for moment in (start, start + 1))
+    return first + day - 1.0, valid & (day <= following - first)
+
+
+def _months(names: pa.Array) -> np.ndarray:
+    beginnings = pc.utf8_slice_codeunits(pc.utf8_lower(names), 0, 3)
+    found = pc.index_in(beginnings, pa.array(list(MONTHS), beginnings.type)).fill_null(len(MONTHS))
+    return np.asarray(np.array([*MONTHS.values(), 0])[np.asarray(found)])
+
+
+def _day_shares(parts: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
+    """The time as a share of the day, and whether a clock shows it."""
+    hour, minute, second, fraction = (_integers(parts.field(name)) for name in ("hour", "minute", "second", "fraction"))
+    half = pc.utf8_lower(parts.field("half"))
+    morning, afternoon = (np.asarray(pc.equal(half, name).fill_null(False)) for name in ("am", "pm"))
+    twelve = morning | afternoon
+    valid = (hour <= np.where(twelve, 12, 23)) & (hour >= twelve) & (minute <= 59) & (second <= 60)
+    hour = np.where(twelve, hour % 12 + 12 * afternoon, hour)
+    digits = np.asarray(pc.utf8_length(parts.field("fraction")).fill_null(0))
+    return (hour * 3600 + minute * 60 + second + fraction / 10.0**digits) / 86_400, valid
