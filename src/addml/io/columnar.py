@@ -77,7 +77,6 @@ def _schema(fragment: dataset.Fragment) -> pa.Schema:
 
 def _joined(files: Sequence[str], schemas: Sequence[pa.Schema], first: pa.Schema) -> pa.Schema:
     """One schema for all files; a column whose types have nothing in common is named, with the two files."""
-
     with suppress(pa.ArrowException):
         return pa.unify_schemas([*schemas, first], promote_options="permissive")
     seen: dict[str, tuple[pa.Schema, str]] = {}

@@ -11,24 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from addml import text_formats
 from addml.arrow import PER_DAY, DistinctTexts
 from addml.compute import on_threads
 from addml.io.csv_dialect import Dialect, Writing
 from addml.io.csv_errors import CONVERSION, explained, unclosed_quote
 from addml.io.source import Origin, ReadError
 from addml.text import counted, listed
-from addml.text_formats import (
-    DAY_FIRST,
-    MISSING_MARKERS,
-    MONTH_FIRST,
-    NumberFormat,
-    are_numbers,
-    date_format,
-    date_zone,
-    parse_dates,
-    parse_numbers,
-    plain_digits,
-)
+from addml.text_formats import DAY_FIRST, MISSING_MARKERS, MONTH_FIRST, NumberFormat
 
 LARGEST_BLOCK = 1 << 30
 STREAM_BLOCK_BYTES = 1 << 22
@@ -278,17 +268,20 @@ def _with_values(table: pa.Table, dialect: Dialect, notes: list[str]) -> pa.Tabl
 
 def _numbers(column: pa.ChunkedArray | pa.Array, written: NumberFormat) -> pa.Array | None:
     """The numbers of a text column, or None when some cell is none."""
-    values, wrong = parse_numbers(_joined(column), written)
+    joined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    values, wrong = text_formats.parse_numbers(joined, written)
     return None if wrong.any() else pa.array(values, from_pandas=True)
 
 
 def _dates(column: pa.ChunkedArray, day_first: bool) -> tuple[pa.Array | None, str | None]:
     """The dates of a text column and how they are written; None when some cell is none, or has a time zone."""
     texts = DistinctTexts.of(column)
-    found = date_format(texts.values, texts.counts, day_first) if len(texts.values) else None
-    if found is None or found.share < 1 or found.form not in DATE_NAMES or date_zone(texts.values, found.form):
+    found = text_formats.date_format(texts.values, texts.counts, day_first) if len(texts.values) else None
+    if found is None or found.share < 1 or found.form not in DATE_NAMES:
         return None, None
-    days = np.append(parse_dates(texts.values, found.form, None), np.nan)[texts.codes]
+    if text_formats.date_zone(texts.values, found.form):
+        return None, None
+    days = np.append(text_formats.parse_dates(texts.values, found.form, None), np.nan)[texts.codes]
     return _timestamps(days), DATE_NAMES[found.form] + (" (a guess)" if found.is_guess else "")
 
 
@@ -296,10 +289,6 @@ def _timestamps(days: np.ndarray) -> pa.Array:
     missing = np.isnan(days)
     micros = np.rint(np.where(missing, 0, days) * PER_DAY["us"]).astype(np.int64)
     return pa.array(micros, pa.int64(), mask=missing).cast(pa.timestamp("us"))
-
-
-def _joined(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _in_schema(batch: pa.RecordBatch, dialect: Dialect, schema: pa.Schema | None, source: str) -> pa.RecordBatch:
@@ -330,13 +319,13 @@ def _wanted_type(name: str, dialect: Dialect, schema: pa.Schema | None) -> pa.Da
 def _with_points(column: pa.Array, written: NumberFormat) -> pa.Array:
     """The texts of a column, its numbers written with a decimal point and nothing between thousands."""
     text = pc.utf8_trim_whitespace(column)
-    is_number = are_numbers(text, written)
-    return pc.if_else(is_number, plain_digits(pc.if_else(is_number, text, None), written), text)
+    is_number = text_formats.are_numbers(text, written)
+    return pc.if_else(is_number, text_formats.plain_digits(pc.if_else(is_number, text, None), written), text)
 
 
 def _dates_of_form(column: pa.Array, dialect: Dialect, name: str) -> pa.Array:
     """The dates of some rows, in the form that the first rows have; another text is an error."""
-    days = parse_dates(column, dialect.dates[name], None)
+    days = text_formats.parse_dates(column, dialect.dates[name], None)
     wrong = np.flatnonzero(np.isnan(days) & ~np.asarray(column.is_null()))
     if len(wrong):  # in the words of Arrow, from which the error with the line is made
         place, value = dialect.names.index(name), column[int(wrong[0])].as_py()

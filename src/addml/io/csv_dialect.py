@@ -14,19 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from addml import text_formats
 from addml.io.source import Origin, ReadError, decode_start, encoding_of
 from addml.io.values import numbered_names, unique_names
 from addml.text import counted, listed
-from addml.text_formats import (
-    DAY_FIRST,
-    MISSING_MARKERS,
-    MONTH_FIRST,
-    PLAIN_NUMBERS,
-    NumberFormat,
-    are_codes,
-    date_format,
-    number_format,
-)
+from addml.text_formats import DAY_FIRST, MISSING_MARKERS, MONTH_FIRST, NumberFormat
 
 SAMPLE_BYTES = 1 << 18
 SAMPLE_LIMIT = 1 << 26  # a sample grows to this to hold a few rows of a very wide file
@@ -36,14 +28,7 @@ BLOCK_BYTES = 1 << 21
 LONGEST_CELL = 1 << 30
 DELIMITERS = ",;\t|"
 NO_DELIMITER = "\x1f"  # stands in no text, so that all of a line is one cell
-DELIMITER_NAMES = {
-    ",": "comma",
-    ";": "semicolon",
-    "\t": "tab",
-    "|": "bar",
-    " ": "space",
-    NO_DELIMITER: "none, one column",
-}
+DELIMITER_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space", NO_DELIMITER: "none"}
 AGREEMENT = 0.8  # the share of rows that must have equally many cells before a delimiter is believed
 TYPED_SHARE = 0.9  # a column is of numbers or dates when nearly all its cells are: one may be a slip
 SEPARATOR_LINE = re.compile(r"sep=(.)(\r\n|\r|\n)", re.IGNORECASE)  # as Excel writes and understands it
@@ -207,7 +192,7 @@ def _first_cells(text: str, whole: bool, writing: Writing) -> list[list[str]]:
 
 
 def _without_quoted(text: str, quote: str | None) -> str:
-    """The text with its quoted cells emptied: a delimiter in one parts nothing."""
+    """The text with its quoted cells emptied: a delimiter in one is text."""
     if quote is None:
         return text
     return (SINGLE_QUOTED if quote == "'" else DOUBLE_QUOTED).sub(rf"\1{quote}{quote}", text)
@@ -226,11 +211,11 @@ def _possible_writings(text: str, delimiter: str | None) -> list[Writing]:
 def _score(rows: list[list[str]], bare: list[list[str]], delimiter: str) -> tuple[bool, float]:
     """Whether the first row, mostly a header, has as many cells as most rows, which tells more than anything else.
 
-    Then how equally many cells the rows have, less those cells that another delimiter would part; `bare` are the rows
+    Then how equally many cells the rows have, less those cells that hold another delimiter; `bare` are the rows
     without what is quoted.
     """
-    width, agreeing = _usual_width(rows)
-    if width < 2 or (delimiter == " " and not _is_numeric_and_even(rows, agreeing)):
+    width, agreeing = _table_width(rows, delimiter)
+    if width < 2:
         return False, 0.0
     others = [mark for mark in DELIMITERS if mark not in (delimiter, ",")]
     cells = [cell for row in bare for cell in row]
@@ -238,22 +223,22 @@ def _score(rows: list[list[str]], bare: list[list[str]], delimiter: str) -> tupl
     return len(rows[0]) == width, agreeing / len(rows) * (1 - dirty / len(cells))
 
 
+def _is_believable(rows: list[list[str]], delimiter: str) -> bool:
+    width, agreeing = _table_width(rows, delimiter)
+    return width > 1 and (agreeing >= AGREEMENT * len(rows) or len(rows[0]) > 1)
+
+
+def _table_width(rows: list[list[str]], delimiter: str) -> tuple[int, int]:
+    """The commonest number of cells, and how many rows have it; spaces only delimit cells that are mostly numbers."""
+    width, agreeing = _usual_width(rows)
+    cells = [cell for row in rows for cell in row]
+    is_numeric = agreeing == len(rows) and 2 * sum(bool(NUMBER.fullmatch(cell)) for cell in cells) > len(cells)
+    return (width, agreeing) if delimiter != " " or is_numeric else (1, 0)
+
+
 def _usual_width(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
-    """The commonest number of cells, and how many rows have it."""
     counts = Counter(map(len, rows))
     return max(counts.items(), key=lambda item: (item[1], item[0]), default=(0, 0))
-
-
-def _is_numeric_and_even(rows: list[list[str]], agreeing: int) -> bool:
-    cells = [cell for row in rows for cell in row]
-    return agreeing == len(rows) and 2 * sum(bool(NUMBER.fullmatch(cell)) for cell in cells) > len(cells)
-
-
-def _is_believable(rows: list[list[str]], delimiter: str) -> bool:
-    width, agreeing = _usual_width(rows)
-    if width < 2 or (delimiter == " " and not _is_numeric_and_even(rows, agreeing)):
-        return False
-    return agreeing >= AGREEMENT * len(rows) or len(rows[0]) > 1
 
 
 def _is_column_of_commas(rows: list[list[str]], delimiter: str) -> bool:
@@ -347,14 +332,15 @@ def _with_cells(dialect: Dialect, rows: list[list[str]], hints: CsvHints) -> tup
         name: form for name, cells in others.items() if name not in numbers and (form := _date_form(cells, decimal))
     }
     dialect = replace(dialect, decimal=decimal, numbers=numbers, dates=dates, texts=texts)
-    return dialect, [*_code_note(codes), *_number_notes(decimal, numbers)]
+    note = [f"codes: {listed(codes, 5)}, digits with zeros or 0x before them, so read as text"] if codes else []
+    return dialect, [*note, *_number_notes(decimal, numbers)]
 
 
 def _are_codes(cells: list[str]) -> bool:
     """Whether the cells are digits with zeros or 0x before them, which mean something, as 00501 and 0x1F."""
     if all(map(HEXADECIMAL.fullmatch, cells)):
         return bool(cells)
-    return any(cell[0] == "0" for cell in cells) and are_codes(pa.array(cells, pa.string()))
+    return any(cell[0] == "0" for cell in cells) and text_formats.are_codes(pa.array(cells, pa.string()))
 
 
 def _decimal_mark(cells: Iterable[str], delimiter: str) -> str:
@@ -376,15 +362,15 @@ def _number_format(cells: list[str], decimal: str) -> NumberFormat | None:
     plain = re.compile(NumberFormat(decimal=decimal).digits)
     if not cells[0][-1].isdecimal() or all(map(plain.match, cells)):
         return None
-    found = number_format(pa.array(cells, pa.string()), decimal)
-    return None if found in (None, PLAIN_NUMBERS) or found.before or found.after else found
+    found = text_formats.number_format(pa.array(cells, pa.string()), decimal)
+    return None if found in (None, text_formats.PLAIN_NUMBERS) or found.before or found.after else found
 
 
 def _date_form(cells: list[str], decimal: str) -> str | None:
     """How a column of dates is written if Arrow would take it for text, and else None."""
     if not DATE_LIKE.fullmatch(cells[0]) or all(map(ISO_DATE.fullmatch, cells)):
         return None
-    found = date_format(pa.array(cells, pa.string()), np.ones(len(cells)), day_first=decimal == ",")
+    found = text_formats.date_format(pa.array(cells, pa.string()), np.ones(len(cells)), day_first=decimal == ",")
     return found.form if found is not None and found.form in ("iso", DAY_FIRST, MONTH_FIRST) else None
 
 
@@ -407,10 +393,6 @@ def _header_note(line: int | None, names: list[str]) -> str:
         return f"header: line {line}"
     last = f" to {names[-1]}" if len(names) > 1 else ""
     return f"header: none found, the columns are called {names[0]}{last}"
-
-
-def _code_note(codes: list[str]) -> list[str]:
-    return [f"codes: {listed(codes, 5)}, digits with zeros or 0x before them, so read as text"] if codes else []
 
 
 def _number_notes(decimal: str, formats: dict[str, NumberFormat]) -> list[str]:

@@ -22,7 +22,6 @@ NUMBER, TEXT = "a number", "text"
 
 def read_json_lines(origin: Origin, encoding: str | None) -> tuple[pa.Table, list[str]]:
     """The table of one JSON object a line; where some values of a key are numbers and some texts, all are texts."""
-
     found, name = _encoding(origin, encoding)
     block = BLOCK_BYTES
     while True:

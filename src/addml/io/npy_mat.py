@@ -30,7 +30,6 @@ LABELS = (
 
 def read_npz(origin: Origin, key: str | None, asked: Collection[str]) -> tuple[pa.Table, list[str]]:
     """The table of an .npz file, with the labels that are asked for by their name."""
-
     try:
         with origin.open_python() as stream, np.load(stream, allow_pickle=False) as archive:
             known = archive.files
@@ -43,7 +42,6 @@ def read_npz(origin: Origin, key: str | None, asked: Collection[str]) -> tuple[p
 
 def read_npy(origin: Origin) -> tuple[pa.Table, list[str]]:
     """The table of an .npy file, which holds one array."""
-
     try:
         with origin.open_python() as stream:
             array = np.load(stream, allow_pickle=False)
@@ -139,7 +137,6 @@ def _label(values: Any, name: str, rows: int, source: str) -> np.ndarray[Any, An
 
 def _native(array: np.ndarray[Any, Any], name: str, source: str) -> np.ndarray[Any, Any]:
     """The array in this machine's byte order and in a type that Arrow computes with."""
-
     if array.dtype.kind not in "biufUSmM":
         raise ReadError(f"{source}: array {name} holds {array.dtype} values; a table needs numbers or text.")
     if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):

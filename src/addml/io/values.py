@@ -19,7 +19,6 @@ QUOTED = re.compile(r"'(.*)'", re.DOTALL)
 
 def table_from_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> tuple[pa.Table, list[str]]:
     """The table of these rows, each as long as `names`, and what had to be changed."""
-
     unique, notes = unique_names(names)
     columns = list(zip(*rows, strict=True)) or [()] * len(unique)
     arrays = []
@@ -100,7 +99,6 @@ def _free_name(name: str, first: int, taken: set[str]) -> str:
 
 def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple[pa.Table, list[str]]:
     """The table with nested columns spread out, unique names and the chosen columns; and what changed."""
-
     notes = []
     while any(pa.types.is_struct(kind) for kind in table.schema.types):
         nested = [one.name for one in table.schema if pa.types.is_struct(one.type)]
@@ -129,7 +127,6 @@ def conformed(
     source: str,
 ) -> Iterator[pa.RecordBatch]:
     """The batches shaped, in the types of `schema`, and at most `rows` rows each."""
-
     done = 0
     for batch in batches:
         table, _ = shaped(pa.Table.from_batches([batch]), columns, source)
@@ -139,7 +136,6 @@ def conformed(
 
 def _cast(table: pa.Table, schema: pa.Schema | None, done: int, source: str) -> pa.Table:
     """The columns that `schema` names in its types; `done` rows came before."""
-
     for position, name in enumerate(table.column_names):
         if schema is None or name not in schema.names or schema.field(name).type == table[name].type:
             continue

@@ -1,4 +1,4 @@
-"""Tables as CSV that a spreadsheet may open."""
+"""Tables to CSV, Parquet or JSON lines by the name given, and files of any content: whole, or no file at all."""
 
 from __future__ import annotations
 
@@ -21,109 +21,6 @@ from pyarrow import csv, parquet
 from addml.io.json import as_json
 from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special
 
-ROWS = 32_768  # that become text together
-FORMULA = r"^[=+\-@\t\r\n]"  # what a spreadsheet may run when it opens the file
-NUMBER = r"^-\d+([.,]\d+)?([eE][+\-]?\d+)?$"  # but not this, as ids that are copied may be
-
-
-class CsvSink:
-    """CSV in which no text cell begins like a spreadsheet formula, on as many threads as Arrow may use."""
-
-    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
-        """Write the header."""
-
-        self.changed = {"text cells that began like a formula, now with an apostrophe before": 0}
-        self._stream, self._delimiter = stream, "\t" if ".tsv" in target.suffixes else ","
-        self.schema = _guarded(schema.empty_table())[0].schema
-        self._threads, self._waiting = pa.cpu_count(), deque[Future[tuple[pa.Buffer, int]]]()
-        self._pool = ThreadPoolExecutor(self._threads)
-        self._stream.write(self._text(self.schema.empty_table(), header=True))
-
-    def write(self, table: pa.Table) -> None:
-        """Write these rows behind those before, which may still be on their way to text."""
-        for start in range(0, table.num_rows, ROWS):
-            self._waiting.append(self._pool.submit(self._rows, table.slice(start, ROWS)))
-            if len(self._waiting) > self._threads:
-                self._write_first()
-
-    def close(self) -> None:
-        """Write what remains."""
-        try:
-            while self._waiting:
-                self._write_first()
-        finally:
-            self._pool.shutdown(cancel_futures=True)
-
-    def _write_first(self) -> None:
-        text, count = self._waiting.popleft().result()
-        self._stream.write(text)
-        self.changed[next(iter(self.changed))] += count
-
-    def _rows(self, table: pa.Table) -> tuple[pa.Buffer, int]:
-        """The rows as text, and how many cells were changed."""
-        table, count = _guarded(table)
-        return self._text(table.cast(self.schema), header=False), count
-
-    def _text(self, table: pa.Table, *, header: bool) -> pa.Buffer:
-
-        stream = pa.BufferOutputStream()
-        options = csv.WriteOptions(include_header=header, delimiter=self._delimiter, batch_size=ROWS)
-        csv.write_csv(table, stream, options)
-        return stream.getvalue()
-
-
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in a type that CSV can hold: text for nested values."""
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _plain(column.cast(kind.value_type))
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return column.cast(pa.string())
-    if pa.types.is_nested(kind):
-        texts = [None if value is None else as_json(value) for value in column.to_pylist()]
-        return pa.chunked_array([pa.array(texts, pa.string())])
-    return column
-
-
-def _guarded(table: pa.Table) -> tuple[pa.Table, int]:
-    """The table in types that CSV can hold, its text and names neutralised, and how many cells that changed."""
-
-    arrays, changed = [_plain(column) for column in table.columns], 0
-    for position, array in enumerate(arrays):
-        if pa.types.is_string(array.type):
-            arrays[position], count = _neutralised(array)
-            changed += count
-    names = pa.array(table.column_names, pa.string())
-    return pa.table(arrays, names=_neutralised(names)[0].to_pylist()), changed
-
-
-def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.ChunkedArray, int]:
-    """The text with an apostrophe before what a spreadsheet would take for a formula, and how often."""
-
-    found = pc.fill_null(pc.match_substring_regex(text, FORMULA), False)
-    if pc.any(found).as_py():
-        found = pc.and_not(found, pc.fill_null(pc.match_substring_regex(text, NUMBER), False))
-    count = int(pc.sum(found).as_py() or 0)
-    if not count:
-        return text, 0
-    return pc.if_else(found, pc.binary_join_element_wise("'", text, ""), text), count
-
-
-# Tables to CSV, Parquet or JSON lines by the name given, and files of any content: whole, or no file at all.
-
-
-__all__ = [
-    "TableWriter",
-    "WriteError",
-    "naming",
-    "open_writer",
-    "table_format",
-    "write_pieces",
-    "write_table",
-    "write_whole",
-]
-
 FORMATS = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -134,24 +31,13 @@ FORMATS = {
 }
 JSON_ROWS = 10_000
 BUFFER_BYTES = 1 << 20
+ROWS = 32_768  # that become text together
+FORMULA = r"^[=+\-@\t\r\n]"  # what a spreadsheet may run when it opens the file
+NUMBER = r"^-\d+([.,]\d+)?([eE][+\-]?\d+)?$"  # but not this, as ids that are copied may be
 
 
 class WriteError(OSError):
     """An output that cannot be written; the message names it and the remedy."""
-
-
-class Sink(Protocol):
-    """What takes the pieces of a table and writes them in one format."""
-
-    changed: dict[str, int]
-
-    def write(self, table: pa.Table) -> None:
-        """Write these rows."""
-        ...
-
-    def close(self) -> None:
-        """Write what remains."""
-        ...
 
 
 class TableWriter:
@@ -164,7 +50,6 @@ class TableWriter:
 
     def write(self, piece: pa.Table | pa.RecordBatch) -> None:
         """Add rows, of the schema that the writer was opened with."""
-
         table = pa.Table.from_batches([piece]) if isinstance(piece, pa.RecordBatch) else piece
         with naming(self._target):
             self._sink.write(table)
@@ -216,59 +101,6 @@ def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[Tab
                 with suppress(Exception):
                     one.close()
             raise
-
-
-class ParquetSink:
-    """Parquet, compressed with zstd."""
-
-    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
-        """Begin the file."""
-
-        self.changed: dict[str, int] = {}
-        self._writer = parquet.ParquetWriter(stream, schema, compression="zstd")
-
-    def write(self, table: pa.Table) -> None:
-        """Write these rows."""
-        self._writer.write_table(table)
-
-    def close(self) -> None:
-        """Write what remains."""
-        self._writer.close()
-
-
-class JsonSink:
-    """One JSON object a line."""
-
-    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
-        """Write to `stream`."""
-        self.changed = {"numbers that are not finite, written as null": 0}
-        self._stream = stream
-        self._names = schema.names
-
-    def write(self, table: pa.Table) -> None:
-        """Write these rows."""
-        for start in range(0, table.num_rows, JSON_ROWS):
-            columns = [self._values(column) for column in table.slice(start, JSON_ROWS).columns]
-            lines = (_json_line(self._names, values) for values in zip(*columns, strict=True))
-            self._stream.write("".join(lines).encode())
-
-    def close(self) -> None:
-        """Nothing remains."""
-
-    def _values(self, column: pa.ChunkedArray) -> list[Any]:
-
-        if pa.types.is_floating(column.type):
-            finite = pc.is_finite(column)
-            self.changed[next(iter(self.changed))] += (len(finite) - finite.null_count) - (pc.sum(finite).as_py() or 0)
-            column = pc.if_else(finite, column, None)
-        return list(column.to_pylist())
-
-
-SINKS: dict[str, type[CsvSink] | type[ParquetSink] | type[JsonSink]] = {
-    "csv": CsvSink,
-    "parquet": ParquetSink,
-    "json": JsonSink,
-}
 
 
 def table_format(target: Path) -> tuple[str, str | None]:
@@ -347,5 +179,141 @@ def _stream(file: IO[bytes], compression: str | None) -> pa.NativeFile:
     return stream if compression is None else pa.CompressedOutputStream(stream, compression)
 
 
+# Formats ------------------------------------------------------------------------------------------------------
+
+
+class Sink(Protocol):
+    """What takes the pieces of a table and writes them in one format."""
+
+    changed: dict[str, int]
+
+    def write(self, table: pa.Table) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class CsvSink:
+    """CSV in which no text cell begins like a spreadsheet formula, on as many threads as Arrow may use."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
+        self.changed = {"text cells that began like a formula, now with an apostrophe before": 0}
+        self._stream, self._delimiter = stream, "\t" if ".tsv" in target.suffixes else ","
+        self.schema = _guarded(schema.empty_table())[0].schema
+        self._threads, self._waiting = pa.cpu_count(), deque[Future[tuple[pa.Buffer, int]]]()
+        self._pool = ThreadPoolExecutor(self._threads)
+        self._stream.write(self._text(self.schema.empty_table(), header=True))
+
+    def write(self, table: pa.Table) -> None:
+        """Write these rows behind those before, which may still be on their way to text."""
+        for start in range(0, table.num_rows, ROWS):
+            self._waiting.append(self._pool.submit(self._rows, table.slice(start, ROWS)))
+            if len(self._waiting) > self._threads:
+                self._write_first()
+
+    def close(self) -> None:
+        try:
+            while self._waiting:
+                self._write_first()
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _write_first(self) -> None:
+        text, count = self._waiting.popleft().result()
+        self._stream.write(text)
+        self.changed[next(iter(self.changed))] += count
+
+    def _rows(self, table: pa.Table) -> tuple[pa.Buffer, int]:
+        """The rows as text, and how many cells were changed."""
+        table, count = _guarded(table)
+        return self._text(table.cast(self.schema), header=False), count
+
+    def _text(self, table: pa.Table, *, header: bool) -> pa.Buffer:
+        stream = pa.BufferOutputStream()
+        options = csv.WriteOptions(include_header=header, delimiter=self._delimiter, batch_size=ROWS)
+        csv.write_csv(table, stream, options)
+        return stream.getvalue()
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in a type that CSV can hold: text for nested values."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _plain(column.cast(kind.value_type))
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return column.cast(pa.string())
+    if pa.types.is_nested(kind):
+        texts = [None if value is None else as_json(value) for value in column.to_pylist()]
+        return pa.chunked_array([pa.array(texts, pa.string())])
+    return column
+
+
+def _guarded(table: pa.Table) -> tuple[pa.Table, int]:
+    """The table in types that CSV can hold, its text and names neutralised, and how many cells that changed."""
+    arrays, changed = [_plain(column) for column in table.columns], 0
+    for position, array in enumerate(arrays):
+        if pa.types.is_string(array.type):
+            arrays[position], count = _neutralised(array)
+            changed += count
+    names = pa.array(table.column_names, pa.string())
+    return pa.table(arrays, names=_neutralised(names)[0].to_pylist()), changed
+
+
+def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.ChunkedArray, int]:
+    """The text with an apostrophe before what a spreadsheet would take for a formula, and how often."""
+    found = pc.fill_null(pc.match_substring_regex(text, FORMULA), False)
+    if pc.any(found).as_py():
+        found = pc.and_not(found, pc.fill_null(pc.match_substring_regex(text, NUMBER), False))
+    count = int(pc.sum(found).as_py() or 0)
+    if not count:
+        return text, 0
+    return pc.if_else(found, pc.binary_join_element_wise("'", text, ""), text), count
+
+
+class ParquetSink:
+    """Parquet, compressed with zstd."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
+        self.changed: dict[str, int] = {}
+        self._writer = parquet.ParquetWriter(stream, schema, compression="zstd")
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class JsonSink:
+    """One JSON object a line."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
+        self.changed = {"numbers that are not finite, written as null": 0}
+        self._stream = stream
+        self._names = schema.names
+
+    def write(self, table: pa.Table) -> None:
+        for start in range(0, table.num_rows, JSON_ROWS):
+            columns = [self._values(column) for column in table.slice(start, JSON_ROWS).columns]
+            lines = (_json_line(self._names, values) for values in zip(*columns, strict=True))
+            self._stream.write("".join(lines).encode())
+
+    def close(self) -> None:
+        pass
+
+    def _values(self, column: pa.ChunkedArray) -> list[Any]:
+        if pa.types.is_floating(column.type):
+            finite = pc.is_finite(column)
+            self.changed[next(iter(self.changed))] += (len(finite) - finite.null_count) - (pc.sum(finite).as_py() or 0)
+            column = pc.if_else(finite, column, None)
+        return list(column.to_pylist())
+
+
 def _json_line(names: list[str], values: tuple[Any, ...]) -> str:
     return as_json(dict(zip(names, values, strict=True))) + "\n"
+
+
+SINKS: dict[str, type[CsvSink] | type[ParquetSink] | type[JsonSink]] = {
+    "csv": CsvSink,
+    "parquet": ParquetSink,
+    "json": JsonSink,
+}
