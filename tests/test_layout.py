@@ -24,7 +24,7 @@ LEVELS = {
             "reading checkpoint saving",
             "explaining streamed",
             "detector",
-            "export findings pyod",
+            "findings onnx pyod",
             "pipeline baselines",
             "experiments",
             "report",
