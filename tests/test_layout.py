@@ -26,7 +26,7 @@ LEVELS = {
             "disk_fit",
             "fit",
             "detector",
-            "export findings pyod",
+            "findings onnx pyod",
             "pipeline",
             "report",
             "client server",

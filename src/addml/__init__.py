@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from addml.detector import ADDML, load
-    from addml.export import to_onnx
     from addml.io.image_folder import read_images
+    from addml.onnx import to_onnx
 
 __all__ = ["ADDML", "__version__", "load", "read_images", "to_onnx"]
 
@@ -16,7 +16,7 @@ _WHERE = {
     "ADDML": "addml.detector",
     "load": "addml.detector",
     "read_images": "addml.io.image_folder",
-    "to_onnx": "addml.export",
+    "to_onnx": "addml.onnx",
 }
 
 

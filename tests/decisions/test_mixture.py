@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from addml.decisions.thresholds import TwoNormals
+from addml.decisions.mixture import TwoNormals
 
 
 def two_laws(share=0.2, apart=6.0, rows=4000, seed=0):

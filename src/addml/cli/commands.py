@@ -114,7 +114,7 @@ def info(model: str, settings: Settings) -> None:
 def export(model: str, output: str | None, settings: Settings) -> None:
     """`addml export`."""
     from addml.detector import load
-    from addml.export import to_onnx
+    from addml.onnx import to_onnx
 
     file = output or f"{Path(os.path.abspath(os.path.expanduser(model))).name.removesuffix('.model')}.onnx"
     to_pipe = is_special(Path(file))

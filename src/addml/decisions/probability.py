@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from addml.arrays import evenly_spaced_with_ends
-from addml.decisions.thresholds import TAIL, TwoNormals, pareto_tail, two_heaps
+from addml.decisions.mixture import TwoNormals
+from addml.decisions.thresholds import TAIL, pareto_tail, two_heaps
 
 SHARE = 0.15  # of anomalies, where the scores do not tell
 HEAVIEST = 0.5  # shape of a tail; a heavier one would have no variance, and call nothing strange

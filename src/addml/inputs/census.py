@@ -148,7 +148,7 @@ class Levels:
 
 
 @dataclass
-class Witnesses:
+class ExtremeRows:
     """Of one column, the places of rows that hold its lowest value, its highest and a gap."""
 
     places: dict[str, int] = field(default_factory=dict)
@@ -214,12 +214,12 @@ class Census:
     def take(cls, batches: Iterable[pa.RecordBatch], most: int, seed: int) -> Census:
         """Go through all rows and keep about `most` of them."""
         reservoir, held, levels, start = Reservoir(most, seed), Held(), dict[str, Levels](), 0
-        witnesses = dict[str, Witnesses]()
+        witnesses = dict[str, ExtremeRows]()
         for batch in batches:
             reservoir.add(batch)
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 values = _undecoded(column)
-                witnesses.setdefault(name, Witnesses()).add(values, start)
+                witnesses.setdefault(name, ExtremeRows()).add(values, start)
                 if is_text(values.type) or pa.types.is_boolean(values.type):
                     levels.setdefault(name, Levels()).add(values)
             held.keep(np.unique([place for one in witnesses.values() for place in one.places.values()]), batch, start)

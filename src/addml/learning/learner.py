@@ -22,14 +22,14 @@ PAIRED_ROWS = 65_536  # of V on disk, at even steps, that make pairs
 VALIDATION_SHIFTS = 32  # above that, every row of V is paired with the rows so many fixed random places further
 
 
-class Encoder(Protocol):
+class Network(Protocol):
     """A network for E members: (E, b, ...) -> (E, b, w) and back."""
 
     @property
     def weights(self) -> Array: ...
     @property
     def operations(self) -> int: ...
-    def with_weights(self, weights: Array) -> Encoder: ...
+    def with_weights(self, weights: Array) -> Network: ...
     def is_matrix(self) -> Array: ...
     def embed(self, x: Array) -> Array: ...
     def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]: ...
@@ -46,7 +46,7 @@ class TakesRows(Protocol):
 class MetricLearner:
     """The paper's learner f with its distances to the centre, its closeness loss and its validation loss."""
 
-    def __init__(self, encoder: Encoder, objective: Objective) -> None:
+    def __init__(self, encoder: Network, objective: Objective) -> None:
         self.encoder, self.objective = encoder, objective
         self._loss = LOSSES[objective.loss]
 

@@ -14,8 +14,8 @@ from torch import nn
 
 import addml
 from addml import ADDML, to_onnx
-from addml.encoders import mlp
-from addml.export import stages, writing
+from addml import onnx as export
+from addml.encoders import ACTIVATIONS
 from addml.io.write import WriteError
 from addml.scoring.simple import KNN
 from addml.scoring.views import Views
@@ -100,14 +100,14 @@ def test_scores_are_those_of_the_detector(settings, tmp_path):
     check(detector, tmp_path / "model.onnx", np.concatenate([X, table(200, seed=1), extremes()]))
 
 
-@pytest.mark.parametrize("activation", mlp.ACTIVATIONS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation(activation, tmp_path):
     detector = ADDML(**SMALL, activation=activation, output_activation=activation).fit(table())
     check(detector, tmp_path / "model.onnx", table(200, seed=1))
 
 
 def test_the_activations_are_all_there_are():
-    assert set(stages.ACTIVATIONS) == set(mlp.ACTIVATIONS)
+    assert set(export.ACTIVATIONS) == set(ACTIVATIONS)
 
 
 @pytest.mark.parametrize("rows", [2, 9, 70, 1100], ids=lambda rows: f"{rows} rows")
@@ -241,7 +241,7 @@ def test_a_scorer_of_ones_own(tmp_path):
 
 def test_references_that_no_file_holds(tmp_path, monkeypatch):
     detector = ADDML(**SMALL, scorer="dissimilarity", distance="cosine").fit(table())
-    monkeypatch.setattr(writing, "MOST_BYTES", 1000)
+    monkeypatch.setattr(export, "MOST_BYTES", 1000)
     refused(detector, tmp_path, "scorer='dissimilarity' keeps .* GiB.*scorer='views'")
 
 
