@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from typer.main import get_command
 
-from addml.cli.app import app
+from addml.cli.commands import app
 from addml.data import registry
 from tests.cli.running import command, run_addml
 from tests.io.serving import closed_port, npz, serving, small_table

@@ -19,7 +19,7 @@ import pytest
 from pyarrow import parquet
 from typer.main import get_command
 
-from addml.cli.app import app
+from addml.cli.commands import app
 from addml.client import ServerError
 from addml.pipeline.options import Computing
 from addml.server import jobs
@@ -254,7 +254,7 @@ def test_a_job_that_is_removed_while_its_model_is_loaded_leaves_none(monkeypatch
 
     work = jobs.Jobs(Shelf())
     job = work.new("a.csv", None, [("learn-from", "known")])
-    assert job.command[-2:] == ["--device=cpu", "--learn-from=known"]
+    assert job.command[-2:] == ["--device=cpu", "--train-labels=known"]
     assert job.options == [("learn_from", "known")]  # as the inspector looks for them
     work.start(job)
     work._waiting.put(None)

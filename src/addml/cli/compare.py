@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from addml.cli.arguments import Device, Jobs, with_settings
+from addml.cli.arguments import Device, Jobs, with_options
 from addml.cli.grids import following, show_grid, usage
 from addml.cli.outputs import check_writable
 from addml.cli.screen import Screen, bars, show_left_out
 from addml.errors import UserError
-from addml.pipeline.options import Settings
+from addml.pipeline.options import Options
 from addml.text import counted
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ Sample = Annotated[
 ]
 
 
-@with_settings("labelling", "selection", "naming", "reading", "showing")
+@with_options("compare")
 def compare(
     file: File,
-    settings: Settings,
+    options: Options,
     methods: Methods = None,
     by: By = "unseen",
     output: Output = None,
@@ -64,17 +64,17 @@ def compare(
     from addml.experiments.protocol import SETTINGS
     from addml.experiments.running import machine_for
 
-    if settings.labelling.label is None:
+    if options.label is None:
         raise typer.BadParameter("compare needs a label column: --label NAME.")
     if by not in SETTINGS:
         raise typer.BadParameter(f"{by!r} is not one of {', '.join(SETTINGS)} (--by).")
     with usage():
         chosen = all_methods.known(methods or comparing.METHODS)
         target = _target(output, file)
-    screen, failures = Screen(settings.showing), list[str]()
+    screen, failures = Screen(options), list[str]()
     with screen.warned():
         with bars(screen).stage(f"Reading {file}", None):
-            labelled = comparing.read(settings, sample)
+            labelled = comparing.read(options, sample)
         tasks = comparing.tasks(labelled.data, chosen)
         with following("compare", tasks, screen, failures) as on_end:
             rows = comparing.compare(tasks, machine_for(device, jobs), jobs, on_end)

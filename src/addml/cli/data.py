@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from addml.cli.arguments import with_settings
+from addml.cli.arguments import with_options
 from addml.cli.screen import Screen
-from addml.pipeline.options import Settings
+from addml.pipeline.options import Options
 
 if TYPE_CHECKING:
     from addml.data.registry import DataSet
@@ -40,12 +40,12 @@ data = typer.Typer(no_args_is_help=True, help="List and download the labelled da
 
 
 @data.command(name="list")
-@with_settings("showing")
-def list_sets(settings: Settings) -> None:
+@with_options("data")
+def list_sets(options: Options) -> None:
     """List the known data sets, and which of them are on this machine."""
     from addml.data import registry
 
-    screen = Screen(settings.showing)
+    screen = Screen(options)
     sets, cache = list(registry.SETS.values()), str(registry.cache_folder())
     states = {one.name: registry.state(one.name) for one in sets}
     screen.document({"sets": [_plain(one, states[one.name]) for one in sets], "cache": cache})
@@ -56,12 +56,12 @@ def list_sets(settings: Settings) -> None:
 
 
 @data.command(name="pull")
-@with_settings("showing")
-def pull_sets(settings: Settings, names: Names = None, every: All = False, mirror: Mirror = None) -> None:
+@with_options("data")
+def pull_sets(options: Options, names: Names = None, every: All = False, mirror: Mirror = None) -> None:
     """Download data sets, verify them and keep them as Parquet; what is there already is not downloaded again."""
     from addml.data import registry
 
-    screen = Screen(settings.showing)
+    screen = Screen(options)
     wanted = _wanted(names or [], every)
     try:
         registry.pull(wanted, mirror=mirror, stage=_bar(screen), said=screen.say)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from addml.cli.arguments import Device, Jobs, with_settings
+from addml.cli.arguments import Device, Jobs, with_options
 from addml.cli.grids import following, plain, show_grid, usage
 from addml.cli.screen import Screen
 from addml.errors import UserError
-from addml.pipeline.options import Settings
+from addml.pipeline.options import Options
 from addml.text import counted
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ Methods = Annotated[list[str] | None, typer.Option("--methods", help="Run these 
 Again = Annotated[bool, typer.Option("--again", help="Run what is stored already too.", metavar="")]
 
 
-@with_settings("showing")
+@with_options("reproduce")
 def reproduce(
-    settings: Settings,
+    options: Options,
     names: Names,
     output: Output = OUTPUT,
     sets: Sets = None,
@@ -74,7 +74,7 @@ def reproduce(
         )
         check(chosen, choice)
         folder = _made(output)
-    screen = Screen(settings.showing)
+    screen = Screen(options)
     with screen.warned():
         told = [_reproduce(plan, folder, choice, screen) for plan in chosen]
         _write_page(folder, screen)

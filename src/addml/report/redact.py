@@ -17,7 +17,7 @@ QUOTED = re.compile(
     r"(?<=constant: ).+(?= in every row)"
     r"|\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|“[^”]*”|‘[^’]*’|«[^»]*»|`[^`]*`"
 )
-VALUES = ("anomalous",)  # settings that hold a value of the table
+VALUES = ("anomaly_value",)  # settings that hold a value of the table
 HARMLESS = re.compile("share|shift|distance|psi|statistic|p_value|count|gaps|missing|unseen|outside")
 
 
