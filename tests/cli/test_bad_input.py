@@ -235,7 +235,9 @@ def test_a_text_in_a_column_of_numbers(addml, model, tmp_path):
     place = "text.csv, line 201: column 'height' holds \"unknown"
     addml("score", "text.csv", "--model", model, "--strict").failed(place, "leave the cell empty")
     addml("detect", "text.csv", "--strict").failed(place, "without --strict")
-    addml("detect", "text.csv", "--strict", "--time", "when").failed("--strict does not apply to a series (--time)", code=2)
+    addml("detect", "text.csv", "--strict", "--time", "when").failed(
+        "--strict does not apply to a series (--time)", code=2
+    )
 
 
 def test_reordered_and_extra_columns_are_fine(addml, model, tmp_path):

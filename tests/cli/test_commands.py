@@ -166,7 +166,10 @@ def test_what_is_said_of_the_columns_shows_no_value_when_redacted(addml, small_c
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("evaluate", "--label", "colour", "--model", "m", "--columns", "height"), "--columns is an option of training; leave it out with --model"),
+        (
+            ("evaluate", "--label", "colour", "--model", "m", "--columns", "height"),
+            "--columns is an option of training; leave it out with --model",
+        ),
         (("evaluate", "--label", "colour", "--model", "m", "--ignore", "height"), "--ignore is an option of training"),
         (("detect", "--anomaly-value", "red"), "name that column with --label"),
         (("detect", "--no-report", "--report", "r.html"), "--no-report leaves nothing"),

@@ -290,7 +290,10 @@ def test_what_evaluate_cannot_do_with_a_series_is_said(labelled, tmp_path):
     [
         (("fit", "--sample", "100"), "--sample does not apply to a series (--time)"),
         (("detect", "--all-rows"), "--all-rows does not apply to a series (--time)"),
-        (("evaluate", "--label", "fault", "--model", "m", "--epochs", "3"), "--epochs is an option of training; leave it out with --model"),
+        (
+            ("evaluate", "--label", "fault", "--model", "m", "--epochs", "3"),
+            "--epochs is an option of training; leave it out with --model",
+        ),
         (("detect", "--size", "32"), "--size does not apply to a series (--time), only to a folder of images"),
         (("fit", "--memory", "1GiB"), "--memory does not apply to a series (--time), only to a table"),
     ],

@@ -233,10 +233,10 @@ def test_rows_by_rest_get_what_those_of_a_file_get(tmp_path, model):
     fitted = Fitted.load(str(model), Options(device="cpu", jobs=1), Options())
     chosen = [ROW - 1, ROW, ROW + 1]
     sent = [lines(with_text())[row] for row in chosen]
-    answer = models.score(fitted, {"rows": sent}, lambda: False)
+    answer = models.score_rows(fitted, {"rows": sent}, lambda: False)
     assert [one["score"] for one in answer["results"]] == pytest.approx(outcome.findings.scores[chosen], rel=1e-4)
     assert answer["results"][1]["is_anomaly"]
     assert answer["results"][1]["reasons"][0]["words"] == REASON
     assert answer["notes"] == [LISTED.replace("1,235", "2")]
-    alone = models.score(fitted, {"rows": sent[1:2]}, lambda: False)
+    alone = models.score_rows(fitted, {"rows": sent[1:2]}, lambda: False)
     assert alone["results"] == answer["results"][1:2]

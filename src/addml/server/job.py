@@ -30,11 +30,11 @@ class Lines(Silent):
 
     def __init__(self, out: TextIO) -> None:
         """Where the lines go."""
-        self.out = out
+        self.out, self.labels = out, dict[str, str]()
 
     def write(self, **line: Any) -> None:
-        """One line."""
-        print(json.dumps(json_value(line), allow_nan=False), file=self.out, flush=True)
+        """One line, in which files have the names that people know."""
+        print(json.dumps(json_value(_relabelled(line, self.labels)), allow_nan=False), file=self.out, flush=True)
 
     def stage(self, words: str, total: float | None, rows_each: float = 1) -> AbstractContextManager[Advance]:
         """A stage of the work."""
@@ -45,15 +45,15 @@ class Lines(Silent):
 def main() -> None:
     """Do what the request asks; every error becomes a line."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that unfinished files are removed
-    lines, labels = Lines(sys.stdout), dict[str, str]()
+    lines = Lines(sys.stdout)
     try:
         request = json.load(sys.stdin)
-        labels = request["labels"]
+        lines.labels = request["labels"]
         with redirect_stdout(sys.stderr):
             result = run_job(request, lines)
         lines.write(result=result)
     except (ValueError, OSError, ImportError, MemoryError) as error:
-        lines.write(error=_relabelled(_as_data(error), labels))
+        lines.write(error=_as_data(error))
     except Exception as error:  # ours: its paths are for the server's terminal alone
         traceback.print_exc()
         message = f"it failed ({type(error).__name__}); the server's terminal says more"

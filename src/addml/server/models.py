@@ -143,14 +143,14 @@ class ServedModel:
 
     @property
     def takes_files(self) -> bool:
-        """Whether a file can be handed in to it; images come in folders."""
+        """Whether a file can be uploaded for it; images come in folders."""
         return bool(self.about["noun"] != "image")
 
     def refusal(self) -> RefusedError:
         """What is said to whoever brings what it does not take."""
         way = "score folders of them by the command addml score"
         if self.takes_files:
-            way = "hand in files: POST /api/jobs"
+            way = "upload files: POST /api/jobs"
         return RefusedError(f"{self.name} is about {self.about['noun']}s; {way}")
 
     def short(self) -> dict[str, Any]:
