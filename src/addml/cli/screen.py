@@ -258,7 +258,7 @@ def show_drift(screen: Screen, findings: Findings) -> None:
 def show_diff(screen: Screen, moved: ModelDiff, top: int) -> None:
     """How two models differ on a table."""
     rows = counted(len(moved.before), moved.noun)
-    screen.say(f"{moved.source}: {rows} scored by {moved.models[0]} and {moved.models[1]}", style="bold")
+    screen.say(f"{moved.source}: {rows} scored by {moved.models[0]} and {moved.models[1]}", style="bold", whole=True)
     few = moved.first == len(moved.before)  # of which all are the same
     shared = "" if few else f"; {moved.shared:,} of the first {moved.first:,} are the same"
     screen.say(f"  ranks agree by {moved.agreement:.3f} (Spearman){shared}")

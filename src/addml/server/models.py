@@ -52,23 +52,25 @@ def score_rows(fitted: Fitted, asked: Any, is_over: Callable[[], bool]) -> dict[
     rows, most, of_all = _checked(asked)
     names, drift = list(dict.fromkeys(name for row in rows for name in row)), fitted.drift()
     known = [name for name in names if name in _known(fitted)]
+    ignored = sorted({*names} - {*known})
     try:
-        batches = takewhile(lambda _: not is_over(), _table(fitted, known, rows).to_batches(max_chunksize=BATCH_ROWS))
+        batches = takewhile(
+            lambda _: not is_over(), _table(fitted, known, ignored, rows).to_batches(max_chunksize=BATCH_ROWS)
+        )
         results = list(_results(fitted, batches, drift, most, of_all))
     except ValueError as error:
         raise RefusedError(str(error)) from error
     if len(results) < len(rows):
         raise RefusedError("the server is stopping", 503)
     notes = [*drift.new_gaps, *drift.texts.words()]
-    ignored = sorted({*names} - {*known})
     return {"threshold": fitted.threshold, "results": results, "ignored": ignored, "notes": notes}
 
 
-def _table(fitted: Fitted, names: Sequence[str], rows: list[dict[str, Any]]) -> pa.Table:
+def _table(fitted: Fitted, names: Sequence[str], ignored: Sequence[str], rows: list[dict[str, Any]]) -> pa.Table:
     """The columns that the model was trained on; an object within a row is spread out as name.part."""
     table, _ = table_from_rows(names, [[row.get(name) for name in names] for row in rows])
     table, _ = shaped(table, None, "rows")
-    fitted.check_columns(table.column_names, "rows")
+    fitted.check_columns([*table.column_names, *ignored], "rows")
     return table.select(list(fitted.used)).combine_chunks()
 
 
