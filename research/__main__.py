@@ -12,14 +12,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from addml.cli.app import run as run_app
 from addml.cli.arguments import Device, Jobs
+from addml.cli.commands import run as run_app
 from addml.cli.compare import task_progress, usage_errors
 from addml.cli.screen import Screen
 from addml.errors import UserError
 from addml.io.write import write_whole
 from addml.pipeline.compare import machine_for
-from addml.pipeline.options import Showing
+from addml.pipeline.options import Options
 from addml.pipeline.protocol import known_methods
 from addml.text import counted
 from research import datasets, plans, reproduce
@@ -92,7 +92,7 @@ def run_experiments(
         )
         reproduce.check(chosen, choice)
         folder = _made(output)
-    screen, page = Screen(Showing(quiet, json)), folder.with_name(folder.name + ".md")
+    screen, page = Screen(Options(quiet=quiet, json=json)), folder.with_name(folder.name + ".md")
     with screen.warned():
         done = [_run_one(plan, folder, choice, screen) for plan in chosen]
         write_whole(page, reproduce.page(folder).encode())
@@ -181,7 +181,7 @@ def _plain(grid: Grid) -> dict[str, Any]:
 @app.command("list")
 def list_sets(quiet: Quiet = False, json: Json = False) -> None:
     """List the data sets of the experiments, and which of them are on this machine."""
-    screen, cache = Screen(Showing(quiet, json)), str(datasets.cache_folder())
+    screen, cache = Screen(Options(quiet=quiet, json=json)), str(datasets.cache_folder())
     states = {name: datasets.state(name) for name in datasets.names()}
     sets = [{about: getattr(one, about) for about in ABOUT} for one in datasets.SETS.values()]
     screen.document({"sets": [one | {"state": states[one["name"]]} for one in sets], "cache": cache})
@@ -223,7 +223,7 @@ def download_sets(
         wanted = [datasets.named(name).name for name in names or datasets.names("paper")]
     if every:
         wanted = [name for name, one in datasets.SETS.items() if one.address is not None]
-    screen = Screen(Showing(quiet, json))
+    screen = Screen(Options(quiet=quiet, json=json))
     datasets.pull(wanted, mirror=mirror, report=screen.say)
     screen.document({"sets": {name: datasets.state(name) for name in wanted}})
 

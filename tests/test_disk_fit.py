@@ -245,7 +245,7 @@ def test_a_disk_that_fills_leaves_neither_files_nor_a_model(folder, tmp_path, mo
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("addml.scratch.shutil.disk_usage", lambda folder: usage(10**9, 10**9, 1000))
     detector = quick()
-    with pytest.raises(ScratchError, match=r"are needed for prepared rows .* --cache-dir"):
+    with pytest.raises(ScratchError, match=r"are needed for prepared rows .*--scratch"):
         detector.fit(folder, scratch=tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert not hasattr(detector, "threshold_")

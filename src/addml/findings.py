@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,15 @@ class Finding:
     reasons: tuple[Reason, ...] = ()
     probability: float | None = None  # of an anomaly, as far as the scores of the training rows tell
     confidence: float | None = None  # how often the decision would be the same with other training rows
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as plain values."""
+        return asdict(self)
+
+    def event_to_json(self) -> dict[str, Any]:
+        """The event of a series as plain values."""
+        channels = [{"channel": one.column, "share": one.share, "words": one.words} for one in self.reasons]
+        return {"rank": self.rank, **self.ids, "score": self.score, "channels": channels}
 
 
 @dataclass(frozen=True)
@@ -118,3 +127,24 @@ class Findings:
     def anomalies(self) -> int:
         """How many rows score above the threshold."""
         return int((self.scores > self.threshold).sum())
+
+    def to_json(self, top: int) -> dict[str, Any]:
+        """The findings as plain values, with the `top` highest rows: what `--json` prints and REST answers."""
+        return {
+            "source": self.source,
+            "rows": self.rows,
+            "trained_rows": self.trained_rows,
+            "columns": list(self.columns),
+            "left_out": [{"column": name, "why": why} for name, why in self.left_out],
+            "notes": list(self.notes),
+            "threshold": self.threshold,
+            "decided_by": self.decided_by,
+            "anomalies": self.anomalies,
+            "top": [finding.to_json() for finding in self.ranked[:top]],
+            **({} if self.track is None else {"events": [finding.event_to_json() for finding in self.ranked]}),
+            "groups": [asdict(group) for group in self.groups],
+            "evaluation": self.evaluation,
+            "drift": list(self.drift),
+            "settings": self.settings,
+            "versions": self.versions,
+        }

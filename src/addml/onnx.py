@@ -103,7 +103,7 @@ def _check(model: MetricModel) -> None:
     if model.form is not None:
         what = "a series" if model.form.is_series else "images"
         raise ValueError(f"the detector was fitted to {what}, ONNX export is for tables of numbers; use addml.load")
-    prepared = () if model.columns is None else model.columns.prepared
+    prepared = () if model.columns is None else model.columns.fitted
     kinds = {one.name: one.kind for one in prepared if one.kind != "number" or one.features != [one.name]}
     others = [f"{name!r} ({'number, and text' if kind == 'number' else kind})" for name, kind in kinds.items()]
     if others:

@@ -43,7 +43,7 @@ def _nameless(folder: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             handle, name = tempfile.mkstemp(prefix="addml-", suffix=".scratch", dir=folder)
     except OSError as error:
         raise ScratchError(
-            f"{folder}: no file can be made there ({error.strerror}); name another folder (scratch=..., --cache-dir)"
+            f"{folder}: no file can be made there ({error.strerror}); name another folder (scratch=..., --scratch)"
         ) from None
     try:
         with open(handle, "r+b") as file:
@@ -85,6 +85,5 @@ def _reserve(file: int, size: int, folder: str | os.PathLike[str]) -> None:
         reason = f" ({error.strerror})" if error.strerror else ""
         raise ScratchError(
             f"{folder}: {size / 1e9:,.2f} GB are needed for prepared rows and {free / 1e9:,.2f} GB are free{reason}; "
-            "free some space, name a folder on another disk (scratch=..., --cache-dir), or keep no cache "
-            "(cache=False, --no-cache)"
+            "free some space, or name a folder on another disk (scratch=..., --scratch)"
         ) from None

@@ -82,7 +82,7 @@ def test_a_first_sheet_that_holds_no_table_names_the_others(addml, tmp_path):
     for line, said in (
         ([], "sheet 'Cover' is empty. Its other sheets: Orders."),
         (["by"], "sheet 'Cover' holds a header and no rows: by. Its other sheets: Orders."),
-        ([7], "holds a single row (sheet: Cover (not read: Orders); --part names another)"),
+        ([7], "holds a single row (sheet: Cover (not read: Orders); --sheet names another)"),
     ):
         book["Cover"].append(line)
         book.save(tmp_path / "shop.xlsx")
@@ -116,11 +116,11 @@ def test_a_label_column_that_does_not_exist(addml, small_csv):
 
 
 def test_a_label_column_that_says_nothing(addml, small_csv):
-    addml("evaluate", "small.csv", "--label", "colour").failed("--anomalous", "'red'")
+    addml("evaluate", "small.csv", "--label", "colour").failed("--anomaly-value", "'red'")
 
 
 def test_a_label_that_the_model_was_trained_on(addml, small_csv, model):
-    done = addml("evaluate", "small.csv", "--label", "colour", "--anomalous", "red", "--model", model)
+    done = addml("evaluate", "small.csv", "--label", "colour", "--anomaly-value", "red", "--model", model)
     done.failed("was trained on the column 'colour'", "fit it again", "--ignore colour")
 
 
@@ -235,7 +235,9 @@ def test_a_text_in_a_column_of_numbers(addml, model, tmp_path):
     place = "text.csv, line 201: column 'height' holds \"unknown"
     addml("score", "text.csv", "--model", model, "--strict").failed(place, "leave the cell empty")
     addml("detect", "text.csv", "--strict").failed(place, "without --strict")
-    addml("detect", "text.csv", "--strict", "--time", "when").failed("--strict is about rows", code=2)
+    addml("detect", "text.csv", "--strict", "--time", "when").failed(
+        "--strict does not apply to a series (--time)", code=2
+    )
 
 
 def test_reordered_and_extra_columns_are_fine(addml, model, tmp_path):
@@ -250,7 +252,7 @@ def test_reordered_and_extra_columns_are_fine(addml, model, tmp_path):
 
 def test_wrong_usage_has_its_own_exit_code(addml, small_csv):
     addml("detect", "small.csv", "--members", "none").failed(code=2)
-    addml("detect", "small.csv", "--tau", 1, "--contamination", 0.1).failed("not both", code=2)
+    addml("detect", "small.csv", "--threshold", 1, "--contamination", 0.1).failed("not both", code=2)
     addml("detect").failed(code=2)
     addml("unknown").failed(code=2)
 

@@ -84,7 +84,7 @@ def test_columns_left_out_are_said(addml, labelled):
     lines[0] = "height,weight,colour,kind,same,number"
     labelled.write_text("\n".join(lines) + "\n")
     run = ("compare", labelled.name, "--label", "kind", *QUICKEST, "--ignore", "number")
-    addml(*run).succeeded("left out, --ignore: number", "left out, the label, for evaluation only: kind", "same")
+    addml(*run).succeeded("dropped, --ignore: number", "dropped, the label, for evaluation only: kind", "same")
     told = {one["column"] for one in json.loads(addml(*run, "--json").succeeded().out)["left_out"]}
     assert told == {"kind", "same", "number"}
 

@@ -43,12 +43,12 @@ def test_false_alarms_of_the_tail(folder):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--threshold", "best"), "'best' is not one of 'auto', 'mad', 'iqr', 'tail', 'mixture'"),
-        (("--threshold", "mad", "--tau", 1), "--threshold or --tau, not both"),
+        (("--threshold", "best"), "--threshold best: give a score, or one of auto, mad, iqr, tail, mixture."),
+        (("--threshold", 1, "--contamination", 0.1), "give --contamination or a score as --threshold, not both"),
         (("--threshold", "mad", "--contamination", 0.1), "finds the share itself"),
-        (("--tau", "nan"), "is no score"),
-        (("--tau", "inf"), "is no score"),
-        (("--contamination", 0.6), "less than or equal to 0.5"),
+        (("--threshold", "nan"), "is not a score"),
+        (("--threshold", "inf"), "is not a score"),
+        (("--contamination", 0.6), "--contamination 0.6: give a number from 0 to 0.5"),
     ],
 )
 def test_what_makes_no_sense_is_refused(folder, options, words):
@@ -73,8 +73,8 @@ def test_probabilities_and_confidence_are_in_the_table_and_in_json(folder):
 
 
 def test_learning_from_a_column(folder):
-    done = run_addml(folder, "fit", "known.csv", *QUICK, "--learn-from", "checked", "--model", "taught")
-    done.succeeded("learned from checked: 2 anomalies and 2 normal rows labelled", "left out, labels to learn from")
+    done = run_addml(folder, "fit", "known.csv", *QUICK, "--train-labels", "checked", "--model", "taught")
+    done.succeeded("learned from checked: 2 anomalies and 2 normal rows labelled", "dropped, labels to learn from")
     model = load(folder / "taught", device="cpu")
     assert model.model_.scorer.name == "guided"
     assert "checked" not in model.model_.columns.used
@@ -82,7 +82,7 @@ def test_learning_from_a_column(folder):
 
 
 def test_detect_learns_too(folder):
-    done = run_addml(folder, "detect", "known.csv", *QUICK, "--learn-from", "checked", "--json", "--no-report")
+    done = run_addml(folder, "detect", "known.csv", *QUICK, "--train-labels", "checked", "--json", "--no-report")
     assert json.loads(done.succeeded().out)["top"][0]["row"] in (42, 3)
 
 
@@ -90,7 +90,7 @@ def test_rows_named_by_their_numbers_are_learned_from_as_those_of_a_column(folde
     known = ("--known-anomalies", "42,3", "--known-normal", "10", "--known-normal", "11")
     done = run_addml(folder, "fit", "small.csv", *QUICK, *known, "--model", "told")
     done.succeeded("learned from answers: 2 anomalies and 2 normal rows labelled")
-    run_addml(folder, "fit", "known.csv", *QUICK, "--learn-from", "checked", "--model", "read").succeeded()
+    run_addml(folder, "fit", "known.csv", *QUICK, "--train-labels", "checked", "--model", "read").succeeded()
     table = folder / "small.csv"
     told, read = (run_addml(folder, "score", table, "--model", name, "--json").succeeded() for name in ("told", "read"))
     assert [row["score"] for row in json.loads(told.out)["top"]] == [
@@ -101,13 +101,13 @@ def test_rows_named_by_their_numbers_are_learned_from_as_those_of_a_column(folde
 @pytest.mark.parametrize(
     ("file", "options", "words"),
     [
-        ("small.csv", ("--known-anomalies", "3", "--known-normal", "3"), ("row 3 is among both",)),
+        ("small.csv", ("--known-anomalies", "3", "--known-normal", "3"), ("row 3 is in both",)),
         ("small.csv", ("--known-normal", "9999"), ("there is no row 9999 (--known-normal)",)),
-        ("known.csv", ("--learn-from", "cheked"), ("no column 'cheked' (--learn-from)", "checked")),
-        ("known.csv", ("--learn-from", "checked", "--label", "checked"), ("both --label", "--learn-from")),
-        ("known.csv", ("--learn-from", "checked", "--columns", "checked,height"), ("holds labels (--learn-from)",)),
-        ("known.csv", ("--learn-from", "colour"), ("say which value of the label column 'colour'",)),
-        ("empty.csv", ("--learn-from", "checked"), ("holds no label",)),
+        ("known.csv", ("--train-labels", "cheked"), ("no column 'cheked' (--train-labels)", "checked")),
+        ("known.csv", ("--train-labels", "checked", "--label", "checked"), ("both --label", "--train-labels")),
+        ("known.csv", ("--train-labels", "checked", "--columns", "checked,height"), ("holds labels (--train-labels)",)),
+        ("known.csv", ("--train-labels", "colour"), ("say which value of the label column 'colour'",)),
+        ("empty.csv", ("--train-labels", "checked"), ("holds no label",)),
     ],
 )
 def test_labels_that_cannot_be_learned_from(folder, file, options, words):

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from addml.pipeline.model_diff import Moved
+from addml.pipeline.model_diff import ModelDiff
 from tests.cli.running import QUICK, left_in, run_addml, write_small
 
 
@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
 
 def test_what_moved_is_said(folder):
     done = run_addml(folder, "diff", "first", "second", "small.csv", "--top", 5)
-    done.succeeded("300 rows by first and by second", "ranks agree by 0.", "anomalies: 30 before, 6 after", "24 gone")
+    done.succeeded("300 rows scored by first and second", "ranks agree by 0.", "flagged: 30 before, 6 after", "24 gone")
     assert "person-" in done.out  # the identifier names the rows
 
 
@@ -41,10 +41,10 @@ def test_as_json_and_as_a_table(folder):
 
 def test_a_run_can_be_repeated_by_its_record(folder, tmp_path):
     words = ("diff", folder / "first", folder / "second", folder / "small.csv", "--top", 2, "--output", "moved.csv")
-    run_addml(tmp_path, *words).succeeded("settings of this run: moved.run.toml")
+    run_addml(tmp_path, *words).succeeded("options of this run: moved.run.toml")
     once = (tmp_path / "moved.csv").read_bytes()
     (tmp_path / "moved.csv").unlink()
-    run_addml(tmp_path, "diff", "--config", "moved.run.toml").succeeded("300 rows by")
+    run_addml(tmp_path, "diff", "--config", "moved.run.toml").succeeded("300 rows scored by")
     assert (tmp_path / "moved.csv").read_bytes() == once
 
 
@@ -82,14 +82,14 @@ def moved(before, after, taus=(0.5, 0.5)):
     before, after = np.array(before, float), np.array(after, float)
     ranks = tuple((-scores).argsort(kind="stable").argsort() + 1 for scores in (before, after))
     flagged = (before > taus[0], after > taus[1])
-    return Moved("table", ("a", "b"), before, after, ranks, flagged, pa.table({}))
+    return ModelDiff("table", ("a", "b"), before, after, ranks, flagged, pa.table({}))
 
 
 def test_decisions_and_order_by_hand():
     one = moved([0.9, 0.1, 0.8, 0.2], [0.9, 0.7, 0.3, 0.2])
     assert one.decision.tolist() == ["anomaly", "new", "gone", "normal"]
     assert [row["row"] for row in one.listed(10)] == [2, 3, 4]  # the first row did not move
-    assert one.summary(0)["decisions"] == {"new": 1, "gone": 1, "anomaly": 1, "normal": 1}
+    assert one.to_json(0)["decisions"] == {"new": 1, "gone": 1, "anomaly": 1, "normal": 1}
 
 
 def test_agreement_is_spearmans():

@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.pipeline.evaluation import CURVE_POINTS, evaluate, read_label
+from addml.pipeline.evaluation import CURVE_POINTS, evaluate
+from addml.pipeline.labels import read_label
 
 
 @pytest.mark.parametrize(
@@ -30,9 +31,9 @@ def test_a_value_that_is_named():
     assert read_label(pa.chunked_array([[2.0, float("nan"), 3.0]]), "3", "y").tolist() == [0, -1, 1]
     with pytest.raises(ValueError, match="no row has 'd'"):
         read_label(column, "d", "y")
-    with pytest.raises(ValueError, match="--anomalous"):
+    with pytest.raises(ValueError, match="--anomaly-value"):
         read_label(column, None, "y")
-    with pytest.raises(ValueError, match="--anomalous"):
+    with pytest.raises(ValueError, match="--anomaly-value"):
         read_label(pa.chunked_array([[-1, 1]]), None, "y")  # which of the two is anomalous differs between libraries
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 from typer.main import get_command
 
-from addml.cli.app import app
+from addml.cli.commands import app
 
 COMMANDS = ["detect", "fit", "score", "evaluate", "info", "diff", "export", "demo", "compare", "serve"]
 HEAVY = {"numpy", "pyarrow", "sklearn", "torch", "pandas", "scipy"}
@@ -18,6 +18,16 @@ def test_every_option_and_argument_is_documented(name):
     assert str(one.help).endswith("."), f"addml {name} says nothing about itself"
     for parameter in one.params:
         assert str(parameter.help).endswith("."), f"addml {name}: {parameter.name} is not documented"
+
+
+@pytest.mark.parametrize("name", ["detect", "fit", "score", "evaluate", "diff"])
+def test_help_fits_on_a_screen(addml, name):
+    """80 lines of 80 columns; --help-all shows the other options too."""
+    lines = addml(name, "--help", COLUMNS="80").succeeded("--json").out.splitlines()
+    assert len(lines) <= 80
+    assert max(map(len, lines)) <= 80
+    assert "--encoding" not in "\n".join(lines)
+    addml(name, "--help-all", COLUMNS="80").succeeded("--json", "--encoding")
 
 
 def test_the_commands_are_these():

@@ -71,7 +71,7 @@ def test_an_interrupt_before_a_command_has_begun(monkeypatch):
     def interrupted():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("addml.cli.app.run", interrupted)
+    monkeypatch.setattr("addml.cli.commands.run", interrupted)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 130

@@ -8,25 +8,11 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.io.image_folder import Heads
 from addml.model import MetricModel
 from addml.pipeline import image_source, run
-from addml.pipeline.options import (
-    Computing,
-    Explaining,
-    Labelling,
-    Learning,
-    Naming,
-    Picturing,
-    Reading,
-    Selection,
-    Settings,
-    Streaming,
-    Timing,
-    Training,
-    Using,
-)
+from addml.pipeline.options import Options
 from addml.progress import Silent
 from tests.cli.running import QUICK
 
@@ -109,43 +95,43 @@ def test_fit_says_what_was_read(addml, photos, tmp_path):
 
 def test_broken_files_are_refused_and_skipped(addml, photos, tmp_path):
     (photos / "photo-05.png").write_bytes(b"broken")
-    addml("detect", "photos", *QUICK).failed("1 of 40 files cannot be read", "photo-05.png", "--skip-broken")
-    addml("detect", "photos", *QUICK, "--skip-broken").succeeded("39 images", "photo-05.png (not an image)")
+    addml("detect", "photos", *QUICK).failed("1 of 40 files cannot be read", "photo-05.png", "--skip-unreadable")
+    addml("detect", "photos", *QUICK, "--skip-unreadable").succeeded("39 images", "photo-05.png (not an image)")
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"selection": Selection(columns=("a",))}, "--columns is not about images"),
-        ({"naming": Naming(("a",))}, "--id is not about images"),
-        ({"labelling": Labelling("a")}, "--label is not about images"),
-        ({"learning": Learning("a")}, "--learn-from is not about images"),
-        ({"timing": Timing("t")}, "--time is not about images"),
-        ({"streaming": Streaming("1GiB")}, "--memory, --cache-dir and --no-cache are not about images"),
-        ({"streaming": Streaming("2GiB")}, "--memory, --cache-dir and --no-cache are not about images"),
-        ({"reading": Reading(delimiter=";")}, "--delimiter is not about images"),
-        ({"training": Training(one_sided=("a:high",))}, "--one-sided is not about images"),
-        ({"picturing": Picturing("0")}, "--size 0"),
-        ({"picturing": Picturing("3x4x5")}, "--size 3x4x5"),
+        ({"columns": ("a",)}, "--columns does not apply to a folder of images, only to a table or a series"),
+        ({"id": ("a",)}, "--id does not apply to a folder of images"),
+        ({"label": "a"}, "--label does not apply to a folder of images"),
+        ({"train_labels": "a"}, "--train-labels does not apply to a folder of images"),
+        ({"time": "t"}, "--time does not apply to a folder of images"),
+        ({"memory": "1GiB"}, "--memory does not apply to a folder of images"),
+        ({"memory": "2GiB"}, "--memory does not apply to a folder of images"),
+        ({"delimiter": ";"}, "--delimiter does not apply to a folder of images"),
+        ({"one_sided": ("a:high",)}, "--one-sided does not apply to a folder of images"),
+        ({"size": "0"}, "--size 0"),
+        ({"size": "3x4x5"}, "--size 3x4x5"),
     ],
 )
 def test_settings_that_say_nothing_of_images(photos, given, words):
-    with pytest.raises(UserError, match=words):
-        run.fit(Settings(str(photos), **given), Silent())
+    with pytest.raises(AddmlError, match=words):
+        run.fit(Options(str(photos), **given), Silent())
 
 
 def test_more_pixels_than_memory_holds_are_refused_before_they_are_read(photos, monkeypatch):
     """By hand: 160,000 pixels x (5 members x (40 x 69 + 1536) + 4 x 256 + 3 x 40) bytes are 3.6 GB."""
     said = []
     notes = type("Notes", (Silent,), {"note": lambda self, words: said.append(words)})()
-    settings = Settings(str(photos), picturing=Picturing("400"), training=Training(epochs=20))
+    options = Options(str(photos), size="400", epochs=20)
     monkeypatch.setattr(Heads, "read", lambda self, skip_broken: pytest.fail("pixels were read"))
     monkeypatch.setattr(image_source, "free_memory", lambda: 2 * 10**9)
-    with pytest.raises(UserError, match=r"40 images of 400 x 400 pixels takes about 3\.6 GB .* 2\.0 GB are free"):
-        run.fit(settings, notes)
+    with pytest.raises(AddmlError, match=r"40 images of 400 x 400 pixels takes about 3\.6 GB .* 2\.0 GB are free"):
+        run.fit(options, notes)
     monkeypatch.setattr(image_source, "free_memory", lambda: 64 * 10**9)
     with pytest.raises(pytest.fail.Exception, match="pixels were read"):
-        run.fit(settings, notes)
+        run.fit(options, notes)
     assert len(said) == 1
     assert "about 3.6 GB" in said[0]
 
@@ -153,20 +139,20 @@ def test_more_pixels_than_memory_holds_are_refused_before_they_are_read(photos, 
 def test_more_images_than_memory_holds_are_not_scored(addml, photos, tmp_path, monkeypatch):
     """By hand: 2 copies of 40 images of 9 x 8 bytes are 5,760 bytes."""
     addml("fit", "photos", *QUICK, "--model", "m").succeeded()
-    settings = Settings(str(photos), using=Using(str(tmp_path / "m")))
+    options = Options(str(photos), model=str(tmp_path / "m"))
     monkeypatch.setattr(image_source, "free_memory", lambda: 5760)
-    assert run.score(settings, Silent(), mapped=False).findings.rows == 40
+    assert run.score(options, Silent(), mapped=False).findings.rows == 40
     monkeypatch.setattr(image_source, "free_memory", lambda: 5759)
     monkeypatch.setattr(Heads, "read", lambda self, skip_broken: pytest.fail("pixels were read"))
-    with pytest.raises(UserError, match=r"scoring 40 images of 9 x 8 pixels takes .* score a part of them at a time"):
-        run.score(settings, Silent(), mapped=False)
+    with pytest.raises(AddmlError, match=r"scoring 40 images of 9 x 8 pixels takes .* score a part of them at a time"):
+        run.score(options, Silent(), mapped=False)
 
 
 def test_the_map_holds_few_of_large_images(photos, monkeypatch):
     """Ten drawn ones and the four that are listed, of which some may be among them."""
     monkeypatch.setattr(image_source, "MAPPED_NUMBERS", 10 * 9 * 8)
-    settings = Settings(str(photos), training=Training(epochs=1, members=1), explaining=Explaining(top=0))
-    assert 10 <= len(run.detect(settings, Silent(), mapped=True).findings.space.rows) <= 14
+    options = Options(str(photos), epochs=1, members=1, top=0)
+    assert 10 <= len(run.detect(options, Silent(), mapped=True).findings.space.rows) <= 14
 
 
 class Bars(Silent):
@@ -182,22 +168,22 @@ class Bars(Silent):
 
 def test_bars_move_while_images_are_scored_and_looked_into(photos, monkeypatch):
     """Twelve at a time are 12, 12, 12 and 4 of 40; in blocks of one on two threads the five listed are 2, 2 and 1."""
-    settings = Settings(
-        str(photos), training=Training(epochs=1, members=1), explaining=Explaining(top=5), computing=Computing(jobs=2)
-    )
-    whole = run.detect(settings, Silent()).findings
+    options = Options(str(photos), epochs=1, members=1, top=5, jobs=2)
+    whole = run.detect(options, Silent()).findings
     monkeypatch.setattr(image_source, "NUMBERS_AT_ONCE", 12 * 9 * 8)
     monkeypatch.setattr(MetricModel, "block", lambda self, device: 1)
     bars = Bars()
-    parts = run.detect(settings, bars).findings
+    parts = run.detect(options, bars).findings
     assert bars.drawn["Scoring"] == (40, [12, 12, 12, 4])
-    assert bars.drawn["Finding out where"] == (5, [2, 2, 1])
+    assert bars.drawn["Explaining"] == (5, [2, 2, 1])
     np.testing.assert_allclose(parts.scores, whole.scores, rtol=1e-5, atol=1e-5)
     assert [one.row for one in parts.ranked] == [one.row for one in whole.ranked]
 
 
 def test_options_that_say_nothing_of_tables(addml, small_csv):
-    addml("detect", "small.csv", *QUICK, "--skip-broken").failed("--skip-broken is about folders of images")
+    addml("detect", "small.csv", *QUICK, "--skip-unreadable").failed(
+        "--skip-unreadable does not apply to a table, only to a folder of images", code=2
+    )
 
 
 def test_folders_that_teach_nothing(addml, tmp_path):
@@ -205,13 +191,13 @@ def test_folders_that_teach_nothing(addml, tmp_path):
     (tmp_path / "empty" / "a.txt").write_text("a")
     addml("detect", "empty").failed("without Parquet files or images")
     write_photos(tmp_path / "one", count=1)
-    with pytest.raises(UserError, match=r"one: X holds 1 image, of which"):
-        run.fit(Settings(str(tmp_path / "one")), Silent())
+    with pytest.raises(AddmlError, match=r"one: X holds 1 image, of which"):
+        run.fit(Options(str(tmp_path / "one")), Silent())
     (tmp_path / "black").mkdir()
     for place in range(4):
         Image.fromarray(np.zeros((5, 5), np.uint8)).save(tmp_path / "black" / f"{place}.png")
-    with pytest.raises(UserError, match=r"black: all 4 images of X are the same, every pixel is 0"):
-        run.fit(Settings(str(tmp_path / "black")), Silent())
+    with pytest.raises(AddmlError, match=r"black: all 4 images of X are the same, every pixel is 0"):
+        run.fit(Options(str(tmp_path / "black")), Silent())
 
 
 def test_a_model_of_a_table_scores_no_images(addml, photos, model):

@@ -81,9 +81,11 @@ def test_one_is_no_plural(addml, tmp_path):
     values[7] = 30
     (tmp_path / "t.csv").write_text("x,odd\n" + "".join(f"{x:.4f},{int(x == 30)}\n" for x in values))
     said = addml("detect", "t.csv", "--label", "odd", "--epochs", 1, "--contamination", 0.016, "--report", "r.md")
-    said = said.succeeded("60 rows, 1 column used", "1 epoch,", "1 of 60 rows scores above", "(1 anomaly in 60 rows)")
+    said = said.succeeded(
+        "60 rows, 1 column used", "1 epoch,", "1 of 60 rows flagged (*): score above", "(1 anomaly in 60 rows)"
+    )
     addml("fit", "t.csv", "--label", "odd", "--epochs", 1, "--contamination", 0.016).succeeded()
-    told = addml("info", "t.model").succeeded("1 epoch,", "1 number column: x", "1 of these lies above")
+    told = addml("info", "t.model").succeeded("1 epoch,", "1 number column: x", "1 of these flagged")
     for text in (said.out, told.out, (tmp_path / "r.md").read_text()):
         assert re.findall(r"(?<![\d.,=])1 \w+s\b", text) == []
 

@@ -117,7 +117,9 @@ def _check_heat(page):
 
 
 def test_every_event_has_its_channels(machine):
-    found = json.loads(run("detect", machine, *OPTIONS[:-2], "--tau", "0.5", "--top", "2", "--json").succeeded().out)
+    found = json.loads(
+        run("detect", machine, *OPTIONS[:-2], "--threshold", "0.5", "--top", "2", "--json").succeeded().out
+    )
     assert len(found["events"]) > 10
     assert all(event["channels"] for event in found["events"])
 
@@ -147,7 +149,7 @@ def test_a_silent_channel_is_missing_and_the_side_that_counts_is_named(tmp_path,
     (words,) = [one["words"] for one in event["channels"] if one["channel"] == "heat"]
     assert float(words.split()[1]) > 5
     frame.assign(heat=np.nan).to_csv("silent.csv", index=False)
-    silent = run("score", "silent.csv", "--time", "when", "--model", "m", "--tau", "-9", "--json").succeeded()
+    silent = run("score", "silent.csv", "--time", "when", "--model", "m", "--threshold", "-9", "--json").succeeded()
     assert "nan" not in silent.out
     channels = [one for event in json.loads(silent.out)["events"] for one in event["channels"]]
     assert {one["words"] for one in channels if one["channel"] == "heat"} <= {"heat missing"}
@@ -171,7 +173,7 @@ def test_columns_called_as_those_of_the_scored_table_are_kept(machine, tmp_path)
 
 def test_the_table_on_the_screen_has_events(machine):
     done = run("detect", machine, *OPTIONS, "--no-report")
-    assert "1 event: 12 of 600 steps score above" in done.out
+    assert "1 event: 12 of 600 steps flagged, score above" in done.out
     assert "heat" in done.out
     assert "start" in done.out
 
@@ -189,7 +191,7 @@ def test_cells_that_are_no_numbers(machine, tmp_path):
     endless, text = spoiled("endless.csv", "inf", [40]), spoiled("text.csv", "off", [40])
     silent = spoiled("silent.csv", "", range(1, 601))
     run("detect", endless, *quick).failed("column 'heat', row 40 is inf; leave it empty or give a finite number")
-    run("detect", text, *quick, "--no-report").succeeded("left out, no numbers ('off' in row 40): heat")
+    run("detect", text, *quick, "--no-report").succeeded("dropped, no numbers ('off' in row 40): heat")
     run("detect", text, *quick, "--columns", "heat").failed(
         "text.csv: no column beside the time holds numbers: heat has no numbers ('off' in row 40)."
     )
@@ -272,7 +274,7 @@ def test_evaluate_by_a_saved_model_of_a_series(labelled):
 def test_what_evaluate_cannot_do_with_a_series_is_said(labelled, tmp_path):
     time = ("--time", "when")
     assert "evaluate needs a label column" in run("evaluate", labelled, *time).err
-    assert "--anomalous VALUE" in run("evaluate", labelled, *time, "--label", "heat").err
+    assert "--anomaly-value VALUE" in run("evaluate", labelled, *time, "--label", "heat").err
     (tmp_path / "told.csv").write_text(labelled.read_text().replace("yes", "1").replace("no", "0"))
     assert run("fit", "told.csv", *time, "--epochs", "1", "--members", "1").code == 0
     done = run("evaluate", "told.csv", *time, "--label", "fault", "--model", "told.model")
@@ -280,17 +282,20 @@ def test_what_evaluate_cannot_do_with_a_series_is_said(labelled, tmp_path):
     assert "told.model: was trained on the column 'fault'" in done.err
     done = run("evaluate", "told.csv", *time, "--label", "fault", "--model", "told.model", "--window", "8")
     assert done.code == 2
-    assert "leave them out with --model" in " ".join(done.err.replace("│", " ").split())
+    assert "--window is an option of training; leave it out with --model" in done.err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("fit", "--sample", "100"), "a series is learned from whole"),
-        (("detect", "--all-rows"), "a series is learned from whole"),
-        (("evaluate", "--label", "fault", "--model", "m", "--epochs", "3"), "of no use with --model"),
-        (("detect", "--size", "32"), "--size and --skip-broken are about images"),
-        (("fit", "--memory", "1GiB"), "--memory, --cache-dir and --no-cache are about rows"),
+        (("fit", "--sample", "100"), "--sample does not apply to a series (--time)"),
+        (("detect", "--all-rows"), "--all-rows does not apply to a series (--time)"),
+        (
+            ("evaluate", "--label", "fault", "--model", "m", "--epochs", "3"),
+            "--epochs is an option of training; leave it out with --model",
+        ),
+        (("detect", "--size", "32"), "--size does not apply to a series (--time), only to a folder of images"),
+        (("fit", "--memory", "1GiB"), "--memory does not apply to a series (--time), only to a table"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(labelled, words, message):
@@ -327,8 +332,8 @@ def repeated():
         (lambda: None, ("--time", "hwen"), "has no column 'hwen' (--time)"),
         (lambda: None, ("--time", "when", "--window", "600"), "window=600 makes 1 whole window"),
         (lambda: None, ("--time", "when", "--columns", "heat, when"), "'when' holds the times of the steps (--time)"),
-        (lambda: None, ("--time", "when", "--label", "when"), "leave it out of --label"),
-        (lambda: None, ("--window", "20"), "give --time NAME with them"),
+        (lambda: None, ("--time", "when", "--label", "when"), "remove it from --label"),
+        (lambda: None, ("--window", "20"), "--window does not apply to a table, only to a series (--time)"),
         (lambda: None, ("--time", "when", "--columns", "state"), "no column beside the time holds numbers"),
     ],
 )
@@ -366,7 +371,7 @@ def test_two_models_of_a_series_are_compared_step_by_step(machine):
         assert run("fit", machine, *OPTIONS, "--seed", seed, "--model", name).code == 0
         assert run("score", machine, "--time", "when", "--model", name, "--output", f"{name}.csv").code == 0
     done = run("diff", "first", "second", machine, "--time", "when", "--output", "moved.csv")
-    done.succeeded("600 steps by first and by second", "anomalies: 12 before, 12 after")
+    done.succeeded("600 steps scored by first and second", "flagged: 12 before, 12 after")
     first, second, moved = (pd.read_csv(f"{name}.csv") for name in ("first", "second", "moved"))
     assert moved["when"].tolist() == first["when"].tolist()
     for one, when in ((first, "before"), (second, "after")):

@@ -60,12 +60,6 @@ def test_fit_and_score(folder):
     assert first.startswith('"person-00041",42,')
 
 
-def test_no_cache_gives_the_same_model(folder):
-    run_addml(folder, "fit", "table", *STREAMED, "--model", "one").succeeded()
-    run_addml(folder, "fit", "table", *STREAMED, "--model", "other", "--no-cache").succeeded()
-    assert weights(folder / "one") == weights(folder / "other")
-
-
 def halted(ours, folder):
     """A process that stands still after its first epoch; a slow look may come after its last one, hence the tries."""
     kept = folder / "killed.checkpoint" / "model.json"
@@ -101,8 +95,8 @@ def test_a_killed_command_goes_on_and_no_other_beside_it(folder):
 def test_labels_to_learn_from_need_memory(folder, table):
     marked = table.append_column("checked", pa.array(["yes", None] * (ROWS // 2)))
     parquet.write_table(marked, folder / "marked.parquet")
-    done = run_addml(folder, "fit", "marked.parquet", *STREAMED, "--learn-from", "checked")
-    done.failed("--learn-from checked: labels are not learned from where a table is larger than --memory 1MiB")
+    done = run_addml(folder, "fit", "marked.parquet", *STREAMED, "--train-labels", "checked")
+    done.failed("--train-labels checked: labels are not learned from where a table is larger than --memory 1MiB")
 
 
 def test_a_size_that_is_none(folder):
@@ -116,8 +110,8 @@ def test_a_size_that_is_none(folder):
     [
         ("table", "--memory", "1GiB"),
         ("table", "--memory", "2GiB"),
-        ("table", "--cache-dir", "."),
-        ("small.csv", "--all-rows", "--no-cache"),
+        ("table", "--scratch", "."),
+        ("small.csv", "--all-rows", "--scratch", "."),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(folder, words):
@@ -129,7 +123,7 @@ def test_options_that_would_do_nothing_are_refused(folder, words):
 @pytest.mark.parametrize("words", [("fit", "table", *STREAMED), ("detect", "small.csv")])
 def test_a_cache_folder_that_is_none(folder, words):
     (folder / "small.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
-    run_addml(folder, *words, "--cache-dir", "none").failed("'none' is no folder")
+    run_addml(folder, *words, "--scratch", "none").failed("'none' is no folder")
 
 
 def test_a_home_folder_is_found_by_all_options(folder, tmp_path_factory):
@@ -137,7 +131,7 @@ def test_a_home_folder_is_found_by_all_options(folder, tmp_path_factory):
     (folder / "small.csv").write_text("a,b\n1,2\n3,4\n5,7\n9,8\n" * 5)
     written = {"--output": "x.csv", "--report": "x.html", "--model": "m"}
     options = [word for name, path in written.items() for word in (name, f"~/{path}")]
-    again = ("--config", "~/x.run.toml", "--cache-dir", "~", "--checkpoint", "~/checkpoint")
+    again = ("--config", "~/x.run.toml", "--scratch", "~", "--checkpoint", "~/checkpoint")
     run_addml(other, "detect", "~/small.csv", *quick, *options, HOME=str(folder)).succeeded()
     run_addml(other, "detect", *again, HOME=str(folder)).succeeded()
     run_addml(other, "demo", "~/demo", *quick, HOME=str(folder)).succeeded()

@@ -10,13 +10,15 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+from addml.cli import outputs
 from addml.compute import on_threads
 from addml.inputs.census import draw
 from addml.io.read import open_batches
 from addml.pipeline import run, sources
 from addml.pipeline.batches import highest
-from addml.pipeline.options import Selection, Settings, Training
+from addml.pipeline.options import Options
 from addml.progress import Silent
+from addml.text import without_password
 from tests.cli.running import run_addml, write_small
 
 
@@ -42,14 +44,12 @@ def test_a_sample_of_more_rows_than_there_are_is_all_of_them():
 
 
 def test_a_file_too_large_for_memory_gives_the_same_scores(tmp_path, monkeypatch):
-    settings = Settings(
-        file=str(write_small(tmp_path / "small.csv")),
-        selection=Selection(ignore=("colour",)),
-        training=Training(members=2, epochs=3, sample=150),
+    options = Options(
+        file=str(write_small(tmp_path / "small.csv")), ignore=("colour",), members=2, epochs=3, sample=150
     )
-    held = run.detect(settings, Silent())
+    held = run.detect(options, Silent())
     monkeypatch.setattr(sources, "free_memory", lambda: 1000)
-    read_twice = run.detect(settings, Silent())
+    read_twice = run.detect(options, Silent())
     assert any("read twice" in note for note in read_twice.findings.notes)
     assert pa.concat_tables(read_twice.scored).equals(pa.concat_tables(held.scored))
     assert read_twice.findings.trained_rows == 150
@@ -68,8 +68,8 @@ def test_the_highest_come_first_and_of_equal_ones_the_first():
 
 def test_names_for_outputs():
     names = {"a/b.csv.gz": "b", "-": "stdin", "sqlite:///data/shop.db": "shop", "x.parquet": "x", "x": "x"}
-    assert {file: sources.name_of(file) for file in names} == names
-    assert sources.shown("postgresql://me:secret@host/db") == "postgresql://me:***@host/db"
+    assert {file: outputs.name_of(file) for file in names} == names
+    assert without_password("postgresql://me:secret@host/db") == "postgresql://me:***@host/db"
 
 
 def test_parquet_and_standard_input_score_like_the_csv(addml, model, small_csv, tmp_path):
@@ -105,9 +105,9 @@ def test_what_is_wrong_with_standard_input_is_said_of_it(tmp_path, model):
 
 def test_what_is_large_is_told_by_size(tmp_path, monkeypatch):
     path = write_small(tmp_path / "small.csv")
-    assert sources.open_input(Settings(str(path))).table is not None
+    assert sources.open_input(Options(str(path))).table is not None
     monkeypatch.setattr(sources, "free_memory", lambda: 4 * path.stat().st_size - 1)
-    assert sources.open_input(Settings(str(path))).table is None
+    assert sources.open_input(Options(str(path))).table is None
     assert sources.expected_rows(str(path)) == 301
 
 

@@ -9,7 +9,7 @@ import addml
 from addml.encoders import ModuleNetwork
 from addml.model_file import ModelFileError
 from addml.pipeline.fitted import Fitted
-from addml.pipeline.options import Computing, Deciding
+from addml.pipeline.options import Options
 
 
 class Net(nn.Module):
@@ -99,7 +99,7 @@ def test_saved_without_code_and_loaded_with_it(tmp_path, images, detector):
     with pytest.raises(ValueError, match=message):  # and nothing of fitting or saving it again
         addml.load(tmp_path / "model")
     with pytest.raises(ValueError, match=message):
-        Fitted.load(str(tmp_path / "model"), Computing(), Deciding())
+        Fitted.load(str(tmp_path / "model"), Options(), Options())
     loaded = addml.load(tmp_path / "model", encoder=Net)
     np.testing.assert_array_equal(loaded.anomaly_score(images), detector.anomaly_scores_)
     with pytest.raises(ValueError, match=r"encoder.weights is float32 \(2, 109\), not float32 \(n, 132\)"):

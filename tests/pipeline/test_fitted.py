@@ -13,7 +13,7 @@ from addml.pipeline import fitted as module
 from addml.pipeline import run
 from addml.pipeline.about import about_model
 from addml.pipeline.fitted import Fitted
-from addml.pipeline.options import Computing, Deciding, Explaining, Settings, Training, Using
+from addml.pipeline.options import Options
 from addml.progress import Silent
 
 
@@ -36,13 +36,13 @@ def test_a_table_is_scored_on_the_cpu_unless_something_else_is_said(tmp_path, mo
     table = pa.table({"x": np.arange(50.0) % 11, "y": np.arange(50.0) % 7})
     Fitted.of(ADDML(epochs=1, members=1, device="cpu").fit(table), table).save(tmp_path / "model")
     monkeypatch.setattr(module, "resolve_device", {"auto": "cuda", "cuda:1": "cuda:1", "cpu": "cpu"}.__getitem__)
-    found = Fitted.load(str(tmp_path / "model"), Computing(device=asked), Deciding())
+    found = Fitted.load(str(tmp_path / "model"), Options(device=asked), Options())
     assert found.device == taken
 
 
 READERS = {
     "load": addml.load,
-    "score": lambda folder: Fitted.load(str(folder), Computing(), Deciding()),
+    "score": lambda folder: Fitted.load(str(folder), Options(), Options()),
     "info": lambda folder: about_model(str(folder)),
 }
 
@@ -94,13 +94,12 @@ def write_dates(folder, name):
 def test_dates_of_a_csv_and_of_parquet_score_alike_whatever_their_zones(tmp_path, taught):
     for name in WRITINGS:
         write_dates(tmp_path, name)
-    training, quick = Training(members=1, epochs=1), Explaining(top=0, reasons=0)
-    fitted = run.fit(Settings(str(tmp_path / f"{taught}.csv"), training=training), Silent()).fitted
+    fitted = run.fit(Options(str(tmp_path / f"{taught}.csv"), members=1, epochs=1), Silent()).model
     fitted.save(tmp_path / "model")
 
     def scores(file):
-        settings = Settings(str(tmp_path / file), using=Using(str(tmp_path / "model")), explaining=quick)
-        return run.score(settings, Silent(), mapped=False).findings.scores
+        options = Options(str(tmp_path / file), model=str(tmp_path / "model"), top=0, reasons=0)
+        return run.score(options, Silent(), mapped=False).findings.scores
 
     for name in WRITINGS:
         np.testing.assert_array_equal(scores(f"{name}.csv"), scores(f"{name}.parquet"))
@@ -115,8 +114,8 @@ def test_a_csv_with_odd_cells_is_scored_as_it_was_learned(tmp_path):
     days = MOMENTS.astype("datetime64[D]")
     lines = [f"{day}, {row % 7}, {row % 3 > 1} ,{row % 5:#04x}" for row, day in enumerate(days)]
     (tmp_path / "t.csv").write_text("\n ".join(["day, n, flag ,bits", *lines]) + "\n")
-    fitted = run.fit(Settings(str(tmp_path / "t.csv"), training=Training(members=1, epochs=1)), Silent()).fitted
+    fitted = run.fit(Options(str(tmp_path / "t.csv"), members=1, epochs=1), Silent()).model
     fitted.save(tmp_path / "model")
-    settings = Settings(str(tmp_path / "t.csv"), using=Using(str(tmp_path / "model")), explaining=Explaining(top=0))
-    found = run.score(settings, Silent(), mapped=False).findings.scores
+    options = Options(str(tmp_path / "t.csv"), model=str(tmp_path / "model"), top=0)
+    found = run.score(options, Silent(), mapped=False).findings.scores
     np.testing.assert_allclose(found, fitted.detector.anomaly_scores_)

@@ -12,18 +12,16 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.pipeline import run as detecting
 from addml.pipeline import sources
 from addml.pipeline.fitted import Fitted
-from addml.pipeline.model_diff import compare_models
-from addml.pipeline.options import Computing, Deciding, Reading, Reporting, Settings, Strictness, Training, Using
+from addml.pipeline.options import Options, check
 from addml.progress import Silent
 from addml.server import models
 
 ROWS, ROW = 2000, 1234  # the place of the text, from 0
-QUICK = Training(members=1, epochs=2)
-COMPUTING = Computing(device="cpu", jobs=1)
+QUICK = {"members": 1, "epochs": 2}
 RANDOM = np.random.default_rng(1)
 DISTANCE = RANDOM.lognormal(1, 0.5, ROWS).round(2)
 TABLE = {
@@ -68,12 +66,11 @@ def write(path, table):
     return path
 
 
-def settings(path, **more):
-    reading = Reading()
-    if path.suffix == ".db":
-        path, reading = f"sqlite:///{path}", Reading(query="select * from trips")
-    told = Settings(file=str(path), computing=COMPUTING, reading=reading, groups=("training",))
-    return replace(told, **more) if "using" in more else replace(told, training=QUICK, **more).complete()
+def options(path, **more):
+    query = "select * from trips" if path.suffix == ".db" else None
+    file = f"sqlite:///{path}" if query else str(path)
+    given = Options(file=file, query=query, device="cpu", jobs=1, **more)
+    return given if "model" in more else check(replace(given, **QUICK), "detect")
 
 
 def run(work, told):
@@ -85,7 +82,7 @@ def run(work, told):
     return outcome, [str(one.message) for one in said]
 
 
-def check(outcome, said, row=ROW):
+def check_found(outcome, said, row=ROW):
     """The row is flagged for its text, which is listed."""
     assert said.count(LISTED.replace(f"{ROW + 1:,}", f"{row + 1:,}")) == 1
     (found,) = [one for one in outcome.findings.ranked if one.row == row + 1]
@@ -102,35 +99,35 @@ FORMATS = ("csv", "tsv", "jsonl", "json", "parquet", "xlsx", "db")
 def model(tmp_path_factory):
     """One that was trained on numbers alone."""
     folder = tmp_path_factory.mktemp("clean")
-    trained, said = run(detecting.fit, settings(write(folder / "trips.csv", TABLE)))
+    trained, said = run(detecting.fit, options(write(folder / "trips.csv", TABLE)))
     assert said == []
-    trained.fitted.save(folder / "trips.model")
+    trained.model.save(folder / "trips.model")
     return folder / "trips.model"
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_row_with_a_text_among_numbers_is_flagged_for_it(tmp_path, kind):
     path = write(tmp_path / f"trips.{kind}", with_text())
-    outcome, said = run(detecting.detect, settings(path))
-    check(outcome, said)
-    assert outcome.fitted.columns.kinds["fare"] == "number"
+    outcome, said = run(detecting.detect, options(path))
+    check_found(outcome, said)
+    assert outcome.model.columns.kinds["fare"] == "number"
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_so_it_is_by_a_model_that_has_never_seen_one(tmp_path, model, kind):
     path = write(tmp_path / f"trips.{kind}", with_text())
-    outcome, said = run(detecting.score, settings(path, using=Using(str(model))))
-    check(outcome, said)
+    outcome, said = run(detecting.score, options(path, model=str(model)))
+    check_found(outcome, said)
     assert not any("took the median" in sentence for sentence in said)
 
 
 def test_and_by_one_that_has(tmp_path):
-    trained, said = run(detecting.fit, settings(write(tmp_path / "trips.csv", with_text())))
+    trained, said = run(detecting.fit, options(write(tmp_path / "trips.csv", with_text())))
     assert said == [LISTED]
-    trained.fitted.save(tmp_path / "trips.model")
+    trained.model.save(tmp_path / "trips.model")
     path = write(tmp_path / "new.csv", with_text(row=7))
-    outcome, said = run(detecting.score, settings(path, using=Using(str(tmp_path / "trips.model"))))
-    check(outcome, said, row=7)
+    outcome, said = run(detecting.score, options(path, model=str(tmp_path / "trips.model")))
+    check_found(outcome, said, row=7)
 
 
 @pytest.mark.parametrize(
@@ -146,16 +143,16 @@ def test_and_by_one_that_has(tmp_path):
 @pytest.mark.parametrize("work", [detecting.detect, detecting.fit, detecting.score])
 def test_a_strict_run_stops_at_it(tmp_path, model, kind, place, work):
     path = write(tmp_path / f"trips.{kind}", with_text())
-    using = {"using": Using(str(model))} if work is detecting.score else {}
-    with pytest.raises(UserError) as stopped:
-        run(work, settings(path, strictness=Strictness(strict=True), **using))
+    using = {"model": str(model)} if work is detecting.score else {}
+    with pytest.raises(AddmlError) as stopped:
+        run(work, options(path, strict=True, **using))
     source = f"sqlite:///{path}" if kind == "db" else str(path)
     assert str(stopped.value) == (
         f"{source}, {place}: column 'fare' holds \"void\" where a number is expected (--strict). Correct the value, or "
         "leave the cell empty if it is not known; without --strict it counts as missing and makes its row strange."
     )
     clean = write(tmp_path / f"clean.{kind}", TABLE)
-    _, said = run(work, settings(clean, strictness=Strictness(strict=True), **using))
+    _, said = run(work, options(clean, strict=True, **using))
     assert said == []
 
 
@@ -163,27 +160,29 @@ def test_the_line_of_a_row_counts_those_within_cells_and_empty_ones(tmp_path):
     table = with_text() | {"color": ["yellow\ngreen" if row == 3 else one for row, one in enumerate(TABLE["color"])]}
     path = write(tmp_path / "trips.csv", table)
     path.write_text(path.read_text().replace("color\n", "color\n\n", 1))
-    with pytest.raises(UserError, match=r"trips\.csv, line 1238: column 'fare'"):
-        run(detecting.fit, settings(path, strictness=Strictness(strict=True)))
+    with pytest.raises(AddmlError, match=r"trips\.csv, line 1238: column 'fare'"):
+        run(detecting.fit, options(path, strict=True))
 
 
 def test_the_rows_of_a_sample_are_those_of_the_file(tmp_path):
     """Texts outside the sample are found by whoever scores all rows."""
     texts = with_text(row=0) | {"tip": [str(one) if row < 1990 else "none" for row, one in enumerate(TABLE["tip"])]}
-    path, sampled = write(tmp_path / "trips.csv", texts), replace(QUICK, sample=1500)
-    trained, said = run(detecting.fit, replace(settings(path), training=sampled))
-    assert trained.trained_rows == 1500
-    inside = trained.places[trained.places >= 1990] + 1
+    given = replace(options(write(tmp_path / "trips.csv", texts)), sample=1500)
+    trained, said = run(detecting.fit, given)
+    assert trained.findings.trained_rows == 1500
+    source = detecting.open_source(given)
+    source.train(Silent())
+    inside = source.places[source.places >= 1990] + 1
     shown = ", ".join(f'"none" (row {row:,})' for row in inside[:5])
     assert f"column 'tip': {len(inside)} cells are text and count as missing and strange: {shown}" in said[-1]
-    outcome, said = run(detecting.detect, replace(settings(path), training=sampled))
-    check(outcome, said, row=0)
+    outcome, said = run(detecting.detect, given)
+    check_found(outcome, said, row=0)
     assert any(sentence.startswith("column 'tip': 10 cells are text") for sentence in said)
 
 
 def test_texts_are_not_told_where_values_are_redacted(tmp_path):
     path = write(tmp_path / "trips.csv", with_text())
-    _, said = run(detecting.detect, settings(path, reporting=Reporting(redact=True)))
+    _, said = run(detecting.detect, options(path, redact=True))
     assert said == [LISTED.replace('"void" (row 1,235)', "row 1,235")]
 
 
@@ -191,13 +190,13 @@ def test_two_models_list_it_once(tmp_path, model):
     path = write(tmp_path / "trips.csv", with_text())
 
     def work(told, progress):
-        return compare_models(str(model), str(model), told, progress)
+        return detecting.model_diff(str(model), str(model), told, progress)
 
-    moved, said = run(work, settings(path))
+    moved, said = run(work, options(path))
     assert said == [LISTED]
     assert moved.ranks[0][ROW] <= 20
-    with pytest.raises(UserError, match="line 1236: column 'fare' holds"):
-        run(work, settings(path, strictness=Strictness(strict=True)))
+    with pytest.raises(AddmlError, match="line 1236: column 'fare' holds"):
+        run(work, options(path, strict=True))
 
 
 # Larger than memory -------------------------------------------------------------------------------------------
@@ -210,18 +209,18 @@ def test_a_csv_that_is_read_in_parts_gives_what_one_that_is_held_gives(tmp_path,
     path = tmp_path / "trips.csv"
     table = {name: [str(one).replace(".", ",") for one in own] for name, own in with_text().items()}
     path.write_text("\n".join(";".join(row) for row in [list(table), *zip(*table.values(), strict=True)]) + "\n")
-    whole, said = run(detecting.detect, settings(path))
-    check(whole, said)
+    whole, said = run(detecting.detect, options(path))
+    check_found(whole, said)
     monkeypatch.setattr(sources, "free_memory", lambda: 0)
-    parts, said = run(detecting.detect, settings(path))
-    check(parts, said)
+    parts, said = run(detecting.detect, options(path))
+    check_found(parts, said)
     assert any(note.startswith("larger than memory") for note in parts.findings.notes)
     np.testing.assert_array_equal(parts.findings.scores, whole.findings.scores)
-    with pytest.raises(UserError, match=r"trips\.csv, line 1236: column 'fare'"):
-        run(detecting.fit, settings(path, strictness=Strictness(strict=True)))
-    parts.fitted.save(tmp_path / "trips.model")
-    again, said = run(detecting.score, settings(path, using=Using(str(tmp_path / "trips.model"))))
-    check(again, said)
+    with pytest.raises(AddmlError, match=r"trips\.csv, line 1236: column 'fare'"):
+        run(detecting.fit, options(path, strict=True))
+    parts.model.save(tmp_path / "trips.model")
+    again, said = run(detecting.score, options(path, model=str(tmp_path / "trips.model")))
+    check_found(again, said)
     np.testing.assert_array_equal(again.findings.scores, parts.findings.scores)
 
 
@@ -230,14 +229,14 @@ def test_a_csv_that_is_read_in_parts_gives_what_one_that_is_held_gives(tmp_path,
 
 def test_rows_by_rest_get_what_those_of_a_file_get(tmp_path, model):
     path = write(tmp_path / "trips.csv", with_text())
-    outcome, _ = run(detecting.score, settings(path, using=Using(str(model))))
-    fitted = Fitted.load(str(model), COMPUTING, Deciding())
+    outcome, _ = run(detecting.score, options(path, model=str(model)))
+    fitted = Fitted.load(str(model), Options(device="cpu", jobs=1), Options())
     chosen = [ROW - 1, ROW, ROW + 1]
     sent = [lines(with_text())[row] for row in chosen]
-    answer = models.score(fitted, {"rows": sent}, lambda: False)
+    answer = models.score_rows(fitted, {"rows": sent}, lambda: False)
     assert [one["score"] for one in answer["results"]] == pytest.approx(outcome.findings.scores[chosen], rel=1e-4)
     assert answer["results"][1]["is_anomaly"]
     assert answer["results"][1]["reasons"][0]["words"] == REASON
     assert answer["notes"] == [LISTED.replace("1,235", "2")]
-    alone = models.score(fitted, {"rows": sent[1:2]}, lambda: False)
+    alone = models.score_rows(fitted, {"rows": sent[1:2]}, lambda: False)
     assert alone["results"] == answer["results"][1:2]

@@ -15,9 +15,9 @@ import pytest
 
 from addml.errors import UserError
 from addml.inputs.table import CellError
-from addml.pipeline import batches, workers
+from addml.pipeline import batches, table_source, workers
 from addml.pipeline import run as detecting
-from addml.pipeline.options import Computing, Settings, Training, Using
+from addml.pipeline.options import Options
 from addml.pipeline.workers import in_processes
 from addml.progress import Silent
 
@@ -116,10 +116,8 @@ def test_threads_do_as_well_where_there_are_no_processes(table, monkeypatch):
 
     monkeypatch.setattr(batches, "WORTH_PROCESSES", 1)
     monkeypatch.setattr(workers, "ProcessPoolExecutor", no_locks)
-    settings = Settings(
-        file=str(table / "table.csv"), training=Training(epochs=1, members=1), computing=Computing(jobs=2)
-    )
-    assert len(detecting.detect(settings, Silent()).findings.scores) == 900
+    options = Options(str(table / "table.csv"), epochs=1, members=1, jobs=2)
+    assert len(detecting.detect(options, Silent()).findings.scores) == 900
 
 
 @pytest.fixture
@@ -142,18 +140,18 @@ def table(tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*gaps:UserWarning", "ignore:.*far outside:UserWarning")
 def test_scored_tables_are_those_of_threads(table, monkeypatch):
-    monkeypatch.setattr(detecting, "BATCH_ROWS", 200)
-    settings = Settings(file=str(table / "table.csv"), training=Training(epochs=2, members=2))
-    trained = detecting.fit(settings, Silent())
-    trained.fitted.save(table / "model")
-    later = replace(settings, file=str(table / "later.csv"), using=Using(model=str(table / "model")))
+    monkeypatch.setattr(table_source, "BATCH_ROWS", 200)
+    options = Options(str(table / "table.csv"), epochs=2, members=2)
+    trained = detecting.fit(options, Silent())
+    trained.model.save(table / "model")
+    later = replace(options, file=str(table / "later.csv"), model=str(table / "model"))
     begun = []
     monkeypatch.setattr(batches, "in_processes", lambda *given: begun.append(1) or in_processes(*given))
-    for run, given in ((detecting.detect, settings), (detecting.score, later)):
+    for run, given in ((detecting.detect, options), (detecting.score, later)):
         found = []
-        for computing, worth in ((Computing(jobs=1), 10**9), (Computing(jobs=2), 1)):
+        for jobs, worth in ((1, 10**9), (2, 1)):
             monkeypatch.setattr(batches, "WORTH_PROCESSES", worth)
-            found.append(run(replace(given, computing=computing), Silent()))
+            found.append(run(replace(given, jobs=jobs), Silent()))
         one, other = found
         assert pa.concat_tables(one.scored).equals(pa.concat_tables(other.scored))
         assert one.findings.ranked == other.findings.ranked

@@ -10,8 +10,7 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 
 from addml.client import Client, ServerError
-from addml.server.access import Access, Guard
-from addml.server.bodies import HeardOut
+from addml.server.access import Access, DrainBody, Guard
 
 ADDRESSES = ["/", "/inspector.js", "/api/models", "/api/models/small", "/api/jobs", "/nowhere"]
 
@@ -63,7 +62,7 @@ def test_how_much_is_read_of_what_is_refused(size, is_read, is_closed):
     async def send(message):
         sent.append(message)
 
-    app = HeardOut(Guard(None, Access("t" * 20, "addml")))
+    app = DrainBody(Guard(None, Access("t" * 20, "addml")))
     asyncio.run(app({**asked("/api/jobs").scope, "method": "POST"}, receive, send))
     assert sum(read) == is_read
     assert sent[0]["status"] == 401

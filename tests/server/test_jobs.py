@@ -5,7 +5,6 @@ import csv
 import html
 import io
 import json
-import logging
 import os
 import re
 import socket
@@ -17,15 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from typer.main import get_command
 
-from addml.cli.app import app
 from addml.client import ServerError
-from addml.pipeline.options import Computing
+from addml.errors import AddmlError
+from addml.server import job as job_process
 from addml.server import jobs
 from addml.server.app import _failed
-from addml.server.jobs import _arguments, _complaint, _label, _suffix
-from addml.server.models import Shelf, Shelved
+from addml.server.jobs import _label, _suffix, _values, taken_options
+from addml.server.models import Models, ServedModel
 from tests.cli.running import QUICK, run_addml, write_small
 from tests.server.conftest import serving
 
@@ -134,7 +132,7 @@ def test_a_series(server, tmp_path):
     found = server.client.detect(tmp_path / "machine.csv", time="t", **FEW, contamination=0.02)
     assert 398 <= float(found["summary"]["events"][0]["peak"]) <= 411
     assert server.client.model(found["made"])["noun"] == "step"
-    with pytest.raises(ServerError, match="is about steps; hand in files"):
+    with pytest.raises(ServerError, match="is about steps; upload files"):
         server.client.score(found["made"], [{"v": 1}])
     again = server.client.detect(tmp_path / "machine.csv", model=found["made"], time="t")
     assert again["summary"]["events"] == found["summary"]["events"]
@@ -146,8 +144,8 @@ def test_a_series(server, tmp_path):
         ({"contaminaton": 0.1}, "no option 'contaminaton'. Did you mean 'contamination'?"),
         ({"config": "x.toml"}, "no option 'config'"),
         ({"output": "/tmp/x.csv"}, "no option 'output'"),
-        ({"query": "select 1"}, "no option 'query'. This job takes id, "),
-        ({"clean": "perhaps"}, "give true or false"),
+        ({"query": "select 1"}, "no option 'query'. This job takes columns, "),
+        ({"clean": "perhaps"}, "--clean perhaps: give true or false"),
         pytest.param({"contamination": 7}, "--contamination", marks=pytest.mark.slow),
         pytest.param({"ignore": "nothing"}, "nothing", marks=pytest.mark.slow),
         ({"ignore": "@/etc/passwd"}, "small.csv: has no column '@/etc/passwd' (--ignore)"),
@@ -219,21 +217,16 @@ def test_a_client_that_goes_away_is_no_failure(server):
 
 
 class Quick:
-    """A command that is done at once."""
-
-    returncode = 0
+    """A process that is done at once."""
 
     def __init__(self, command, cwd, **others):
-        (cwd / jobs.MODEL).mkdir()
-        (cwd / jobs.REPORT).touch()
-
-    def communicate(self):
-        return b"{}", b""
+        (cwd / job_process.MODEL).mkdir()
+        self.stdin, self.stdout = io.BytesIO(), io.BytesIO(b'{"progress": "Training"}\n{"result": {}}\n')
 
     def terminate(self):
         """There is nothing to end."""
 
-    def wait(self, seconds):
+    def wait(self, seconds=None):
         """Nor to wait for."""
 
 
@@ -241,7 +234,7 @@ def test_a_job_that_is_removed_while_its_model_is_loaded_leaves_none(monkeypatch
     monkeypatch.setattr(jobs.subprocess, "Popen", Quick)
     names = set()
 
-    class Shelf:
+    class Offered:
         device = "cpu"
 
         def add(self, name, folder):
@@ -252,10 +245,10 @@ def test_a_job_that_is_removed_while_its_model_is_loaded_leaves_none(monkeypatch
         def remove(self, name):
             names.discard(name)
 
-    work = jobs.Jobs(Shelf())
+    work = jobs.Jobs(Offered())
     job = work.new("a.csv", None, [("learn-from", "known")])
-    assert job.command[-2:] == ["--device=cpu", "--learn-from=known"]
-    assert job.options == [("learn_from", "known")]  # as the inspector looks for them
+    assert job.request["options"] == {"train_labels": "known", "device": "cpu", "file": str(job.folder / "input.csv")}
+    assert job.options == [("train_labels", "known")]  # by its name of today
     work.start(job)
     work._waiting.put(None)
     work._thread.join(60)
@@ -266,7 +259,7 @@ def test_a_job_that_is_removed_while_its_model_is_loaded_leaves_none(monkeypatch
 
 
 def test_models_of_images_take_no_files(tmp_path):
-    work = jobs.Jobs({"faces": Shelved("faces", tmp_path, {"noun": "image"}, None)})
+    work = jobs.Jobs({"faces": ServedModel("faces", tmp_path, {"noun": "image"}, None)})
     with pytest.raises(ValueError, match="faces is about images; score folders of them by the command addml score"):
         work.new("a.png", "faces", [])
     work.close()
@@ -275,8 +268,8 @@ def test_models_of_images_take_no_files(tmp_path):
 @pytest.fixture
 def work(tmp_path):
     (tmp_path / "shop").mkdir()
-    one = jobs.Jobs(Shelf(Computing(device="cpu")))
-    one.shelf._models["~shop"] = Shelved("~shop", tmp_path / "shop", {"noun": "row"}, None)
+    one = jobs.Jobs(Models("cpu"))
+    one.models._models["~shop"] = ServedModel("~shop", tmp_path / "shop", {"noun": "row"}, None)
     yield one
     one.close()
 
@@ -290,9 +283,10 @@ def test_a_name_is_what_people_are_told_and_never_a_path(work, name, model):
     job = work.new(name, model, [])
     assert job.short()["file"] == name
     assert job.upload.parent == job.folder
-    assert re.fullmatch(r"input-[0-9a-f]{16}(\.csv|\.parquet)?", job.upload.name)
-    own = f"model-{job.id}" if model else "result.model"
-    assert job.command[:3] == ["score" if model else "detect", job.upload.name, f"--model={own}"]
+    assert re.fullmatch(r"input(\.csv|\.parquet)?", job.upload.name)
+    own = {"model": str(work.models[model].folder)} if model else {}
+    assert job.request["options"] == {"device": "cpu", "file": str(job.upload), **own}
+    assert job.request["command"] == ("score" if model else "detect")
 
 
 def test_commands_do_not_know_the_token(work, monkeypatch):
@@ -377,53 +371,83 @@ def test_names_that_mean_something_else_are_refused(name):
         _label(name)
 
 
-def test_options_become_arguments_that_no_value_can_leave():
-    options = {
-        "contamination": "0.1 --output x",
+def test_values_stay_values():
+    given = [("delimiter", "--output=x"), ("clean", "true"), ("header", "false"), ("ignore", "a,b")]
+    assert _values(given, "detect") == {
+        "delimiter": "--output=x",
         "clean": "true",
         "header": "false",
-        "ignore": "a,b",
-        "redact": "false",
+        "ignore": ["a,b"],
     }
-    expected = ["--contamination=0.1 --output x", "--clean", "--no-header", "--ignore=a,b"]
-    assert _arguments(options.items(), jobs.DETECT) == expected
 
 
-@pytest.mark.parametrize(("command", "taken"), [("detect", jobs.DETECT), ("score", jobs.SCORE)])
-def test_options_of_a_job_are_options_of_its_command(command, taken):
-    assert set(taken) <= {option.name for option in get_command(app).commands[command].params}
+def test_options_of_a_job_that_scores_are_those_of_one_that_trains():
+    assert {*taken_options("score")} < {*taken_options("detect")}
 
 
-@pytest.mark.parametrize("taken", [jobs.SCORE, jobs.DETECT])
+@pytest.mark.parametrize("command", ["score", "detect"])
 @pytest.mark.parametrize(
     "name",
     [
         *("query", "config", "output", "report", "no-report", "format", "figures", "model", "file", "size"),
-        *("device", "jobs", "memory", "cache-dir", "no-cache", "checkpoint", "fail-above", "quiet", "json", "name"),
+        *(
+            "device",
+            "jobs",
+            "memory",
+            "scratch",
+            "skip-unreadable",
+            "checkpoint",
+            "fail-above",
+            "quiet",
+            "json",
+            "name",
+        ),
     ],
 )
-def test_options_that_are_not_about_the_table_are_refused(name, taken):
-    with pytest.raises(ValueError, match=f"there is no option '{name}'.* This job takes id, time, "):
-        _arguments([(name, "x")], taken)
+def test_options_that_are_not_about_the_table_are_refused(work, command, name):
+    words = f"there is no option '{name.replace('-', '_')}'.* This job takes .*id, .*time, "
+    with pytest.raises(ValueError, match=words):
+        work.new("a.csv", "~shop" if command == "score" else None, [(name, "x")])
 
 
 def test_options_that_may_be_given_again_are_all_kept():
-    assert _arguments([("ignore", "a"), ("ignore", "b")], jobs.DETECT) == ["--ignore=a", "--ignore=b"]
+    assert _values([("ignore", "a"), ("ignore", "b")], "detect") == {"ignore": ["a", "b"]}
     with pytest.raises(ValueError, match="contamination is given twice"):
-        _arguments([("contamination", "0.1"), ("contamination", "0.2")], jobs.DETECT)
-    with pytest.raises(ValueError, match="holds a NUL"):
-        _arguments([("ignore", "a\0b")], jobs.DETECT)
+        _values([("contamination", "0.1"), ("contamination", "0.2")], "detect")
 
 
-def test_complaints_are_one_paragraph():
-    box = "Usage: addml detect\n╭─ Error ──╮\n│ give this or    │\n│ that, not both. │\n╰───╯\n"
-    assert _complaint(box) == "give this or that, not both."
-    assert _complaint("Warning: w\nError: x.csv: line 3\nis odd\n") == "x.csv: line 3 is odd"
-    assert _complaint("") == "it ended without a word"
+def answered(monkeypatch, request):
+    """The lines of a job's process."""
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stdin", io.StringIO(request))
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr(job_process.signal, "signal", lambda *given: None)
+    job_process.main()
+    return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def test_a_traceback_is_for_the_terminal(caplog):
-    text = "Traceback (most recent call last):\n  File \"/home/somebody/x.py\", line 1, in f\nKeyError: '/home'\n"
-    with caplog.at_level(logging.ERROR, "addml"):
-        assert _complaint(text) == "it broke off (KeyError); the server's terminal says more"
-    assert "/home/somebody/x.py" in caplog.text
+def test_errors_cross_as_data_under_the_names_that_people_know(monkeypatch, tmp_path):
+    path = tmp_path / "input.csv"
+    path.write_text("a,b\n1,2\n3,5\n")
+    request = {"command": "detect", "options": {"file": str(path), "ignore": ["c"]}, "labels": {str(path): "my.csv"}}
+    *progress, last = answered(monkeypatch, json.dumps(request))
+    assert progress == [{"progress": "Reading my.csv"}]
+    error = AddmlError.from_json(last["error"])
+    assert str(error).startswith("my.csv: has no column 'c' (--ignore).")
+    assert (error.code, error.file, error.option) == ("input", "my.csv", "--ignore")
+
+
+def test_a_traceback_is_for_the_terminal(monkeypatch, capsys):
+    def broken(request, lines):
+        raise KeyError("/home/somebody")
+
+    monkeypatch.setattr(job_process, "run_job", broken)
+    (line,) = answered(monkeypatch, json.dumps({"labels": {}}))
+    assert line["error"]["message"] == "it failed (KeyError); the server's terminal says more"
+    assert "/home/somebody" in capsys.readouterr().err
+
+
+def test_a_process_that_was_killed_is_a_failure():
+    killed = SimpleNamespace(stdin=io.BytesIO(), stdout=io.BytesIO(b'{"progress": "Training"}\n'), wait=lambda: -9)
+    outcome = jobs._outcome(SimpleNamespace(request={}, progress=None), killed)
+    assert outcome["error"]["message"] == "it was ended from outside while Training"

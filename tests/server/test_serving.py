@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from addml.errors import UserError
-from addml.server.listen import _listen, is_loopback
+from addml.server import _listen, is_loopback
 from tests.cli.running import QUICK, run_addml, spawn_addml, write_small
 from tests.server import conftest
 from tests.server.conftest import ended, serving

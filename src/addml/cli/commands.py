@@ -1,137 +1,345 @@
-"""What each command does after its options are read: call one function of `detection`, write, print."""
+"""The commands: their arguments, what they call, and what they write and print at the end."""
 
 from __future__ import annotations
 
+import io
 import os
-from dataclasses import replace
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from addml.cli import outputs, screen, series
-from addml.cli.checks import checked
-from addml.cli.screen import Screen
-from addml.cli.session import finish, finish_training, session
+from addml.cli import outputs, screen
+from addml.cli.arguments import with_options
+from addml.cli.compare import compare
+from addml.cli.outputs import Files
+from addml.cli.screen import Screen, bars
+from addml.errors import USAGE, AddmlError
 from addml.io.source import STANDARD_INPUT, is_special
-from addml.pipeline.options import Labelling, Naming, Settings
-from addml.pipeline.sources import name_of, on_disk_source
+from addml.pipeline.options import Options, check
+from addml.progress import Progress
+from addml.text import counted, visible
+
+if TYPE_CHECKING:
+    from addml.findings import Findings
+    from addml.pipeline.run import Result
+
+LONGEST_LINE = 1000  # characters of a line of an error, which may hold a cell of the table
+MORE_ANOMALIES = 3  # exit code
+
+File = Annotated[
+    str,
+    typer.Argument(
+        help="CSV, Parquet, Arrow, JSON lines, Excel, NumPy or MATLAB file, folder of Parquet files or images, "
+        "database address, or - for standard input.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+Model = Annotated[str, typer.Argument(help="Model folder.", metavar="MODEL", show_default=False)]
+Before = Annotated[str, typer.Argument(help="Folder of the first model.", metavar="MODEL_A", show_default=False)]
+After = Annotated[str, typer.Argument(help="Folder of the second model.", metavar="MODEL_B", show_default=False)]
+DemoFolder = Annotated[str, typer.Argument(help="Folder for the table and the results.", metavar="FOLDER")]
+OnnxFile = Annotated[
+    str | None, typer.Option("--output", help="ONNX file; named after the model by default.", metavar="FILE")
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(help="Model folders that addml fit wrote; each is served under its name.", metavar="[MODEL]..."),
+]
+Host = Annotated[
+    str, typer.Option("--host", help="Address to listen on; only this machine reaches the default.", metavar="ADDRESS")
+]
+Port = Annotated[int, typer.Option("--port", help="Port; 0 for any free one.", min=0, max=65535, metavar="N")]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        help="Token that clients must send; generated and printed by default. Better give it in the environment "
+        "variable ADDML_TOKEN, which the list of processes does not show.",
+        metavar="TEXT",
+    ),
+]
+Limit = Annotated[str, typer.Option("--limit", help="Largest file accepted.", metavar="SIZE")]
+ServeDevice = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, ...", metavar="NAME")]
+
+app = typer.Typer(
+    name="addml",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog="Exit codes: 0 success; 1 bad input, model or disk; 2 wrong usage; 3 more rows flagged than --fail-above; "
+    "130 interrupted. ADDML_DEBUG=1 shows the traceback of an error.",
+)
 
 
-def detect(settings: Settings, folder: Path = Path()) -> None:
-    """`addml detect`."""
-    from addml.pipeline import run as detecting
+def _version(wanted: bool) -> None:
+    if wanted:
+        from addml import __version__
 
-    settings = checked(settings)
-    name = str(folder / name_of(settings.file))
-    files = outputs.planned(settings, name, scored=True, report=True, model=settings.saving.model)
-    if settings.timing.time is not None:
-        return series.detect(settings, files)
-    settings = _with_checkpoint(settings, settings.saving.model or name)
-    with session("detect", settings, files) as one:
-        outcome = detecting.detect(settings, one.progress, files.shows_map)
-        outputs.save_model(files, outcome.fitted.save)
-        finish(one, outcome)
+        print(f"addml {__version__}")
+        raise typer.Exit
 
 
-def fit(settings: Settings) -> None:
-    """`addml fit`."""
-    from addml.pipeline import run as detecting
-
-    settings = checked(settings)
-    name = name_of(settings.file)
-    files = outputs.planned(settings, name, model=settings.saving.model or f"{name}.model")
-    if settings.timing.time is not None:
-        return series.fit(settings, files)
-    settings = _with_checkpoint(settings, str(files.model))
-    with session("fit", settings, files) as one:
-        trained = detecting.fit(settings, one.progress)
-        outputs.save_model(files, trained.fitted.save)
-        finish_training(one, trained.findings())
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version, metavar=""),
+    ] = False,
+) -> None:
+    """Find the anomalies in a table, without labels."""
 
 
-def _with_checkpoint(settings: Settings, name: str) -> Settings:
-    """The settings with a checkpoint where a table is larger than memory and none is named."""
-    streaming = settings.streaming
-    if streaming.checkpoint is not None or on_disk_source(settings) is None:
-        return settings
-    return replace(settings, streaming=replace(streaming, checkpoint=f"{name}.checkpoint"))
+@app.command()
+@with_options("detect")
+def detect(file: File, options: Options) -> None:
+    """Train on a table, rank its rows and explain the top ones; write the scored table and a report."""
+    _detect(options)
 
 
-def score(settings: Settings) -> None:
-    """`addml score`."""
-    from addml.pipeline import run as detecting
+def _detect(options: Options, folder: Path = Path()) -> None:
+    from addml.pipeline import run
 
-    settings = checked(settings)
-    if settings.using.model is None:
-        raise typer.BadParameter("score needs a model: --model FOLDER, as addml fit wrote it.")
-    files = outputs.planned(settings, name_of(settings.file), scored=True)
-    if settings.timing.time is not None:
-        return series.score(settings, files)
-    with session("score", settings, files) as one:
-        finish(one, detecting.score(settings, one.progress, files.shows_map))
-
-
-def evaluate(settings: Settings) -> None:
-    """`addml evaluate`."""
-    from addml.pipeline import run as detecting
-
-    settings = checked(settings)
-    if settings.labelling.label is None:
-        raise typer.BadParameter("evaluate needs a label column: --label NAME.")
-    files = outputs.planned(settings, name_of(settings.file))
-    if settings.timing.time is not None:
-        return series.evaluate(settings, files)
-    with session("evaluate", settings, files) as one:
-        run = detecting.detect if settings.using.model is None else detecting.score
-        finish(one, run(settings, one.progress, files.shows_map))
+    options = check(options, "detect")
+    name = str(folder / outputs.name_of(options.file))
+    files = outputs.planned(options, name, scored=True, report=True, model=options.model)
+    options = _with_checkpoint(options, options.model or name, "detect")
+    with _session("detect", options, files) as session:
+        result = run.detect(options, session.progress, files.shows_map)
+        outputs.save_model(files, result.model.save)
+        session.finish(result)
 
 
-def diff(before: str, after: str, settings: Settings) -> None:
-    """`addml diff`."""
-    from addml.pipeline.model_diff import compare_models
+@app.command()
+@with_options("fit")
+def fit(file: File, options: Options) -> None:
+    """Train on a table and save the model for addml score."""
+    from addml.pipeline import run
 
-    settings = checked(settings)
-    files, top = outputs.planned(settings, "diff"), settings.listing.top
-    with session("diff", settings, files, before=before, after=after) as one:
-        moved = compare_models(before, after, settings, one.progress)
-        outputs.write_scored(files, [moved.table])
-        outputs.write_record(files, one.run, {"rows": len(moved.before)})
-        screen.show_diff(one.screen, moved, top)
-        screen.show_files(one.screen, files.named())
-        one.screen.document(moved.summary(top) | {"files": files.named()})
+    options = check(options, "fit")
+    name = outputs.name_of(options.file)
+    files = outputs.planned(options, name, model=options.model or f"{name}.model")
+    options = _with_checkpoint(options, str(files.model), "fit")
+    with _session("fit", options, files) as session:
+        result = run.fit(options, session.progress)
+        outputs.save_model(files, result.model.save)
+        session.finish_training(result.findings)
 
 
-def info(model: str, settings: Settings) -> None:
-    """`addml info`."""
+def _with_checkpoint(options: Options, name: str, command: str) -> Options:
+    """The options with a checkpoint where a table is larger than memory and none is named."""
+    from addml.pipeline.sources import on_disk_source
+
+    if options.time is not None or on_disk_source(options, command) is None or options.checkpoint is not None:
+        return options
+    return replace(options, checkpoint=f"{name}.checkpoint")
+
+
+@app.command()
+@with_options("score")
+def score(file: File, options: Options) -> None:
+    """Score a table with a saved model, in batches, and show how it differs from the training rows."""
+    from addml.pipeline import run
+
+    options = check(options, "score")
+    files = outputs.planned(options, outputs.name_of(options.file), scored=True)
+    with _session("score", options, files) as session:
+        session.finish(run.score(options, session.progress, files.shows_map))
+
+
+@app.command()
+@with_options("evaluate")
+def evaluate(file: File, options: Options) -> None:
+    """Compare scores with a label column: ROC-AUC, average precision, precision at k; VUS for a series."""
+    from addml.pipeline import run
+
+    options = check(options, "evaluate")
+    files = outputs.planned(options, outputs.name_of(options.file))
+    with _session("evaluate", options, files) as session:
+        session.finish(run.evaluate(options, session.progress, files.shows_map))
+
+
+@app.command()
+@with_options("info")
+def info(model: Model, options: Options) -> None:
+    """Describe a saved model: columns, settings, training, threshold, versions and size."""
     from addml.pipeline.about import about_model
 
     about = about_model(model)
-    out = Screen(settings.showing)
+    out = Screen(options)
     out.document(about)
     screen.show_model(out, about)
 
 
-def export(model: str, output: str | None, settings: Settings) -> None:
-    """`addml export`."""
+@app.command()
+@with_options("diff")
+def diff(before: Before, after: After, file: File, options: Options) -> None:
+    """Score a table with two saved models and show which ranks and decisions changed."""
+    from addml.pipeline import run
+
+    options = check(options, "diff")
+    files = outputs.planned(options, "diff")
+    with _session("diff", options, files, before=before, after=after) as session:
+        moved = run.model_diff(before, after, options, session.progress)
+        outputs.write_scored(files, [moved.table])
+        session.write_record({"rows": len(moved.before)})
+        screen.show_diff(session.screen, moved, options.top)
+        screen.show_files(session.screen, files.named())
+        session.screen.document(moved.to_json(options.top) | {"files": files.named()})
+
+
+@app.command()
+@with_options("export")
+def export(model: Model, options: Options, output: OnnxFile = None) -> None:
+    """Write a saved model of a table of numbers as an ONNX file, to score without Python."""
     from addml.detector import load
     from addml.onnx import to_onnx
 
     file = output or f"{Path(os.path.abspath(os.path.expanduser(model))).name.removesuffix('.model')}.onnx"
     to_pipe = is_special(Path(file))
-    if file == STANDARD_INPUT or (to_pipe and settings.showing.json):
-        raise typer.BadParameter(f"--output {file}: give the ONNX file a name; without --json it may be /dev/stdout.")
+    if file == STANDARD_INPUT or (to_pipe and options.json):
+        raise AddmlError(
+            f"--output {file}: give the ONNX file a name; without --json it may be /dev/stdout.", USAGE, option="output"
+        )
     to_onnx(load(model, device="cpu"), file)
-    out = Screen(settings.showing, aside=to_pipe)
+    out = Screen(options, aside=to_pipe)
     out.document({"model": model, "files": {"onnx": file}})
     out.say(f"ONNX file: {file}", whole=True)
 
 
-def demo(folder: str, settings: Settings) -> None:
-    """`addml demo`."""
+@app.command()
+@with_options("demo")
+def demo(options: Options, folder: DemoFolder = "addml-demo") -> None:
+    """Detect anomalies in a small medical table that comes with scikit-learn."""
     from addml.pipeline.example import write_example
 
     target = Path(os.path.expanduser(folder))
-    file = write_example(target)
-    groups = ("naming", "labelling", "deciding", *settings.groups)
-    label = Labelling("diagnosis", "malignant")
-    detect(replace(settings, file=str(file), groups=groups, naming=Naming(("patient",)), labelling=label), target)
+    file = str(write_example(target))
+    _detect(replace(options, file=file, id=("patient",), label="diagnosis", anomaly_value="malignant"), target)
+
+
+app.command()(compare)
+
+
+@app.command()
+def serve(
+    models: Models = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8765,
+    token: Token = None,
+    limit: Limit = "200MB",
+    device: ServeDevice = "auto",
+) -> None:
+    """Serve models and the inspector in the browser and over REST: score rows, upload files, read reports."""
+    from addml import parameters
+    from addml.server import serve
+
+    most = parameters.size("--limit", limit)
+    serve(models or [], host, port, token or os.environ.get("ADDML_TOKEN") or None, most, device)
+
+
+# One run ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run of a command: its options and files, and where it prints."""
+
+    command: str
+    options: Options
+    files: Files
+    screen: Screen
+    progress: Progress
+    started: datetime
+    arguments: dict[str, str]  # that are no options
+
+    def finish(self, result: Result) -> None:
+        """Write the files, then show what was found and where it is."""
+        options, findings = self.options, result.findings
+        findings = replace(
+            findings,
+            notes=(*findings.notes, *self.screen.warnings),
+            settings=options.of(self.command) | {"file": findings.source},
+        )
+        notes = outputs.write_scored(self.files, result.scored)
+        findings = replace(findings, notes=(*findings.notes, *notes))
+        outputs.write_reports(self.files, findings, options)
+        self.write_record({"rows": findings.rows, "anomalies": findings.anomalies})
+        if options.redact:
+            from addml.report.redact import redacted
+
+            findings = redacted(findings)
+        screen.show_findings(self.screen, findings, options.top)
+        screen.show_files(self.screen, self.files.named())
+        self.screen.document(findings.to_json(options.top) | {"files": self.files.named()})
+        if options.fail_above is not None and findings.anomalies > options.fail_above:
+            flagged = counted(findings.anomalies, findings.noun)
+            print(f"{flagged} flagged, more than {options.fail_above:,} (--fail-above)", file=sys.stderr)
+            raise typer.Exit(MORE_ANOMALIES)
+
+    def finish_training(self, findings: Findings) -> None:
+        """Write the record of a training alone, then show it."""
+        self.write_record({"rows": findings.rows, "threshold": findings.threshold})
+        screen.show_reading(self.screen, findings)
+        screen.show_training(self.screen, findings)
+        screen.show_files(self.screen, self.files.named())
+        self.screen.document(findings.to_json(0) | {"files": self.files.named()})
+
+    def write_record(self, outcome: dict[str, Any]) -> None:
+        """Write options, versions and outcome beside the output."""
+        options = self.arguments | self.options.of(self.command) | {"file": self.options.source}
+        outputs.write_record(self.files, self.command, options, self.started, outcome)
+
+
+@contextmanager
+def _session(command: str, options: Options, files: Files, **arguments: str) -> Iterator[Session]:
+    """A run whose warnings are printed in one line each."""
+    out = Screen(options, aside=bool(files.to_stdout))
+    with out.warned():
+        yield Session(command, options, files, out, bars(out), datetime.now(UTC), arguments)
+
+
+def run(app: typer.Typer = app, name: str = "addml") -> None:
+    """Run the command that the arguments name; an error that the user can fix is one line, and exit code 1 or 2."""
+    _handle_signals()
+    _open_streams()
+    try:
+        app(sys.argv[1:], prog_name=name)  # passed on, typer does not expand them on Windows: ~, $NAME and *
+    except (ValueError, OSError, ImportError, MemoryError) as error:
+        if os.environ.get("ADDML_DEBUG"):
+            raise
+        message = str(error) or "not enough memory; --sample trains on fewer rows"
+        print("Error: " + "\n".join(visible(_shortened(line)) for line in message.splitlines()), file=sys.stderr)
+        sys.exit(2 if isinstance(error, AddmlError) and error.code == USAGE else 1)
+
+
+def _shortened(line: str) -> str:
+    """A long line without its middle: the place at its start and the remedy at its end remain."""
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE // 2]} … {line[-LONGEST_LINE // 2 :]}"
+
+
+def _handle_signals() -> None:
+    """Exit as after an interrupt when killed, or when the terminal closes, unless the run is to outlive it (nohup)."""
+    signal.signal(signal.SIGTERM, _terminate)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, _terminate)
+
+
+def _open_streams() -> None:
+    """Replace closed streams by the null device, and write characters that the output lacks as escapes."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _terminate(number: int, frame: Any) -> None:
+    sys.exit(128 + number)  # as an exception, so that unfinished files are removed

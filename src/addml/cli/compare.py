@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from addml.cli.arguments import Device, Jobs, with_settings
+from addml.cli.arguments import Device, Jobs, with_options
 from addml.cli.outputs import check_writable
 from addml.cli.screen import Screen, bars, show_left_out
 from addml.errors import UserError
-from addml.pipeline.options import Settings
+from addml.pipeline.options import Options
 from addml.text import counted
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ Sample = Annotated[
 ]
 
 
-@with_settings("labelling", "selection", "naming", "reading", "showing")
+@with_options("compare")
 def compare(
     file: File,
-    settings: Settings,
+    options: Options,
     methods: Methods = None,
     by: By = "unseen",
     output: Output = None,
@@ -70,17 +70,17 @@ def compare(
     from addml.pipeline import compare as comparison
     from addml.pipeline.protocol import SETTINGS, known_methods
 
-    if settings.labelling.label is None:
+    if options.label is None:
         raise typer.BadParameter("compare needs a label column: --label NAME.")
     if by not in SETTINGS:
         raise typer.BadParameter(f"{by!r} is not one of {', '.join(SETTINGS)} (--by).")
     with usage_errors():
         chosen = known_methods(methods or comparison.METHODS)
         target = _target(output, file)
-    screen, failures = Screen(settings.showing), list[str]()
+    screen, failures = Screen(options), list[str]()
     with screen.warned():
         with bars(screen).stage(f"Reading {file}", None):
-            labelled = comparison.read(settings, sample)
+            labelled = comparison.read(options, sample)
         with task_progress("compare", len(chosen), screen, failures) as on_end:
             rows = comparison.compare(labelled.data, chosen, comparison.machine_for(device, jobs), jobs, on_end)
     for line in failures:

@@ -1,19 +1,25 @@
-"""Which files a run writes: checked before the work, written whole or not at all after it."""
+"""The files a run writes: checked before the work, written whole or not at all after it."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import re
+import shlex
+import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from addml.errors import UserError
-from addml.io.source import STANDARD_INPUT, STREAMS, is_special
-from addml.pipeline.options import Reporting, Run, Settings, Showing, record
+from addml import __version__
+from addml.errors import USAGE, AddmlError
+from addml.io.source import COMPRESSION_NAMES, STANDARD_INPUT, STREAMS, is_special
+from addml.pipeline.options import Options, versions
+from addml.text import without_password
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,35 +58,39 @@ class Files:
         return {name: str(path) for name, path in paths.items() if path is not None}
 
 
+def name_of(file: str) -> str:
+    """The name of the files of a run: transactions for data/transactions.csv.gz."""
+    if file == STANDARD_INPUT:
+        return "stdin"
+    if "://" in file:
+        return Path(re.sub(r"[?#].*", "", file).rpartition("/")[2]).stem or file.partition("://")[0]
+    path = Path(os.path.abspath(os.path.expanduser(file)))
+    stem = path.stem if path.suffix.lower() in COMPRESSION_NAMES else path.name
+    return Path(stem).stem if path.is_file() or not path.is_dir() else path.name
+
+
 def planned(
-    settings: Settings,
-    name: str,
-    *,
-    scored: bool = False,
-    report: bool = False,
-    model: str | None = None,
+    options: Options, name: str, *, scored: bool = False, report: bool = False, model: str | None = None
 ) -> Files:
-    """The files that the settings ask for, and those called after `name` that the command writes anyway."""
-    writing, reporting = settings.writing, settings.reporting
-    ending = "md" if reporting.format == "md" else "html"
-    table = writing.output or (f"{name}.scored.csv" if scored else None)
-    page = reporting.report or (f"{name}.report.{ending}" if report else None)
-    if reporting.format is not None and page is None:
-        raise typer.BadParameter("--format is that of a report; name one: --report FILE.")
-    files = Files(_path(table), _path(None if reporting.no_report else page), _path(reporting.figures), _path(model))
+    """The files that the options ask for, and those named after `name` that the command writes by default."""
+    table = options.output or (f"{name}.scored.csv" if scored else None)
+    page = options.report or (f"{name}.report.{options.format or 'html'}" if report else None)
+    if options.format is not None and page is None:
+        raise AddmlError("--format is that of a report; name one: --report FILE.", USAGE, option="format")
+    files = Files(_path(table), _path(None if options.no_report else page), _path(options.figures), _path(model))
     files = replace(files, record=_record_beside(files))
-    _check(settings.file, files)
-    _check_stdout(files, settings.showing)
-    if files.report is not None and reporting.format is None:
+    _check(options.file, files)
+    _check_stdout(files, options)
+    if files.report is not None and options.format is None:
         _check_ending(files.report)
     return files
 
 
-def _check_stdout(files: Files, showing: Showing) -> None:
-    """Two things in one stream are of no use to whoever reads it."""
-    there = [*map(_spoken, files.to_stdout), *(["JSON document (--json)"] if showing.json else [])]
+def _check_stdout(files: Files, options: Options) -> None:
+    """Only one thing may go to standard output."""
+    there = [*map(_spoken, files.to_stdout), *(["JSON document (--json)"] if options.json else [])]
     if len(there) > 1:
-        raise typer.BadParameter(f"the {' and the '.join(there)} cannot both go to standard output; give one a file.")
+        raise AddmlError(f"the {' and the '.join(there)} cannot both go to standard output; give one a file.", USAGE)
 
 
 def _check_ending(report: Path) -> None:
@@ -88,7 +98,7 @@ def _check_ending(report: Path) -> None:
     from addml.report import FORMATS as REPORTS
 
     if report.suffix and report.suffix.lower() not in REPORTS:
-        raise UserError(
+        raise AddmlError(
             f"{report}: a report is HTML or Markdown; end its name in {', '.join(REPORTS)}, or give --format."
         )
 
@@ -120,21 +130,23 @@ def _check(file: str, files: Files) -> None:
         path = Path(text)
         if text == STANDARD_INPUT:
             pipe = "" if what in FOLDERS else ", or /dev/stdout to send it into a pipe"
-            raise UserError(f"-: is no name; give the {_spoken(what)} one{pipe}.")
+            raise AddmlError(f"-: is no name; give the {_spoken(what)} one{pipe}.")
         if is_special(path):
             continue
         if path.resolve() in seen:
             other = seen[path.resolve()]
             named, given = (other, "record of this run") if what == "record" else (_spoken(what), other)
-            raise UserError(f"{path}: is also the {given}; give the {named} another name.")
+            raise AddmlError(f"{path}: is also the {given}; give the {named} another name.")
         seen[path.resolve()] = _spoken(what)
         if is_part(path, file) or (what == "figures" and source in path.resolve().parents):
-            raise UserError(
+            raise AddmlError(
                 f"{path}: lies in the input, which would hold it the next time; write the {_spoken(what)} elsewhere."
             )
         is_folder = what in FOLDERS
         if path.exists() and path.is_dir() != is_folder:
-            raise UserError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {_spoken(what)} another name.")
+            raise AddmlError(
+                f"{path}: is a {'file' if is_folder else 'folder'}; give the {_spoken(what)} another name."
+            )
         if what == "scored":
             table_format(path)
         check_writable(path)
@@ -148,11 +160,11 @@ def check_writable(path: Path) -> None:
     """A file of this name must be possible."""
     folder = path.parent
     if not folder.is_dir():
-        raise UserError(f"{path}: cannot be written: the folder {folder} does not exist. Make it, or write elsewhere.")
+        raise AddmlError(f"{path}: cannot be written: the folder {folder} does not exist. Make it, or write elsewhere.")
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}. Write elsewhere.") from error
+        raise AddmlError(f"{path}: cannot be written: {error.strerror}. Write elsewhere.") from error
 
 
 def save_model(files: Files, save: Callable[[Path], None]) -> None:
@@ -171,22 +183,75 @@ def write_scored(files: Files, pieces: Iterable[pa.Table]) -> list[str]:
     return [] if files.scored is None else write_pieces(pieces, files.scored)
 
 
-def write_reports(files: Files, findings: Findings, reporting: Reporting) -> None:
-    """The report and the figures, where they are asked for; without raw values where they are to be left out."""
+def write_reports(files: Files, findings: Findings, options: Options) -> None:
+    """The report and the figures, where they are asked for; with --redact without the table's values."""
     if files.report is not None:
         from addml.report import write_report
 
-        write_report(findings, files.report, format=reporting.format, redact=reporting.redact)  # type: ignore[arg-type]
+        write_report(findings, files.report, format=options.format, redact=options.redact)  # type: ignore[arg-type]
     if files.figures is not None:
         from addml.report import write_figures
         from addml.report.redact import redacted
 
-        write_figures(redacted(findings) if reporting.redact else findings, files.figures)
+        write_figures(redacted(findings) if options.redact else findings, files.figures)
 
 
-def write_record(files: Files, run: Run, outcome: dict[str, Any]) -> None:
-    """The settings and versions of the run, where anything else is written."""
+# The record of a run: TOML that `--config` reads back ------------------------------------------------------
+
+
+def write_record(
+    files: Files, command: str, options: Mapping[str, Any], started: datetime, outcome: Mapping[str, Any]
+) -> None:
+    """Options, versions and outcome, where anything else is written."""
     if files.record is not None:
         from addml.io.write import write_whole
 
-        write_whole(files.record, record(run, outcome).encode("utf-8", "surrogateescape"))
+        write_whole(files.record, record(command, options, started, outcome).encode("utf-8", "surrogateescape"))
+
+
+def record(command: str, options: Mapping[str, Any], started: datetime, outcome: Mapping[str, Any]) -> str:
+    """The options first, then a table `run`, which `--config` ignores."""
+    about = {
+        "command": shlex.join(["addml", *map(without_password, sys.argv[1:])]),
+        "folder": os.getcwd(),
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round((datetime.now(UTC) - started).total_seconds(), 3),
+    }
+    repeat = f"addml {command} --config THIS_FILE"
+    lines = [f"# Options of a run of addml {__version__}. Repeat it with: {repeat}", *_lines(options)]
+    lines += ["", "[run]", *_lines(about)]
+    for title, table in {
+        "input": _input(str(options.get("file", ""))),
+        "outcome": outcome,
+        "versions": versions(),
+    }.items():
+        lines += ["", f"[run.{title}]", *_lines(table)] if table else []
+    return "\n".join(lines) + "\n"
+
+
+def _input(file: str) -> dict[str, Any]:
+    """What tells whether the file is still the same one."""
+    path = Path(os.path.expanduser(file))
+    if not file or not path.is_file():
+        return {}
+    about = path.stat()
+    changed = datetime.fromtimestamp(about.st_mtime, UTC).isoformat(timespec="seconds")
+    return {"path": str(path.resolve()), "bytes": about.st_size, "changed": changed}
+
+
+def _lines(values: Mapping[str, Any]) -> list[str]:
+    return [f"{_key(name)} = {_value(value)}" for name, value in values.items() if value is not None]
+
+
+def _key(name: str) -> str:
+    plain = name.replace("_", "-")
+    return plain if plain.replace("-", "").isalnum() and plain.isascii() else _value(name)
+
+
+def _value(value: Any) -> str:
+    """A value in TOML, whose strings, numbers, booleans and lists are written as in JSON."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Progress bars with rows per second and time left, on standard error, where that is a terminal."""
+"""What a person or a program reads: findings on standard output, progress, warnings and errors on standard error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from addml.pipeline.options import Showing
+from addml.pipeline.options import Options
 from addml.progress import Advance, Progress, Silent
 from addml.text import counted, json_value, listed
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from addml.findings import Finding, Findings
-    from addml.pipeline.model_diff import Moved
+    from addml.pipeline.model_diff import ModelDiff
 
 
 def bars(screen: Screen) -> Progress:
-    """Bars for a person who looks on, nothing for anybody else."""
+    """Progress bars, unless nothing is to be printed."""
     return Silent() if screen.silent else Bars()
 
 
 class Bars:
-    """One bar a stage; it goes when the stage is over."""
+    """One bar a stage, with rows per second and time left; it disappears when the stage is over."""
 
     @contextmanager
     def stage(self, words: str, total: float | None, rows_each: float = 1) -> Iterator[Advance]:
@@ -70,8 +70,7 @@ def _rate_column(rows_each: float) -> Any:
     return Rate()
 
 
-# What a person, or a machine, gets to read: findings on standard output, warnings and errors on standard error.
-
+# Findings ---------------------------------------------------------------------------------------------------
 
 PLAIN_WIDTH = 120  # columns, where the output is no terminal
 MOST_NAMED = 8  # columns listed in a sentence
@@ -81,21 +80,21 @@ AREAS = {"roc_auc": "ROC-AUC", "average_precision": "average precision", "vus_pr
 
 
 class Screen:
-    """Says things, unless it was told to be quiet or to speak to a machine."""
+    """Prints, unless `--quiet` or `--json` was given."""
 
-    def __init__(self, showing: Showing, aside: bool = False) -> None:
-        """Speak as `--quiet` and `--json` say; `aside` on standard error, where the standard output is a file's."""
-        self.showing = showing
+    def __init__(self, options: Options, aside: bool = False) -> None:
+        """Print as `--quiet` and `--json` say; `aside` on standard error, where standard output is a file's."""
+        self.options = options
         self.aside = aside
         self.warnings: list[str] = []
 
     @property
     def silent(self) -> bool:
-        """Whether a person is to read nothing."""
-        return self.showing.quiet or self.showing.json
+        """Whether nothing is printed for a person."""
+        return self.options.quiet or self.options.json
 
     def console(self) -> Console:
-        """Where a person reads."""
+        """The console for a person."""
         from rich.console import Console
 
         width = None if (sys.stderr if self.aside else sys.stdout).isatty() else PLAIN_WIDTH
@@ -123,7 +122,7 @@ class Screen:
 
     def document(self, content: Mapping[str, Any]) -> None:
         """The JSON document, where one is asked for."""
-        if self.showing.json:
+        if self.options.json:
             ascii_only = not sys.stdout.encoding.lower().startswith("utf")
             print(json.dumps(json_value(content), indent=1, ensure_ascii=ascii_only, allow_nan=False))
 
@@ -144,8 +143,18 @@ class Screen:
         print(f"Warning: {visible(str(message))}", file=sys.stderr)
 
 
+def show_findings(screen: Screen, findings: Findings, top: int) -> None:
+    """Everything that a run found."""
+    show_reading(screen, findings)
+    show_training(screen, findings)
+    show_ranking(screen, findings, top)
+    show_groups(screen, findings)
+    show_evaluation(screen, findings)
+    show_drift(screen, findings)
+
+
 def show_reading(screen: Screen, findings: Findings) -> None:
-    """What was read and what was left out, with the reasons."""
+    """What was read, and the dropped columns with the reasons."""
     columns = f", {counted(len(findings.columns), 'column')} used" if findings.noun != "image" else ""
     screen.say(f"{findings.source}: {counted(findings.rows, findings.noun)}{columns}", style="bold")
     for note in findings.notes:
@@ -154,9 +163,9 @@ def show_reading(screen: Screen, findings: Findings) -> None:
 
 
 def show_left_out(screen: Screen, left_out: Sequence[tuple[str, str]]) -> None:
-    """The columns that were not learned from, by the reason."""
+    """The dropped columns, by the reason."""
     for why, names in _by_reason(left_out).items():
-        screen.say(f"  left out, {why}: {listed(names, MOST_NAMED)}")
+        screen.say(f"  dropped, {why}: {listed(names, MOST_NAMED)}")
 
 
 def _by_reason(left_out: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
@@ -174,14 +183,13 @@ def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
         screen.say()
         names = ("rank", "row", *ids, "score", "probability", "", "reasons")
         screen.grid(names, [_cells(one, ids) for one in listed], right=("rank", "row", "score", "probability"))
-    count = findings.anomalies
-    those = f"{count:,} of {counted(findings.rows, findings.noun)} {'scores' if count == 1 else 'score'} above"
+    flagged = f"{findings.anomalies:,} of {counted(findings.rows, findings.noun)} flagged"
+    above = f"score above {findings.threshold:.4g}"
     screen.say()
     if findings.track is None:
-        said = f"{those} the threshold {findings.threshold:.4g} (marked *)"
+        screen.say(f"{flagged} (*): {above}", style="bold")
     else:
-        said = f"{counted(len(findings.ranked), 'event')}: {those} {findings.threshold:.4g}"
-    screen.say(said, style="bold")
+        screen.say(f"{counted(len(findings.ranked), 'event')}: {flagged}, {above}", style="bold")
     if findings.decided_by:
         screen.say(f"  threshold {findings.decided_by}")
 
@@ -195,11 +203,11 @@ def _cells(finding: Finding, ids: Sequence[str]) -> list[str]:
 
 
 def show_groups(screen: Screen, findings: Findings, most: int = 5) -> None:
-    """Anomalies that stand out for the same columns."""
+    """Rows that are flagged for the same columns."""
     groups = [group for group in findings.groups if len(group.ranks) > 1][:most]
     for group in groups:
         ranks = listed(list(map(str, group.ranks)), MOST_NAMED)
-        screen.say(f"  {len(group.ranks):,} alike: {group.words} (ranks {ranks})")
+        screen.say(f"  {len(group.ranks):,} similar: {group.words} (ranks {ranks})")
 
 
 def show_evaluation(screen: Screen, findings: Findings) -> None:
@@ -210,7 +218,7 @@ def show_evaluation(screen: Screen, findings: Findings) -> None:
     screen.say()
     marked = counted(evaluation["anomalies"], "anomaly", "anomalies")
     rows = counted(evaluation["rows"], findings.noun)
-    screen.say(f"Against the label {evaluation['label']} ({marked} in {rows})", style="bold")
+    screen.say(f"Compared with the label column {evaluation['label']} ({marked} in {rows})", style="bold")
     for name, words in AREAS.items():
         if name in evaluation:
             screen.say(f"  {words}: {evaluation[name]:.4f}")
@@ -218,9 +226,9 @@ def show_evaluation(screen: Screen, findings: Findings) -> None:
     screen.say(f"  precision: {at}")
     decision = {name: f"{evaluation[name]:.3f}" for name in ("precision", "recall", "f1")}
     figures = ", ".join(f"{name} {value}" for name, value in decision.items())
-    screen.say(f"  of the {findings.noun}s above the threshold: {figures}")
+    screen.say(f"  of the flagged {findings.noun}s: {figures}")
     if evaluation["unlabelled"]:
-        screen.say(f"  without a label, and not counted: {counted(evaluation['unlabelled'], findings.noun)}")
+        screen.say(f"  not counted: {counted(evaluation['unlabelled'], findings.noun)} without a label")
 
 
 def show_training(screen: Screen, findings: Findings) -> None:
@@ -237,26 +245,26 @@ def show_drift(screen: Screen, findings: Findings) -> None:
         return
     changed = [entry for entry in findings.drift if entry["words"] != UNCHANGED]
     screen.say()
-    screen.say("Against the training rows", style="bold")
+    screen.say("Compared with the training rows", style="bold")
     for entry in changed[:MOST_DRIFTED]:
         screen.say(f"  {entry['column']}: {entry['words']}")
     more = len(changed) - MOST_DRIFTED
     if more > 0:
-        screen.say(f"  and {counted(more, 'more column has', 'more columns have')} changed; --json tells all")
+        screen.say(f"  and {counted(more, 'more column has', 'more columns have')} changed; --json lists all")
     alike = len(findings.drift) - len(changed)
     screen.say(f"  {alike:,} of {counted(len(findings.drift), 'column')}: {UNCHANGED}")
 
 
-def show_diff(screen: Screen, moved: Moved, top: int) -> None:
-    """What two models say differently of a table."""
+def show_diff(screen: Screen, moved: ModelDiff, top: int) -> None:
+    """How two models differ on a table."""
     rows = counted(len(moved.before), moved.noun)
-    screen.say(f"{moved.source}: {rows} by {moved.models[0]} and by {moved.models[1]}", style="bold")
+    screen.say(f"{moved.source}: {rows} scored by {moved.models[0]} and {moved.models[1]}", style="bold", whole=True)
     few = moved.first == len(moved.before)  # of which all are the same
     shared = "" if few else f"; {moved.shared:,} of the first {moved.first:,} are the same"
     screen.say(f"  ranks agree by {moved.agreement:.3f} (Spearman){shared}")
     before, after = (int(flags.sum()) for flags in moved.flagged)
     new, gone = (int((moved.decision == what).sum()) for what in ("new", "gone"))
-    screen.say(f"  anomalies: {before:,} before, {after:,} after; {new:,} new, {gone:,} gone")
+    screen.say(f"  flagged: {before:,} before, {after:,} after; {new:,} new, {gone:,} gone")
     found = moved.listed(top)
     if not found:
         return
@@ -271,17 +279,16 @@ def show_diff(screen: Screen, moved: Moved, top: int) -> None:
 def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
     """A saved model."""
     flagged, epochs = about["anomalies_in_training"], counted(about["epochs"], "epoch")
-    lie = "lies" if flagged == 1 else "lie"
     screen.say(f"{about['model']}: {about['bytes'] / 1e6:.2f} MB, addml {about['addml']}", style="bold")
     screen.say(f"  trained on {counted(about['trained_rows'], about['noun'])}: {epochs}, {about['seconds']:.1f} s")
-    screen.say(f"  threshold {about['threshold']:.4g} {about['decided_by']}; {flagged:,} of these {lie} above it")
+    screen.say(f"  threshold {about['threshold']:.4g} {about['decided_by']}; {flagged:,} of these flagged")
     screen.say(f"  layers {' - '.join(map(str, about['layers']))}, {about['weights']:,} weights in all members")
     for kind in dict.fromkeys(about["columns"].values()):
         names = [name for name, own in about["columns"].items() if own == kind]
         screen.say(f"  {counted(len(names), f'{kind} column')}: {', '.join(names)}")
     show_left_out(screen, [(one["column"], one["why"]) for one in about["left_out"]])
     if about["ids"]:
-        screen.say(f"  rows are named by: {listed(about['ids'], MOST_NAMED)}")
+        screen.say(f"  id columns: {listed(about['ids'], MOST_NAMED)}")
     screen.say("  settings: " + ", ".join(f"{name} {value}" for name, value in about["settings"].items()))
 
 
@@ -291,49 +298,10 @@ def show_files(screen: Screen, files: Mapping[str, str]) -> None:
         "scored": "scored table",
         "figures": "figures",
         "model": "model",
-        "record": "settings of this run",
+        "record": "options of this run",
         "report": "report",
     }
     screen.say()
     for name, what in words.items():
         if name in files:
             screen.say(f"{what}: {files[name]}", whole=True)
-
-
-def summary(findings: Findings, top: int, files: Mapping[str, str]) -> dict[str, Any]:
-    """The findings as plain values, for `--json`."""
-    return {
-        "source": findings.source,
-        "rows": findings.rows,
-        "trained_rows": findings.trained_rows,
-        "columns": list(findings.columns),
-        "left_out": [{"column": name, "why": why} for name, why in findings.left_out],
-        "notes": list(findings.notes),
-        "threshold": findings.threshold,
-        "decided_by": findings.decided_by,
-        "anomalies": findings.anomalies,
-        "top": [_finding(finding) for finding in findings.ranked[:top]],
-        **({} if findings.track is None else {"events": [_event(finding) for finding in findings.ranked]}),
-        "groups": [{"words": group.words, "columns": group.columns, "ranks": group.ranks} for group in findings.groups],
-        "evaluation": findings.evaluation,
-        "drift": list(findings.drift),
-        "settings": findings.settings,
-        "versions": findings.versions,
-        "files": dict(files),
-    }
-
-
-def _event(finding: Finding) -> dict[str, Any]:
-    channels = [{"channel": one.column, "share": one.share, "words": one.words} for one in finding.reasons]
-    return {"rank": finding.rank, **finding.ids, "score": finding.score, "channels": channels}
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    reasons = [{"column": one.column, "share": one.share, "words": one.words} for one in finding.reasons]
-    return {
-        **{
-            name: getattr(finding, name)
-            for name in ("rank", "row", "score", "probability", "confidence", "is_anomaly", "ids", "values")
-        },
-        "reasons": reasons,
-    }

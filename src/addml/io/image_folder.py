@@ -97,7 +97,7 @@ class Heads:
         broken = sorted([*self.broken, *worse])
         if broken and (not skip_broken or not images):
             raise ImageError(_refusal(self.folder, broken, len(self.known) + len(self.broken)))
-        left = [f"left out, as they cannot be read: {_listed(broken)} (--skip-broken)"] if broken else []
+        left = [f"left out, as they cannot be read: {_listed(broken)} (--skip-unreadable)"] if broken else []
         lost = {name for name, _ in worse}
         names = tuple(name for name in (_legible(one.name) for one in self.known) if name not in lost)
         return Pictures(names, np.stack(images), (*left, *_passed_over(self.folder), *self.notes))
@@ -278,7 +278,7 @@ def _common(shape: _Shape, known: Sequence[_Seen]) -> tuple[_Shape, list[str]]:
 
 
 def _refusal(folder: Any, broken: Sequence[tuple[str, str]], files: int) -> str:
-    rest = "mend or remove them, or leave them out with --skip-broken (skip_broken=True)"
+    rest = "mend or remove them, or leave them out with --skip-unreadable (skip_broken=True)"
     if len(broken) == files:
         rest = "there is no other; are these images?"
     return f"{folder}: {len(broken):,} of {counted(files, 'file')} cannot be read as images: {_listed(broken)}; {rest}."

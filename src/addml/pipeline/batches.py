@@ -1,4 +1,4 @@
-"""What scoring gives for every row, batch by batch: in memory while that is little, then in files without a name."""
+"""Rows through a model batch by batch: scores of all rows, reasons for the flagged ones, and findings from them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from addml.compute import blas_threads, on_threads
-from addml.pipeline.options import Explaining
-from addml.pipeline.sources import beside
+from addml.pipeline.sources import names_beside
 from addml.pipeline.workers import Batch, in_processes
 from addml.progress import Advance
 from addml.scratch import folder_of, mapped, room
@@ -83,8 +82,7 @@ def ranks(scores: np.ndarray) -> np.ndarray:
     return found
 
 
-# Rows through a fitted detector, a batch at a time: scores of all, reasons for those that stand out.
-
+# Scoring ----------------------------------------------------------------------------------------------------
 
 BATCH_ROWS = 32768
 THREADS = 4  # at the most that share the interpreter's lock
@@ -196,7 +194,8 @@ def score_all(
     fitted: Fitted,
     batches: Iterable[pa.RecordBatch],
     carried: Sequence[str],
-    explaining: Explaining,
+    top: int,
+    reasons: int,
     advance: Advance,
     drift: DriftCounter,
     check: Callable[[TextCells], None],
@@ -211,8 +210,8 @@ def score_all(
     are, where that is known; rows for a map of the metric space are kept only where one is wanted; `folder` is for what
     memory should not hold.
     """
-    scored = Scored(max(LISTED, explaining.top), MAPPED if mapped else 0, Pieces(folder))
-    work = ScorePart(fitted, tuple(carried), explaining, scored.most_listed, scored.most_mapped)
+    scored = Scored(max(LISTED, top), MAPPED if mapped else 0, Pieces(folder))
+    work = ScorePart(fitted, tuple(carried), top, reasons, scored.most_listed, scored.most_mapped)
     with blas_threads(1):
         for part in _at_once(work, _with_starts(batches), rows):
             scored.add(part)
@@ -247,7 +246,8 @@ class ScorePart:
 
     fitted: Fitted
     carried: tuple[str, ...]
-    explaining: Explaining
+    top: int
+    reasons: int
     most_listed: int
     most_mapped: int
 
@@ -258,9 +258,9 @@ class ScorePart:
         features = fitted.features(batch, start, drift)
         scores = fitted.scores(features)
         flagged = int((scores > fitted.threshold).sum())
-        chosen = highest(scores, max(flagged, self.explaining.top))
+        chosen = highest(scores, max(flagged, self.top))
         rows, own = batch.take(chosen), features[chosen]
-        reasons = fitted.reasons(rows, own, self.explaining.reasons)
+        reasons = fitted.reasons(rows, own, self.reasons)
         first = slice(min(self.most_listed, len(chosen)))
         top = chosen[first]
         explained = Explained(top + start, scores[top], batch.take(top), own[first], reasons[first])
@@ -317,7 +317,7 @@ class ScoredRows:
         wanted = pc.and_(pa.array(flagged | (places <= self.top)), pc.not_equal(words, ""))
         return pa.table(
             {
-                **dict(zip(beside(self.ids, RESERVED), map(piece.column, self.ids), strict=True)),
+                **dict(zip(names_beside(self.ids, RESERVED), map(piece.column, self.ids), strict=True)),
                 "row": pa.array(np.arange(start + 1, start + len(scores) + 1)),
                 "score": piece[SCORE],
                 "rank": pa.array(places),

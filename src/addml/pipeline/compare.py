@@ -18,8 +18,8 @@ import numpy as np
 from addml.compute import resolve_device
 from addml.errors import UserError
 from addml.inputs.census import draw
-from addml.pipeline import evaluation, protocol
-from addml.pipeline.options import Settings
+from addml.pipeline import labels, protocol
+from addml.pipeline.options import Options
 from addml.pipeline.protocol import DEFAULT, SEEN, SETTINGS, UNSEEN, Case, LabelledTable, Machine, Row
 from addml.pipeline.sources import choose, open_input
 from addml.text import counted
@@ -123,14 +123,14 @@ class Labelled:
     dropped: tuple[tuple[str, str], ...]  # (column, why)
 
 
-def read(settings: Settings, most: int, seed: int = 0) -> Labelled:
+def read(options: Options, most: int, seed: int = 0) -> Labelled:
     """The table of a file with its label apart; rows without a label are dropped and counted."""
-    label = str(settings.labelling.label)
-    data = open_input(settings)
-    chosen = choose(data.names, settings.selection, settings.naming, label, data.source)
+    label = str(options.label)
+    data = open_input(options)
+    chosen = choose(data.names, options, data.source)
     table, places, rows = draw(data.batches([*chosen.features, label], BATCH_ROWS), most, seed)
-    marks = evaluation.read_label(table[label], settings.labelling.anomalous, label)
-    known = np.flatnonzero(marks != evaluation.UNKNOWN)
+    marks = labels.read_label(table[label], options.anomaly_value, label)
+    known = np.flatnonzero(marks != labels.UNKNOWN)
     notes, drawn = list(data.notes), ""
     if len(places) < rows:
         drawn = f" of {len(places):,} of {rows:,} rows (--sample takes more)"

@@ -2,77 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from addml.errors import UserError
+from addml.errors import AddmlError
+from addml.pipeline.labels import UNKNOWN
 from addml.pipeline.vus import volumes
-from addml.text import counted, listed
+from addml.text import counted
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-ANOMALOUS = {"1", "1.0", "true", "t", "yes", "y", "anomaly", "anomalous", "abnormal", "outlier", "fraud", "attack"}
-NORMAL = {"0", "0.0", "false", "f", "no", "n", "normal", "inlier", "ok", "benign", "regular"}
-UNKNOWN = -1
 CURVE_POINTS = 500
 FIRST_ROWS = (10, 50, 100, 500, 1000)  # k of precision at k
-
-
-def read_label(column: pa.ChunkedArray, anomalous: str | None, name: str) -> np.ndarray:
-    """1 for anomalies, 0 for normal rows, -1 where the label is missing: a gap, NaN or an empty text."""
-    codes, values = _coded(column)
-    meanings = np.array([*_meanings(values, anomalous, name), UNKNOWN])  # the last is that of code -1
-    return np.asarray(meanings[codes])
-
-
-def is_labelled(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Whether each row has a label, whatever it says."""
-    codes, values = _coded(column)
-    return np.asarray(np.array([*map(bool, values), False])[codes])
-
-
-def _coded(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
-    """The number of each row's label, -1 for a gap, and what the labels are."""
-    import pyarrow as pa
-
-    whole = column if isinstance(column, pa.Array) else column.combine_chunks()
-    encoded = pa.chunked_array([whole]).dictionary_encode().combine_chunks()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return codes, [_word(value) for value in encoded.dictionary.to_pylist()]
-
-
-def _word(value: Any) -> str:
-    """The value as it is named on the command line; nothing for NaN."""
-    if isinstance(value, float) and (value.is_integer() or value != value):
-        return "" if value != value else str(int(value))
-    return str(value).strip()
-
-
-def _meanings(values: list[str], anomalous: str | None, name: str) -> list[int]:
-    if anomalous is not None:
-        if anomalous not in values:
-            raise UserError(f"no row has {anomalous!r} (--anomalous) in the label column {name!r}; {_shown(values)}")
-        return [int(value == anomalous) if value else UNKNOWN for value in values]
-    words = [value.lower() for value in values]
-    if not {*words} <= ANOMALOUS | NORMAL | {""}:
-        raise UserError(
-            f"say which value of the label column {name!r} marks an anomaly: --anomalous VALUE; {_shown(values)}"
-        )
-    return [int(word in ANOMALOUS) if word else UNKNOWN for word in words]
-
-
-def _shown(values: list[str]) -> str:
-    return f"it holds {listed([repr(value) for value in values if value])}."
 
 
 def evaluate(
     scores: np.ndarray, labels: np.ndarray, threshold: float, name: str, *, steps: bool = False
 ) -> dict[str, Any]:
-    """ROC-AUC, average precision, precision at k, the decision's figures and the curves; volumes for steps of a series.
+    """ROC-AUC, average precision, precision at k, the decision's figures and the curves; VUS for steps of a series.
 
-    What has no label is left out: a margin around labelled steps is counted in steps that have one.
+    Rows without a label do not count: a margin around labelled steps is measured in steps that have one.
     """
     from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -81,7 +29,7 @@ def evaluate(
     anomalies = int(marked.sum())
     if anomalies in (0, len(marked)):
         which = "no anomaly" if not anomalies else "no normal row"
-        raise UserError(
+        raise AddmlError(
             f"the label column {name!r} marks {which} among {counted(len(marked), 'row')}: nothing to evaluate."
         )
     return {

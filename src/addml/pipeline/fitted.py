@@ -21,7 +21,8 @@ from addml.inputs.image import heat_map
 from addml.inputs.table import CellError, Columns, DriftCounter, Standardised
 from addml.model import MetricModel
 from addml.pipeline import usual
-from addml.pipeline.options import Computing, Deciding
+from addml.pipeline.options import Options as Computing
+from addml.pipeline.options import Options as Deciding
 from addml.plain import ids_from_plain, record_from_plain
 from addml.text import did_you_mean, listed
 from addml.text_formats import PLAIN_NUMBERS

@@ -1,34 +1,33 @@
-"""The strangest and the most typical images as small pictures, with what makes them strange laid over them."""
+"""Folders of images: trained on and scored, with thumbnails and maps of where each score comes from."""
 
 from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from addml.compute import resolve_device
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.explain import Reason
 from addml.findings import Picture
 from addml.inputs.census import draw_places
 from addml.inputs.image import other_scale
 from addml.io.image_folder import Heads, Pictures, look_at
-from addml.pipeline import assembling
 from addml.pipeline.batches import LISTED, MAPPED, Explained, Part, Scored, ScoredRows, highest, sample_of
 from addml.pipeline.fitted import Fitted
-from addml.pipeline.options import Settings, Streaming
+from addml.pipeline.options import IMAGE, Options
+from addml.pipeline.ranking import Result, left_out_epochs, ranked_findings, training_findings
 from addml.pipeline.sources import free_memory
-from addml.pipeline.training import LONG, decided, estimate_images, images_held, in_words, new_detector
+from addml.pipeline.training import LONG, decided, duration, estimate_images, images_held, new_detector
 from addml.progress import Advance, Progress, epochs_to
 from addml.text import counted
 
 if TYPE_CHECKING:
     from addml.findings import Findings
-    from addml.pipeline.run import Outcome
 
 STRANGEST, TYPICAL = 24, 12  # at the most: a report stays small
 SIDE = 96  # pixels, at the most
@@ -92,8 +91,7 @@ def _png(pixels: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-# Where in an image its score comes from, in words.
-
+# Reasons ----------------------------------------------------------------------------------------------------
 
 NAMES = ("upper left", "top", "upper right", "left", "middle", "right", "lower left", "bottom", "lower right")
 LEAST = 0.05  # of what makes an image strange; less is not worth a word
@@ -117,137 +115,154 @@ def _reason(place: int, share: float) -> Reason:
     return Reason((name,), float(share), name, name)
 
 
-# The commands on a folder of images: the same findings, with thumbnails and maps of where a score comes from.
-
+# A folder of images -----------------------------------------------------------------------------------------
 
 FILE = "file"  # the column that names an image
 SCORING_COPIES = 2  # of the images, as read and as one array
-NUMBERS_AT_ONCE = 2**25  # of the images that are scored between two steps of the bar
+NUMBERS_AT_ONCE = 2**25  # of the images that are scored between two steps of the progress bar
 MAPPED_NUMBERS = 2**26  # of the images in the map of the metric space, which are fewer where they are large
-FOR_OTHERS = (  # groups of settings
-    *("selection", "naming", "labelling", "learning", "timing", "windowing", "reading", "strictness"),
-)
 
 
-@dataclass(frozen=True)
-class TrainedPictures:
-    """A detector fitted to images, and what it was trained on."""
+class ImageSource:
+    """A folder of images; once it was trained on, `rank` scores its own images, else new ones by a saved model."""
 
-    fitted: Fitted
-    pictures: Pictures
-    places: np.ndarray  # of the training images among all
-    source: str
+    kind = IMAGE
 
-    @property
-    def rows(self) -> int:
-        """How many images were read."""
-        return len(self.pictures.names)
+    def __init__(self, options: Options) -> None:
+        """Nothing is read yet."""
+        self.options = options
+        self.pictures: Pictures | None = None  # until they are read
+        self.places = np.zeros(0, np.int64)  # of the training images among all
+
+    def train(self, progress: Progress) -> Fitted:
+        """A model of all images or of a sample of them."""
+        options = self.options
+        heads = look_at(options.file, size=_size(options.size))
+        self._check_work(heads, progress)
+        self.pictures = pictures = self._read(heads, progress)
+        self.places = draw_places(len(pictures.names), None if options.all_rows else options.sample, options.seed)
+        detector = new_detector(options, encoder="conv")
+        rows = len(self.places) * options.members
+        with progress.stage("Training", options.epochs, rows) as advance, epochs_to(advance):
+            try:
+                detector.fit(pictures.images[self.places], checkpoint=options.checkpoint)
+            except ValueError as error:
+                raise AddmlError(f"{options.file}: {error}.", file=options.file) from error
+        return Fitted.of(decided(detector, options))
+
+    def training_findings(self, fitted: Fitted) -> Findings:
+        """What training found; the images are not ranked."""
+        assert self.pictures is not None
+        known = {"rows": len(self.pictures.names), "trained_rows": len(self.places), "noun": "image"}
+        return training_findings(fitted, self.options.file, self.notes, **known)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of them."""
-        sampled = f"trained on {len(self.places):,} of {self.rows:,} images, drawn at random (--all-rows takes all)"
-        return (*self.pictures.notes, sampled) if len(self.places) < self.rows else self.pictures.notes
+        """What reading and sampling found."""
+        assert self.pictures is not None
+        rows, drawn = len(self.pictures.names), len(self.places)
+        sampled = f"trained on {drawn:,} of {rows:,} images, drawn at random (--all-rows takes all)"
+        return (*self.pictures.notes, sampled) if 0 < drawn < rows else self.pictures.notes
 
-    def findings(self) -> Findings:
-        """What training itself found: the images are not ranked."""
-        found = assembling.without_rows(self.fitted, self.source, self.notes)
-        return replace(found, rows=self.rows, trained_rows=len(self.places), noun="image")
+    def rank(self, fitted: Fitted, progress: Progress, mapped: bool = True) -> Result:
+        """Score and rank the images; `mapped` for the map of the metric space, which only a report shows."""
+        is_own = self.pictures is not None
+        pictures = self.pictures = self.pictures or self._read_for(fitted, progress)
+        scores = self._scores(fitted, pictures, progress)
+        flagged, top = int((scores > fitted.threshold).sum()), self.options.top
+        shown = highest(scores, max(min(flagged, LISTED), top))
+        heat = self._heat(fitted, pictures.images[shown], progress) if self.options.reasons else None
+        scored = self._scored(fitted, pictures, scores, shown, heat, mapped)
+        findings = ranked_findings(fitted, scored, [FILE], top, self.options.file, self.notes)
+        picked = thumbnails(pictures, scores, shown, highest(-scores, top), heat)
+        findings = replace(findings, pictures=picked, noun="image")
+        if is_own:
+            dropped = left_out_epochs(fitted, self.places, findings.ranked)
+            findings = replace(findings, dropped=dropped, trained_rows=len(self.places))
+        return Result(findings, ScoredRows(scored, scores, fitted, [FILE], top), fitted)
 
+    def _read_for(self, fitted: Fitted, progress: Progress) -> Pictures:
+        """The images in the size that the model knows."""
+        options, form = self.options, fitted.model.form
+        if form is None or form.kind != "images":
+            raise AddmlError(f"{options.model}: was fitted to a table, {options.file} is a folder of images.")
+        if options.size is not None:
+            raise AddmlError(f"--size {options.size}: the model knows its own size, {form.shape[1:]}; leave it out.")
+        heads = look_at(options.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
+        work = f"scoring {_counted(len(heads.known), heads)}"
+        _check_memory(options.file, work, images_held(heads, SCORING_COPIES), "score a part of them at a time")
+        pictures = self._read(heads, progress)
+        strange = other_scale(pictures.images, fitted.model.features.mean, fitted.model.features.scale)
+        if strange is not None:
+            warnings.warn(f"{options.file}: {strange}", stacklevel=2)
+        return pictures
 
-def fit(settings: Settings, progress: Progress) -> TrainedPictures:
-    """Train on the images of a folder, or on a sample of them."""
-    _refuse(settings)
-    training = settings.training
-    pictures = _read(settings, _looked_at(settings, progress), progress)
-    places = draw_places(len(pictures.names), None if training.all_rows else training.sample, training.seed)
-    detector = new_detector(training, settings.deciding, settings.computing, encoder="conv")
-    rows = len(places) * training.members
-    with progress.stage("Training", training.epochs, rows) as advance, epochs_to(advance):
-        try:
-            detector.fit(pictures.images[places], checkpoint=settings.streaming.checkpoint)
-        except ValueError as error:
-            raise UserError(f"{settings.file}: {error}.") from error
-    return TrainedPictures(Fitted.of(decided(detector, settings.deciding)), pictures, places, settings.file)
+    def _check_work(self, heads: Heads, progress: Progress) -> None:
+        """Refuse what memory cannot hold, and announce what takes long, before the pixels are read."""
+        options = self.options
+        rows = len(heads.known) if options.all_rows else min(len(heads.known), options.sample)
+        seconds, size = estimate_images(rows, heads, options)
+        work = f"training on {_counted(rows, heads)}"
+        if resolve_device(options.device) == "cpu":
+            _check_memory(options.file, work, size, "give a smaller --size, or fewer --members")
+        if seconds > LONG:
+            progress.note(
+                f"{work}: up to about {duration(seconds)}, about {size / 1e9:.1f} GB of memory "
+                "(--size, --sample and --members make it less)"
+            )
 
+    def _read(self, heads: Heads, progress: Progress) -> Pictures:
+        with progress.stage(f"Reading {self.options.file}", None):
+            return heads.read(self.options.skip_unreadable)
 
-def detect(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
-    """Train on a folder and rank its own images."""
-    trained = fit(settings, progress)
-    outcome = _ranked(trained.fitted, trained.pictures, settings, progress, mapped, trained.notes)
-    dropped = assembling.dropped(trained.fitted, trained.places, outcome.findings.ranked)
-    findings = replace(outcome.findings, dropped=dropped, trained_rows=len(trained.places))
-    return replace(outcome, findings=findings)
+    def _scores(self, fitted: Fitted, pictures: Pictures, progress: Progress) -> np.ndarray:
+        def score(images: np.ndarray) -> np.ndarray:
+            return fitted.model.scores(images, fitted.device, fitted.threads)
 
+        with progress.stage("Scoring", len(pictures.names)) as advance:
+            return _in_parts(score, pictures.images, NUMBERS_AT_ONCE // fitted.model.encoder.inputs, advance)
 
-def score(settings: Settings, progress: Progress, mapped: bool = True) -> Outcome:
-    """Rank the images of a folder by a model that was trained before, in the size that it knows."""
-    _refuse(settings)
-    fitted = Fitted.load(str(settings.using.model), settings.computing, settings.deciding)
-    form = fitted.model.form
-    if form is None or form.kind != "images":
-        raise UserError(f"{settings.using.model}: was fitted to a table, {settings.file} is a folder of images.")
-    if settings.picturing.size is not None:
-        raise UserError(
-            f"--size {settings.picturing.size}: the model knows its own size, {form.shape[1:]}; leave it out."
-        )
-    heads = look_at(settings.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
-    work = f"scoring {_counted(len(heads.known), heads)}"
-    _affordable(settings.file, work, images_held(heads, SCORING_COPIES), "score a part of them at a time")
-    pictures = _read(settings, heads, progress)
-    strange = other_scale(pictures.images, fitted.model.features.mean, fitted.model.features.scale)
-    if strange is not None:
-        warnings.warn(f"{settings.file}: {strange}", stacklevel=2)
-    return _ranked(fitted, pictures, settings, progress, mapped, pictures.notes)
+    def _heat(self, fitted: Fitted, images: np.ndarray, progress: Progress) -> np.ndarray:
+        with progress.stage("Explaining", len(images)) as advance:
+            return _in_parts(fitted.heat, images, fitted.model.block("cpu") * fitted.threads, advance)
 
+    def _scored(
+        self,
+        fitted: Fitted,
+        pictures: Pictures,
+        scores: np.ndarray,
+        shown: np.ndarray,
+        heat: np.ndarray | None,
+        mapped: bool,
+    ) -> Scored:
+        """The scores as those of a table's rows; the file's name is the only column."""
+        import pyarrow as pa
 
-def _refuse(settings: Settings) -> None:
-    """Settings that are about tables or series alone must not be given with images."""
-    unknown = Settings()
-    for group in FOR_OTHERS:
-        for name, value in vars(getattr(settings, group)).items():
-            if value != getattr(getattr(unknown, group), name):
-                raise UserError(f"--{name.replace('_', '-')} is not about images; {settings.file} is a folder of them.")
-    if replace(settings.streaming, checkpoint=None) != Streaming():
-        raise UserError(
-            f"--memory, --cache-dir and --no-cache are not about images; {settings.file} is a folder of them."
-        )
-    if settings.training.one_sided:
-        raise UserError(f"--one-sided is not about images; {settings.file} is a folder of them.")
-
-
-def _looked_at(settings: Settings, progress: Progress) -> Heads:
-    """The folder before its pixels are read: what memory cannot hold is refused, what takes long is said."""
-    heads, training = look_at(settings.file, size=_size(settings.picturing.size)), settings.training
-    rows = len(heads.known) if training.all_rows else min(len(heads.known), training.sample)
-    seconds, size = estimate_images(rows, heads, training)
-    work = f"training on {_counted(rows, heads)}"
-    if resolve_device(settings.computing.device) == "cpu":
-        _affordable(settings.file, work, size, "give a smaller --size, or fewer --members")
-    if seconds > LONG:
-        progress.note(
-            f"{work}: up to about {in_words(seconds)}, about {size / 1e9:.1f} GB of memory "
-            "(--size, --sample and --members make it less)"
-        )
-    return heads
+        names, prepare = pa.record_batch({FILE: pa.array(pictures.names)}), fitted.model.prepare
+        reasons = [()] * len(shown) if heat is None else reasons_of(heat, self.options.reasons)
+        words = pa.array(["; ".join(one.words for one in own) for own in reasons], pa.string())
+        features = prepare(pictures.images[shown])
+        explained = Explained(shown, scores[shown], names.take(pa.array(shown)), features, reasons)
+        most = min(MAPPED, MAPPED_NUMBERS // fitted.model.encoder.inputs) if mapped else 0
+        scored = Scored(max(LISTED, self.options.top), most)
+        drawn = sample_of(np.arange(len(scores)), 0, scored.most_mapped)  # places, which are features afterwards
+        sample = replace(drawn, features=prepare(pictures.images[drawn.places]))
+        decided = fitted.probability(scores), fitted.confidence(scores)
+        scored.add(Part(scores, *decided, names, explained, shown, words, sample))
+        return scored
 
 
 def _counted(rows: int, heads: Heads) -> str:
     return f"{counted(rows, 'image')} of {heads.shape.height} x {heads.shape.width} pixels"
 
 
-def _affordable(file: str, work: str, size: int, remedy: str) -> None:
-    """What memory cannot hold is refused."""
+def _check_memory(file: str, work: str, size: int, remedy: str) -> None:
     free = free_memory()
     if size > free:
-        raise UserError(
-            f"{file}: {work} takes about {size / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free; {remedy}."
+        raise AddmlError(
+            f"{file}: {work} takes about {size / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free; {remedy}.",
+            file=file,
         )
-
-
-def _read(settings: Settings, heads: Heads, progress: Progress) -> Pictures:
-    with progress.stage(f"Reading {settings.file}", None):
-        return heads.read(settings.picturing.skip_broken)
 
 
 def _size(given: str | None) -> int | tuple[int, int] | None:
@@ -256,65 +271,14 @@ def _size(given: str | None) -> int | tuple[int, int] | None:
         return None
     sides = given.lower().split("x")
     if not 1 <= len(sides) <= 2 or not all(side.isdecimal() and int(side) for side in sides):
-        raise UserError(f"--size {given}: give a number of pixels, 32, or height and width, 48x64.")
+        raise AddmlError(f"--size {given}: give a number of pixels, 32, or height and width, 48x64.", option="size")
     return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
 
 
-def _ranked(
-    fitted: Fitted, pictures: Pictures, settings: Settings, progress: Progress, mapped: bool, notes: Sequence[str]
-) -> Outcome:
-    from addml.inputs.rows import LazyRows
-    from addml.pipeline.run import Outcome
-
-    def score(images: np.ndarray) -> np.ndarray:
-        return fitted.model.scores(LazyRows(images, fitted.model.prepare), fitted.device, fitted.threads)
-
-    with progress.stage("Scoring", len(pictures.names)) as advance:
-        scores = _in_parts(score, pictures.images, NUMBERS_AT_ONCE // fitted.model.encoder.inputs, advance)
-    flagged = int((scores > fitted.threshold).sum())
-    shown = highest(scores, max(min(flagged, LISTED), settings.explaining.top))
-    heat = None
-    if settings.explaining.reasons:
-        with progress.stage("Finding out where", len(shown)) as advance:
-            at_once = fitted.model.block("cpu") * fitted.threads
-            heat = _in_parts(fitted.heat, pictures.images[shown], at_once, advance)
-    scored = _scored(fitted, pictures, scores, shown, heat, settings, mapped)
-    findings = assembling.findings(fitted, scored, [FILE], settings.explaining, settings.file, notes)
-    typical = highest(-scores, settings.explaining.top)
-    picked = thumbnails(pictures, scores, shown, typical, heat)
-    rows = ScoredRows(scored, scores, fitted, [FILE], settings.explaining.top)
-    return Outcome(replace(findings, pictures=picked, noun="image"), rows, fitted)
-
-
 def _in_parts(work: Callable[[np.ndarray], np.ndarray], images: np.ndarray, size: int, advance: Advance) -> np.ndarray:
-    """What work gives for the images, so many at a time."""
+    """The results of `work` for all images, so many at a time."""
     size, found = max(1, size), []
     for start in range(0, max(1, len(images)), size):
         found.append(work(images[start : start + size]))
         advance(len(found[-1]))
     return np.concatenate(found)
-
-
-def _scored(
-    fitted: Fitted,
-    pictures: Pictures,
-    scores: np.ndarray,
-    shown: np.ndarray,
-    heat: np.ndarray | None,
-    settings: Settings,
-    mapped: bool,
-) -> Scored:
-    """The scores as a table's rows have them: the file's name is the only column."""
-    import pyarrow as pa
-
-    names, prepare = pa.record_batch({FILE: pa.array(pictures.names)}), fitted.model.prepare
-    reasons = [()] * len(shown) if heat is None else reasons_of(heat, settings.explaining.reasons)
-    words = pa.array(["; ".join(one.words for one in own) for own in reasons], pa.string())
-    explained = Explained(shown, scores[shown], names.take(pa.array(shown)), prepare(pictures.images[shown]), reasons)
-    most = min(MAPPED, MAPPED_NUMBERS // fitted.model.encoder.inputs) if mapped else 0
-    scored = Scored(max(LISTED, settings.explaining.top), most)
-    drawn = sample_of(np.arange(len(scores)), 0, scored.most_mapped)  # places, which are features afterwards
-    sample = replace(drawn, features=prepare(pictures.images[drawn.places]))
-    decided = fitted.probability(scores), fitted.confidence(scores)
-    scored.add(Part(scores, *decided, names, explained, shown, words, sample))
-    return scored

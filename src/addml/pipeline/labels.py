@@ -1,89 +1,146 @@
-"""What people know of rows, to learn from: a column of labels, or rows by the numbers that a list gave them."""
+"""Labels in a column or given as row numbers: what they mean, and which training rows have one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from addml.errors import UserError
-from addml.pipeline.evaluation import UNKNOWN, is_labelled, read_label
-from addml.pipeline.options import Settings
-from addml.text import counted
+from addml.errors import AddmlError
+from addml.pipeline.options import Options
+from addml.text import counted, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ANOMALY_WORDS = {"1", "1.0", "true", "t", "yes", "y", "anomaly", "anomalous", "abnormal", "outlier", "fraud", "attack"}
+NORMAL_WORDS = {"0", "0.0", "false", "f", "no", "n", "normal", "inlier", "ok", "benign", "regular"}
+UNKNOWN = -1
 ANOMALIES, NORMAL = "--known-anomalies", "--known-normal"
 
 
+def read_label(column: pa.ChunkedArray, anomaly_value: str | None, name: str) -> np.ndarray:
+    """1 for anomalies, 0 for normal rows, -1 where the label is missing: null, NaN or an empty text."""
+    codes, values = _coded(column)
+    meanings = np.array([*_meanings(values, anomaly_value, name), UNKNOWN])  # the last is that of code -1
+    return np.asarray(meanings[codes])
+
+
+def is_labelled(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Whether each row has a label."""
+    codes, values = _coded(column)
+    return np.asarray(np.array([*map(bool, values), False])[codes])
+
+
+def _coded(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
+    """The code of each row's label, -1 where it is missing, and the text of each code."""
+    import pyarrow as pa
+
+    whole = column if isinstance(column, pa.Array) else column.combine_chunks()
+    encoded = pa.chunked_array([whole]).dictionary_encode().combine_chunks()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return codes, [_text(value) for value in encoded.dictionary.to_pylist()]
+
+
+def _text(value: Any) -> str:
+    """The value as it is written on the command line; empty for NaN."""
+    if isinstance(value, float) and (value.is_integer() or value != value):
+        return "" if value != value else str(int(value))
+    return str(value).strip()
+
+
+def _meanings(values: list[str], anomaly_value: str | None, name: str) -> list[int]:
+    shown = f"it holds {listed([repr(value) for value in values if value])}."
+    if anomaly_value is not None:
+        if anomaly_value not in values:
+            raise AddmlError(
+                f"no row has {anomaly_value!r} (--anomaly-value) in the label column {name!r}; {shown}", column=name
+            )
+        return [int(value == anomaly_value) if value else UNKNOWN for value in values]
+    words = [value.lower() for value in values]
+    if not {*words} <= ANOMALY_WORDS | NORMAL_WORDS | {""}:
+        raise AddmlError(
+            f"say which value of the label column {name!r} marks an anomaly: --anomaly-value VALUE; {shown}",
+            column=name,
+        )
+    return [int(word in ANOMALY_WORDS) if word else UNKNOWN for word in words]
+
+
+# Labels to train on -----------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class Answers:
+class KnownLabels:
     """A column with labels, the value in it that marks an anomaly, and rows by their places: 1 anomaly, 0 normal."""
 
     column: str | None
-    anomalous: str | None
+    anomaly_value: str | None
     rows: Mapping[int, int]
 
     @classmethod
-    def of(cls, settings: Settings) -> Answers:
-        """Those of the settings; a row cannot be both."""
-        learning, rows = settings.learning, dict[int, int]()
-        for option, given, label in ((ANOMALIES, learning.known_anomalies, 1), (NORMAL, learning.known_normal, 0)):
-            for number in _numbers(given, option):
+    def of(cls, options: Options) -> KnownLabels:
+        """The labels that the options name; a row cannot be both."""
+        rows = dict[int, int]()
+        for name, given, label in ((ANOMALIES, options.known_anomalies, 1), (NORMAL, options.known_normal, 0)):
+            for number in _row_numbers(given, name):
                 if rows.setdefault(number - 1, label) != label:
-                    raise UserError(f"row {number} is among both {ANOMALIES} and {NORMAL}; leave it out of one.")
-        return cls(learning.learn_from, settings.labelling.anomalous, rows)
+                    raise AddmlError(f"row {number} is in both {ANOMALIES} and {NORMAL}; remove it from one.")
+        return cls(options.train_labels, options.anomaly_value, rows)
 
     @property
     def names(self) -> str:
-        """The options that give them, in words; nothing where there are none."""
+        """The options that were given; empty where there are none."""
         labels = {1: ANOMALIES, 0: NORMAL}
-        options = [f"--learn-from {self.column}"] if self.column else []
+        options = [f"--train-labels {self.column}"] if self.column else []
         return " and ".join([*options, *(labels[label] for label in (1, 0) if label in self.rows.values())])
 
-    def known(self, batch: pa.RecordBatch, start: int) -> np.ndarray:
-        """Which rows of a batch, with so many rows before it, people know something of."""
+    def is_known(self, batch: pa.RecordBatch, start: int) -> np.ndarray:
+        """Which rows of a batch, the first of which is row `start`, have a label."""
         found = np.zeros(batch.num_rows, bool) if self.column is None else is_labelled(batch[self.column])
         own = np.array([place for place in self.rows if 0 <= place - start < batch.num_rows], np.int64)
         found[own - start] = True
         return found
 
     def marks(self, table: pa.Table, places: np.ndarray, rows: int) -> np.ndarray | None:
-        """Labels of the rows of a table, which lie at these places of so many; None where nothing is known."""
+        """The labels of the training rows, which lie at these places among `rows` rows; None without labels."""
         if not self.names:
             return None
-        marks = np.full(len(places), UNKNOWN) if self.column is None else self._of_column(table)
+        marks = np.full(len(places), UNKNOWN) if self.column is None else self._from_column(table)
         for place, label in self.rows.items():
             if place >= rows:
-                raise UserError(f"there is no row {place + 1} ({self.names}) among {counted(rows, 'row')}.")
+                raise AddmlError(f"there is no row {place + 1} ({self.names}) among {counted(rows, 'row')}.")
             at = np.searchsorted(places, place)
             if at == len(places) or places[at] != place:
-                raise UserError(f"--sample {len(places)} leaves no room for row {place + 1} ({self.names}); give more.")
+                raise AddmlError(
+                    f"--sample {len(places)} leaves no room for row {place + 1} ({self.names}); give more."
+                )
             marks[at] = label
         if int((marks == 1).sum()) + 2 > len(marks):
-            raise UserError(f"all rows are marked as anomalies ({self.names}); there is nothing normal to learn.")
+            raise AddmlError(f"all rows are marked as anomalies ({self.names}); there is nothing normal to learn.")
         return marks
 
-    def _of_column(self, table: pa.Table) -> np.ndarray:
+    def _from_column(self, table: pa.Table) -> np.ndarray:
         assert self.column is not None
         if not is_labelled(table[self.column]).any():
-            raise UserError(f"the column {self.column!r} (--learn-from) holds no label; leave it out, or fill some in.")
-        return read_label(table[self.column], self.anomalous, self.column)
+            raise AddmlError(
+                f"the column {self.column!r} (--train-labels) holds no label; leave it out, or fill some in.",
+                column=self.column,
+            )
+        return read_label(table[self.column], self.anomaly_value, self.column)
 
     def words(self, marks: np.ndarray) -> str:
-        """How much was learned from."""
+        """How many labels were trained on."""
         anomalies, normal = int((marks == 1).sum()), int((marks == 0).sum())
         both = f"{counted(anomalies, 'anomaly', 'anomalies')} and {counted(normal, 'normal row')}"
         return f"learned from {'answers' if self.rows else self.column}: {both} labelled"
 
 
-def _numbers(given: Sequence[str], option: str) -> list[int]:
-    """Rows by their numbers, from 1 on, with commas between them or one by one."""
+def _row_numbers(given: Sequence[str], option: str) -> list[int]:
+    """Row numbers, from 1 on, comma-separated or repeated."""
     texts = [part.strip() for text in given for part in text.split(",") if part.strip()]
     for text in texts or given:  # a comma alone names no row
         if not (text.isascii() and text.isdigit() and int(text) > 0):
-            raise UserError(f"{option} {text}: give the numbers of rows, as addml detect lists them: {option} 13,90.")
+            raise AddmlError(f"{option} {text}: give row numbers as addml detect lists them: {option} 13,90.")
     return [int(text) for text in texts]

@@ -9,25 +9,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from addml.compute import blas_threads
-from addml.errors import UserError
-from addml.pipeline import series_source
+from addml.errors import AddmlError
 from addml.pipeline.batches import BATCH_ROWS, ranks
-from addml.pipeline.fitted import Fitted
-from addml.pipeline.options import Deciding, Settings, Using
-from addml.pipeline.run import use_threads
-from addml.pipeline.sources import beside, expected_rows, on_disk, open_for_model, refuse_text, shown
+from addml.pipeline.options import SERIES, TABLE, Options
+from addml.pipeline.run import load_model
+from addml.pipeline.series_source import SeriesSource
+from addml.pipeline.sources import check_text, expected_rows, names_beside, on_disk, open_for_model
+from addml.pipeline.table_source import use_threads
 from addml.progress import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from addml.inputs.table import DriftCounter
+    from addml.pipeline.fitted import Fitted
 
 FIRST = 100  # ranks whose rows are compared
 
 
 @dataclass(frozen=True)
-class Moved:
+class ModelDiff:
     """The scores of the rows of a table by two models, their ranks (1 is the highest) and decisions."""
 
     source: str
@@ -103,10 +104,10 @@ class Moved:
             "is_anomaly_after": self.flagged[1],
             "decision": self.decision.tolist(),
         }
-        names = beside(self.ids.column_names, own)
+        names = names_beside(self.ids.column_names, own)
         return pa.table(dict(zip(names, self.ids.columns, strict=True)) | own)
 
-    def summary(self, top: int) -> dict[str, Any]:
+    def to_json(self, top: int) -> dict[str, Any]:
         """The comparison as plain values, for `--json`."""
         decision = self.decision
         return {
@@ -128,42 +129,59 @@ def _shared_ranks(scores: np.ndarray) -> np.ndarray:
     return np.asarray(middle[place])
 
 
-def compare_models(before: str, after: str, settings: Settings, progress: Progress) -> Moved:
-    """Score a file by two saved models, each by its own threshold; the steps of a series where a time is named."""
-    if settings.timing.time is not None:
-        return _compare_series(before, after, settings, progress)
-    use_threads(settings.computing)
-    models = [Fitted.load(folder, settings.computing, Deciding()) for folder in (before, after)]
+def compare_tables(before: str, after: str, options: Options, progress: Progress) -> ModelDiff:
+    """Score a table with two saved models, each by its own threshold."""
+    use_threads(options.jobs)
+    models = [load_model(replace(options, model=folder), TABLE) for folder in (before, after)]
     scores: list[np.ndarray] = []
     ids, texts = None, dict[str, None]()
-    with on_disk(settings.file) as file:
+    with on_disk(options.file) as file:
+        own = replace(options, file=file)
         for folder, fitted in zip((before, after), models, strict=True):
-            data, names = open_for_model(replace(settings, file=file), fitted, BATCH_ROWS)
+            data, names = open_for_model(own, fitted, BATCH_ROWS)
             with progress.stage(f"Scoring by {folder}", expected_rows(file, data.rows)) as advance, blas_threads(1):
                 drift = fitted.drift()
                 found, carried = _scored(data, fitted, [] if ids else names, advance, drift)
-            refuse_text(replace(settings, file=file), drift.texts)
+            check_text(own, drift.texts)
             texts |= dict.fromkeys(drift.texts.words())
             scores.append(found)
-            ids = ids or carried  # of the first model that knows what names a row
+            ids = ids or carried  # of the first model that knows the ids
     assert ids is not None
     for sentence in texts:
         warnings.warn(sentence, stacklevel=2)
     if len(scores[0]) != len(scores[1]):
-        raise UserError(f"{shown(settings.file)}: has changed between the two models; run it again.")
+        raise AddmlError(f"{options.source}: has changed between the two models; run it again.")
+    thresholds = (models[0].threshold, models[1].threshold)
+    return _diff(options, (before, after), (scores[0], scores[1]), thresholds, ids)
+
+
+def compare_series(before: str, after: str, options: Options, progress: Progress) -> ModelDiff:
+    """Score the steps of a series with two saved models, each by its own threshold."""
+    scores, reads, thresholds = [], [], []
+    with on_disk(options.file) as file:
+        for folder in (before, after):
+            own = replace(options, file=file, model=folder)
+            model = load_model(own, SERIES)
+            read, found = SeriesSource(own).score(model, progress)
+            reads.append(read)
+            scores.append(found)
+            thresholds.append(model.detector.threshold_)
+    names = (str(options.time), *(reads[0].chosen.ids or reads[1].chosen.ids))
+    ids = reads[0].table.select(list(names))
+    return _diff(options, (before, after), (scores[0], scores[1]), (thresholds[0], thresholds[1]), ids, "step")
+
+
+def _diff(
+    options: Options,
+    models: tuple[str, str],
+    scores: tuple[np.ndarray, np.ndarray],
+    thresholds: tuple[float, float],
+    ids: pa.Table,
+    noun: str = "row",
+) -> ModelDiff:
     both = (ranks(scores[0]), ranks(scores[1]))
-    flagged = (scores[0] > models[0].threshold, scores[1] > models[1].threshold)
-    return Moved(shown(settings.file), (before, after), scores[0], scores[1], both, flagged, ids)
-
-
-def _compare_series(before: str, after: str, settings: Settings, progress: Progress) -> Moved:
-    with on_disk(settings.file) as file:
-        own = [replace(settings, file=file, using=Using(folder)) for folder in (before, after)]
-        (first, read, old), (second, other, new) = (series_source.scored(one, progress) for one in own)
-    names = (str(settings.timing.time), *(read.chosen.ids or other.chosen.ids))
-    flagged = (old > first.threshold_, new > second.threshold_)
-    both, ids = (ranks(old), ranks(new)), read.table.select(list(names))
-    return Moved(shown(settings.file), (before, after), old, new, both, flagged, ids, "step")
+    flagged = (scores[0] > thresholds[0], scores[1] > thresholds[1])
+    return ModelDiff(options.source, models, *scores, both, flagged, ids, noun)
 
 
 def _scored(

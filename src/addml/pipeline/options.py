@@ -1,356 +1,422 @@
-"""What a run can be told. Each setting stands here once: the command line, a TOML file and a run's record use it."""
+"""The options of every command, each defined once: command line, help, TOML files, REST and run records use them."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import Field, dataclass, field, fields, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from addml import __version__
+from addml.errors import USAGE, AddmlError
+from addml.text import without_password
 
 TRAINING_ROWS = 200_000
 CONTAMINATION = 0.1
 MEMORY = "2GiB"
-
-
-def setting(
-    default: Any,
-    words: str,
-    *,
-    short: tuple[str, ...] = (),
-    shown: str | None = None,
-    least: float | None = None,
-    most: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> Any:
-    """A field with its words for `--help`, other names, what stands for its value, and its range or choices."""
-    about = {"words": words, "short": short, "shown": shown, "least": least, "most": most, "choices": choices}
-    return field(default=default, metadata=about)
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Columns."""
-
-    columns: tuple[str, ...] = setting(
-        (), "train on these columns only; with commas between them, or given again and again", shown="NAMES"
-    )
-    ignore: tuple[str, ...] = setting((), "columns to leave out", shown="NAMES")
-
-
-@dataclass(frozen=True)
-class Naming:
-    """Columns."""
-
-    id: tuple[str, ...] = setting(
-        (), "columns that name a row: not trained on, copied to the output (found if not given)", shown="NAMES"
-    )
-
-
-@dataclass(frozen=True)
-class Labelling:
-    """Columns."""
-
-    label: str | None = setting(
-        None, "column that tells the true anomalies: for evaluation only, never seen by training", shown="NAME"
-    )
-    anomalous: str | None = setting(
-        None, "value of the label column that marks an anomaly (1, true, yes, anomaly, ... are known)", shown="VALUE"
-    )
-
-
-@dataclass(frozen=True)
-class Learning:
-    """Columns."""
-
-    learn_from: str | None = setting(
-        None,
-        "column with the labels that people gave, to learn from: anomaly or normal (1 or 0, yes or no, ...), "
-        "empty where nobody knows",
-        shown="NAME",
-    )
-    known_anomalies: tuple[str, ...] = setting(
-        (), "rows that are known to be anomalies, to learn from, by the numbers that the list gives them", shown="ROWS"
-    )
-    known_normal: tuple[str, ...] = setting((), "rows that are known to be normal, to learn from", shown="ROWS")
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Series."""
-
-    time: str | None = setting(
-        None,
-        "column with the times of the rows, which makes them steps of a series: periods are ranked, not rows",
-        shown="NAME",
-    )
-
-
-@dataclass(frozen=True)
-class Windowing:
-    """Series."""
-
-    window: int = setting(16, "steps of a series that are looked at together", shown="N", least=1)
-    cell: str = setting(
-        "tanh",
-        "the recurrence over a window, or dilated convolutions",
-        shown="tanh|gru|tcn",
-        choices=("tanh", "gru", "tcn"),
-    )
-    causal: bool = setting(False, "score each step of a series by the steps up to it alone")
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training."""
-
-    one_sided: tuple[str, ...] = setting(
-        (), "a number column of which only one side is anomalous, such as amount:high", shown="NAME:high|low"
-    )
-    clean: bool = setting(False, "the rows are known to be normal, so that all of them are learned from")
-    members: int = setting(5, "networks trained together and averaged", shown="N", least=1)
-    epochs: int = setting(10, "rounds of training at the most", shown="N", least=1)
-    scorer: str = setting(
-        "views",
-        "how far from normal: by the nearest of some training rows, which finds most, or by the center, which is "
-        "several times as fast and keeps no training rows in the model",
-        shown="NAME",
-        choices=("views", "center"),
-    )
-    seed: int = setting(0, "for everything drawn at random: the same seed gives the same result", shown="N", least=0)
-    sample: int = setting(TRAINING_ROWS, "train on at most so many rows, drawn at random", shown="N", least=2)
-    all_rows: bool = setting(False, "train on all rows, however many")
-
-
-@dataclass(frozen=True)
-class Deciding:
-    """Decision."""
-
-    threshold: str | None = setting(
-        None,
-        "find the threshold from the scores of the training rows: auto, by their median absolute deviation, quartiles, "
-        "tail (--contamination then being the share of false alarms), or by a mixture of two laws",
-        shown="METHOD",
-        choices=("auto", "mad", "iqr", "tail", "mixture"),
-    )
-    contamination: float | None = setting(
-        None, "share of the training rows to call anomalies; 0.1 if nothing is said", shown="SHARE", least=0, most=0.5
-    )
-    tau: float | None = setting(None, "call rows with a score above this anomalies", shown="SCORE")
-
-
-@dataclass(frozen=True)
-class Listing:
-    """Reasons."""
-
-    top: int = setting(20, "rows to list, most anomalous first", shown="N", least=0)
-
-
-@dataclass(frozen=True)
-class Explaining(Listing):
-    """Reasons."""
-
-    reasons: int = setting(
-        3, "reasons to give for each flagged and each listed row; 0 for none, which is faster", shown="N", least=0
-    )
-
-
-@dataclass(frozen=True)
-class Writing:
-    """Output."""
-
-    output: str | None = setting(
-        None,
-        "the scored table: .csv, .parquet or .jsonl; detect and score write NAME.scored.csv if not told",
-        shown="FILE",
-    )
-
-
-@dataclass(frozen=True)
-class Reporting:
-    """Output."""
-
-    report: str | None = setting(None, "the report; detect writes NAME.report.html if not told", shown="FILE")
-    no_report: bool = setting(False, "write no report")
-    format: str | None = setting(
-        None, "format of the report; by its name if not given", shown="html|md", choices=("html", "md")
-    )
-    figures: str | None = setting(None, "folder for the charts of the report as PNG and SVG", shown="FOLDER")
-    redact: bool = setting(False, "leave the values of the table out of the report and of what is printed")
-
-
-@dataclass(frozen=True)
-class Saving:
-    """Output."""
-
-    model: str | None = setting(
-        None, "folder to save the trained model in, for addml score; fit writes NAME.model if not told", shown="FOLDER"
-    )
-
-
-@dataclass(frozen=True)
-class Using:
-    """Model."""
-
-    model: str | None = setting(None, "folder with the model that addml fit wrote", shown="FOLDER")
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Reading: what is not given is found out and said."""
-
-    query: str | None = setting(
-        None, "SQL to run where FILE is a database address, such as sqlite:///shop.db", shown="SQL"
-    )
-    part: str | None = setting(
-        None, "sheet of a workbook, or array of an .npz or .mat file", short=("--sheet",), shown="NAME"
-    )
-    delimiter: str | None = setting(None, "what separates the fields of a CSV", shown="TEXT")
-    header: bool | None = setting(None, "whether the first line of a CSV or a sheet names the columns")
-    encoding: str | None = setting(None, "how the text of a CSV is encoded: utf-8, latin-1, and so on", shown="NAME")
-    decimal: str | None = setting(None, "decimal mark of a CSV", shown=".|,", choices=(".", ","))
-
-
-@dataclass(frozen=True)
-class Strictness:
-    """Reading: what is not given is found out and said."""
-
-    strict: bool = setting(
-        False, "stop at a text in a column of numbers; else it counts as missing, makes its row strange, and is listed"
-    )
-
-
-@dataclass(frozen=True)
-class Picturing:
-    """Reading: folders of images."""
-
-    size: str | None = setting(
-        None, "resize the images of a folder to so many pixels: 32, or 48x64 for height and width", shown="N|HxW"
-    )
-    skip_broken: bool = setting(False, "leave out the image files that cannot be read, and say which")
-
-
-@dataclass(frozen=True)
-class Computing:
-    """Computing."""
-
-    device: str = setting("auto", "where to compute: auto, cpu, cuda, cuda:1 or mps", shown="NAME")
-    jobs: int | None = setting(
-        None,
-        "threads at the most, or processes where a large table is scored; all cores if not given",
-        shown="N",
-        least=1,
-    )
-
-
-@dataclass(frozen=True)
-class Streaming:
-    """Larger than memory: Parquet files, with --all-rows."""
-
-    memory: str | None = setting(
-        None,
-        f"what training may hold, {MEMORY} if not given; a table that needs more is gone through again and again",
-        shown="SIZE",
-    )
-    no_cache: bool = setting(False, "read the files in every pass; else their prepared rows are written to disk once")
-    cache_dir: str | None = setting(
-        None, "folder for these rows, which are gone at the end; where the checkpoint is if not given", shown="FOLDER"
-    )
-    checkpoint: str | None = setting(
-        None,
-        "folder that keeps the state of training after every epoch, so that the same command goes on after a kill; "
-        "MODEL.checkpoint or NAME.checkpoint if not given, where a table is larger than memory",
-        shown="FOLDER",
-    )
-
-    @property
-    def most(self) -> str:
-        """What training may hold."""
-        return self.memory or MEMORY
-
-
-@dataclass(frozen=True)
-class Ending:
-    """Screen and exit code."""
-
-    fail_above: int | None = setting(None, "end with exit code 3 if more rows are anomalies", shown="N", least=0)
-
-
-@dataclass(frozen=True)
-class Showing:
-    """Screen and exit code."""
-
-    quiet: bool = setting(False, "print nothing but warnings and errors", short=("-q",))
-    json: bool = setting(False, "print one JSON document, for machines")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """All that a run was told; `groups` are the ones that its command takes."""
-
-    file: str = ""
-    groups: tuple[str, ...] = ()
-    selection: Selection = Selection()
-    naming: Naming = Naming()
-    labelling: Labelling = Labelling()
-    learning: Learning = Learning()
-    timing: Timing = Timing()
-    windowing: Windowing = Windowing()
-    training: Training = Training()
-    deciding: Deciding = Deciding()
-    listing: Listing = Listing()
-    explaining: Explaining = Explaining()
-    writing: Writing = Writing()
-    reporting: Reporting = Reporting()
-    saving: Saving = Saving()
-    using: Using = Using()
-    reading: Reading = Reading()
-    strictness: Strictness = Strictness()
-    picturing: Picturing = Picturing()
-    computing: Computing = Computing()
-    streaming: Streaming = Streaming()
-    ending: Ending = Ending()
-    showing: Showing = Showing()
-
-    def complete(self) -> Settings:
-        """With a contamination where training needs one and nothing is said; a saved model has its own decision."""
-        said = self.deciding != Deciding() or "training" not in self.groups or self.using.model is not None
-        return self if said else replace(self, deciding=Deciding(contamination=CONTAMINATION))
-
-    def plain(self) -> dict[str, Any]:
-        """The settings of this run's command by their names."""
-        flat: dict[str, Any] = {"file": self.file} if self.file else {}
-        for group in self.groups:
-            flat |= asdict(getattr(self, group))
-        return flat
-
-
-# The record of a run, beside its output: settings and versions, in TOML that `--config` reads back.
-
-
+METHODS = ("auto", "mad", "iqr", "tail", "mixture")
 PACKAGES = ("addml", "numpy", "pyarrow", "scikit-learn", "scipy", "torch")
 
 
+TABLE, IMAGE, SERIES = KINDS = ("table", "image", "series")
+KIND_WORDS = {TABLE: "a table", IMAGE: "a folder of images", SERIES: "a series (--time)"}
+
+TRAIN = ("detect", "fit", "evaluate")
+SCORE = ("detect", "score", "evaluate")
+FILES = ("detect", "fit", "score", "evaluate", "diff")
+COMPARE = (*TRAIN, "compare")
+EVERY = ()  # every command
+
+
+def option(
+    default: Any,
+    help: str,
+    panel: str,
+    commands: Sequence[str],
+    kinds: Sequence[str] = KINDS,
+    *,
+    basic: bool = False,
+    metavar: str | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    former: str | None = None,
+    remote: bool = False,
+    training: bool = False,
+) -> Any:
+    """A field of `Options`.
+
+    `basic`: in `--help`, else only in `--help-all`. `former`: its name in earlier versions, which TOML files and REST
+    still take. `remote`: a web job takes it. `training`: says nothing about a saved model.
+    """
+    return field(default=default, metadata={name: value for name, value in locals().items() if name != "default"})
+
+
+COLUMNS, WINDOWS, TRAINING, FLAGGING = "Columns", "Series", "Training", "Flagging and reasons"
+OUTPUT, READING, COMPUTING = "Output", "Reading (auto-detected unless set)", "Computing and screen"
+NOT_IMAGES = (TABLE, SERIES)
+
+
 @dataclass(frozen=True)
-class Run:
-    """What was asked: the command, its arguments as given, and every setting with its value."""
+class Options:
+    """What a run is told; `file` and `command` come first, then one field per option."""
 
-    command: str
-    arguments: Sequence[str]
-    settings: Mapping[str, Any]
-    started: datetime
+    file: str = ""
 
-    @classmethod
-    def begin(cls, command: str, arguments: Sequence[str], settings: Mapping[str, Any]) -> Run:
-        """A run that starts now."""
-        return cls(command, arguments, settings, datetime.now(UTC))
+    columns: tuple[str, ...] = option(
+        (), "Train only on these columns (comma-separated or repeated)",
+        COLUMNS, COMPARE, NOT_IMAGES, basic=True, metavar="NAMES", remote=True, training=True,
+    )  # fmt: skip
+    ignore: tuple[str, ...] = option(
+        (), "Drop these columns",
+        COLUMNS, COMPARE, NOT_IMAGES, basic=True, metavar="NAMES", remote=True, training=True,
+    )  # fmt: skip
+    id: tuple[str, ...] = option(
+        (), "Columns that identify a row: copied to the output, not trained on [default: auto-detected]",
+        COLUMNS, (*FILES, "compare"), NOT_IMAGES, basic=True, metavar="NAMES", remote=True,
+    )  # fmt: skip
+
+    label: str | None = option(
+        None, "Column with the true labels: only for evaluation, never for training",
+        COLUMNS, COMPARE, NOT_IMAGES, basic=True, metavar="NAME", remote=True,
+    )  # fmt: skip
+    anomaly_value: str | None = option(
+        None, "Value of the label column that marks an anomaly [default: 1, true, yes, anomaly, ...]",
+        COLUMNS, COMPARE, NOT_IMAGES, metavar="VALUE", former="anomalous", remote=True,
+    )  # fmt: skip
+    train_labels: str | None = option(
+        None, "Column with known labels to train on: anomaly or normal (1 or 0, yes or no), empty where unknown",
+        COLUMNS, ("detect", "fit"), (TABLE,), basic=True, metavar="NAME", former="learn_from", remote=True,
+    )  # fmt: skip
+    known_anomalies: tuple[str, ...] = option(
+        (), "Numbers of rows known to be anomalies, to train on",
+        COLUMNS, ("detect", "fit"), (TABLE,), metavar="ROWS", remote=True,
+    )  # fmt: skip
+    known_normal: tuple[str, ...] = option(
+        (), "Numbers of rows known to be normal, to train on",
+        COLUMNS, ("detect", "fit"), (TABLE,), metavar="ROWS", remote=True,
+    )  # fmt: skip
+
+    time: str | None = option(
+        None, "Column with timestamps: the rows are steps of a series, and events are ranked",
+        COLUMNS, FILES, (SERIES,), basic=True, metavar="NAME", remote=True,
+    )  # fmt: skip
+    window: int = option(
+        16, "Steps per window", WINDOWS, TRAIN, (SERIES,), metavar="N", minimum=1, remote=True, training=True
+    )
+    cell: str = option(
+        "tanh", "Recurrent cell, or tcn for dilated convolutions",
+        WINDOWS, TRAIN, (SERIES,), metavar="tanh|gru|tcn", choices=("tanh", "gru", "tcn"), remote=True,
+        training=True,
+    )  # fmt: skip
+    causal: bool = option(
+        False, "Score each step only by the steps up to it", WINDOWS, TRAIN, (SERIES,), remote=True, training=True
+    )
+
+    epochs: int = option(
+        10, "Maximum number of epochs",
+        TRAINING, (*TRAIN, "demo"), basic=True, metavar="N", minimum=1, remote=True, training=True,
+    )  # fmt: skip
+    members: int = option(
+        5, "Number of networks in the ensemble",
+        TRAINING, (*TRAIN, "demo"), metavar="N", minimum=1, remote=True, training=True,
+    )  # fmt: skip
+    sample: int = option(
+        TRAINING_ROWS, "Maximum number of training rows, drawn at random",
+        TRAINING, (*TRAIN, "demo"), (TABLE, IMAGE), basic=True, metavar="N", minimum=2, remote=True, training=True,
+    )  # fmt: skip
+    all_rows: bool = option(
+        False, "Train on all rows", TRAINING, (*TRAIN, "demo"), (TABLE, IMAGE), remote=True, training=True
+    )
+    clean: bool = option(
+        False, "All rows are known to be normal: train on every one of them",
+        TRAINING, (*TRAIN, "demo"), remote=True, training=True,
+    )  # fmt: skip
+    one_sided: tuple[str, ...] = option(
+        (), "Number column in which only high (or only low) values are anomalous, such as amount:high",
+        TRAINING, (*TRAIN, "demo"), NOT_IMAGES, metavar="NAME:high|low", remote=True, training=True,
+    )  # fmt: skip
+    scorer: str = option(
+        "views", "Scorer: views finds most; center is several times faster and keeps no training rows in the model",
+        TRAINING, (*TRAIN, "demo"), metavar="views|center", choices=("views", "center"), remote=True, training=True,
+    )  # fmt: skip
+    seed: int = option(
+        0, "Random seed: the same seed gives the same result",
+        TRAINING, (*TRAIN, "demo"), basic=True, metavar="N", minimum=0, remote=True, training=True,
+    )  # fmt: skip
+
+    threshold: str | None = option(
+        None, f"Flag rows above this score, or by a method: {', '.join(METHODS)}",
+        FLAGGING, (*TRAIN, "score"), basic=True, metavar="METHOD|SCORE", former="tau", remote=True,
+    )  # fmt: skip
+    contamination: float | None = option(
+        None, f"Share of training rows to flag, or of false alarms for tail [default: {CONTAMINATION}]",
+        FLAGGING, (*TRAIN, "score"), basic=True, metavar="SHARE", minimum=0, maximum=0.5, remote=True,
+    )  # fmt: skip
+    top: int = option(
+        20, "Number of rows to list, most anomalous first",
+        FLAGGING, (*SCORE, "demo", "diff"), basic=True, metavar="N", minimum=0, remote=True,
+    )  # fmt: skip
+    reasons: int = option(
+        3, "Number of reasons per flagged or listed row; 0 is faster",
+        FLAGGING, (*SCORE, "demo"), basic=True, metavar="N", minimum=0, remote=True,
+    )  # fmt: skip
+
+    output: str | None = option(
+        None, "Scored table: .csv, .parquet or .jsonl (detect and score: NAME.scored.csv)",
+        OUTPUT, (*SCORE, "diff"), basic=True, metavar="FILE",
+    )  # fmt: skip
+    report: str | None = option(
+        None, "Report: .html or .md (detect: NAME.report.html)", OUTPUT, SCORE, basic=True, metavar="FILE"
+    )
+    no_report: bool = option(False, "Write no report", OUTPUT, SCORE, basic=True)
+    format: str | None = option(
+        None, "Format of the report [default: by its name]", OUTPUT, SCORE, metavar="html|md", choices=("html", "md")
+    )
+    figures: str | None = option(None, "Folder for the report's charts as PNG and SVG", OUTPUT, SCORE, metavar="FOLDER")
+    redact: bool = option(
+        False, "Leave the table's values out of the report and the screen", OUTPUT, SCORE, remote=True
+    )
+    model: str | None = option(
+        None, "Model folder: detect and fit write it, score and evaluate read it (fit: NAME.model)",
+        OUTPUT, FILES[:4], basic=True, metavar="FOLDER",
+    )  # fmt: skip
+
+    query: str | None = option(
+        None, "SQL query, where FILE is a database address such as sqlite:///shop.db",
+        READING, (*FILES, "compare"), NOT_IMAGES, basic=True, metavar="SQL",
+    )  # fmt: skip
+    sheet: str | None = option(
+        None, "Sheet of a workbook, or array of an .npz or .mat file",
+        READING, (*FILES, "compare"), NOT_IMAGES, basic=True, metavar="NAME", former="part", remote=True,
+    )  # fmt: skip
+    delimiter: str | None = option(
+        None, "Field separator of a CSV",
+        READING, (*FILES, "compare"), NOT_IMAGES, basic=True, metavar="TEXT", remote=True,
+    )  # fmt: skip
+    header: bool | None = option(
+        None, "Whether the first line names the columns", READING, (*FILES, "compare"), NOT_IMAGES, remote=True
+    )
+    encoding: str | None = option(
+        None,
+        "Text encoding: utf-8, latin-1, ...",
+        READING,
+        (*FILES, "compare"),
+        NOT_IMAGES,
+        metavar="NAME",
+        remote=True,
+    )
+    decimal: str | None = option(
+        None, "Decimal mark of a CSV",
+        READING, (*FILES, "compare"), NOT_IMAGES, metavar=".|,", choices=(".", ","), remote=True,
+    )  # fmt: skip
+    strict: bool = option(
+        False, "Stop at text in a number column instead of counting it as a missing value",
+        READING, FILES, (TABLE,), remote=True,
+    )  # fmt: skip
+    size: str | None = option(
+        None, "Resize images to N x N or height x width pixels",
+        READING, ("detect", "fit", "score"), (IMAGE,), basic=True, metavar="N|HxW",
+    )  # fmt: skip
+    skip_unreadable: bool = option(
+        False, "Skip image files that cannot be read, and list them",
+        READING, ("detect", "fit", "score"), (IMAGE,), former="skip_broken",
+    )  # fmt: skip
+
+    device: str = option(
+        "auto", "Where to compute: auto, cpu, cuda, cuda:1 or mps",
+        COMPUTING, (*FILES, "demo"), basic=True, metavar="NAME",
+    )  # fmt: skip
+    jobs: int | None = option(
+        None, "Maximum number of threads or processes [default: all cores]",
+        COMPUTING, (*FILES, "demo"), basic=True, metavar="N", minimum=1,
+    )  # fmt: skip
+    checkpoint: str | None = option(
+        None, "Folder for the state of training after every epoch: the same command resumes from it "
+        "[default: MODEL.checkpoint where a table is larger than memory]",
+        COMPUTING, ("detect", "fit"), metavar="FOLDER",
+    )  # fmt: skip
+    memory: str | None = option(
+        None, f"Memory that training on all rows of Parquet files may use [default: {MEMORY}]",
+        COMPUTING, ("detect", "fit"), (TABLE,), metavar="SIZE",
+    )  # fmt: skip
+    scratch: str | None = option(
+        None, "Folder for temporary files [default: that of the checkpoint]",
+        COMPUTING, ("detect", "fit"), (TABLE,), metavar="FOLDER", former="cache_dir",
+    )  # fmt: skip
+
+    fail_above: int | None = option(
+        None, "Exit with code 3 if more rows than this are flagged",
+        COMPUTING, ("detect", "score"), basic=True, metavar="N", minimum=0,
+    )  # fmt: skip
+    quiet: bool = option(False, "Print only warnings and errors", COMPUTING, EVERY, basic=True, flags=("-q",))
+    json: bool = option(False, "Print one JSON document", COMPUTING, EVERY, basic=True)
+
+    @property
+    def source(self) -> str:
+        """The file or database address, without a password."""
+        return without_password(self.file)
+
+    @property
+    def tau(self) -> float | None:
+        """The threshold, where it is given as a score."""
+        try:
+            return None if self.threshold is None else float(self.threshold)
+        except ValueError:
+            return None
+
+    @property
+    def method(self) -> str | None:
+        """The threshold's method, where one is given."""
+        return self.threshold if self.tau is None else None
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How a file is read, as `addml.io.read` takes it."""
+        known = ("query", "delimiter", "header", "encoding", "decimal")
+        return {name: getattr(self, name) for name in known} | {"part": self.sheet}
+
+    def of(self, command: str) -> dict[str, Any]:
+        """The values that belong to a command, by their names."""
+        own = {"file": self.file} if self.file else {}
+        return own | {one.name: getattr(self, one.name) for one in options_of(command)}
+
+
+@cache
+def options_of(command: str) -> tuple[Field[Any], ...]:
+    """The options of a command."""
+    known = (one for one in fields(Options) if one.metadata)
+    return tuple(one for one in known if one.metadata["commands"] in (EVERY,) or command in one.metadata["commands"])
+
+
+@cache
+def types() -> dict[str, Any]:
+    """The type of every option."""
+    return get_type_hints(Options)
+
+
+def is_list(name: str) -> bool:
+    """Whether an option may be given several times."""
+    return bool(types()[name] == tuple[str, ...])
+
+
+def is_switch(name: str) -> bool:
+    """Whether an option is given without a value."""
+    return types()[name] in (bool, bool | None)
+
+
+def current_name(name: str) -> str:
+    """The name of an option with underscores; one of an earlier version becomes today's."""
+    name = name.replace("-", "_")
+    return next((one.name for one in fields(Options) if one.metadata.get("former") == name), name)
+
+
+def flag(name: str) -> str:
+    """How an option is written on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+# Checks -----------------------------------------------------------------------------------------------------
+
+
+def check(options: Options, command: str) -> Options:
+    """The options with the default contamination; an error where they contradict each other or do nothing."""
+    for words in _contradictions(options, command):
+        raise AddmlError(words, USAGE)
+    decided = options.contamination is not None or options.threshold is not None
+    if decided or command == "diff" or reads_model(options, command):
+        return options
+    return replace(options, contamination=CONTAMINATION)
+
+
+def check_applies(options: Options, kind: str) -> None:
+    """Every option that was set must apply to this kind of row."""
+    for one in _set(options):
+        kinds = one.metadata["kinds"]
+        if kind not in kinds:
+            only = " or ".join(KIND_WORDS[other] for other in kinds)
+            raise AddmlError(
+                f"{flag(one.name)} does not apply to {KIND_WORDS[kind]}, only to {only}; leave it out.",
+                USAGE,
+                option=one.name,
+            )
+
+
+def reads_model(options: Options, command: str) -> bool:
+    """Whether `--model` is read, not written."""
+    return command in ("score", "evaluate") and options.model is not None
+
+
+def _set(options: Options) -> Iterator[Field[Any]]:
+    return (one for one in fields(Options) if one.metadata and getattr(options, one.name) != one.default)
+
+
+def _contradictions(options: Options, command: str) -> Iterator[str]:
+    """What is wrong with the options, whatever the input."""
+    if command == "score" and options.model is None:
+        yield "score needs a model: --model FOLDER, as addml fit wrote it."
+    if command == "evaluate" and options.label is None:
+        yield "evaluate needs a label column: --label NAME."
+    yield from _wrong_threshold(options)
+    for one in _set(options):
+        if reads_model(options, command) and one.metadata["training"]:
+            yield f"{flag(one.name)} is an option of training; leave it out with --model."
+    if options.anomaly_value is not None and options.label is None and options.train_labels is None:
+        yield "--anomaly-value is a value of a label column; name that column with --label or --train-labels."
+    if options.all_rows and options.sample != TRAINING_ROWS:
+        yield f"--all-rows leaves nothing for --sample {options.sample} to do; give one of them."
+    if options.no_report and (options.report is not None or options.format is not None):
+        yield "--no-report leaves nothing for --report and --format to do; leave them out."
+
+
+def _wrong_threshold(options: Options) -> Iterator[str]:
+    threshold, share = options.threshold, options.contamination
+    if share == 0:
+        yield "--contamination 0 flags no row; give a share above 0."
+    if threshold is None:
+        return
+    if options.tau is None and threshold not in METHODS:
+        yield f"--threshold {threshold}: give a score, or one of {', '.join(METHODS)}."
+    if options.tau is not None and not math.isfinite(options.tau):
+        yield f"--threshold {threshold} is not a score; give a finite number."
+    if share is not None and options.tau is not None:
+        yield "give --contamination or a score as --threshold, not both."
+    if share is not None and threshold != "tail":
+        yield f"--threshold {threshold} finds the share itself; leave out --contamination."
+
+
+# Options from texts: command line, TOML, REST ---------------------------------------------------------------
+
+
+def parse(name: str, value: Any) -> Any:
+    """A text (texts for an option that may be repeated) in the option's type; an error names its range or choices."""
+    if value is None or name == "file":
+        return () if name != "file" and is_list(name) else value
+    if is_list(name):
+        return (value,) if isinstance(value, str) else tuple(value)
+    if is_switch(name):
+        if str(value).lower() not in ("true", "false"):
+            raise _wrong(name, value, "true or false")
+        return str(value).lower() == "true"
+    about = Options.__dataclass_fields__[name].metadata
+    kind = next(one for one in (int, float, str) if types()[name] in (one, one | None))
+    try:
+        found = kind(value)
+    except ValueError:
+        raise _wrong(name, value, "a whole number" if kind is int else "a number") from None
+    if about["choices"] and found not in about["choices"]:
+        raise _wrong(name, value, f"one of {', '.join(about['choices'])}")
+    low, high = about["minimum"], about["maximum"]
+    if (low is not None and not found >= low) or (high is not None and not found <= high):
+        raise _wrong(name, value, f"a number of {low} or more" if high is None else f"a number from {low} to {high}")
+    return found
+
+
+def _wrong(name: str, value: Any, takes: str) -> AddmlError:
+    return AddmlError(f"{flag(name)} {value}: give {takes}.", USAGE, option=name)
 
 
 def versions(*more: str) -> dict[str, str]:
@@ -362,57 +428,3 @@ def versions(*more: str) -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "not installed"
     return found
-
-
-def record(run: Run, outcome: Mapping[str, Any]) -> str:
-    """The run as TOML: its settings first, then what it was and what came out, which `--config` passes over."""
-    name = f"addml {run.command} --config THIS_FILE"
-    lines = [f"# Settings of a run of addml {__version__}. Repeat it with: {name}", *_lines(run.settings)]
-    about = {
-        "command": _shell(["addml", *run.arguments]),
-        "folder": os.getcwd(),
-        "started": run.started.isoformat(timespec="seconds"),
-        "seconds": round((datetime.now(UTC) - run.started).total_seconds(), 3),
-    }
-    lines += ["", "[run]", *_lines(about)]
-    for title, table in {
-        "input": _input(str(run.settings.get("file", ""))),
-        "outcome": outcome,
-        "versions": versions(),
-    }.items():
-        lines += ["", f"[run.{title}]", *_lines(table)] if table else []
-    return "\n".join(lines) + "\n"
-
-
-def _input(file: str) -> dict[str, Any]:
-    """What tells whether the file is still the same one."""
-    path = Path(os.path.expanduser(file))
-    if not file or not path.is_file():
-        return {}
-    about = path.stat()
-    changed = datetime.fromtimestamp(about.st_mtime, UTC).isoformat(timespec="seconds")
-    return {"path": str(path.resolve()), "bytes": about.st_size, "changed": changed}
-
-
-def _lines(values: Mapping[str, Any]) -> list[str]:
-    return [f"{_key(name)} = {_value(value)}" for name, value in values.items() if value is not None]
-
-
-def _key(name: str) -> str:
-    plain = name.replace("_", "-")
-    return plain if plain.replace("-", "").isalnum() and plain.isascii() else _value(name)
-
-
-def _value(value: Any) -> str:
-    """A value in TOML, whose strings, numbers, truths and lists are written as in JSON."""
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _shell(words: Sequence[str]) -> str:
-    import shlex
-
-    return shlex.join(words)

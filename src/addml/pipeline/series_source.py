@@ -1,22 +1,24 @@
-"""A table read as a series: one column of times, the others channels, and what is left out."""
+"""A series: a table with a column of times and channels of numbers, whose events are ranked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from addml import model_file
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.explain import ColumnProfile
 from addml.findings import Finding, Findings, Reason, Track
 from addml.inputs.series import Series, carried, check_times, utc_times
 from addml.pipeline import evaluation, usual
 from addml.pipeline.batches import LISTED
-from addml.pipeline.options import Naming, Settings, versions
-from addml.pipeline.sources import Chosen, Input, beside, choose, find, open_input, shown, unseen
+from addml.pipeline.labels import read_label
+from addml.pipeline.options import SERIES, Options, versions
+from addml.pipeline.ranking import Result
+from addml.pipeline.sources import Chosen, Input, check_unseen, choose, find, names_beside, open_input
 from addml.pipeline.training import decided, new_detector, one_sided
 from addml.preprocessing.numbers import refuse_infinity
 from addml.progress import Progress, epochs_to
@@ -29,10 +31,110 @@ if TYPE_CHECKING:
 
     from addml.detector import ADDML
 
+STEPS_EXPLAINED = 5  # of each event, those with the highest scores
+DRAWN = 4  # channels, those that events name most
+
+
+@dataclass(frozen=True)
+class SeriesModel:
+    """A detector of series, and the profile of each channel of its training steps."""
+
+    detector: ADDML
+    profiles: Sequence[ColumnProfile]
+
+    @classmethod
+    def load(cls, options: Options) -> SeriesModel:
+        """A saved model, with the threshold that the options ask for."""
+        from addml.detector import load
+
+        folder = str(options.model)
+        detector = load(folder, device=options.device)
+        detector.set_params(n_jobs=options.jobs)
+        if detector.model_.form is None or not detector.model_.form.is_series:
+            raise AddmlError(f"{folder}: was trained on rows, not on a series; leave --time out.")
+        if options.tau is not None:
+            detector.set_threshold(tau=options.tau)
+        elif options.threshold is not None or options.contamination is not None:
+            detector.set_threshold(method=options.threshold, contamination=options.contamination)
+        return cls(detector, usual.load(folder, model_file.load(folder)[0]["weights"]))
+
+    @classmethod
+    def of(cls, detector: ADDML, series: Series) -> SeriesModel:
+        """A detector that was just trained on a series: the profiles are those of its steps that are not flagged."""
+        kept = detector.anomaly_scores_ <= detector.threshold_
+        parts = zip(series.names or (), series.values[kept].T, strict=True)
+        known = ((name, values[~np.isnan(values)]) for name, values in parts)
+        return cls(detector, [usual.usual_number(name, values) for name, values in known if len(values)])
+
+    def save(self, folder: Path) -> None:
+        """Write the model and its profiles."""
+        self.detector.save(folder)
+        usual.save(folder, self.profiles)
+
+
+class SeriesSource:
+    """A series in a file; once it was trained on, `rank` scores its own steps, else new ones by a saved model."""
+
+    kind = SERIES
+
+    def __init__(self, options: Options) -> None:
+        """Nothing is read yet."""
+        self.options = options
+        self.read: SeriesTable | None = None
+
+    def train(self, progress: Progress) -> SeriesModel:
+        """A model of all steps."""
+        options = self.options
+        self.read = read = read_series_table(options, progress)
+        detector = new_detector(
+            options,
+            encoder="recurrent",
+            window=options.window,
+            causal=options.causal,
+            cell=options.cell,
+            one_sided=one_sided(options.one_sided, read.series.names or []),
+        )
+        with progress.stage("Training", options.epochs) as advance, epochs_to(advance):
+            detector.fit(read.series, checkpoint=options.checkpoint)
+        detector._ids = read.chosen.ids
+        return SeriesModel.of(decided(detector, options), read.series)
+
+    def training_findings(self, model: SeriesModel) -> Findings:
+        """What training found; the events are not ranked."""
+        assert self.read is not None
+        scores = model.detector.anomaly_scores_
+        return _findings(model, self.read, scores, trained_rows=len(scores))
+
+    def rank(self, model: SeriesModel, progress: Progress, mapped: bool = True) -> Result:
+        """The events, the most anomalous first."""
+        detector, options, own = model.detector, self.options, self.read is not None
+        read, scores = (self.read, detector.anomaly_scores_) if self.read else self.score(model, progress)
+        found = events(scores, detector.threshold_, detector.sampling_.begins)
+        ranked = _ranked(detector, read, scores, found, options)
+        trained_rows = len(detector.anomaly_scores_) if own else 0
+        findings = _findings(model, read, scores, ranked, found, trained_rows=trained_rows)
+        if read.marks is not None:
+            label = str(options.label)
+            evaluated = evaluation.evaluate(scores, read.marks, detector.threshold_, label, steps=True)
+            findings = replace(findings, evaluation=evaluated)
+        return Result(findings, [_scored(read, options, scores, found, detector.threshold_)], model)
+
+    def score(self, model: SeriesModel, progress: Progress) -> tuple[SeriesTable, np.ndarray]:
+        """The steps of the file, and their scores by a saved model."""
+        detector = model.detector
+        channels = [str(name) for name in detector.model_.vectorizer.labels]
+        check_unseen(self.options.label, channels, self.options.model)
+        read = read_series_table(self.options, progress, channels, detector._ids)
+        with progress.stage("Scoring", None):
+            return read, detector.anomaly_score(read.series)
+
+
+# Reading ----------------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class SeriesTable:
-    """A file as a series: its channels, times as they were written, labels if any, and what was left out."""
+    """A file as a series: its channels, its times as they were written, labels if any, and the dropped columns."""
 
     series: Series
     table: pa.Table
@@ -43,47 +145,40 @@ class SeriesTable:
 
 
 def read_series_table(
-    settings: Settings, progress: Progress, channels: list[str] | None = None, ids: Sequence[str] = ()
+    options: Options, progress: Progress, channels: list[str] | None = None, ids: Sequence[str] = ()
 ) -> SeriesTable:
-    """The series of a file; its channels are those of a model, or all columns of numbers that are not left out.
+    """The series of a file; its channels are those of a model, or all number columns that are not dropped.
 
-    Where no ids are given, those that the model remembers are taken.
+    Without --id, the `ids` that the model remembers are taken.
     """
-    with progress.stage(f"Reading {shown(settings.file)}", None):
-        data = open_input(settings, ids)
+    with progress.stage(f"Reading {options.source}", None):
+        data = open_input(options, ids)
     if data.table is None:
-        raise UserError(
-            f"{data.source}: is too large to be held in memory, which a series has to be; give a part of it."
-        )
-    time = find(settings.timing.time, data.names, "--time", data.source)
+        raise AddmlError(f"{data.source}: is too large to be held in memory, as a series has to be; give a part of it.")
+    time, label = find(options.time, data.names, "--time", data.source), options.label
     names = [name for name in data.names if name != time]
-    label = settings.labelling.label
-    _check_time(str(time), settings)
-    known = Naming(tuple(name for name in ids if name in names and name != label))
-    naming = settings.naming if settings.naming.id else known
-    chosen = choose(names, settings.selection, naming, label, data.source)
+    _check_time(str(time), options)
+    remembered = tuple(name for name in ids if name in names and name != label)
+    chosen = choose(names, options if options.id else replace(options, id=remembered), data.source)
     if channels is None:
         wanted, strange = _numbers(data.table, chosen.features, data.source)
+        left_out = [*chosen.left_out, *((name, _no_numbers(data.table[name])) for name in strange)]
     else:
-        wanted, strange = _there(channels, data.table, data.source), []
-    marks = None if label is None else evaluation.read_label(data.table[label], settings.labelling.anomalous, label)
+        wanted, why = _there(channels, data.table, data.source), dict(chosen.left_out)
+        left_out = [(name, why.get(name, "not a channel of the model")) for name in names if name not in channels]
+    marks = None if label is None else read_label(data.table[label], options.anomaly_value, label)
     times = _times(data.table[time], f"{data.source}: the column {time!r} (--time)")
     values = np.column_stack([_channel(data.table[name], name) for name in wanted])
-    left_out = [*chosen.left_out, *((name, _no_numbers(data.table[name])) for name in strange)]
-    if channels is not None:
-        why = dict(chosen.left_out)
-        left_out = [(name, why.get(name, "not a channel of the model")) for name in names if name not in channels]
-    series = Series(values, wanted, times)
-    return SeriesTable(series, data.table, data, chosen, tuple(left_out), marks)
+    return SeriesTable(Series(values, wanted, times), data.table, data, chosen, tuple(left_out), marks)
 
 
-def _check_time(time: str, settings: Settings) -> None:
-    """The column of times is that alone."""
-    selection, label = settings.selection, settings.labelling.label
-    told = {"--columns": selection.columns, "--ignore": selection.ignore, "--id": settings.naming.id}
-    for option, given in {**told, "--label": () if label is None else (label,)}.items():
-        if any(time in (text, *map(str.strip, text.split(","))) for text in given):
-            raise UserError(f"{time!r} holds the times of the steps (--time); leave it out of {option}.")
+def _check_time(time: str, options: Options) -> None:
+    """The column of times has no other use."""
+    label = () if options.label is None else (options.label,)
+    given = {"--columns": options.columns, "--ignore": options.ignore, "--id": options.id, "--label": label}
+    for option, texts in given.items():
+        if any(time in (text, *map(str.strip, text.split(","))) for text in texts):
+            raise AddmlError(f"{time!r} holds the times of the steps (--time); remove it from {option}.")
 
 
 def _there(channels: list[str], table: pa.Table, source: str) -> list[str]:
@@ -92,10 +187,10 @@ def _there(channels: list[str], table: pa.Table, source: str) -> list[str]:
 
     for name in channels:
         if name not in table.column_names:
-            raise UserError(f"{source}: has no column {name!r}, a channel that the model was trained on.")
+            raise AddmlError(f"{source}: has no column {name!r}, a channel that the model was trained on.")
         kind = table[name].type
         if not _is_number(kind) and not kinds.is_null(kind):
-            raise UserError(
+            raise AddmlError(
                 f"{source}: the column {name!r}, a channel that the model was trained on, holds {kind} and "
                 f"{_no_numbers(table[name], 1)}; leave a cell empty where there is none."
             )
@@ -130,7 +225,7 @@ def _numbers(table: pa.Table, names: tuple[str, ...], source: str) -> tuple[list
     good = [name for name in names if _is_number(table[name].type)]
     if not good:
         said = listed([f"{name} has {_no_numbers(table[name], 1)}" for name in names])
-        raise UserError(f"{source}: no column beside the time holds numbers: {said}.")
+        raise AddmlError(f"{source}: no column beside the time holds numbers: {said}.")
     return good, [name for name in names if name not in good]
 
 
@@ -143,11 +238,7 @@ def _times(column: pa.ChunkedArray, what: str) -> np.ndarray:
     return times
 
 
-# Series from a file: which periods stand out, and which channels made them.
-
-
-STEPS_EXPLAINED = 5  # of each event, those that score highest
-DRAWN = 4  # channels, those that events name most
+# Events -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -157,81 +248,6 @@ class Event:
     start: int
     stop: int
     peak: int
-
-
-@dataclass(frozen=True)
-class SeriesOutcome:
-    """What a run found, the scored steps, the detector, and what is usual in each channel of its training steps."""
-
-    findings: Findings
-    scored: list[pa.Table]  # in pieces
-    detector: ADDML
-    usual: Sequence[ColumnProfile]
-
-    def save(self, folder: Path) -> None:
-        """Write the model, and beside it what is usual."""
-        self.detector.save(folder)
-        usual.save(folder, self.usual)
-
-
-def fit(settings: Settings, progress: Progress) -> SeriesOutcome:
-    """Train on the series of a file."""
-    read = read_series_table(settings, progress)
-    detector = _trained(read, settings, progress)
-    known = _usual(detector, read)
-    return SeriesOutcome(_findings(detector, read, detector.anomaly_scores_, settings, known), [], detector, known)
-
-
-def detect(settings: Settings, progress: Progress) -> SeriesOutcome:
-    """Train on the series of a file, and rank its own periods."""
-    read = read_series_table(settings, progress)
-    detector = _trained(read, settings, progress)
-    return _outcome(detector, read, detector.anomaly_scores_, settings, _usual(detector, read))
-
-
-def score(settings: Settings, progress: Progress) -> SeriesOutcome:
-    """Rank the periods of a file by a model that was trained before."""
-    detector, read, scores = scored(settings, progress)
-    folder = str(settings.using.model)
-    return _outcome(detector, read, scores, settings, usual.load(folder, model_file.load(folder)[0]["weights"]))
-
-
-def scored(settings: Settings, progress: Progress) -> tuple[ADDML, SeriesTable, np.ndarray]:
-    """A model that was trained before, the steps of a file, and their scores."""
-    from addml.detector import load
-
-    detector = load(str(settings.using.model), device=settings.computing.device)
-    detector.set_params(n_jobs=settings.computing.jobs)
-    if detector.model_.form is None or not detector.model_.form.is_series:
-        raise UserError(f"{settings.using.model}: was trained on rows, not on a series; leave --time out.")
-    deciding = settings.deciding
-    if deciding.tau is not None:
-        detector.set_threshold(tau=deciding.tau)
-    elif deciding.threshold is not None or deciding.contamination is not None:
-        detector.set_threshold(method=deciding.threshold, contamination=deciding.contamination)
-    channels = [str(name) for name in detector.model_.vectorizer.labels]
-    unseen(settings.labelling.label, channels, settings.using.model)
-    read = read_series_table(settings, progress, channels, detector._ids)
-    with progress.stage("Scoring", None):
-        return detector, read, detector.anomaly_score(read.series)
-
-
-def _trained(read: SeriesTable, settings: Settings, progress: Progress) -> ADDML:
-    training, windowing = settings.training, settings.windowing
-    detector = new_detector(
-        training,
-        settings.deciding,
-        settings.computing,
-        encoder="recurrent",
-        window=windowing.window,
-        causal=windowing.causal,
-        cell=windowing.cell,
-        one_sided=one_sided(training.one_sided, read.series.names or []),
-    )
-    with progress.stage("Training", training.epochs) as advance, epochs_to(advance):
-        detector.fit(read.series, checkpoint=settings.streaming.checkpoint)
-    detector._ids = read.chosen.ids
-    return decided(detector, settings.deciding)
 
 
 def events(scores: np.ndarray, threshold: float, begins: Sequence[int] = ()) -> list[Event]:
@@ -245,64 +261,42 @@ def events(scores: np.ndarray, threshold: float, begins: Sequence[int] = ()) -> 
     return sorted(found, key=lambda event: -scores[event.peak])
 
 
-def _outcome(
-    detector: ADDML, read: SeriesTable, scores: np.ndarray, settings: Settings, known: Sequence[ColumnProfile]
-) -> SeriesOutcome:
-    found = events(scores, detector.threshold_, detector.sampling_.begins)
-    ranked = _ranked(detector, read, scores, found, settings)
-    findings = _findings(detector, read, scores, settings, known, ranked, found)
-    if read.marks is not None:
-        label = str(settings.labelling.label)
-        found_out = evaluation.evaluate(scores, read.marks, detector.threshold_, label, steps=True)
-        findings = replace(findings, evaluation=found_out)
-    return SeriesOutcome(findings, [_scored(read, settings, scores, found, detector.threshold_)], detector, known)
-
-
 def _findings(
-    detector: ADDML,
+    model: SeriesModel,
     read: SeriesTable,
     scores: np.ndarray,
-    settings: Settings,
-    known: Sequence[ColumnProfile],
     ranked: tuple[Finding, ...] = (),
     found: Sequence[Event] = (),
+    **more: Any,
 ) -> Findings:
-    names = tuple(map(str, read.series.names or ()))
+    detector = model.detector
     return Findings(
         source=read.data.source,
         rows=len(scores),
-        columns=names,
+        columns=tuple(map(str, read.series.names or ())),
         left_out=read.left_out,
         notes=tuple(read.data.notes),
         scores=scores,
         threshold=detector.threshold_,
         decided_by=detector.decision_.words,
         ranked=ranked,
-        usual=tuple(map(usual.described, known)),
+        usual=tuple(map(usual.described, model.profiles)),
         history=tuple(detector.history_),
         versions=versions(),
-        trained_rows=len(detector.anomaly_scores_) if settings.using.model is None else 0,
         track=_track(read, scores, ranked, found),
         noun="step",
+        **more,
     )
 
 
-def _usual(detector: ADDML, read: SeriesTable) -> list[ColumnProfile]:
-    """What is usual in each channel of the training steps that do not stand out, where anything is known of them."""
-    kept = detector.anomaly_scores_ <= detector.threshold_
-    parts = zip(read.series.names or (), read.series.values[kept].T, strict=True)
-    known = ((name, values[~np.isnan(values)]) for name, values in parts)
-    return [usual.usual_number(name, values) for name, values in known if len(values)]
-
-
 def _ranked(
-    detector: ADDML, read: SeriesTable, scores: np.ndarray, found: list[Event], settings: Settings
+    detector: ADDML, read: SeriesTable, scores: np.ndarray, found: list[Event], options: Options
 ) -> tuple[Finding, ...]:
     """One finding an event, the strangest first: where it begins, ends and peaks, and the channels responsible."""
     peaks = scores[[event.peak for event in found]]
     likely, sure = detector.training_.probability(peaks), detector._stability(peaks)
-    explained = found[: max(LISTED, settings.explaining.top)]
-    shares = _responsible(detector, read, scores, explained, settings.explaining.reasons)
+    explained = found[: max(LISTED, options.top)]
+    shares = _responsible(detector, read, scores, explained, options.reasons)
     return tuple(
         Finding(
             row=event.peak + 1,
@@ -380,9 +374,7 @@ def _when(read: SeriesTable, step: int) -> str:
     return str(time) if isinstance(time, np.integer) else np.format_float_positional(time, trim="-")
 
 
-def _scored(
-    read: SeriesTable, settings: Settings, scores: np.ndarray, found: list[Event], threshold: float
-) -> pa.Table:
+def _scored(read: SeriesTable, options: Options, scores: np.ndarray, found: list[Event], threshold: float) -> pa.Table:
     """The steps with their scores and the event, counted by rank, that each belongs to."""
     import pyarrow as pa
 
@@ -390,8 +382,8 @@ def _scored(
     for rank, one in enumerate(found, start=1):
         event[one.start : one.stop] = rank
     own = {"score": scores, "is_anomaly": scores > threshold, "event": pa.array(event, mask=event == 0)}
-    ids = read.table.select([str(settings.timing.time), *read.chosen.ids])
-    return pa.table(dict(zip(beside(ids.column_names, own), ids.columns, strict=True)) | own)
+    ids = read.table.select([str(options.time), *read.chosen.ids])
+    return pa.table(dict(zip(names_beside(ids.column_names, own), ids.columns, strict=True)) | own)
 
 
 def _track(read: SeriesTable, scores: np.ndarray, ranked: tuple[Finding, ...], found: Sequence[Event]) -> Track:

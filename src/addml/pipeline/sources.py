@@ -1,27 +1,26 @@
-"""Which columns are trained on, which name a row, and which one is the label."""
+"""Where rows come from: the columns that are trained on, and tables in memory, in several passes or on disk."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from addml import parameters
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.inputs.disk import LEAST_STREAMED, Source, open_source
 from addml.io.image_folder import is_image_folder
 from addml.io.read import STREAMED, Batches, csv_columns, line_of, open_batches, read_table, refuse_idle
 from addml.io.source import COMPRESSION_NAMES, STANDARD_INPUT, Origin, ReadError, find_origin, format_of, is_special
 from addml.io.sql import is_address
-from addml.pipeline.options import Naming, Reading, Selection, Settings, Streaming
-from addml.text import counted, did_you_mean, listed, without_password
+from addml.pipeline.options import MEMORY, Options
+from addml.text import counted, did_you_mean, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,10 +28,17 @@ if TYPE_CHECKING:
     from addml.pipeline.fitted import Fitted
     from addml.preprocessing.text_values import TextCells
 
+PACKED = 5  # how much larger a compressed table is in memory
+HEAD = 1 << 22  # bytes from which the number of lines is estimated
+ROOM = 4  # a table is held in memory if that has room for so many times its size
+
+
+# Columns ----------------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class Chosen:
-    """Columns by their use, and those that the user left out with the reason in words."""
+    """The columns to train on, the ids, the label, and the dropped columns with the reasons."""
 
     features: tuple[str, ...]
     ids: tuple[str, ...]
@@ -40,28 +46,18 @@ class Chosen:
     left_out: tuple[tuple[str, str], ...]
 
 
-def choose(
-    names: Sequence[str],
-    selection: Selection,
-    naming: Naming,
-    label: str | None,
-    source: str,
-    taught: str | None = None,
-) -> Chosen:
-    """Divide the columns of a table as the user said; every name given must be there."""
-    taught = find(taught, names, "--learn-from", source)
-    if taught is not None and taught == label:
-        raise UserError(f"{taught!r} cannot be both --label, which training never sees, and --learn-from.")
-    ids = resolve(naming.id, names, "--id", source)
-    ignored = resolve(selection.ignore, names, "--ignore", source)
-    wanted = resolve(selection.columns, names, "--columns", source)
-    label = find(label, names, "--label", source)
-    if label in (*wanted, *ids):
-        other = "--columns" if label in wanted else "--id"
-        raise UserError(f"{label!r} is the label, which training never sees; leave it out of {other}.")
-    if taught in (*wanted, *ids):
-        other = "--columns" if taught in wanted else "--id"
-        raise UserError(f"{taught!r} holds labels (--learn-from); leave it out of {other}.")
+def choose(names: Sequence[str], options: Options, source: str) -> Chosen:
+    """Divide the columns of a table as the options say; every name given must be there."""
+    taught = find(options.train_labels, names, "--train-labels", source)
+    if taught is not None and taught == options.label:
+        raise AddmlError(f"{taught!r} cannot be both --label, which training never sees, and --train-labels.")
+    ids = resolve(options.id, names, "--id", source)
+    ignored = resolve(options.ignore, names, "--ignore", source)
+    wanted = resolve(options.columns, names, "--columns", source)
+    label = find(options.label, names, "--label", source)
+    for name, what in ((label, "is the label, which training never sees"), (taught, "holds labels (--train-labels)")):
+        if name in (*wanted, *ids):
+            raise AddmlError(f"{name!r} {what}; remove it from {'--columns' if name in wanted else '--id'}.")
     reasons = {
         **{name: "not among --columns" for name in names if wanted and name not in wanted},
         **dict.fromkeys(ignored, "--ignore"),
@@ -71,14 +67,13 @@ def choose(
     }
     features = tuple(name for name in names if name not in reasons)
     if not features:
-        raise UserError(
-            f"{source}: no column is left to train on; {counted(len(names), 'column is', 'columns are')} left out."
-        )
+        dropped = counted(len(names), "column is", "columns are")
+        raise AddmlError(f"{source}: no column is left to train on; {dropped} dropped.", file=source)
     return Chosen(features, tuple(ids), label, tuple((name, reasons[name]) for name in names if name in reasons))
 
 
 def resolve(given: Sequence[str], names: Sequence[str], option: str, source: str) -> list[str]:
-    """The columns named, where a name may hold several with commas between them."""
+    """The columns named, comma-separated or repeated; a column's own name may hold a comma."""
     known, found = set(names), []
     for text in given:
         parts = [text] if text in known else [part.strip() for part in text.split(",") if part.strip()]
@@ -91,8 +86,19 @@ def find(name: str | None, names: Sequence[str], option: str, source: str) -> st
     return None if name is None else _known(name, names, set(names), option, source)
 
 
-def beside(ids: Sequence[str], own: Collection[str]) -> list[str]:
-    """What ids are called beside columns of ours: `id_NAME` for one of ours, and so on where that is taken too."""
+def _known(name: str, names: Sequence[str], known: set[str], option: str, source: str) -> str:
+    if name not in known:
+        raise AddmlError(
+            f"{source}: has no column {name!r} ({option}).{did_you_mean(name, names)} "
+            f"Its columns: {listed(names, 20)}.",
+            file=source,
+            option=option,
+        )
+    return name
+
+
+def names_beside(ids: Sequence[str], own: Collection[str]) -> list[str]:
+    """What ids are called beside columns of ours: `id_NAME` where we use the name ourselves."""
     taken, found = {*ids, *own}, []
     for name in ids:
         new = name if name not in own else f"id_{name}"
@@ -103,115 +109,87 @@ def beside(ids: Sequence[str], own: Collection[str]) -> list[str]:
     return found
 
 
-def unseen(label: str | None, trained_on: Sequence[str], model: str | None) -> None:
-    """Refuse a label that the model was trained on: how well it foretells what it was told says nothing."""
+def check_unseen(label: str | None, trained_on: Sequence[str], model: str | None) -> None:
+    """Refuse a label that the model was trained on: predicting it would prove nothing."""
     if label is not None and label in trained_on:
-        raise UserError(
+        raise AddmlError(
             f"{model}: was trained on the column {label!r}, so that it cannot be the label (--label); fit it again "
             f"with --label {label} or --ignore {label}."
         )
 
 
-def _known(name: str, names: Sequence[str], known: set[str], option: str, source: str) -> str:
-    if name not in known:
-        has = f" Its columns: {listed(names, 20)}."
-        raise UserError(f"{source}: has no column {name!r} ({option}).{did_you_mean(name, names)}{has}")
-    return name
-
-
-# A table that can be gone through more than once: held in memory, or read again where it is too large for that.
-
-
-PACKED = 5  # how much larger a compressed table is in memory
-HEAD = 1 << 22  # bytes from which the number of lines is estimated
-ROOM = 4  # so many times its size a table must fit into memory to be held there
+# Tables -----------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Input:
-    """A source, its columns, and its table unless that is too large."""
+    """A table in memory, or its columns and how to read it in several passes where it is too large."""
 
-    file: str
-    reading: Reading
+    options: Options
     names: list[str]
     notes: list[str]
     table: pa.Table | None
     texts: tuple[str, ...] = ()  # columns of a CSV that are read as they are written
-    loose: list[str] | None = None  # columns of numbers of a large CSV with texts among them, after the first time
+    loose: list[str] | None = None  # number columns of a large CSV with text in them, known after the first pass
 
     @property
     def source(self) -> str:
-        """The file as it is named to people, without a password."""
-        return shown(self.file)
+        """The file's name without a password."""
+        return self.options.source
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """These columns, at most so many rows at a time, from the first row on."""
         if self.table is not None:
             return iter(self.table.select(list(columns)).to_batches(max_chunksize=rows))
-        own = {"texts": self.texts, "loose": self.loose, **asdict(self.reading)}
-        opened = open_batches(self.file, columns=list(columns), batch_rows=rows, **own)
+        own = {"texts": self.texts, "loose": self.loose, **self.options.reading}
+        opened = open_batches(self.options.file, columns=list(columns), batch_rows=rows, **own)
         self.loose = opened.loose if self.loose is None else self.loose
         return iter(opened)
 
 
-def open_input(settings: Settings, ids: Sequence[str] = ()) -> Input:
-    """Read the table, or only its first rows where it is too large to be held in memory; what `--id` names as text.
-
-    Where it names nothing, `ids` do.
-    """
-    file, reading = settings.file, settings.reading
-    texts = _names(settings.naming.id or ids)
-    is_series = settings.timing.time is not None  # in which all are numbers
-    known = {"texts": texts, "codes": not is_series, "labels": (*texts, *_named(settings)), **asdict(reading)}
-    if is_large(file):
-        opened = open_batches(file, **known)
+def open_input(options: Options, ids: Sequence[str] = ()) -> Input:
+    """Read the table, or only its first rows where it is too large for memory; `--id` columns (else `ids`) as text."""
+    texts = _split(options.id or ids)
+    named = (*filter(None, (options.label, options.train_labels, options.time)),)
+    labels = (*texts, *named, *_split((*options.columns, *options.ignore)))
+    is_series = options.time is not None  # whose channels are numbers
+    known = {"texts": texts, "codes": not is_series, "labels": labels, **options.reading}
+    if is_large(options.file):
+        opened = open_batches(options.file, **known)
         notes = [*opened.notes, "larger than memory allows to hold: read twice, a part at a time"]
-        return Input(file, reading, list(opened.schema.names), notes, None, texts)
-    result = read_table(file, **known)
-    return Input(file, reading, result.table.column_names, result.notes, result.table, texts)
+        return Input(options, list(opened.schema.names), notes, None, texts)
+    result = read_table(options.file, **known)
+    return Input(options, result.table.column_names, result.notes, result.table, texts)
 
 
-def _named(settings: Settings) -> tuple[str, ...]:
-    """The columns that the settings speak of, all but `--id`."""
-    single = (settings.labelling.label, settings.learning.learn_from, settings.timing.time)
-    return (*filter(None, single), *_names((*settings.selection.columns, *settings.selection.ignore)))
-
-
-def _names(given: Sequence[str]) -> tuple[str, ...]:
-    """Every column that may be meant, where a name may hold several with commas between them."""
+def _split(given: Sequence[str]) -> tuple[str, ...]:
+    """Every column that may be meant by comma-separated names."""
     return tuple(name for text in given for name in (text, *map(str.strip, text.split(","))))
 
 
-def on_disk_source(settings: Settings) -> Source | None:
-    """The Parquet files of a run on all rows, where learning from them takes more memory than it may."""
-    path = Path(os.path.expanduser(settings.file))
+def on_disk_source(options: Options, command: str = "detect") -> Source | None:
+    """The Parquet files to train on from disk: with --all-rows, where they need more than --memory."""
+    path = Path(os.path.expanduser(options.file))
     if is_image_folder(path):
         return None
     is_parquet = path.is_dir() or path.suffix.lower() in (".parquet", ".pq")
-    if not settings.training.all_rows or is_address(settings.file) or not is_parquet:
-        _not_streamed(settings)
+    if not options.all_rows or is_address(options.file) or not is_parquet:
+        for name in ("memory", "scratch") if command == "fit" else ("memory",):  # detect puts scored rows in scratch
+            if getattr(options, name) is not None:
+                raise AddmlError(
+                    f"{options.source}: --{name} is about training on all rows of Parquet files; give --all-rows "
+                    "and such files, or leave it out.",
+                    option=name,
+                )
         return None
-    refuse_idle(shown(settings.file), "parquet", asdict(settings.reading))
-    source, most = open_source(path), parameters.size("--memory", settings.streaming.most)
+    refuse_idle(options.source, "parquet", options.reading)
+    source, most = open_source(path), parameters.size("--memory", options.memory or MEMORY)
     return source if source.size > most and len(source) >= LEAST_STREAMED else None
-
-
-def _not_streamed(settings: Settings) -> None:
-    """What bounds memory bounds nothing where a table is held in it, or a sample of its rows is."""
-    names = ["memory", "no_cache"]
-    if "writing" not in settings.groups:  # else the folder is for scored rows too
-        names.append("cache_dir")
-    for name in names:
-        if getattr(settings.streaming, name) != getattr(Streaming(), name):
-            raise UserError(
-                f"{shown(settings.file)}: --{name.replace('_', '-')} is about training on all rows of Parquet files; "
-                "give --all-rows and such files, or leave it out."
-            )
 
 
 @contextmanager
 def on_disk(file: str) -> Iterator[str]:
-    """A name under which a source can be opened again and again: what comes only once is copied to a file."""
+    """A name under which a source can be opened several times: a pipe is copied to a file."""
     path = Path(os.path.expanduser(file))
     is_pipe = is_special(path)
     if file != STANDARD_INPUT and not is_pipe:
@@ -223,24 +201,23 @@ def on_disk(file: str) -> Iterator[str]:
             shutil.copyfileobj(stream, target, 1 << 20)
         try:
             yield str(copy)
-        except (ReadError, UserError) as error:  # which names the copy
+        except (ReadError, AddmlError) as error:  # which names the copy
             raise type(error)(str(error).replace(str(copy), file if is_pipe else copy.name)) from error
 
 
-def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batches, list[str]]:
-    """The columns that a model was trained on, with ids and label beside them; and the ids."""
-    file, source, reading = settings.file, shown(settings.file), asdict(settings.reading)
+def open_for_model(options: Options, fitted: Fitted, rows: int) -> tuple[Batches, list[str]]:
+    """The columns that a model was trained on, with ids and label beside them; and the names of the ids."""
+    file, source, reading, label = options.file, options.source, options.reading, options.label
     kind = "database" if is_address(file) else format_of(find_origin(file))[0]
-    label = settings.labelling.label
-    asked = (*fitted.used, *fitted.ids, *_names(settings.naming.id), *([label] if label else []))
+    asked = (*fitted.used, *fitted.ids, *_split(options.id), *([label] if label else []))
     opened = None if kind == "csv" else open_batches(file, labels=asked, batch_rows=rows, **reading)
     names = csv_columns(file, **reading) if opened is None else opened.schema.names
     fitted.check_columns(names, source)
     find(label, names, "--label", source)
-    unseen(label, fitted.used, settings.using.model)
-    ids = resolve(settings.naming.id, names, "--id", source)
+    check_unseen(label, fitted.used, options.model)
+    ids = resolve(options.id, names, "--id", source)
     if label in ids:
-        raise UserError(f"{label!r} is the label (--label); leave it out of --id.")
+        raise AddmlError(f"{label!r} is the label (--label); remove it from --id.")
     ids = ids or fitted.identifiers([name for name in names if name != label])
     if opened is not None and kind not in STREAMED:
         return opened, ids
@@ -249,17 +226,20 @@ def open_for_model(settings: Settings, fitted: Fitted, rows: int) -> tuple[Batch
     return open_batches(file, schema=schema, columns=columns, batch_rows=rows, **reading), ids
 
 
-def refuse_text(settings: Settings, cells: TextCells) -> None:
-    """With --strict, stop at the first of texts in columns of numbers, if there are any."""
-    if not settings.strictness.strict or not cells:
+def check_text(options: Options, cells: TextCells) -> None:
+    """With --strict, stop at the first text in a number column."""
+    if not options.strict or not cells:
         return
-    cell = cells.earliest
-    line = line_of(settings.file, cell.row, cell.column, **asdict(settings.reading))
+    cell, source = cells.earliest, options.source
+    line = line_of(options.file, cell.row, cell.column, **options.reading)
     place = f"row {cell.row:,}" if line is None else f"line {line}"
-    raise UserError(
-        f"{shown(settings.file)}, {place}: column {cell.column!r} holds {cell.shown} where a number is expected "
-        "(--strict). Correct the value, or leave the cell empty if it is not known; without --strict it counts as "
-        "missing and makes its row strange."
+    raise AddmlError(
+        f"{source}, {place}: column {cell.column!r} holds {cell.shown} where a number is expected (--strict). Correct "
+        "the value, or leave the cell empty if it is not known; without --strict it counts as missing and makes its "
+        "row strange.",
+        file=source,
+        row=cell.row,
+        column=cell.column,
     )
 
 
@@ -309,19 +289,3 @@ def free_memory() -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration, ValueError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 if hasattr(os, "sysconf") else 1 << 32
-
-
-def name_of(file: str) -> str:
-    """What the files of a run are called after: transactions for data/transactions.csv.gz."""
-    if file == STANDARD_INPUT:
-        return "stdin"
-    if "://" in file:
-        return Path(re.sub(r"[?#].*", "", file).rpartition("/")[2]).stem or file.partition("://")[0]
-    path = Path(os.path.abspath(os.path.expanduser(file)))
-    stem = path.stem if path.suffix.lower() in COMPRESSION_NAMES else path.name
-    return Path(stem).stem if path.is_file() or not path.is_dir() else path.name
-
-
-def shown(file: str) -> str:
-    """A file or an address without its password."""
-    return without_password(file)

@@ -15,7 +15,7 @@ from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Any
 
 from addml.compute import AHEAD, Item, Result, blas_threads, in_order
-from addml.errors import UserError
+from addml.errors import AddmlError
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -70,7 +70,7 @@ def _from_processes(pool: ProcessPoolExecutor, batches: Iterable[Batch], process
             sent = (pool.submit(_do, start, _packed(batch)) for start, batch in _read_ahead(batches))
             yield from in_order(sent, AHEAD * processes)
         except BrokenProcessPool:
-            raise UserError(
+            raise AddmlError(
                 f"one of {processes} processes was ended from outside, as happens where memory runs out; "
                 "give --jobs 1 for one process, which takes the least memory."
             ) from None

@@ -17,7 +17,7 @@ QUOTED = re.compile(
     r"(?<=constant: ).+(?= in every row)"
     r"|\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|“[^”]*”|‘[^’]*’|«[^»]*»|`[^`]*`"
 )
-VALUE_SETTINGS = ("anomalous",)  # settings that hold a value of the table
+VALUE_SETTINGS = ("anomaly_value",)  # settings that hold a value of the table
 HARMLESS = re.compile("share|shift|distance|psi|statistic|p_value|count|gaps|missing|unseen|outside")
 
 

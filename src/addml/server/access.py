@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN = ("/api/health",)  # says nothing but that the server is there
 SAFE = ("GET", "HEAD", "OPTIONS")
 LEAST_TOKEN = 16  # characters
+SMALL = 10**6  # bytes that are read of a request that is answered before its end
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -103,3 +104,38 @@ def _with_headers(send: Send) -> Callable[..., Awaitable[None]]:
         await send(message)
 
     return sending
+
+
+class DrainBody:
+    """Reads the rest of a small body before an answer goes out, and closes the connection on a larger one.
+
+    A client that still sends a small body gets the answer, and the connection stays open. Nothing larger is read
+    from a client that is refused.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        """The app whose answers wait."""
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        is_over = False
+
+        async def receiving() -> Message:
+            nonlocal is_over
+            message = await receive()
+            is_over = not message.get("more_body", False)
+            return message
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                left = SMALL
+                while not is_over and left > 0:
+                    left -= len((await receiving()).get("body", b""))
+                if not is_over:
+                    message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            await send(message)
+
+        return await self.app(scope, receiving, sending)

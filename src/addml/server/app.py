@@ -1,15 +1,17 @@
-"""A server that ends when it is told to, whatever its clients are doing."""
+"""The addresses and what answers there, and a server that stops when told to, whatever its clients do."""
 
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import shutil
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib import resources
+from pathlib import Path
 from threading import Event
 from types import FrameType
 from typing import Any
@@ -25,18 +27,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from addml import __version__
-from addml.server import bodies, jobs, models
-from addml.server.access import Access, Guard
-from addml.server.bodies import HeardOut, RefusedError
-from addml.server.jobs import Jobs
-from addml.server.models import Shelf
+from addml.server.access import Access, DrainBody, Guard
+from addml.server.job import REPORT, SCORED
+from addml.server.jobs import ZIPPED, Jobs
+from addml.server.models import Models, RefusedError, score_rows
 from addml.text import json_value
 
 PATIENCE = 1  # seconds for answers that are under way
 GONE = [number for number in signal.Signals if number.name == "SIGHUP"]  # which Windows does not have
 
 
-class Interruptible(uvicorn.Server):
+class Server(uvicorn.Server):
     """Ends at an interrupt, at a polite kill and when the terminal goes, and leaves nothing behind."""
 
     def __init__(self, app: ASGIApp, when_ready: Callable[[], None]) -> None:
@@ -88,9 +89,9 @@ RESERVED = ("name", "model")  # of the query of a job; all else are options
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-def create_app(shelf: Shelf, access: Access, limit: int) -> Starlette:
+def create_app(models: Models, access: Access, limit: int) -> Starlette:
     """The whole app over these models; files of at most so many bytes."""
-    work, ending = Jobs(shelf), Event()
+    work, ending = Jobs(models), Event()
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> Any:
@@ -101,8 +102,8 @@ def create_app(shelf: Shelf, access: Access, limit: int) -> Starlette:
             await run_in_threadpool(work.close)
 
     return Starlette(
-        routes=[*_pages(), *_models(shelf, limit, ending), *_jobs(work, limit)],
-        middleware=[Middleware(HeardOut), Middleware(Guard, access=access)],
+        routes=[*_pages(), *_models(models, limit, ending), *_jobs(work, limit)],
+        middleware=[Middleware(DrainBody), Middleware(Guard, access=access)],
         exception_handlers={
             RefusedError: _refused,
             HTTPException: _not_found,
@@ -130,19 +131,19 @@ def _pages() -> Sequence[Route]:
     return [Route("/", static("index.html")), *files, Route("/api/health", health)]
 
 
-def _models(shelf: Shelf, limit: int, ending: Event) -> Sequence[Route]:
+def _models(models: Models, limit: int, ending: Event) -> Sequence[Route]:
     async def every(request: Request) -> Response:
-        return JSONResponse({"models": [model.short() for model in shelf]})
+        return JSONResponse({"models": [model.short() for model in models]})
 
     async def one(request: Request) -> Response:
-        return JSONResponse(json_value(shelf[request.path_params["name"]].whole()))
+        return JSONResponse(json_value(models[request.path_params["name"]].whole()))
 
     async def score(request: Request) -> Response:
-        model = shelf[request.path_params["name"]]
+        model = models[request.path_params["name"]]
         if model.fitted is None:
             raise model.refusal()
-        asked = await bodies.as_json(request, min(limit, JSON_LIMIT))
-        return JSONResponse(await run_in_threadpool(models.score, model.fitted, asked, ending.is_set))
+        asked = await read_json(request, min(limit, JSON_LIMIT))
+        return JSONResponse(await run_in_threadpool(score_rows, model.fitted, asked, ending.is_set))
 
     return [
         Route("/api/models", every),
@@ -160,7 +161,7 @@ def _jobs(work: Jobs, limit: int) -> Sequence[Route]:
         own = [(name, value) for name, value in asked.multi_items() if name not in RESERVED]
         job = work.new(asked.get("name", ""), asked.get("model") or None, own)
         try:
-            await bodies.to_file(request, job.upload, limit)
+            await save_body(request, job.upload, limit)
         except BaseException:  # a client that goes away too
             shutil.rmtree(job.folder, ignore_errors=True)
             raise
@@ -190,9 +191,9 @@ def _jobs(work: Jobs, limit: int) -> Sequence[Route]:
 
         return answer
 
-    report = result(jobs.REPORT, "text/html; charset=utf-8", {"content-security-policy": REPORT_POLICY})
-    scored = result(jobs.SCORED, "text/csv; charset=utf-8", {"content-disposition": "attachment"})
-    model = result(jobs.ZIPPED, "application/zip", {"content-disposition": "attachment"})
+    report = result(REPORT, "text/html; charset=utf-8", {"content-security-policy": REPORT_POLICY})
+    scored = result(SCORED, "text/csv; charset=utf-8", {"content-disposition": "attachment"})
+    model = result(ZIPPED, "application/zip", {"content-disposition": "attachment"})
     return [
         Route("/api/jobs", every),
         Route("/api/jobs", new, methods=["POST"]),
@@ -203,6 +204,46 @@ def _jobs(work: Jobs, limit: int) -> Sequence[Route]:
         Route("/api/jobs/{id}/scored", scored),
         Route("/api/jobs/{id}/model", model),
     ]
+
+
+# Bodies of requests ----------------------------------------------------------------------------------------
+
+
+async def save_body(request: Request, path: Path, most: int) -> int:
+    """Write the body to a file piece by piece; its size in bytes."""
+    size = 0
+    with path.open("wb") as file:
+        async for piece in _pieces(request, most, "allow more by --limit"):
+            file.write(piece)
+            size += len(piece)
+    if not size:
+        raise RefusedError("the request is empty; send the bytes of a file as its body")
+    return size
+
+
+async def read_json(request: Request, most: int) -> Any:
+    """The body as JSON."""
+    pieces = [piece async for piece in _pieces(request, most, "send fewer rows at a time")]
+    try:
+        return json.loads(b"".join(pieces))
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(f"the body is not JSON ({error}); send {{'rows': [...]}}".replace("'", '"')) from None
+
+
+async def _pieces(request: Request, most: int, remedy: str) -> AsyncIterator[bytes]:
+    """The body piece by piece, unless it is or says that it is too large."""
+    size, said = 0, request.headers.get("content-length", "0")
+    too_large = RefusedError(f"more than {most / 1e6:,.0f} MB; {remedy}", 413)
+    if int(said) > most:
+        raise too_large
+    async for piece in request.stream():
+        size += len(piece)
+        if size > most:
+            raise too_large
+        yield piece
+
+
+# Errors -----------------------------------------------------------------------------------------------------
 
 
 async def _refused(request: Request, error: Exception) -> Response:

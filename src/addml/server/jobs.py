@@ -1,13 +1,11 @@
-"""Files that are handed in, one after another, each by an `addml` command of its own.
+"""Uploaded files, one after another, each in a process of its own (`addml.server.job`).
 
-A command in a process can be stopped at any time, and takes its memory with it; what it would print is the answer.
+A process can be stopped at any time, and returns all its memory.
 """
 
 from __future__ import annotations
 
-import html
 import json
-import logging
 import os
 import queue
 import re
@@ -19,50 +17,42 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
+from addml.errors import AddmlError
 from addml.io.source import COMPRESSION_NAMES, NAMED
-from addml.pipeline import options as known
-from addml.server.bodies import RefusedError
-from addml.server.models import Shelf, Shelved
+from addml.pipeline.options import Options, check, current_name, is_list, options_of, parse
+from addml.server.job import MODEL
+from addml.server.models import Models, RefusedError
 from addml.text import did_you_mean
 
-# Options that a job takes, each named here: none is a path, a pattern, an address or a query, or reads another file.
-SCORE = (
-    *("id", "time", "threshold", "contamination", "tau", "top", "reasons"),
-    *("part", "delimiter", "header", "encoding", "decimal", "redact", "strict"),
-)
-DETECT = (
-    *SCORE,
-    *("columns", "ignore", "label", "anomalous", "learn_from", "known_anomalies", "known_normal"),
-    *("window", "cell", "causal", "one_sided", "clean", "members", "epochs", "scorer", "seed", "sample", "all_rows"),
-)
-SUFFIXES = [name + packed for name in (*NAMED, "") for packed in (*COMPRESSION_NAMES, "")]  # which tell a format
+SUFFIXES = [name + packed for name in (*NAMED, "") for packed in (*COMPRESSION_NAMES, "")]  # that tell a format
 KEPT = 20  # jobs that are over
-GRACE = 10  # seconds for a command to put away what is unfinished
-SCORED, REPORT, MODEL, ZIPPED = "scored.csv", "report.html", "result.model", "model.zip"
-BOX = re.compile(r"^[│|]\s?(.*?)\s*[│|]$")
+GRACE = 10  # seconds for a process to remove unfinished files
+ZIPPED = "model.zip"
+
+Given = list[tuple[str, str]]  # options by their names, as texts
 
 
 @dataclass
 class Job:
-    """One file, what is to be done with it, and what came of it."""
+    """One uploaded file, what to do with it, and the result."""
 
     id: str
-    file: str  # what its sender calls it: said to people, and never a path
+    file: str  # what its sender calls it: a label, never a path
     model: str | None
-    options: list[tuple[str, str]]
-    command: list[str]
+    options: Given
+    request: dict[str, Any]
     folder: Path
     upload: Path
-    names: dict[str, str]  # what lies in the folder by names of our own, and what people call it
     began: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
     state: str = "waiting"  # running, done, failed, stopped
+    progress: str | None = None  # the stage it is in
     error: str | None = None
     summary: dict[str, Any] | None = None
     made: str | None = None  # the name of the model that came of it
@@ -70,29 +60,28 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether it has ended."""
         return self.state in ("done", "failed", "stopped")
 
     def short(self) -> dict[str, Any]:
-        """What a list says of it."""
+        """What a list shows of it."""
         seconds = self.seconds if self.is_over else time.monotonic() - self.began
-        own = {name: getattr(self, name) for name in ("id", "file", "model", "state", "error", "made")}
+        own = {name: getattr(self, name) for name in ("id", "file", "model", "state", "progress", "error", "made")}
         return {**own, "seconds": round(seconds, 1)}
 
     def whole(self) -> dict[str, Any]:
-        """That, and what was found: what `addml --json` prints, without the files, which have addresses."""
-        found = None if self.summary is None else {key: self.summary[key] for key in self.summary if key != "files"}
+        """That, the addresses of its files, and the findings as `addml --json` prints them."""
         names = ["report", "scored", *(["model"] if self.made else [])] if self.state == "done" else []
         made = {name: f"/api/jobs/{self.id}/{name}" for name in names}
-        return {**self.short(), "options": self.options, "files": made, "summary": found}
+        return {**self.short(), "options": self.options, "files": made, "summary": self.summary}
 
 
 class Jobs:
-    """What was handed in, in a folder that is gone at the end; one command at a time."""
+    """What was uploaded, in a folder that is removed at the end; one process at a time."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        """An empty list, and a thread that waits for work."""
-        self.shelf = shelf
+    def __init__(self, models: Models) -> None:
+        """No jobs yet, and a thread that waits for them."""
+        self.models = models
         self._root = tempfile.TemporaryDirectory(prefix="addml-")
         self._jobs: dict[str, Job] = {}
         self._lock, self._waiting = threading.Lock(), queue.SimpleQueue[Job | None]()
@@ -101,25 +90,24 @@ class Jobs:
 
     def new(self, file: str, model: str | None, options: Iterable[tuple[str, str]]) -> Job:
         """A job for a file that is still to be written to its folder; `start` begins it."""
-        label, own, options = _label(file), None if model is None else self.shelf[model], list(options)
-        arguments = _arguments(options, DETECT if own is None else SCORE)
+        label, own = _label(file), None if model is None else self.models[model]
         if own is not None and not own.takes_files:
             raise own.refusal()
-        id, folder = secrets.token_hex(8), Path(tempfile.mkdtemp(dir=self._root.name))
-        upload = folder / f"input-{id}{_suffix(label)}"
-        names = {upload.name: label}
-        verb = ["detect", upload.name, f"--model={MODEL}"]
+        given = [(current_name(name), value) for name, value in options]
+        command = "detect" if own is None else "score"
+        values = {**_values(given, command), "device": self.models.device}
+        folder = Path(tempfile.mkdtemp(dir=self._root.name))
+        upload = folder / f"input{_suffix(label)}"
+        values["file"], labels = str(upload), {str(upload): label}
         if own is not None:
-            link = _link(own, folder / f"model-{id}")
-            names[link] = f"{own.name}.model"
-            verb = ["score", upload.name, f"--model={link}"]
-        outputs = ["--json", "--output", SCORED, "--report", REPORT, f"--device={self.shelf.device}"]
-        known_as = [(option.replace("-", "_"), value) for option, value in options]
-        return Job(id, label, model, known_as, [*verb, *outputs, *arguments], folder, upload, names)
+            values["model"], labels[str(own.folder)] = str(own.folder), f"{own.name}.model"
+        _check(values, command)
+        request = {"command": command, "options": values, "labels": labels}
+        return Job(secrets.token_hex(8), label, model, given, request, folder, upload)
 
     def again(self, id: str, options: Iterable[tuple[str, str]]) -> Job:
-        """The file of a job once more, with these options in place of the earlier ones of their names."""
-        job, asked = self[id], [(name.replace("-", "_"), value) for name, value in options]
+        """The file of a job once more, with these options in place of earlier ones of the same names."""
+        job, asked = self[id], [(current_name(name), value) for name, value in options]
         names = {name for name, _ in asked}
         kept = [(name, value) for name, value in job.options if name not in names]
         new = self.new(job.file, job.model, [*kept, *((name, value) for name, value in asked if value)])
@@ -127,21 +115,21 @@ class Jobs:
             shutil.copyfile(job.upload, new.upload)
         except FileNotFoundError:  # removed meanwhile
             shutil.rmtree(new.folder, ignore_errors=True)
-            raise RefusedError(f"there is no job {id!r} here any more; hand the file in anew", 404) from None
+            raise RefusedError(f"there is no job {id!r} here any more; upload the file again", 404) from None
         self.start(new)
         return new
 
     def start(self, job: Job) -> None:
-        """Let it wait for its turn; the oldest that are over make room."""
+        """Queue it; the oldest jobs that are over are removed."""
         with self._lock:
             self._jobs[job.id] = job
             over = [one for one in self._jobs.values() if one.is_over]
         for old in over[: max(0, len(over) - KEPT)]:
-            with suppress(RefusedError):  # somebody else was faster
+            with suppress(RefusedError):  # already removed
                 self.remove(old.id)
         self._waiting.put(job)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Job]:
         return iter(list(self._jobs.values()))
 
     def __getitem__(self, id: str) -> Job:
@@ -151,7 +139,7 @@ class Jobs:
             raise RefusedError(f"there is no job {id!r} here; GET /api/jobs lists them", 404) from None
 
     def remove(self, id: str) -> None:
-        """Stop it if it is under way, and forget all that came of it."""
+        """Stop it if it is running, and remove all its files and its model."""
         with self._lock:
             job = self[id]
             del self._jobs[id]
@@ -159,7 +147,7 @@ class Jobs:
         if running is not None:
             _stop(running)
         if job.made is not None:
-            self.shelf.remove(job.made)
+            self.models.remove(job.made)
         shutil.rmtree(job.folder, ignore_errors=True)
 
     def close(self) -> None:
@@ -186,39 +174,57 @@ class Jobs:
             if job.state != "waiting":
                 return
             job.began, job.state = time.monotonic(), "running"
-            job.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "addml", *job.command],
-                cwd=job.folder,
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-        said, complained = job.process.communicate()
-        code, job.process, job.seconds = job.process.returncode, None, time.monotonic() - job.began
+            job.process = _start(job.folder)
+        outcome = _outcome(job, job.process)
+        job.process, job.progress, job.seconds = None, None, time.monotonic() - job.began
         if job.state == "stopped":
             return
-        if code != 0:
-            job.state, job.error = "failed", _complaint(_called(complained.decode("utf-8", "replace"), job.names))
+        if "error" in outcome:
+            job.state, job.error = "failed", outcome["error"]["message"]
             return
-        job.summary = json.loads(_called(said.decode(), job.names, lambda name: json.dumps(name)[1:-1]))
-        report, folder, made = job.folder / REPORT, job.folder / MODEL, None
-        report.write_text(_called(report.read_text("utf-8"), job.names, html.escape), "utf-8")
+        job.summary, folder, made = outcome["result"], job.folder / MODEL, None
         if folder.is_dir():
             name = job.file.rpartition(".")[0] or job.file
             _zip(folder, job.folder / ZIPPED, f"{name}.model")
-            made = self.shelf.add(name, folder).name
+            made = self.models.add(name, folder).name
         with self._lock:
             if job.state != "stopped":
                 job.made, job.state = made, "done"
         if job.state == "stopped" and made is not None:  # removed while its model was loaded
-            self.shelf.remove(made)
+            self.models.remove(made)
+
+
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    """A process that waits for its request; its tracebacks go to the server's terminal."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "addml.server.job"],  # -P: no module of the folder is imported
+        cwd=folder,
+        env=_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+
+
+def _outcome(job: Job, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """The last line of a job's process, the result or the error; the lines before tell its progress."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(BrokenPipeError), process.stdin as stdin:
+        stdin.write(json.dumps(job.request).encode())
+    found: dict[str, Any] = {"error": {"message": "it ended without a result"}}
+    with process.stdout as lines:
+        for line in lines:
+            found = json.loads(line)
+            job.progress = found.get("progress")
+    process.wait()
+    if "progress" in found:
+        return {"error": {"message": f"it was ended from outside while {found['progress']}"}}
+    return found
 
 
 def _environment() -> dict[str, str]:
-    """That of the server, but for its token, which no command needs; and plain output."""
-    own = {name: value for name, value in os.environ.items() if name != "ADDML_TOKEN"}
-    return {**own, "NO_COLOR": "1", "COLUMNS": "1000", "PYTHONUTF8": "1"}
+    """That of the server without its token, which no job needs."""
+    return {name: value for name, value in os.environ.items() if name != "ADDML_TOKEN"} | {"PYTHONUTF8": "1"}
 
 
 def _zip(folder: Path, file: Path, name: str) -> None:
@@ -229,41 +235,13 @@ def _zip(folder: Path, file: Path, name: str) -> None:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """As an interrupt does, so that nothing unfinished is left; what does not heed it is killed."""
+    """Terminate it, so that it removes unfinished files; kill it if it does not end."""
     process.terminate()
     try:
         process.wait(GRACE)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _link(model: Shelved, link: Path) -> str:
-    """The model in the folder of a job, so that no message and no report tells where it lies."""
-    try:
-        link.symlink_to(model.folder, target_is_directory=True)
-    except OSError:  # Windows lets not everybody
-        return str(model.folder)
-    return link.name
-
-
-def _called(text: str, names: Mapping[str, str], written: Callable[[str], str] = str) -> str:
-    """The text with what people call a file in place of its name in the folder, as such a text writes it."""
-    for own, name in names.items():
-        text = text.replace(own, written(name))
-    return text
-
-
-def _complaint(text: str) -> str:
-    """What a command said was wrong, in one paragraph."""
-    if "Traceback (most recent call last)" in text:  # our own fault: its paths are for the terminal alone
-        logging.getLogger("addml").error(text)
-        return f"it broke off ({text.strip().splitlines()[-1].partition(':')[0]}); the server's terminal says more"
-    boxed = [found.group(1) for line in text.splitlines() if (found := BOX.match(line.strip()))]
-    if boxed:  # wrong usage
-        return " ".join(filter(None, boxed))
-    lines = [line for line in text.splitlines() if not line.startswith("Warning: ")]
-    return " ".join(lines).removeprefix("Error: ").strip() or "it ended without a word"
 
 
 def _label(file: str) -> str:
@@ -279,27 +257,27 @@ def _suffix(label: str) -> str:
     return max((one for one in SUFFIXES if label.lower().endswith(one)), key=len)
 
 
-def _arguments(options: Iterable[tuple[str, str]], taken: Sequence[str]) -> list[str]:
-    """The options that are taken, by the names of the settings; their values are checked by the command itself."""
-    groups = [kind for kind in get_type_hints(known.Settings).values() if is_dataclass(kind)]
-    types = {name: kind for group in groups for name, kind in get_type_hints(group).items()}
-    arguments, seen = [], set[str]()
-    for said, value in options:
-        name = said.replace("-", "_")
+def taken_options(command: str) -> list[str]:
+    """The options that a job takes: none is a path, a pattern, an address or a query, or reads another file."""
+    return [one.name for one in options_of(command) if one.metadata["remote"]]
+
+
+def _values(given: Given, command: str) -> dict[str, Any]:
+    """The options by name; what may be repeated as a list."""
+    taken, values = taken_options(command), dict[str, Any]()
+    for name, value in given:
         if name not in taken:
             hint = did_you_mean(name, taken)
-            raise RefusedError(f"there is no option {said!r}.{hint} This job takes {', '.join(taken)}")
-        if name in seen and types[name] != tuple[str, ...]:
+            raise RefusedError(f"there is no option {name!r}.{hint} This job takes {', '.join(taken)}")
+        if name in values and not is_list(name):
             raise RefusedError(f"{name} is given twice; give it once")
-        if "\0" in value:
-            raise RefusedError(f"{name}={value!r}: holds a NUL, which no option can")
-        seen.add(name)
-        flag = "--" + name.replace("_", "-")
-        if types[name] in (bool, bool | None):
-            if value not in ("true", "false"):
-                raise RefusedError(f"{name}={value!r}: give true or false")
-            off = [f"--no-{flag[2:]}"] if types[name] == (bool | None) else []
-            arguments += [flag] if value == "true" else off
-        else:
-            arguments.append(f"{flag}={value}")
-    return arguments
+        values[name] = [*values.get(name, []), value] if is_list(name) else value
+    return values
+
+
+def _check(values: dict[str, Any], command: str) -> None:
+    """What is wrong with the values themselves is refused before anything is uploaded."""
+    try:
+        check(Options(**{name: parse(name, value) for name, value in values.items()}), command)
+    except AddmlError as error:
+        raise RefusedError(str(error)) from error

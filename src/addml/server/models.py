@@ -1,10 +1,9 @@
-"""Rows that come as JSON, scored by a model at once, exactly as `addml score` does those of a file."""
+"""The models that a server offers, each loaded once, and rows as JSON scored by them as `addml score` does."""
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
@@ -13,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.explain import ColumnProfile
+from addml.io.values import shaped, table_from_rows
 from addml.pipeline.about import about_model
 from addml.pipeline.batches import BATCH_ROWS, highest
 from addml.pipeline.fitted import Fitted
-from addml.pipeline.options import Computing, Deciding, Settings
-from addml.pipeline.sources import open_for_model
+from addml.pipeline.options import Options
 from addml.pipeline.usual import described
-from addml.server.bodies import RefusedError
 from addml.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -31,31 +29,49 @@ if TYPE_CHECKING:
 
 KNOWN = ("rows", "reasons", "all")
 MOST_REASONS = 20
-NAME = "rows.jsonl"
 
 
-def score(fitted: Fitted, asked: Any, is_over: Callable[[], bool]) -> dict[str, Any]:
+class RefusedError(ValueError):
+    """A request that the client can correct, with the status of the answer."""
+
+    def __init__(self, message: str, status: int = 422) -> None:
+        """The message, and the status."""
+        super().__init__(message)
+        self.status = status
+
+
+# Rows -------------------------------------------------------------------------------------------------------
+
+
+def score_rows(fitted: Fitted, asked: Any, is_over: Callable[[], bool]) -> dict[str, Any]:
     """The answer to {"rows": [{column: value}], "reasons": 3, "all": false}: one result a row, in the same order.
 
-    Reasons are given for the rows that are anomalies, or for all. What only some rows name is missing in the others.
-    When it is over, since the server ends, the rest is left undone.
+    Reasons are given for flagged rows, or for all. A column that only some rows name is missing in the others. The
+    rest is left undone once the server stops.
     """
     rows, most, of_all = _checked(asked)
-    named, drift = {name for row in rows for name in row}, fitted.drift()
-    ignored = sorted(named - _known(fitted))
-    with tempfile.TemporaryDirectory(prefix="addml-") as folder:
-        file = Path(folder) / NAME
-        lacking, empty = dict.fromkeys(named), dict.fromkeys(ignored)  # whose kinds do not matter
-        file.write_text("".join(json.dumps(lacking | row | empty) + "\n" for row in rows), encoding="utf-8")
-        try:
-            data, _ = open_for_model(Settings(file=str(file)), fitted, BATCH_ROWS)
-            results = list(_results(fitted, takewhile(lambda _: not is_over(), data), drift, most, of_all))
-        except ValueError as error:  # which names the file
-            raise RefusedError(str(error).replace(str(file), "rows")) from error
+    names, drift = list(dict.fromkeys(name for row in rows for name in row)), fitted.drift()
+    known = [name for name in names if name in _known(fitted)]
+    ignored = sorted({*names} - {*known})
+    try:
+        batches = takewhile(
+            lambda _: not is_over(), _table(fitted, known, ignored, rows).to_batches(max_chunksize=BATCH_ROWS)
+        )
+        results = list(_results(fitted, batches, drift, most, of_all))
+    except ValueError as error:
+        raise RefusedError(str(error)) from error
     if len(results) < len(rows):
-        raise RefusedError("the server ends", 503)
+        raise RefusedError("the server is stopping", 503)
     notes = [*drift.new_gaps, *drift.texts.words()]
     return {"threshold": fitted.threshold, "results": results, "ignored": ignored, "notes": notes}
+
+
+def _table(fitted: Fitted, names: Sequence[str], ignored: Sequence[str], rows: list[dict[str, Any]]) -> pa.Table:
+    """The columns that the model was trained on; an object within a row is spread out as name.part."""
+    table, _ = table_from_rows(names, [[row.get(name) for name in names] for row in rows])
+    table, _ = shaped(table, None, "rows")
+    fitted.check_columns([*table.column_names, *ignored], "rows")
+    return table.select(list(fitted.used)).combine_chunks()
 
 
 def _known(fitted: Fitted) -> set[str]:
@@ -115,11 +131,11 @@ def _of_batch(
         }
 
 
-# The models that a server offers, each loaded once.
+# Models -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Shelved:
+class ServedModel:
     """One model: its name, where it lies, what it is, and the detector, unless it is about images or series."""
 
     name: str
@@ -129,14 +145,14 @@ class Shelved:
 
     @property
     def takes_files(self) -> bool:
-        """Whether a file can be handed in to it; images come in folders."""
+        """Whether a file can be uploaded for it; images come in folders."""
         return bool(self.about["noun"] != "image")
 
     def refusal(self) -> RefusedError:
         """What is said to whoever brings what it does not take."""
         way = "score folders of them by the command addml score"
         if self.takes_files:
-            way = "hand in files: POST /api/jobs"
+            way = "upload files: POST /api/jobs"
         return RefusedError(f"{self.name} is about {self.about['noun']}s; {way}")
 
     def short(self) -> dict[str, Any]:
@@ -163,38 +179,37 @@ def _ordinary(column: ColumnProfile) -> Any:
     )
 
 
-class Shelf:
+class Models:
     """Models by their names."""
 
-    def __init__(self, computing: Computing) -> None:
-        """None yet; they will compute as is said."""
-        self._computing, self._models = computing, dict[str, Shelved]()
-        self.device = computing.device
+    def __init__(self, device: str) -> None:
+        """None yet; they will compute on this device."""
+        self.device, self._models = device, dict[str, ServedModel]()
 
     @classmethod
-    def of(cls, folders: Sequence[str], computing: Computing) -> Shelf:
-        """Models in these folders, called after them."""
-        shelf = cls(computing)
+    def load(cls, folders: Sequence[str], device: str) -> Models:
+        """The models in these folders, named after them."""
+        models = cls(device)
         for folder in folders:
-            path = Path(os.path.expanduser(folder)).resolve()  # jobs run elsewhere
+            path = Path(os.path.expanduser(folder)).resolve()  # jobs run in other folders
             name = path.name.removesuffix(".model")
-            if name in shelf._models:
-                raise UserError(
-                    f"{folder}: {shelf._models[name].folder} is called {name} too; rename one of the two folders."
+            if name in models._models:
+                raise AddmlError(
+                    f"{folder}: {models._models[name].folder} is called {name} too; rename one of the two folders."
                 )
-            shelf.add(name, path)
-        return shelf
+            models.add(name, path)
+        return models
 
-    def add(self, name: str, folder: Path) -> Shelved:
-        """Load a model and offer it under a name; where that is taken, with a number behind it."""
+    def add(self, name: str, folder: Path) -> ServedModel:
+        """Load a model and serve it under a name, with a number behind it where that is taken."""
         about, number = about_model(str(folder)), 1
         is_table = about["noun"] == "row"
-        fitted = Fitted.load(str(folder), self._computing, Deciding()) if is_table else None
+        fitted = Fitted.load(str(folder), Options(device=self.device), Options()) if is_table else None
         free = name
         while free in self._models:
             number += 1
             free = f"{name}-{number}"
-        self._models[free] = Shelved(free, folder, about, fitted)
+        self._models[free] = ServedModel(free, folder, about, fitted)
         return self._models[free]
 
     def remove(self, name: str) -> None:
@@ -204,7 +219,7 @@ class Shelf:
     def __iter__(self) -> Any:
         return iter(list(self._models.values()))
 
-    def __getitem__(self, name: str) -> Shelved:
+    def __getitem__(self, name: str) -> ServedModel:
         try:
             return self._models[name]
         except KeyError:

@@ -1,65 +1,80 @@
-"""What batches gave, put together as findings."""
+"""Scored rows as findings: ranked, grouped by their reasons, and placed on the map of the metric space."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from addml.compute import blas_threads
 from addml.findings import Finding, Findings, Group, Reason, SpaceMap
 from addml.pipeline.batches import SCORE, Candidate, Scored, joined
-from addml.pipeline.options import Explaining, versions
+from addml.pipeline.options import versions
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
     from addml.pipeline.fitted import Fitted
 
 
-def findings(
-    fitted: Fitted, scored: Scored, ids: Sequence[str], explaining: Explaining, source: str, notes: Sequence[str]
+class Saved(Protocol):
+    """A model that can be saved."""
+
+    def save(self, folder: Path) -> None:
+        """Write the model to a folder."""
+        ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run found, the scored table in pieces, and the model."""
+
+    findings: Findings
+    scored: Iterable[pa.Table]
+    model: Saved
+
+
+def ranked_findings(
+    fitted: Fitted, scored: Scored, ids: Sequence[str], top: int, source: str, notes: Sequence[str]
 ) -> Findings:
-    """The findings of a run; what only some runs have is filled in by them."""
+    """The findings of scored rows."""
     from addml.explain import groups
 
     scores = joined(scored.pieces, SCORE, scored.rows)
-    anomalies = int((scores > fitted.threshold).sum())
-    listed = scored.listed[: max(anomalies, explaining.top)]
+    flagged = int((scores > fitted.threshold).sum())
+    listed = scored.listed[: max(flagged, top)]
     alike = groups([candidate.reasons for candidate in listed])
-    return Findings(
-        source=source,
+    return replace(
+        training_findings(fitted, source, notes),
         rows=len(scores),
-        columns=fitted.used,
-        left_out=fitted.left_out,
-        notes=tuple(notes),
         scores=scores,
-        threshold=fitted.threshold,
-        decided_by=fitted.decision.words,
         ranked=_ranked(fitted, listed, ids),
         groups=tuple(Group(columns, words, tuple(place + 1 for place in places)) for columns, words, places in alike),
-        usual=fitted.usual,
-        history=fitted.history,
         space=_space(fitted, scored, listed, scores),
-        versions=versions(),
     )
 
 
-def without_rows(fitted: Fitted, source: str, notes: Sequence[str]) -> Findings:
-    """The findings of training alone."""
-    return Findings(
-        source=source,
-        rows=0,
-        columns=fitted.used,
-        left_out=fitted.left_out,
-        notes=tuple(notes),
-        scores=fitted.training.values,
-        threshold=fitted.threshold,
-        decided_by=fitted.decision.words,
-        ranked=(),
-        usual=fitted.usual,
-        history=fitted.history,
-        versions=versions(),
-    )
+def training_findings(fitted: Fitted, source: str, notes: Sequence[str], **more: Any) -> Findings:
+    """The findings of training alone, in which no row is ranked."""
+    known: dict[str, Any] = {
+        "source": source,
+        "rows": 0,
+        "columns": fitted.used,
+        "left_out": fitted.left_out,
+        "notes": tuple(notes),
+        "scores": fitted.training.values,
+        "threshold": fitted.threshold,
+        "decided_by": fitted.decision.words,
+        "ranked": (),
+        "usual": fitted.usual,
+        "history": fitted.history,
+        "versions": versions(),
+    }
+    return Findings(**known | more)
 
 
 def _ranked(fitted: Fitted, listed: Sequence[Candidate], ids: Sequence[str]) -> tuple[Finding, ...]:
@@ -88,13 +103,7 @@ def _finding(
     )
 
 
-def in_order(left_out: Sequence[tuple[str, str]], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """What was left out, in the order of the table's columns."""
-    place = {name: number for number, name in enumerate(names)}
-    return tuple(sorted(left_out, key=lambda one: place.get(one[0], len(place))))
-
-
-def dropped(fitted: Fitted, places: np.ndarray | None, ranked: Sequence[Finding]) -> np.ndarray | None:
+def left_out_epochs(fitted: Fitted, places: np.ndarray | None, ranked: Sequence[Finding]) -> np.ndarray | None:
     """(epochs, len(ranked)): of the members that train on a row, the share that dropped it; NaN where none does."""
     assert fitted.detector is not None
     try:

@@ -4,16 +4,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.inputs.census import draw
-from addml.pipeline.labels import Answers
-from addml.pipeline.options import Labelling, Learning, Settings
+from addml.pipeline.labels import KnownLabels
+from addml.pipeline.options import Options
 
 CHECKED = ["yes", None, "", "no", None, "yes"]
 
 
-def answers(anomalous=None, **learning):
-    return Answers.of(Settings(file="a.csv", learning=Learning(**learning), labelling=Labelling(anomalous=anomalous)))
+def answers(**given):
+    return KnownLabels.of(Options(file="a.csv", **given))
 
 
 @pytest.fixture(name="table")
@@ -23,11 +23,11 @@ def six_rows():
 
 def test_a_column_and_numbers_say_what_is_known(table):
     """Row 2 is known by its number, row 4 by both: what was said last counts."""
-    found = answers(learn_from="checked", known_anomalies=("2, 4",), known_normal=("3",))
+    found = answers(train_labels="checked", known_anomalies=("2, 4",), known_normal=("3",))
     assert found.rows == {1: 1, 3: 1, 2: 0}
-    marks = answers(learn_from="checked", known_anomalies=("2",)).marks(table, np.arange(6), 6)
+    marks = answers(train_labels="checked", known_anomalies=("2",)).marks(table, np.arange(6), 6)
     assert marks.tolist() == [1, 1, -1, 0, -1, 1]
-    assert answers(learn_from="checked", known_normal=("1", "6")).marks(table, np.arange(6), 6).tolist() == [
+    assert answers(train_labels="checked", known_normal=("1", "6")).marks(table, np.arange(6), 6).tolist() == [
         0, -1, -1, 0, -1, 0,
     ]  # fmt: skip
     assert answers().marks(table, np.arange(6), 6) is None
@@ -35,13 +35,13 @@ def test_a_column_and_numbers_say_what_is_known(table):
 
 def test_rows_that_are_known_come_first(table):
     """Of six rows three are drawn: those that have a label, whatever the seed, in batches of any size."""
-    known = answers(learn_from="checked")
+    known = answers(train_labels="checked")
     for seed in range(20):
-        _, places, rows = draw(table.to_batches(max_chunksize=2), 3, seed, known.known)
+        _, places, rows = draw(table.to_batches(max_chunksize=2), 3, seed, known.is_known)
         assert places.tolist() == [0, 3, 5]
         assert rows == 6
     by_number = answers(known_anomalies=("3",))
-    drawn = {tuple(draw(table.to_batches(max_chunksize=4), 2, seed, by_number.known)[1]) for seed in range(40)}
+    drawn = {tuple(draw(table.to_batches(max_chunksize=4), 2, seed, by_number.is_known)[1]) for seed in range(40)}
     assert all(2 in places for places in drawn)
     assert {place for places in drawn for place in places} == set(range(6))  # the others as ever
 
@@ -55,22 +55,22 @@ def test_labels_go_to_the_rows_that_were_drawn(table):
 @pytest.mark.parametrize(
     ("learning", "words"),
     [
-        ({"known_anomalies": ("two",)}, "--known-anomalies two: give the numbers of rows"),
-        ({"known_normal": (",",)}, "--known-normal ,: give the numbers of rows"),
-        ({"known_normal": ("0",)}, "--known-normal 0: give the numbers of rows"),
+        ({"known_anomalies": ("two",)}, "--known-anomalies two: give row numbers"),
+        ({"known_normal": (",",)}, "--known-normal ,: give row numbers"),
+        ({"known_normal": ("0",)}, "--known-normal 0: give row numbers"),
         ({"known_normal": ("-1",)}, "--known-normal -1"),
-        ({"known_anomalies": ("1,2",), "known_normal": ("2",)}, "row 2 is among both"),
+        ({"known_anomalies": ("1,2",), "known_normal": ("2",)}, "row 2 is in both"),
         ({"known_anomalies": ("7",)}, r"there is no row 7 \(--known-anomalies\) among 6 rows"),
         ({"known_anomalies": ("1,2,3,4,5",)}, "all rows are marked as anomalies"),
     ],
 )
 def test_answers_that_make_no_sense(table, learning, words):
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(AddmlError, match=words):
         answers(**learning).marks(table, np.arange(6), 6)
 
 
 def test_more_answers_than_rows_to_train_on(table):
     known = answers(known_anomalies=("1",), known_normal=("2,3",))
-    some, places, rows = draw(table.to_batches(), 2, 0, known.known)
-    with pytest.raises(UserError, match=r"--sample 2 leaves no room for row \d"):
+    some, places, rows = draw(table.to_batches(), 2, 0, known.is_known)
+    with pytest.raises(AddmlError, match=r"--sample 2 leaves no room for row \d"):
         known.marks(some, places, rows)

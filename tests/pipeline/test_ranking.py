@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from addml.pipeline.assembling import dropped
+from addml.pipeline.ranking import left_out_epochs
 
 
 def test_rows_held_out_by_a_member_are_not_dropped_by_it():
@@ -13,5 +13,5 @@ def test_rows_held_out_by_a_member_are_not_dropped_by_it():
     held_out = np.array([[0, 0, 1, 1], [0, 0, 0, 1]], bool)
     detector = SimpleNamespace(rows_kept=lambda: kept, _held_out=held_out)
     ranked = [SimpleNamespace(row=row) for row in (1, 2, 3, 4, 9)]  # row 9 was not trained on
-    found = dropped(SimpleNamespace(detector=detector), np.arange(4), ranked)
+    found = left_out_epochs(SimpleNamespace(detector=detector), np.arange(4), ranked)
     np.testing.assert_array_equal(found, [[0, 0.5, 0, np.nan, np.nan], [0, 0, np.nan, np.nan, np.nan]])
