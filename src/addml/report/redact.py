@@ -17,7 +17,7 @@ QUOTED = re.compile(
     r"(?<=constant: ).+(?= in every row)"
     r"|\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|“[^”]*”|‘[^’]*’|«[^»]*»|`[^`]*`"
 )
-VALUE_SETTINGS = ("anomalous",)  # settings that hold a value of the table
+VALUE_SETTINGS = ("anomalous", "anomaly_value")  # settings that hold a value of the table, old name and new
 HARMLESS = re.compile("share|shift|distance|psi|statistic|p_value|count|gaps|missing|unseen|outside")
 
 
