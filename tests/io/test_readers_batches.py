@@ -256,3 +256,8 @@ def test_batches_and_whole_are_the_same(tmp_path: Path) -> None:
     path = csv_file(tmp_path, 200_000)
     whole = read_table(path).table
     assert pa.Table.from_batches(open_batches(path, schema=whole.schema)).equals(whole)
+
+
+def test_json_from_standard_input_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"a": 1}\n{"a": 2}\n{"a": 3}\n')))
+    assert [batch.to_pydict() for batch in open_batches("-", batch_rows=2)] == [{"a": [1, 2]}, {"a": [3]}]

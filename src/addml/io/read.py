@@ -22,7 +22,7 @@ from addml.io.npy_mat import read_mat, read_npy, read_npz
 from addml.io.source import STANDARD_INPUT, Origin, ReadError, find_origin, format_of, is_special
 from addml.io.sql import is_address, read_sql
 from addml.io.values import check_columns, conformed, shaped
-from addml.text import counted
+from addml.text import counted, without_password
 
 __all__ = ["Batches", "ReadError", "ReadResult", "csv_columns", "line_of", "open_batches", "read_table", "refuse_idle"]
 
@@ -59,105 +59,80 @@ class Batches:
         return self.batches
 
 
-def read_table(
-    source: str | os.PathLike[str],
-    *,
-    query: str | None = None,
-    columns: Sequence[str] | None = None,
-    part: str | None = None,
-    delimiter: str | None = None,
-    header: bool | None = None,
-    encoding: str | None = None,
-    decimal: str | None = None,
-    texts: Sequence[str] = (),
-    codes: bool = True,
-    labels: Sequence[str] = (),
-) -> ReadResult:
+@dataclass(frozen=True)
+class FileOptions(CsvHints):
+    """What a caller may know of a source; what is None is found out."""
+
+    query: str | None = None  # of a database
+    part: str | None = None  # the sheet of a workbook, or the array of a file of several
+    labels: Sequence[str] = ()  # columns to read though they are labels
+
+
+def read_table(source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, **known: Any) -> ReadResult:
     """The table of a file, a Parquet folder, standard input ('-') or a database address with a `query`.
 
-    `part` names the sheet of a workbook or the array of a file of several; what is None is found out. Of a CSV,
-    columns among `texts` stay text, with their zeros in front and all their digits, and so do columns of digits with
-    zeros in front, unless `codes` says that these are numbers. Of a file of arrays, labels beside the table are left
-    out, lest they be learned from, unless `labels` or `columns` name them.
+    `known` are fields of FileOptions. Of a CSV, columns among `texts` stay text, with their zeros in front and all
+    their digits, and so do codes such as 00501, unless `codes` says that these are numbers. Of a file of arrays, labels
+    beside the table are dropped, lest they be learned from, unless `labels` or `columns` name them.
     """
-    hints = CsvHints(delimiter, header, encoding, decimal, tuple(columns or ()), tuple(texts), codes)
+    options = FileOptions(columns=tuple(columns or ()), **known)
     if is_address(os.fspath(source)):
-        return _from_database(os.fspath(source), query, columns, part, hints)
-    origin, kind, notes = _locate(source, query, part, hints)
-    return _whole(origin, kind, columns, part, hints, labels, notes)
+        return _from_database(os.fspath(source), columns, options)
+    return _whole(*_locate(source, options), columns, options)
 
 
 def open_batches(
     source: str | os.PathLike[str],
     *,
-    query: str | None = None,
     schema: pa.Schema | None = None,
     columns: Sequence[str] | None = None,
     batch_rows: int = BATCH_ROWS,
-    part: str | None = None,
-    delimiter: str | None = None,
-    header: bool | None = None,
-    encoding: str | None = None,
-    decimal: str | None = None,
-    texts: Sequence[str] = (),
-    codes: bool = True,
-    labels: Sequence[str] = (),
     loose: Sequence[str] | None = None,
+    **known: Any,
 ) -> Batches:
     """As `read_table`, at most `batch_rows` rows at a time; CSV and Parquet are never held whole.
 
-    The columns of `schema` must be there and are read in its types, but for dates of a CSV that say their zone where
-    the schema has none, or none where it has one: these are text, or without a zone. `columns` (by default those of
-    `schema`, else all) may name others, which keep their type in the file; in a CSV they are text beside a schema.
-    Where a CSV has a text in a column of numbers, the column is text from that batch on, and listed as `loose`; given
-    those that an earlier reading found, they are text from the start, and another one is an error.
+    The columns of `schema` must be there and are read in its types, except dates of a CSV in ISO 8601, which come as
+    text. `columns` (default: those of `schema`, else all) may name others, which keep their type in the file; in a CSV
+    they are text beside a schema. Where a CSV has a text in a column of numbers, the column is text from that batch on,
+    and listed as `loose`; given those that an earlier reading found, they are text from the start, and another one is
+    an error.
     """
     wanted = schema.names if columns is None and schema is not None else columns
-    hints = CsvHints(delimiter, header, encoding, decimal, tuple(wanted or ()), tuple(texts), codes)
+    options = FileOptions(columns=tuple(wanted or ()), **known)
     if is_address(os.fspath(source)):
-        whole = _from_database(os.fspath(source), query, wanted, part, hints)
-        return _cut(whole, wanted, schema, batch_rows, os.fspath(source))
-    origin, kind, notes = _locate(source, query, part, hints)
+        whole = _from_database(os.fspath(source), wanted, options)
+        return _cut(whole, wanted, schema, batch_rows, without_password(os.fspath(source)))
+    origin, kind, notes = _locate(source, options)
     if kind not in STREAMED:
-        whole = _whole(origin, kind, wanted, part, hints, labels, notes)
-        return _cut(whole, wanted, schema, batch_rows, origin.name)
+        return _cut(_whole(origin, kind, notes, wanted, options), wanted, schema, batch_rows, origin.name)
     if kind == "csv":
         found: list[str] = []
-        batches = _from_csv(origin, wanted, schema, hints, notes, found, loose)  # in the types of the schema
+        batches = _from_csv(origin, wanted, schema, options, notes, found, loose)  # in the types of the schema
         begun = _begun(conformed(batches, wanted, None, batch_rows, origin.name), notes, origin.name)
         return replace(begun, loose=found)
-    batches = _from_parquet(origin, kind, wanted, batch_rows, notes)
+    if kind == "parquet":
+        batches = parquet_batches(origin, wanted, batch_rows)
+    else:
+        batches = folder_batches(origin, wanted, batch_rows, notes)
     return _begun(conformed(batches, wanted, schema, batch_rows, origin.name), notes, origin.name)
 
 
-def csv_columns(
-    source: str | os.PathLike[str],
-    *,
-    query: str | None = None,
-    part: str | None = None,
-    delimiter: str | None = None,
-    header: bool | None = None,
-    encoding: str | None = None,
-    decimal: str | None = None,
-) -> list[str]:
+def csv_columns(source: str | os.PathLike[str], **known: Any) -> list[str]:
     """The columns of a delimited text, by a look at its first rows alone."""
-    hints = CsvHints(delimiter, header, encoding, decimal)
-    origin, _, _ = _locate(source, query, part, hints)
-    return list(sniff(origin, hints)[0].names)
+    options = FileOptions(**known)
+    return list(sniff(_locate(source, options)[0], options)[0].names)
 
 
 def line_of(source: str | os.PathLike[str], row: int, column: str, **known: Any) -> int | None:
-    """The line of a text on which a row stands that has this column; None where the file has no lines, or comes once.
-
-    What is known of the file is as for `read_table`.
-    """
+    """The line of a text on which a row with this column stands; None where the file has no lines, or comes once."""
     if is_address(os.fspath(source)) or os.fspath(source) == STANDARD_INPUT or is_special(Path(source)):
         return None
-    hints = CsvHints(known["delimiter"], known["header"], known["encoding"], known["decimal"], (column,))
-    origin, kind, _ = _locate(source, known["query"], known["part"], hints)
+    options = FileOptions(columns=(column,), **known)
+    origin, kind, _ = _locate(source, options)
     if kind == "csv":
-        return csv_line(origin, sniff(origin, hints)[0], row)
-    return json_line(origin, hints.encoding, row) if kind == "json lines" else None
+        return csv_line(origin, sniff(origin, options)[0], row)
+    return json_line(origin, options.encoding, row) if kind == "json lines" else None
 
 
 def refuse_idle(source: str, kind: str, known: Mapping[str, Any]) -> None:
@@ -169,37 +144,34 @@ def refuse_idle(source: str, kind: str, known: Mapping[str, Any]) -> None:
             raise ReadError(f"{source}: is a {what}, of which {name}={value!r} says nothing; leave it out.")
 
 
-def _locate(
-    source: str | os.PathLike[str], query: str | None, part: str | None, hints: CsvHints
-) -> tuple[Origin, str, list[str]]:
-    """Where the bytes are, their format, and what is to be said of them."""
-    if query is not None:
+def _locate(source: str | os.PathLike[str], options: FileOptions) -> tuple[Origin, str, list[str]]:
+    """Where the bytes are, their format, and notes on them."""
+    if options.query is not None:
         raise ReadError(f"{source}: a query is for databases (sqlite:///shop.db), and this is a file.")
     origin = find_origin(source)
     kind, notes = format_of(origin)
-    refuse_idle(str(source), kind, {"part": part, **vars(hints)})
+    refuse_idle(str(source), kind, vars(options))
     return origin, kind, notes + ([f"compression: {origin.compression}"] if origin.compression else [])
 
 
+def _from_database(address: str, columns: Sequence[str] | None, options: FileOptions) -> ReadResult:
+    name = address.split("://")[0] + " database"
+    refuse_idle(name, "database", vars(options))
+    return _finished(*read_sql(address, options.query), columns, name)
+
+
 def _whole(
-    origin: Origin,
-    kind: str,
-    columns: Sequence[str] | None,
-    part: str | None,
-    hints: CsvHints,
-    labels: Sequence[str],
-    notes: list[str],
+    origin: Origin, kind: str, notes: list[str], columns: Sequence[str] | None, options: FileOptions
 ) -> ReadResult:
-    table, found = _read(origin, kind, columns, part, hints, {*labels, *(columns or ())})
+    table, found = _read(origin, kind, columns, options)
     return _finished(table, [*notes, *found], columns, origin.name)
 
 
-def _read(
-    origin: Origin, kind: str, columns: Sequence[str] | None, part: str | None, hints: CsvHints, asked: set[str]
-) -> tuple[pa.Table, list[str]]:
+def _read(origin: Origin, kind: str, columns: Sequence[str] | None, options: FileOptions) -> tuple[pa.Table, list[str]]:
+    asked = {*options.labels, *options.columns}
     match kind:
         case "csv":
-            dialect, notes = sniff(origin, hints)
+            dialect, notes = sniff(origin, options)
             table, found = read_csv_table(origin, dialect, check_columns(columns, dialect.names, origin.name))
             return table, notes + found
         case "parquet":
@@ -209,27 +181,18 @@ def _read(
         case "arrow" | "arrow stream":
             return read_arrow(origin, is_stream=kind == "arrow stream"), []
         case "json lines":
-            return read_json_lines(origin, hints.encoding)
+            return read_json_lines(origin, options.encoding)
         case "json list":
-            return read_json_list(origin, hints.encoding)
+            return read_json_list(origin, options.encoding)
         case "excel":
-            return read_excel(origin, part, hints.header)
+            return read_excel(origin, options.part, options.header)
         case "npz":
-            return read_npz(origin, part, asked)
+            return read_npz(origin, options.part, asked)
         case "npy":
             return read_npy(origin)
         case "mat":
-            return read_mat(origin, part, asked)
+            return read_mat(origin, options.part, asked)
     raise ReadError(f"{origin.name}: {kind} files are not read.")
-
-
-def _from_database(
-    address: str, query: str | None, columns: Sequence[str] | None, part: str | None, hints: CsvHints
-) -> ReadResult:
-    name = address.split("://")[0] + " database"
-    refuse_idle(name, "database", {"part": part, **vars(hints)})
-    table, notes = read_sql(address, query)
-    return _finished(table, notes, columns, name)
 
 
 def _finished(table: pa.Table, notes: list[str], columns: Sequence[str] | None, source: str) -> ReadResult:
@@ -243,24 +206,16 @@ def _size(table: pa.Table) -> str:
     return f"{counted(table.num_rows, 'row')}, {counted(table.num_columns, 'column')}"
 
 
-def _from_parquet(
-    origin: Origin, kind: str, columns: Sequence[str] | None, rows: int, notes: list[str]
-) -> Iterator[pa.RecordBatch]:
-    if kind == "parquet":
-        return parquet_batches(origin, columns, rows)
-    return folder_batches(origin, columns, rows, notes)
-
-
 def _from_csv(
     origin: Origin,
     columns: Sequence[str] | None,
     schema: pa.Schema | None,
-    hints: CsvHints,
+    options: FileOptions,
     notes: list[str],
     found: list[str],
     loose: Sequence[str] | None,
 ) -> Iterator[pa.RecordBatch]:
-    dialect, words = sniff(origin, hints)
+    dialect, words = sniff(origin, options)
     notes.extend(words)
     chosen = check_columns(columns, dialect.names, origin.name)
     if loose is None:
