@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT = 4  # up to 3 the default was the local score
+FORMAT = 5  # up to 4 other names of arrays; up to 3 another default score
 DTYPES = ("float32", "float64", "int64", "uint8")
 HASH = re.compile(r"[0-9a-f]{64}")
 

@@ -15,13 +15,12 @@ import numpy as np
 from addml.arrays import column_medians, to_numpy
 from addml.compute import in_threads, on_device
 from addml.distances import cross_distances
-from addml.encoders import MLPNetwork, Network
 from addml.explain.contributions import (
     SeriesContext,
     columns_of,
+    displacements,
     explained,
     features_by_column,
-    sums_by_column,
     views_of,
 )
 from addml.model import MetricModel
@@ -169,7 +168,7 @@ class _Walks:
         x, n = np.repeat(self.baseline[None], self.block, axis=0), len(rows)
         x[:n], incomplete = rows, np.append(incomplete, np.zeros(self.block - n, bool))
         before = self._located(x)
-        out = self._out(x)
+        out = displacements(x, self.baseline, self.model.encoder, self.features)
         order = np.argsort(-out, axis=1, kind="stable")
         rank = np.argsort(order, axis=1, kind="stable")[:, self.column]  # of the column of each feature
 
@@ -182,18 +181,6 @@ class _Walks:
         last = [end, *(scores(np.where(rank >= edge, self.baseline, x)) for edge in middle), row]
         contributions = _shared(np.stack(first, axis=1), np.stack(last, axis=1), out, order, self.edges)
         return np.asarray(contributions[:n])
-
-    def _out(self, x: np.ndarray) -> np.ndarray:
-        """About how far each column of each row lies from the baseline, (b, columns)."""
-        weights = _input_weights(self.model.encoder)
-        away = abs(x - self.baseline)
-        out: np.ndarray = self._by_column(away**2 * weights) + self._by_column(away)
-        return out
-
-    def _by_column(self, moved: np.ndarray) -> np.ndarray:
-        """The shares (b, columns) of the columns in what features moved."""
-        totals = sums_by_column(moved, self.features)
-        return np.asarray(totals / np.maximum(totals.sum(axis=1, keepdims=True), TINY), np.float64)
 
     def _located(self, x: np.ndarray) -> list[Any]:
         """Where the rows lie along the columns, some at a time; None for scorers that do not ask."""
@@ -213,13 +200,6 @@ class _Walks:
 
     def _parts(self) -> list[slice]:
         return [slice(start, start + self.at_once) for start in range(0, self.block, self.at_once)]
-
-
-def _input_weights(encoder: Network) -> np.ndarray:
-    """How much each input counts, (d',): its share in the first layer, where that is a matrix."""
-    if not isinstance(encoder, MLPNetwork):
-        return np.ones(encoder.inputs, np.float32)
-    return np.asarray((np.asarray(encoder.first_layer[0], np.float32) ** 2).sum(axis=(0, 2)))
 
 
 def _shared(first: np.ndarray, last: np.ndarray, out: np.ndarray, order: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 
 from addml.arrays import to_numpy
 from addml.compute import in_threads
-from addml.encoders import MLPNetwork
+from addml.encoders import MLPNetwork, Network
 from addml.inputs.image import patch_of
 from addml.inputs.rows import WindowRows
 from addml.model import MetricModel
@@ -49,6 +49,20 @@ def sums_by_column(values: np.ndarray, features: Sequence[np.ndarray]) -> np.nda
     """The sums (m, columns) of values (m, d') over the features of each column."""
     starts, order = np.cumsum([0, *map(len, features)])[:-1], np.concatenate(features)
     return np.asarray(np.add.reduceat(values[:, order], starts, axis=1))
+
+
+def displacements(
+    rows: np.ndarray, baseline: np.ndarray, network: Network, features: Sequence[np.ndarray]
+) -> np.ndarray:
+    """About how far each column takes each row from the baseline, (m, columns): in the first layer and by itself."""
+    weights, away = np.ones(network.inputs, np.float32), abs(rows - baseline)
+    if isinstance(network, MLPNetwork):
+        weights = (np.asarray(network.first_layer[0], np.float32) ** 2).sum(axis=(0, 2))
+    result = np.zeros((len(rows), len(features)))
+    for moved in (away**2 * weights, away):
+        totals = sums_by_column(moved, features)
+        result += totals / np.maximum(totals.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    return result
 
 
 class Explained(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from addml.arrays import index_like, to_numpy
 from addml.compute import in_threads, on_device
 from addml.encoders import MLPNetwork
-from addml.explain.contributions import sums_by_column
+from addml.explain.contributions import displacements
 from addml.model import MetricModel
 from addml.scoring.guidance import LabelDistances
 from addml.scoring.self_matches import SelfMatches
@@ -46,24 +46,15 @@ class Replacement:
         """
         columns = np.broadcast_to(np.arange(len(features)), (len(self.rows), len(features)))
         if tried is None or tried >= len(features):
-            return self._falls_of(columns, features)
-        sets = np.argpartition(-self._displacement(features), tried, axis=1)[:, :tried]
-        scores, falls = self._falls_of(sets, features)
+            return self._all_falls(columns, features)
+        out = displacements(self.rows, self.baseline.astype(np.float32), self.model.encoder, features)
+        sets = np.argpartition(-out, tried, axis=1)[:, :tried]
+        scores, falls = self._all_falls(sets, features)
         every = np.zeros(columns.shape)
         np.put_along_axis(every, sets, falls, axis=1)
         return scores, every
 
-    def _displacement(self, features: Sequence[np.ndarray]) -> np.ndarray:
-        """About how far each column moves each row, (m, columns): its share in the first layer and along columns."""
-        weights = (self.matrix**2).sum(axis=(0, 2)).astype(np.float32)
-        away = self.baseline.astype(np.float32) - self.rows
-        shares = np.zeros((len(away), len(features)), np.float32)
-        for moved in (away**2 * weights, abs(away)):
-            by_column = sums_by_column(moved, features)
-            shares += by_column / np.maximum(by_column.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-        return shares
-
-    def _falls_of(self, sets: np.ndarray, features: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def _all_falls(self, sets: np.ndarray, features: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The scores (m,), and by how much they fall (m, p) when each of columns (m, p) is replaced."""
         scores, falls = np.empty(len(self.rows)), np.empty(sets.shape)
         members, d, h = self.matrix.shape
