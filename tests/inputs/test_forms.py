@@ -38,7 +38,7 @@ def test_channels_are_scaled_alike():
 
 def test_features_with_gaps_are_not_spread():
     features = Features.fit(np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]]))
-    with pytest.raises(ValueError, match=r"columns \[1\] have gaps"):
+    with pytest.raises(ValueError, match=r"columns \[1\] have missing values"):
         features.spread(np.array([0, 1, 1]))
 
 
