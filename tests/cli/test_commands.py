@@ -14,9 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from addml.cli.commands import app
 from tests.cli.messy import write_messy
 from tests.cli.running import QUICK, command, left_in, write_small
 
