@@ -255,7 +255,7 @@ def test_a_model_is_two_files(saved, detector):
     digest = hashlib.sha256(weights_of(saved).read_bytes()).hexdigest()
     assert names == ["model.json", f"weights-{digest}.safetensors"]
     document = json.loads((saved / "model.json").read_text())
-    assert document["format"] == 4
+    assert document["format"] == 5
     assert document["weights"] == digest
     assert document["addml"] == addml.__version__
     assert document["threshold"] == detector.threshold_
@@ -500,10 +500,10 @@ DAMAGED = [
     (pickled_json, "model.json is cut off or not JSON"),
     (huge_header, "is not a safetensors file"),
     (half_precision, "encoder.weights is float16, which no model holds"),
-    (lambda folder: rewrite(folder, format=5), "has format 5, this version of addml reads up to 4: update addml"),
+    (lambda folder: rewrite(folder, format=6), "has format 6, this version of addml reads up to 5: update addml"),
     (
         lambda folder: rewrite(folder, format=1),
-        r"earlier version of addml \(format 1, .* is 4\).*fit and save the model again",
+        r"earlier version of addml \(format 1, .* is 5\).*fit and save the model again",
     ),
     (lambda folder: (folder / "model.json").write_text('{"format": 99}'), "has format 99.*update addml"),
     (lambda folder: rewrite(folder, format=0), "is not the description of an ADDML model"),
@@ -527,7 +527,7 @@ def test_a_damaged_file_is_named_with_the_remedy(saved, damage, message):
     assert not (saved.parent / "sprung").exists()
 
 
-@pytest.mark.parametrize("format", [1, 2, 3])
+@pytest.mark.parametrize("format", [1, 2, 3, 4])
 @pytest.mark.parametrize("scorer", ["views", "center"])
 def test_an_earlier_file_is_refused(tmp_path, scorer, format):
     addml.ADDML(**SMALL, scorer=scorer).fit(X).save(tmp_path / "model")

@@ -91,6 +91,6 @@ def test_rows_beyond_the_list_hold_nothing(million):
 
 
 def test_the_value_that_marks_an_anomaly_is_a_value_of_the_table():
-    hidden = redacted(shop(settings={"label": "outcome", "anomalous": "Malignant"})).settings
-    assert hidden == {"label": "outcome", "anomalous": "[redacted]"}
-    assert redacted(shop(settings={"anomalous": None})).settings == {"anomalous": None}
+    hidden = redacted(shop(settings={"label": "outcome", "anomaly_value": "Malignant"})).settings
+    assert hidden == {"label": "outcome", "anomaly_value": "[redacted]"}
+    assert redacted(shop(settings={"anomaly_value": None})).settings == {"anomaly_value": None}

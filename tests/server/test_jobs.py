@@ -381,8 +381,38 @@ def test_values_stay_values():
     }
 
 
-def test_options_of_a_job_that_scores_are_those_of_one_that_trains():
-    assert {*taken_options("score")} < {*taken_options("detect")}
+def test_a_job_takes_these_options_and_no_others():
+    """None is a path, a pattern, an address or a query, or reads another file."""
+    score = [
+        "id",
+        "time",
+        "threshold",
+        "contamination",
+        "top",
+        "reasons",
+        "redact",
+        "sheet",
+        "delimiter",
+        "header",
+        "encoding",
+        "decimal",
+        "strict",
+    ]
+    train = [
+        "columns",
+        "ignore",
+        "label",
+        "anomaly_value",
+        "train_labels",
+        "known_anomalies",
+        "known_normal",
+        "window",
+        "cell",
+        "causal",
+    ]
+    train += ["epochs", "members", "sample", "all_rows", "clean", "one_sided", "scorer", "seed"]
+    assert {*taken_options("score")} == {*score}
+    assert {*taken_options("detect")} == {*score, *train}
 
 
 @pytest.mark.parametrize("command", ["score", "detect"])

@@ -217,7 +217,7 @@ class ImageSource:
 
     def _scores(self, fitted: Fitted, pictures: Pictures, progress: Progress) -> np.ndarray:
         def score(images: np.ndarray) -> np.ndarray:
-            return fitted.model.scores(images, fitted.device, fitted.threads)
+            return fitted.model.scores(LazyRows(images, fitted.model.prepare), fitted.device, fitted.threads)
 
         with progress.stage("Scoring", len(pictures.names)) as advance:
             return _in_parts(score, pictures.images, NUMBERS_AT_ONCE // fitted.model.encoder.inputs, advance)

@@ -6,7 +6,7 @@ import math
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, get_type_hints
 
@@ -55,115 +55,101 @@ def option(
     return field(default=default, metadata={name: value for name, value in locals().items() if name != "default"})
 
 
-COLUMNS, WINDOWS, TRAINING, FLAGGING = "Columns", "Series", "Training", "Flagging and reasons"
-OUTPUT, READING, COMPUTING = "Output", "Reading (auto-detected unless set)", "Computing and screen"
+COMPUTING, OUTPUT = "Computing and screen", "Output"
 NOT_IMAGES = (TABLE, SERIES)
+_column = partial(option, panel="Columns", kinds=NOT_IMAGES, remote=True)
+_windows = partial(option, panel="Series", commands=TRAIN, kinds=(SERIES,), remote=True, training=True)
+_training = partial(option, panel="Training", commands=(*TRAIN, "demo"), remote=True, training=True)
+_flagging = partial(option, panel="Flagging and reasons", basic=True, remote=True)
+_reading = partial(option, panel="Reading (auto-detected unless set)", commands=(*FILES, "compare"), kinds=NOT_IMAGES)
+_images = partial(_reading, commands=("detect", "fit", "score"), kinds=(IMAGE,))
+_computing = partial(option, panel=COMPUTING, commands=(*FILES, "demo"))
+_storage = partial(option, panel=COMPUTING, commands=("detect", "fit"))
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is told; `file` and `command` come first, then one field per option."""
+    """What a run is told: the file, then one field per option."""
 
     file: str = ""
 
-    columns: tuple[str, ...] = option(
+    columns: tuple[str, ...] = _column(
         (), "Train only on these columns (comma-separated or repeated)",
-        COLUMNS, COMPARE, NOT_IMAGES, basic=True, metavar="NAMES", remote=True, training=True,
+        commands=COMPARE, basic=True, metavar="NAMES", training=True,
     )  # fmt: skip
-    ignore: tuple[str, ...] = option(
-        (), "Drop these columns",
-        COLUMNS, COMPARE, NOT_IMAGES, basic=True, metavar="NAMES", remote=True, training=True,
-    )  # fmt: skip
-    id: tuple[str, ...] = option(
+    ignore: tuple[str, ...] = _column(
+        (), "Drop these columns", commands=COMPARE, basic=True, metavar="NAMES", training=True
+    )
+    id: tuple[str, ...] = _column(
         (), "Columns that identify a row: copied to the output, not trained on [default: auto-detected]",
-        COLUMNS, (*FILES, "compare"), NOT_IMAGES, basic=True, metavar="NAMES", remote=True,
+        commands=(*FILES, "compare"), basic=True, metavar="NAMES",
     )  # fmt: skip
-
-    label: str | None = option(
+    label: str | None = _column(
         None, "Column with the true labels: only for evaluation, never for training",
-        COLUMNS, COMPARE, NOT_IMAGES, basic=True, metavar="NAME", remote=True,
+        commands=COMPARE, basic=True, metavar="NAME",
     )  # fmt: skip
-    anomaly_value: str | None = option(
+    anomaly_value: str | None = _column(
         None, "Value of the label column that marks an anomaly [default: 1, true, yes, anomaly, ...]",
-        COLUMNS, COMPARE, NOT_IMAGES, metavar="VALUE", former="anomalous", remote=True,
+        commands=COMPARE, metavar="VALUE", former="anomalous",
     )  # fmt: skip
-    train_labels: str | None = option(
+    train_labels: str | None = _column(
         None, "Column with known labels to train on: anomaly or normal (1 or 0, yes or no), empty where unknown",
-        COLUMNS, ("detect", "fit"), (TABLE,), basic=True, metavar="NAME", former="learn_from", remote=True,
+        commands=("detect", "fit"), kinds=(TABLE,), basic=True, metavar="NAME", former="learn_from",
     )  # fmt: skip
-    known_anomalies: tuple[str, ...] = option(
+    known_anomalies: tuple[str, ...] = _column(
         (), "Numbers of rows known to be anomalies, to train on",
-        COLUMNS, ("detect", "fit"), (TABLE,), metavar="ROWS", remote=True,
+        commands=("detect", "fit"), kinds=(TABLE,), metavar="ROWS",
     )  # fmt: skip
-    known_normal: tuple[str, ...] = option(
+    known_normal: tuple[str, ...] = _column(
         (), "Numbers of rows known to be normal, to train on",
-        COLUMNS, ("detect", "fit"), (TABLE,), metavar="ROWS", remote=True,
+        commands=("detect", "fit"), kinds=(TABLE,), metavar="ROWS",
     )  # fmt: skip
-
-    time: str | None = option(
+    time: str | None = _column(
         None, "Column with timestamps: the rows are steps of a series, and events are ranked",
-        COLUMNS, FILES, (SERIES,), basic=True, metavar="NAME", remote=True,
+        commands=FILES, kinds=(SERIES,), basic=True, metavar="NAME",
     )  # fmt: skip
-    window: int = option(
-        16, "Steps per window", WINDOWS, TRAIN, (SERIES,), metavar="N", minimum=1, remote=True, training=True
-    )
-    cell: str = option(
-        "tanh", "Recurrent cell, or tcn for dilated convolutions",
-        WINDOWS, TRAIN, (SERIES,), metavar="tanh|gru|tcn", choices=("tanh", "gru", "tcn"), remote=True,
-        training=True,
-    )  # fmt: skip
-    causal: bool = option(
-        False, "Score each step only by the steps up to it", WINDOWS, TRAIN, (SERIES,), remote=True, training=True
-    )
 
-    epochs: int = option(
-        10, "Maximum number of epochs",
-        TRAINING, (*TRAIN, "demo"), basic=True, metavar="N", minimum=1, remote=True, training=True,
-    )  # fmt: skip
-    members: int = option(
-        5, "Number of networks in the ensemble",
-        TRAINING, (*TRAIN, "demo"), metavar="N", minimum=1, remote=True, training=True,
-    )  # fmt: skip
-    sample: int = option(
+    window: int = _windows(16, "Steps per window", metavar="N", minimum=1)
+    cell: str = _windows(
+        "tanh",
+        "Recurrent cell, or tcn for dilated convolutions",
+        metavar="tanh|gru|tcn",
+        choices=("tanh", "gru", "tcn"),
+    )
+    causal: bool = _windows(False, "Score each step only by the steps up to it")
+
+    epochs: int = _training(10, "Maximum number of epochs", basic=True, metavar="N", minimum=1)
+    members: int = _training(5, "Number of networks in the ensemble", metavar="N", minimum=1)
+    sample: int = _training(
         TRAINING_ROWS, "Maximum number of training rows, drawn at random",
-        TRAINING, (*TRAIN, "demo"), (TABLE, IMAGE), basic=True, metavar="N", minimum=2, remote=True, training=True,
+        kinds=(TABLE, IMAGE), basic=True, metavar="N", minimum=2,
     )  # fmt: skip
-    all_rows: bool = option(
-        False, "Train on all rows", TRAINING, (*TRAIN, "demo"), (TABLE, IMAGE), remote=True, training=True
-    )
-    clean: bool = option(
-        False, "All rows are known to be normal: train on every one of them",
-        TRAINING, (*TRAIN, "demo"), remote=True, training=True,
-    )  # fmt: skip
-    one_sided: tuple[str, ...] = option(
+    all_rows: bool = _training(False, "Train on all rows", kinds=(TABLE, IMAGE))
+    clean: bool = _training(False, "All rows are known to be normal: train on every one of them")
+    one_sided: tuple[str, ...] = _training(
         (), "Number column in which only high (or only low) values are anomalous, such as amount:high",
-        TRAINING, (*TRAIN, "demo"), NOT_IMAGES, metavar="NAME:high|low", remote=True, training=True,
+        kinds=NOT_IMAGES, metavar="NAME:high|low",
     )  # fmt: skip
-    scorer: str = option(
+    scorer: str = _training(
         "views", "Scorer: views finds most; center is several times faster and keeps no training rows in the model",
-        TRAINING, (*TRAIN, "demo"), metavar="views|center", choices=("views", "center"), remote=True, training=True,
+        metavar="views|center", choices=("views", "center"),
     )  # fmt: skip
-    seed: int = option(
-        0, "Random seed: the same seed gives the same result",
-        TRAINING, (*TRAIN, "demo"), basic=True, metavar="N", minimum=0, remote=True, training=True,
-    )  # fmt: skip
+    seed: int = _training(0, "Random seed: the same seed gives the same result", basic=True, metavar="N", minimum=0)
 
-    threshold: str | None = option(
+    threshold: str | None = _flagging(
         None, f"Flag rows above this score, or by a method: {', '.join(METHODS)}",
-        FLAGGING, (*TRAIN, "score"), basic=True, metavar="METHOD|SCORE", former="tau", remote=True,
+        commands=(*TRAIN, "score"), metavar="METHOD|SCORE", former="tau",
     )  # fmt: skip
-    contamination: float | None = option(
+    contamination: float | None = _flagging(
         None, f"Share of training rows to flag, or of false alarms for tail [default: {CONTAMINATION}]",
-        FLAGGING, (*TRAIN, "score"), basic=True, metavar="SHARE", minimum=0, maximum=0.5, remote=True,
+        commands=(*TRAIN, "score"), metavar="SHARE", minimum=0, maximum=0.5,
     )  # fmt: skip
-    top: int = option(
-        20, "Number of rows to list, most anomalous first",
-        FLAGGING, (*SCORE, "demo", "diff"), basic=True, metavar="N", minimum=0, remote=True,
-    )  # fmt: skip
-    reasons: int = option(
-        3, "Number of reasons per flagged or listed row; 0 is faster",
-        FLAGGING, (*SCORE, "demo"), basic=True, metavar="N", minimum=0, remote=True,
-    )  # fmt: skip
+    top: int = _flagging(
+        20, "Number of rows to list, most anomalous first", commands=(*SCORE, "demo", "diff"), metavar="N", minimum=0
+    )
+    reasons: int = _flagging(
+        3, "Number of reasons per flagged or listed row; 0 is faster", commands=(*SCORE, "demo"), metavar="N", minimum=0
+    )
 
     output: str | None = option(
         None, "Scored table: .csv, .parquet or .jsonl (detect and score: NAME.scored.csv)",
@@ -185,75 +171,46 @@ class Options:
         OUTPUT, FILES[:4], basic=True, metavar="FOLDER",
     )  # fmt: skip
 
-    query: str | None = option(
-        None, "SQL query, where FILE is a database address such as sqlite:///shop.db",
-        READING, (*FILES, "compare"), NOT_IMAGES, basic=True, metavar="SQL",
-    )  # fmt: skip
-    sheet: str | None = option(
+    query: str | None = _reading(
+        None, "SQL query, where FILE is a database address such as sqlite:///shop.db", basic=True, metavar="SQL"
+    )
+    sheet: str | None = _reading(
         None, "Sheet of a workbook, or array of an .npz or .mat file",
-        READING, (*FILES, "compare"), NOT_IMAGES, basic=True, metavar="NAME", former="part", remote=True,
+        basic=True, metavar="NAME", former="part", remote=True,
     )  # fmt: skip
-    delimiter: str | None = option(
-        None, "Field separator of a CSV",
-        READING, (*FILES, "compare"), NOT_IMAGES, basic=True, metavar="TEXT", remote=True,
-    )  # fmt: skip
-    header: bool | None = option(
-        None, "Whether the first line names the columns", READING, (*FILES, "compare"), NOT_IMAGES, remote=True
-    )
-    encoding: str | None = option(
-        None,
-        "Text encoding: utf-8, latin-1, ...",
-        READING,
-        (*FILES, "compare"),
-        NOT_IMAGES,
-        metavar="NAME",
-        remote=True,
-    )
-    decimal: str | None = option(
-        None, "Decimal mark of a CSV",
-        READING, (*FILES, "compare"), NOT_IMAGES, metavar=".|,", choices=(".", ","), remote=True,
-    )  # fmt: skip
-    strict: bool = option(
+    delimiter: str | None = _reading(None, "Field separator of a CSV", basic=True, metavar="TEXT", remote=True)
+    header: bool | None = _reading(None, "Whether the first line names the columns", remote=True)
+    encoding: str | None = _reading(None, "Text encoding: utf-8, latin-1, ...", metavar="NAME", remote=True)
+    decimal: str | None = _reading(None, "Decimal mark of a CSV", metavar=".|,", choices=(".", ","), remote=True)
+    strict: bool = _reading(
         False, "Stop at text in a number column instead of counting it as a missing value",
-        READING, FILES, (TABLE,), remote=True,
+        commands=FILES, kinds=(TABLE,), remote=True,
     )  # fmt: skip
-    size: str | None = option(
-        None, "Resize images to N x N or height x width pixels",
-        READING, ("detect", "fit", "score"), (IMAGE,), basic=True, metavar="N|HxW",
-    )  # fmt: skip
-    skip_unreadable: bool = option(
-        False, "Skip image files that cannot be read, and list them",
-        READING, ("detect", "fit", "score"), (IMAGE,), former="skip_broken",
-    )  # fmt: skip
+    size: str | None = _images(None, "Resize images to N x N or height x width pixels", basic=True, metavar="N|HxW")
+    skip_unreadable: bool = _images(False, "Skip image files that cannot be read, and list them", former="skip_broken")
 
-    device: str = option(
-        "auto", "Where to compute: auto, cpu, cuda, cuda:1 or mps",
-        COMPUTING, (*FILES, "demo"), basic=True, metavar="NAME",
-    )  # fmt: skip
-    jobs: int | None = option(
-        None, "Maximum number of threads or processes [default: all cores]",
-        COMPUTING, (*FILES, "demo"), basic=True, metavar="N", minimum=1,
-    )  # fmt: skip
-    checkpoint: str | None = option(
+    device: str = _computing("auto", "Where to compute: auto, cpu, cuda, cuda:1 or mps", basic=True, metavar="NAME")
+    jobs: int | None = _computing(
+        None, "Maximum number of threads or processes [default: all cores]", basic=True, metavar="N", minimum=1
+    )
+    checkpoint: str | None = _storage(
         None, "Folder for the state of training after every epoch: the same command resumes from it "
-        "[default: MODEL.checkpoint where a table is larger than memory]",
-        COMPUTING, ("detect", "fit"), metavar="FOLDER",
+        "[default: MODEL.checkpoint where a table is larger than memory]", metavar="FOLDER",
     )  # fmt: skip
-    memory: str | None = option(
+    memory: str | None = _storage(
         None, f"Memory that training on all rows of Parquet files may use [default: {MEMORY}]",
-        COMPUTING, ("detect", "fit"), (TABLE,), metavar="SIZE",
+        kinds=(TABLE,), metavar="SIZE",
     )  # fmt: skip
-    scratch: str | None = option(
+    scratch: str | None = _storage(
         None, "Folder for temporary files [default: that of the checkpoint]",
-        COMPUTING, ("detect", "fit"), (TABLE,), metavar="FOLDER", former="cache_dir",
+        kinds=(TABLE,), metavar="FOLDER", former="cache_dir",
     )  # fmt: skip
-
-    fail_above: int | None = option(
+    fail_above: int | None = _computing(
         None, "Exit with code 3 if more rows than this are flagged",
-        COMPUTING, ("detect", "score"), basic=True, metavar="N", minimum=0,
+        commands=("detect", "score"), basic=True, metavar="N", minimum=0,
     )  # fmt: skip
-    quiet: bool = option(False, "Print only warnings and errors", COMPUTING, EVERY, basic=True, flags=("-q",))
-    json: bool = option(False, "Print one JSON document", COMPUTING, EVERY, basic=True)
+    quiet: bool = _computing(False, "Print only warnings and errors", commands=EVERY, basic=True, flags=("-q",))
+    json: bool = _computing(False, "Print one JSON document", commands=EVERY, basic=True)
 
     @property
     def source(self) -> str:

@@ -327,14 +327,9 @@ def _responsible(
     chosen = [_telling(detector, event, scores) for event in found]
     contributions = np.maximum(detector.explain(read.series, rows=np.concatenate(chosen)), 0)
     parts = np.split(contributions, np.cumsum([len(rows) for rows in chosen])[:-1])
-    result = []
-    for part in parts:
-        total = part.sum(axis=0)
-        share = total / max(total.sum(), np.finfo(float).tiny)
-        result.append(
-            [(int(channel), float(share[channel])) for channel in np.argsort(-share)[:most] if share[channel]]
-        )
-    return result
+    totals = [part.sum(axis=0) for part in parts]
+    shares = [total / max(total.sum(), np.finfo(float).tiny) for total in totals]
+    return [[(int(at), float(own[at])) for at in np.argsort(-own)[:most] if own[at]] for own in shares]
 
 
 def _telling(detector: ADDML, event: Event, scores: np.ndarray) -> np.ndarray:
@@ -387,11 +382,7 @@ def _scored(read: SeriesTable, options: Options, scores: np.ndarray, found: list
 
 
 def _track(read: SeriesTable, scores: np.ndarray, ranked: tuple[Finding, ...], found: Sequence[Event]) -> Track:
-    """What is drawn: the scores, and the channels that events name most (the first ones where none does).
-
-    Missing values take the one before, as the detector has it: of a channel that is known at every other step alone
-    there would be no line.
-    """
+    """What is drawn: the scores, and the channels that events name most; missing values take the one before."""
     names = list(read.series.names or [])
     named = [reason.column for finding in ranked for reason in finding.reasons[:1]]
     often = sorted(set(named), key=lambda name: (-named.count(name), names.index(name)))
