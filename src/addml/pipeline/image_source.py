@@ -16,6 +16,7 @@ from addml.explain import Reason
 from addml.findings import Picture
 from addml.inputs.census import draw_places
 from addml.inputs.image import other_scale
+from addml.inputs.rows import LazyRows
 from addml.io.image_folder import Heads, Pictures, look_at
 from addml.pipeline.batches import LISTED, MAPPED, Explained, Part, Scored, ScoredRows, highest, sample_of
 from addml.pipeline.fitted import Fitted
