@@ -43,7 +43,8 @@ PARTS = {
     "files": _later("files", "files"),
 }
 ON_REQUEST = {"gpu": _later("gpu", "gpu"), "precision": _later("precision", "precision")}  # need a CUDA device
-PRINTED = ("many", "precision")  # and not in the document
+DETAILED = ("gpu", "onnx")  # have pages of their own under docs/results
+PRINTED = ("many", "precision")  # in no document
 
 
 def main() -> None:
@@ -57,7 +58,10 @@ def main() -> None:
         write_part(DOCUMENT, "machine", machine())
     for name in chosen:
         part = (PARTS | ON_REQUEST)[name]()
-        print(part, flush=True) if name in PRINTED else write_part(DOCUMENT, name, part)
+        if name in PRINTED:
+            print(part, flush=True)
+        else:
+            write_part(DOCS / "results" / f"{name}.md" if name in DETAILED else DOCUMENT, name, part)
     print(f"written to {DOCUMENT.name}")
 
 

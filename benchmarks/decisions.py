@@ -24,7 +24,7 @@ from benchmarks.attributions import gradient_times_input, integrated_gradients, 
 from benchmarks.documents import DOCS, asked, write_part
 from benchmarks.timing import markdown
 
-DOCUMENT, PLANTED_ANOMALIES = DOCS / "decisions.md", DOCS / "results" / "reasons.md"
+DOCUMENT, RESULTS = DOCS / "decisions.md", DOCS / "results"
 KEPT = Path(__file__).parent.parent / "build" / "decisions"
 RELIABILITY = Path("images") / "reliability.svg"
 PAPER = ("glass", "ionosphere", "letter", "madelon", "magic-telescope", "mnist", "musk", "pendigits", "satellite")
@@ -365,13 +365,14 @@ PARTS: dict[str, Callable[[], str]] = {
     "labels": labels,
     "answers": answers,
 }
+DETAILED = ("reasons", "labels")  # have pages of their own under docs/results
 
 
 def main(arguments: list[str]) -> None:
-    """Measure every part, or those named, and write it into docs/decisions.md, or `reasons` into docs/results/."""
+    """Measure every part, or those named, and write it into docs/decisions.md, long tables into docs/results."""
     chosen = asked("benchmarks decisions", __doc__, PARTS, arguments) or list(PARTS)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     for name in chosen:
-        write_part(PLANTED_ANOMALIES if name == "reasons" else DOCUMENT, name, PARTS[name]())
+        write_part(RESULTS / f"{name}.md" if name in DETAILED else DOCUMENT, name, PARTS[name]())
     print(f"written to {DOCUMENT.name}")

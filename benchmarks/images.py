@@ -23,7 +23,7 @@ from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown
 
 RESULTS = DOCS / "results"
-DOCUMENTS = {"measure": DOCS / "images.md", "choose": RESULTS / "images-choice.md"}
+DOCUMENTS = {"measure": RESULTS / "images.md", "choose": RESULTS / "images-choice.md"}
 STORES = {"measure": RESULTS / "images.csv", "choose": RESULTS / "images-choice.csv"}
 FILE = Path(os.environ.get("ADDML_DATA", "data")) / "images" / "fashion_mnist_25k.npz"
 FIELDS = ("setting", "normal", "method", "seed", "auc", "precision", "fit_seconds", "score_seconds")
