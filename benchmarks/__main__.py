@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import cProfile
 import importlib
-import pstats
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
-import addml
 from benchmarks import fitting, scoring
 from benchmarks.documents import DOCS, asked, machine, write_part
-from benchmarks.tables import table
 from benchmarks.timing import markdown
 
 DOCUMENT = DOCS / "performance.md"
@@ -33,24 +28,6 @@ def member_ratio() -> str:
     return markdown(["Letter, batches of 64, one thread", "measured"], rows)
 
 
-def profile() -> str:
-    """Where the time of a fit goes: each function's own share, the largest first."""
-    X, _ = table("letter")
-    profiler = cProfile.Profile()
-    detector = addml.ADDML.paper(patience=50, random_state=0, device="cpu")
-    profiler.runcall(detector.fit, X)
-    stats = pstats.Stats(profiler).stats  # type: ignore[attr-defined]
-    total = sum(own for _, _, own, _, _ in stats.values())
-    largest = sorted(stats.items(), key=lambda item: -item[1][2])[:12]
-    rows = [[_place(where), f"{calls}", f"{100 * own / total:.0f} %"] for where, (calls, _, own, _, _) in largest]
-    return markdown(["function (its own time)", "calls", "share"], rows)
-
-
-def _place(where: tuple[str, int, str]) -> str:
-    file, _, name = where
-    return f"`{name}`" if file == "~" else f"`{Path(file).parent.name}/{Path(file).name}: {name}`"
-
-
 def _later(module: str, name: str) -> Callable[[], str]:
     """A part whose module is imported when it is measured: not every machine has what it needs."""
     return lambda: str(getattr(importlib.import_module(f"benchmarks.{module}"), name)())
@@ -64,9 +41,10 @@ PARTS = {
     "scores": scores,
     "onnx": _later("exported", "exported"),
     "files": _later("files", "files"),
-    "profile": profile,
 }
 ON_REQUEST = {"gpu": _later("gpu", "gpu"), "precision": _later("precision", "precision")}  # need a CUDA device
+DETAILED = ("gpu", "onnx")  # have pages of their own under docs/results
+PRINTED = ("many", "precision")  # in no document
 
 
 def main() -> None:
@@ -79,7 +57,11 @@ def main() -> None:
     if set(chosen) - set(ON_REQUEST):
         write_part(DOCUMENT, "machine", machine())
     for name in chosen:
-        write_part(DOCUMENT, name, (PARTS | ON_REQUEST)[name]())
+        part = (PARTS | ON_REQUEST)[name]()
+        if name in PRINTED:
+            print(part, flush=True)
+        else:
+            write_part(DOCS / "results" / f"{name}.md" if name in DETAILED else DOCUMENT, name, part)
     print(f"written to {DOCUMENT.name}")
 
 

@@ -24,7 +24,7 @@ from benchmarks.documents import DOCS, asked, write_part
 from benchmarks.timing import markdown
 from research import datasets
 
-DOCUMENT = DOCS / "decisions.md"
+DOCUMENT, RESULTS = DOCS / "decisions.md", DOCS / "results"
 KEPT = Path(__file__).parent.parent / "build" / "decisions"
 RELIABILITY = Path("images") / "reliability.svg"
 PAPER = ("glass", "ionosphere", "letter", "madelon", "magic-telescope", "mnist", "musk", "pendigits", "satellite")
@@ -365,13 +365,14 @@ PARTS: dict[str, Callable[[], str]] = {
     "labels": labels,
     "answers": answers,
 }
+DETAILED = ("reasons", "labels")  # have pages of their own under docs/results
 
 
 def main(arguments: list[str]) -> None:
-    """Measure every part, or those named, and write it into docs/decisions.md."""
+    """Measure every part, or those named, and write it into docs/decisions.md, long tables into docs/results."""
     chosen = asked("benchmarks decisions", __doc__, PARTS, arguments) or list(PARTS)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     for name in chosen:
-        write_part(DOCUMENT, name, PARTS[name]())
+        write_part(RESULTS / f"{name}.md" if name in DETAILED else DOCUMENT, name, PARTS[name]())
     print(f"written to {DOCUMENT.name}")

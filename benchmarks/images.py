@@ -22,7 +22,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown
 
-RESULTS, DOCUMENT = DOCS / "results", DOCS / "images.md"
+RESULTS = DOCS / "results"
+DOCUMENTS = {"measure": RESULTS / "images.md", "choose": RESULTS / "images-choice.md"}
 STORES = {"measure": RESULTS / "images.csv", "choose": RESULTS / "images-choice.csv"}
 FILE = Path(os.environ.get("ADDML_DATA", "data")) / "images" / "fashion_mnist_25k.npz"
 FIELDS = ("setting", "normal", "method", "seed", "auc", "precision", "fit_seconds", "score_seconds")
@@ -297,7 +298,7 @@ def main() -> None:
         measure(given.how, settings, methods, normals, given.seeds)
     for how in STORES if given.how == "show" else [given.how]:
         settings = dict.fromkeys(row["setting"] for row in stored(how))
-        write_part(DOCUMENT, how, "\n".join(table(how, setting) for setting in settings))
+        write_part(DOCUMENTS[how], how, "\n".join(table(how, setting) for setting in settings))
 
 
 if __name__ == "__main__":
