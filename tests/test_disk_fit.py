@@ -285,7 +285,7 @@ import sys, threading, time
 from pathlib import Path
 import numpy as np
 from addml import ADDML
-from addml.data.datasets import open_source
+from addml.inputs.disk import open_source
 import addml.disk_fit
 
 addml.disk_fit.REMEMBERED = 50_000  # of a million

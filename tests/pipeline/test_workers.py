@@ -138,7 +138,7 @@ def table(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*gaps:UserWarning", "ignore:.*far outside:UserWarning")
+@pytest.mark.filterwarnings("ignore:missing values in columns:UserWarning", "ignore:.*far outside:UserWarning")
 def test_scored_tables_are_those_of_threads(table, monkeypatch):
     monkeypatch.setattr(table_source, "BATCH_ROWS", 200)
     options = Options(str(table / "table.csv"), epochs=2, members=2)
