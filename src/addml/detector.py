@@ -472,7 +472,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     # Explain ------------------------------------------------------------------------------------------------
 
     def explain(self, X: Any, rows: Any = None) -> np.ndarray:
-        """How much each column adds to each row's score, (n, n_features_in_): above 0 makes it stranger.
+        """How much each column adds to each row's score, `(n, n_features_in_)`: above 0 makes it stranger.
 
         Of images it is a map (n, height, width): how much each place adds.
 
