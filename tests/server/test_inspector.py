@@ -33,7 +33,7 @@ def test_a_file_is_ranked_looked_into_and_asked_about(server, page):
     assert page.value("document.cookie") == ""  # which no script reads
     hand_in(page, server.folder / "small.csv")
     page.wait("!!document.querySelector('.tabs')")
-    assert page.value("document.querySelector('#view h3').textContent") == "30 of 300 rows stand out"
+    assert page.value("document.querySelector('#view h3').textContent") == "30 of 300 rows flagged"
     first = page.value("document.querySelector('tbody tr').textContent")
     assert "person-00042" in first
     assert "height" in first
@@ -42,10 +42,10 @@ def test_a_file_is_ranked_looked_into_and_asked_about(server, page):
     assert page.value("document.querySelector('iframe').contentDocument") is None  # a stranger to the page
     page.value(f"{TAB.format('Ask')}.click()")
     page.wait("!!document.querySelector('.verdict')")
-    assert page.value("document.querySelector('.verdict b').textContent") == "nothing unusual"
+    assert page.value("document.querySelector('.verdict b').textContent") == "not flagged"
     change = "const field = document.querySelector('[name=height]'); field.value = '260';"
     page.value(f"(() => {{{change} field.dispatchEvent(new Event('input', {{bubbles: true}}))}})()")
-    page.wait("document.querySelector('.verdict b').textContent === 'an anomaly'")
+    page.wait("document.querySelector('.verdict b').textContent === 'flagged'")
     assert "height" in page.value("document.querySelector('.why').textContent")
     page.value("document.querySelector('tbody .ask').click()")  # the strangest row
     page.wait("document.querySelector('#view').textContent.includes('Change a value of row 42,')")
@@ -70,7 +70,7 @@ def test_answers_are_learned_from(server, page):
     answer(page, rows[5], "no")  # changed
     answer(page, rows[6], "no")
     answer(page, rows[6], "no")  # and taken back
-    assert page.value("document.querySelector('.answers button').textContent") == "Learn from 2 answers"
+    assert page.value("document.querySelector('.answers button').textContent") == "Train with 2 answers"
     page.value("document.querySelector('.answers button').click()")
     page.wait("document.querySelector('.answers')?.textContent.includes('Learned from 2 answers.')")
     assert "1 anomaly and 1 normal row labelled" in page.value("document.querySelector('#view').textContent")

@@ -50,15 +50,15 @@ const trying = (work) => async (...args) => {
 
 // Runs and models ---------------------------------------------------------------------------------------------
 
-const words = { waiting: "waits for its turn", running: "at work", failed: "failed", stopped: "stopped" };
+const words = { waiting: "waiting", running: "running", failed: "failed", stopped: "stopped" };
 
 function runItem(job) {
   const state = job.state === "done" ? `${job.seconds} s` : `${words[job.state]}, ${job.seconds} s`;
-  const by = job.model ? `, by ${job.model}` : "";
+  const by = job.model ? `, with ${job.model}` : "";
   return el("li", null,
     el("button", { class: "open", "data-key": `open ${job.id}`, "aria-current": shown?.job === job.id ? "true" : null, onclick: trying(() => showRun(job.id)) },
       job.file, el("small", null, state + by)),
-    el("button", { class: "away", "data-key": `away ${job.id}`, title: "stop it, and forget what came of it", "aria-label": `forget ${job.file}`,
+    el("button", { class: "away", "data-key": `away ${job.id}`, title: "stop it and delete its results", "aria-label": `delete ${job.file}`,
       onclick: trying(async () => {
         if (shown?.job === job.id) {
           shown = null;
@@ -90,7 +90,7 @@ async function refresh() {
     list("models", models.map(modelItem));
     const chosen = byId("model").value;
     byId("model").replaceChildren(byId("model").options[0],
-      ...models.filter((one) => one.noun !== "image").map((one) => el("option", { value: one.name }, `score it by ${one.name}`)));
+      ...models.filter((one) => one.noun !== "image").map((one) => el("option", { value: one.name }, `Score it with ${one.name}`)));
     byId("model").value = models.some((one) => one.name === chosen) ? chosen : "";
     choosing();
   }
@@ -128,17 +128,17 @@ function found(job) {
   const all = job.summary, noun = all.events ? "event" : "row";
   const head = all.events
     ? `${counted(all.events.length, "event")} in ${counted(all.rows, "step")}`
-    : `${all.anomalies.toLocaleString("en")} of ${counted(all.rows, "row")} stand out`;
+    : `${all.anomalies.toLocaleString("en")} of ${counted(all.rows, "row")} flagged`;
   const asking = job.made && !all.events ? el("div", { hidden: true }) : null;
   const about = asking && (async (row) => {
     asking.replaceChildren(...(await questions(job.made, row)));
-    open("Ask about a row");
+    open("Try a row");
   });
   const given = asking && answers(job);
   const ranked = el("div", null, el("div", { class: "scroll" }, rankedTable(all.top, noun, about, given)), given?.bar);
   const report = el("iframe", { title: "report", src: job.files.report, hidden: true, sandbox: "allow-scripts allow-downloads" });
   const panels = { [`Ranked ${noun}s`]: ranked, Report: report };
-  if (asking) panels["Ask about a row"] = asking;
+  if (asking) panels["Try a row"] = asking;
   function open(name) {
     for (const tab of tabs) tab.setAttribute("aria-selected", String(tab.textContent === name));
     for (const [one, panel] of Object.entries(panels)) panel.hidden = one !== name;
@@ -179,9 +179,9 @@ function answers(job) {
   }) });
   const show = () => {
     const changed = JSON.stringify(asked()) !== before;
-    button.textContent = known.size ? `Learn from ${counted(known.size, "answer")}` : "Learn without answers";
+    button.textContent = known.size ? `Train with ${counted(known.size, "answer")}` : "Train without answers";
     button.hidden = !changed;
-    hint.textContent = changed ? "" : known.size ? `Learned from ${counted(known.size, "answer")}.` : "Do you know some of these rows? Answer yes or no, and it learns from that; a yes teaches most.";
+    hint.textContent = changed ? "" : known.size ? `Trained with ${counted(known.size, "answer")}.` : "Do you know some of these rows? Answer yes or no and train again with that; a yes teaches most.";
   };
   const hint = el("span", { class: "muted" }), bar = el("p", { class: "answers" }, button, hint);
   const choice = (row, is, word) => {
@@ -204,7 +204,7 @@ function rankedTable(top, noun, about, given) {
   const rows = top.map((one) => el("tr", { class: one.is_anomaly ? "strange" : null },
     el("td", { class: "number" }, String(one.rank)),
     el("td", { class: "number" }, about
-      ? el("button", { class: "ask", title: "ask about this row", onclick: trying(() => about(one)) }, one.row.toLocaleString("en"))
+      ? el("button", { class: "ask", title: "try values of this row", onclick: trying(() => about(one)) }, one.row.toLocaleString("en"))
       : one.row.toLocaleString("en")),
     ids.map((id) => el("td", { class: "id" }, String(one.ids[id] ?? ""))),
     el("td", { class: "number" }, number(one.score)),
@@ -233,10 +233,10 @@ const usualValue = ({ value }) => (typeof value === "number" ? String(Number(val
 async function questions(name, ranked = null) {
   const model = await ask(`/api/models/${encodeURIComponent(name)}`);
   const head = [el("h3", null, name), el("p", { class: "muted" },
-    `learned from ${counted(model.trained_rows, model.noun)}; threshold ${number(model.threshold)} ${model.decided_by}`)];
+    `trained on ${counted(model.trained_rows, model.noun)}; threshold ${number(model.threshold)} ${model.decided_by}`)];
   if (model.noun !== "row") {
-    const way = model.noun === "image" ? "score folders of them by the command addml score" : `hand in a file, and score it by ${name}`;
-    return [...head, el("p", null, `This model is about ${model.noun}s: ${way}.`)];
+    const way = model.noun === "image" ? "score folders of them with addml score" : `upload a file and score it with ${name}`;
+    return [...head, el("p", null, `This model scores ${model.noun}s: ${way}.`)];
   }
   const fields = model.usual.map((one) => [one, el("input", { name: one.column, value: ranked ? asText(ranked.values[one.column]) : usualValue(one), title: one.words, autocomplete: "off" })]);
   const verdict = el("div", null);
@@ -254,7 +254,7 @@ async function questions(name, ranked = null) {
     waiting = setTimeout(judge, 250);
   } }, fields.map(([one, field]) => el("label", null, one.column, field, el("small", null, `usual: ${one.words}`))));
   await judge();
-  return [...head, verdict, el("p", { class: "muted" }, `Change a value of ${ranked ? `row ${ranked.row}` : "the usual row"}, and see what becomes of it.`), form];
+  return [...head, verdict, el("p", { class: "muted" }, `Change values of ${ranked ? `row ${ranked.row}` : "a typical row"} and see its score.`), form];
 }
 
 function typed(one, value) {
@@ -266,7 +266,7 @@ function typed(one, value) {
 
 function judged({ threshold, results: [one] }) {
   return [
-    el("div", { class: one.is_anomaly ? "verdict strange" : "verdict" }, el("b", null, one.is_anomaly ? "an anomaly" : "nothing unusual"),
+    el("div", { class: one.is_anomaly ? "verdict strange" : "verdict" }, el("b", null, one.is_anomaly ? "flagged" : "not flagged"),
       el("span", null, `score ${number(one.score)}, threshold ${number(threshold)}`),
       el("span", null, `probability ${one.probability.toFixed(2)}`), el("span", null, `confidence ${one.confidence.toFixed(2)}`)),
     el("ul", { class: "why" }, one.reasons.map((reason) => el("li", null, reason.words))),
@@ -276,7 +276,7 @@ function judged({ threshold, results: [one] }) {
 // A file ------------------------------------------------------------------------------------------------------
 
 const file = byId("file"), drop = byId("drop");
-const choose = () => (byId("chosen").firstChild.textContent = file.files[0]?.name ?? "Drop a file here, or choose one");
+const choose = () => (byId("chosen").firstChild.textContent = file.files[0]?.name ?? "Drop a file here or choose one");
 const choosing = () => document.querySelectorAll(".detect").forEach((one) => (one.hidden = byId("model").value !== ""));
 file.addEventListener("change", choose);
 byId("model").addEventListener("change", choosing);
