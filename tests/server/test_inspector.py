@@ -40,7 +40,7 @@ def test_a_file_is_ranked_looked_into_and_asked_about(server, page):
     page.value(f"{TAB.format('Report')}.click()")
     assert page.value("!document.querySelector('iframe').hidden")
     assert page.value("document.querySelector('iframe').contentDocument") is None  # a stranger to the page
-    page.value(f"{TAB.format('Ask')}.click()")
+    page.value(f"{TAB.format('Try')}.click()")
     page.wait("!!document.querySelector('.verdict')")
     assert page.value("document.querySelector('.verdict b').textContent") == "not flagged"
     change = "const field = document.querySelector('[name=height]'); field.value = '260';"
@@ -48,7 +48,7 @@ def test_a_file_is_ranked_looked_into_and_asked_about(server, page):
     page.wait("document.querySelector('.verdict b').textContent === 'flagged'")
     assert "height" in page.value("document.querySelector('.why').textContent")
     page.value("document.querySelector('tbody .ask').click()")  # the strangest row
-    page.wait("document.querySelector('#view').textContent.includes('Change a value of row 42,')")
+    page.wait("document.querySelector('#view').textContent.includes('Change values of row 42 ')")
     assert page.value("document.querySelector('[name=height]').value") == "260"
     score = page.value("document.querySelector('tbody tr').children[3].textContent")
     assert page.value("document.querySelector('.verdict span').textContent").startswith(f"score {score},")
@@ -72,7 +72,7 @@ def test_answers_are_learned_from(server, page):
     answer(page, rows[6], "no")  # and taken back
     assert page.value("document.querySelector('.answers button').textContent") == "Train with 2 answers"
     page.value("document.querySelector('.answers button').click()")
-    page.wait("document.querySelector('.answers')?.textContent.includes('Learned from 2 answers.')")
+    page.wait("document.querySelector('.answers')?.textContent.includes('Trained with 2 answers.')")
     assert "1 anomaly and 1 normal row labelled" in page.value("document.querySelector('#view').textContent")
     pressed = page.value(
         "[...document.querySelectorAll('.answer[aria-pressed=true]')].map("
