@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -94,3 +95,10 @@ def test_the_value_that_marks_an_anomaly_is_a_value_of_the_table():
     hidden = redacted(shop(settings={"label": "outcome", "anomaly_value": "Malignant"})).settings
     assert hidden == {"label": "outcome", "anomaly_value": "[redacted]"}
     assert redacted(shop(settings={"anomaly_value": None})).settings == {"anomaly_value": None}
+
+
+def test_a_missing_value_hides_no_word():
+    found = shop()
+    first = replace(found.ranked[0], values={**found.ranked[0].values, "amount": None})
+    found = replace(found, ranked=(first, *found.ranked[1:]), notes=("missing values: 25 cells, None of them an id",))
+    assert redacted(found).notes == ("missing values: 25 cells, None of them an id",)

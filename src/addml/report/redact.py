@@ -101,7 +101,8 @@ def _texts(value: Any) -> Iterator[str]:
 def _raw_values(findings: Findings) -> Iterator[str]:
     """Ids, values and categories, unless so short that they are more likely a count or a letter."""
     cells = [value for one in findings.ranked[:MAX_ROWS] for value in (*one.ids.values(), *one.values.values())]
-    texts = [text for value in cells for text in (cell_text(value), str(value))]
+    held = [value for value in cells if cell_text(value) != MISSING]  # "missing" and None are no values
+    texts = [text for value in held for text in (cell_text(value), str(value))]
     for text in (*texts, *(name for one in findings.usual for name, _ in one.common)):
         if len(text) >= 4 or (len(text) >= 2 and not text.isdigit()):
             yield text
