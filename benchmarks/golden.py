@@ -163,7 +163,7 @@ def rank_correlation(old: Any, new: Any) -> float | None:
     for path, scores in score_lists(old):
         if len(ours.get(path, [])) == len(scores):
             found.append(1.0 if scores == ours[path] else float(spearmanr(scores, ours[path]).statistic))
-    return min(found, default=None)
+    return float(np.min(found)) if found else None
 
 
 def compared(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -174,7 +174,7 @@ def compared(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str], list[
                 return [f"{why} in {which}", "", "", ""], [str(result[why])]
     before, after = dict(leaves(old)), dict(leaves(new))
     by_key: dict[str, list[tuple[Any, Any]]] = {}
-    for path in before.keys() & after.keys():
+    for path in (path for path in before if path in after):
         by_key.setdefault(key_of(path), []).append((before[path], after[path]))
     notes, largest = [], 0.0
     for key, pairs in sorted(by_key.items()):
@@ -183,7 +183,8 @@ def compared(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str], list[
             away = relative(pairs)
             largest = max(largest, away) if math.isfinite(away) else math.inf
             example = " -> ".join(repr(value)[:WIDTH] for value in changed[0])
-            notes.append(f"{key}: {len(changed)} of {len(pairs)} differ, by {away:.1e}: {example}")
+            by = f" by {away:.1e}" if all(map(is_number, changed[0])) else ""
+            notes.append(f"{key}: {len(changed)} of {len(pairs)} differ{by}: {example}")
     differing = len(notes)
     missing, added = ({key_of(path) for path in one.keys() - two} for one, two in ((before, after), (after, before)))
     notes += [f"{key}: only in OLD" for key in sorted(missing)] + [f"{key}: only in NEW" for key in sorted(added)]
@@ -191,7 +192,12 @@ def compared(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str], list[
         return [f"equal ({len(before)} values)", "", "", "1"], []
     rank = rank_correlation(old, new)
     keys = f"-{len(missing)} +{len(added)}" if missing or added else ""
-    return [f"{differing} keys differ", f"{largest:.1e}", keys, "" if rank is None else f"{rank:.6f}"], notes
+    return [
+        f"{differing} of {len(by_key)} keys differ",
+        f"{largest:.1e}",
+        keys,
+        "" if rank is None else f"{rank:.6f}",
+    ], notes
 
 
 def compare(old_path: Path, new_path: Path) -> int:
