@@ -42,15 +42,20 @@ PARTS = {
     "onnx": _later("exported", "exported"),
     "files": _later("files", "files"),
 }
-ON_REQUEST = {"gpu": _later("gpu", "gpu"), "precision": _later("precision", "precision")}  # need a CUDA device
+ON_REQUEST = {  # need a CUDA device, or ten minutes
+    "gpu": _later("gpu", "gpu"),
+    "precision": _later("precision", "precision"),
+    "serving": _later("serving", "serving"),
+}
 DETAILED = ("gpu", "onnx")  # have pages of their own under docs/results
 PRINTED = ("many", "precision")  # in no document
+ELSEWHERE = {"serving": DOCS / "serving.md"}
 
 
 def main() -> None:
-    """Measure every part, or those named; `decisions` has a document and parts of its own."""
-    if sys.argv[1:2] == ["decisions"]:
-        importlib.import_module("benchmarks.decisions").main(sys.argv[2:])
+    """Measure every part, or those named; `decisions` and `reasons` write to a document of their own."""
+    if sys.argv[1:2] in (["decisions"], ["reasons"]):
+        importlib.import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:])
         return
     about = f"{__doc__} Without any part: all but {' and '.join(ON_REQUEST)}. decisions --help tells of its own."
     chosen = asked("benchmarks", about, PARTS | ON_REQUEST, sys.argv[1:]) or list(PARTS)
@@ -61,8 +66,9 @@ def main() -> None:
         if name in PRINTED:
             print(part, flush=True)
         else:
-            write_part(DOCS / "results" / f"{name}.md" if name in DETAILED else DOCUMENT, name, part)
-    print(f"written to {DOCUMENT.name}")
+            own = DOCS / "results" / f"{name}.md" if name in DETAILED else ELSEWHERE.get(name, DOCUMENT)
+            write_part(own, name, part)
+            print(f"written to {own.name}")
 
 
 if __name__ == "__main__":

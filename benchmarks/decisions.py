@@ -1,4 +1,4 @@
-"""`python -m benchmarks decisions`: what thresholds, probabilities, reasons, labels and answers are worth."""
+"""`python -m benchmarks decisions`: what promised false alarms, reasons, labels and answers are worth."""
 
 from __future__ import annotations
 
@@ -15,22 +15,19 @@ from pathlib import Path
 import numpy as np
 
 from addml import ADDML
-from addml.decisions.probability import Probability
-from addml.decisions.thresholds import METHODS
 from benchmarks import answers as first_rows
 from benchmarks import planted
-from benchmarks.attributions import gradient_times_input, integrated_gradients, replaced_one_by_one
+from benchmarks.attributions import gradient_times_input, integrated_gradients, relocated_one_by_one
 from benchmarks.documents import DOCS, asked, write_part
 from benchmarks.timing import markdown
 from research import datasets
 
 DOCUMENT, RESULTS = DOCS / "decisions.md", DOCS / "results"
 KEPT = Path(__file__).parent.parent / "build" / "decisions"
-RELIABILITY = Path("images") / "reliability.svg"
 PAPER = ("glass", "ionosphere", "letter", "madelon", "magic-telescope", "mnist", "musk", "pendigits", "satellite")
 PAPER += ("satimage-2", "shuttle", "vowels")
 PLANTED = ("breastw", "cardio", "optdigits", "spambase", "waveform", "letter")
-SHARES = (0.05, 0.1, 0.15, 0.2, 0.25)  # that `auto` may fall back on
+SPLITS, ROWS_A_SPLIT = 20, 2000  # in which false alarms are counted
 LABELLED = (0.01, 0.05, 0.1)
 SEEDS = (0, 1, 2)
 STEPS = ("1 %", "5 %", "10 %", "10 %, one in five wrong")
@@ -55,121 +52,61 @@ def f1(scores: np.ndarray, true: np.ndarray, tau: float) -> float:
     return float(2 * (flagged & true).sum() / (flagged.sum() + true.sum()))
 
 
-# Thresholds -------------------------------------------------------------------------------------------------
+# False alarms -----------------------------------------------------------------------------------------------
 
 
-def thresholds() -> str:
-    """F1 of every method on every table, of `auto` chosen on the other tables, and at the true share of anomalies."""
-    methods = [name for name in METHODS if name not in ("quantile", "auto")]
-    tables = {name: scored(name) for name in dev()}
-    by_share = {name: [f1(*one, METHODS["auto"](one[0], share)) for share in SHARES] for name, one in tables.items()}
-    rows, chosen = [], []
-    for name, (scores, true) in tables.items():
-        others = np.mean([values for other, values in by_share.items() if other != name], axis=0)
-        best = int(others.argmax())
-        chosen.append(SHARES[best])
-        figures = [f1(scores, true, float(np.quantile(scores, 1 - true.mean())))]
-        figures += [by_share[name][best], f1(scores, true, METHODS["quantile"](scores, 0.1))]
-        figures += [f1(scores, true, METHODS[method](scores, None)) for method in methods]
-        rows.append((name, true.mean(), figures))
-    mean = np.mean([figures for _, _, figures in rows], axis=0)
-    lines = [[name, f"{share:.1%}", *(f"{one:.3f}" for one in figures)] for name, share, figures in rows]
-    lines.append(["**mean**", "", *(f"**{one:.3f}**" for one in mean)])
-    header = ["table", "anomalies", "true share", "`auto`", "`quantile` 0.1", *(f"`{method}`" for method in methods)]
-    whole = SHARES[int(np.mean(list(by_share.values()), axis=0).argmax())]
-    return (
-        markdown(header, lines)
-        + f"\n`auto` reaches {mean[1] / mean[0]:.0%} of the mean F1 at the true share. The share that it falls back on "
-        f"was chosen for each table on the other {len(rows) - 1}: {', '.join(sorted({f'{one:g}' for one in chosen}))}; "
-        f"on all {len(rows)}: {whole:g}."
-    )
+def drawn(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Correlated columns with heavy tails, a fiftieth of them with one value far out."""
+    X = random.normal(size=(2000, 3)) @ random.normal(size=(3, 10)) + 0.5 * random.standard_t(4, size=(2000, 10))
+    true = np.arange(2000) < 40
+    X[true, random.integers(0, 10, 40)] += random.choice([-1, 1], 40) * random.uniform(8, 40, 40) * X.std()
+    return X, true
 
 
-# Probabilities ----------------------------------------------------------------------------------------------
+def alarms() -> str:
+    """Promised and realised false alarms of new rows, and the share of anomalies found, over SPLITS splits."""
+    tables: dict[str, tuple[np.ndarray, np.ndarray] | None] = {"drawn": None}
+    for name in dev():
+        one, random = datasets.load(name), np.random.default_rng(0)
+        some = np.sort(random.permutation(len(one.X))[:ROWS_A_SPLIT])
+        tables[name] = one.X[some].astype(float), (np.asarray(one.y) == 1)[some]
+    rows = [[name, *_promised(table)] for name, table in tables.items()]
+    head = [
+        "table",
+        "alarm rate 0.05",
+        "0.01",
+        "false alarms 0.1",
+        "found at 0.1",
+        "`auto` flags",
+        "of its flags normal",
+    ]
+    return markdown(head, rows)
 
 
-def linear(scores: np.ndarray) -> np.ndarray:
-    """PyOD's `predict_proba(method="linear")` of training scores."""
-    return np.asarray((scores - scores.min()) / (scores.max() - scores.min()))
-
-
-def unify(scores: np.ndarray) -> np.ndarray:
-    """PyOD's `predict_proba(method="unify")` of training scores."""
-    from scipy.special import erf
-
-    return np.clip(erf((scores - scores.mean()) / (scores.std() * np.sqrt(2))), 0, 1)
-
-
-def some_labels(true: np.ndarray) -> np.ndarray:
-    """A twentieth of the rows with their labels, the others unknown."""
-    known = np.random.default_rng(0).permutation(len(true))[: max(2, len(true) // 20)]
-    labels = np.full(len(true), -1)
-    labels[known] = true[known]
-    return labels
-
-
-WAYS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "`predict_proba`": lambda scores, true: Probability.fit(scores)(scores),
-    "with 5 % labels": lambda scores, true: Probability.fit(scores, some_labels(true))(scores),
-    "PyOD `linear`": lambda scores, true: linear(scores),
-    "PyOD `unify`": lambda scores, true: unify(scores),
-    "true share for all": lambda scores, true: np.full(len(scores), true.mean()),
-}
-
-
-def probabilities() -> str:
-    """Brier scores on every table, and how often rows of a probability are anomalies, over all tables."""
-    rows, pooled = [], {name: ([], []) for name in WAYS}  # type: ignore[var-annotated]
-    for table in dev():
-        scores, true = scored(table)
-        figures = []
-        for name, way in WAYS.items():
-            guess = way(scores, true)
-            figures.append(float(np.mean((guess - true) ** 2)))
-            pooled[name][0].append(guess)
-            pooled[name][1].append(true / 1.0)
-        rows.append([table, *(f"{one:.3f}" for one in figures)])
-    mean = np.mean([[float(one) for one in row[1:]] for row in rows], axis=0)
-    rows.append(["**mean**", *(f"**{one:.4f}**" for one in mean)])
-    weights = np.concatenate([np.full(len(scored(table)[0]), 1 / len(scored(table)[0])) for table in dev()])
-    curves = {
-        name: reliability(np.concatenate(guesses), np.concatenate(true), weights)
-        for name, (guesses, true) in list(pooled.items())[:4]
-    }
-    draw(curves)
-    return markdown(["Brier score", *WAYS], rows) + f"\n![Reliability diagrams]({RELIABILITY})\n"
-
-
-def reliability(guess: np.ndarray, true: np.ndarray, weights: np.ndarray) -> list[tuple[float, float, float]]:
-    """The mean guess, the share of anomalies and the share of rows in tenths of probability; tables weigh alike."""
-    place, found = np.minimum((guess * 10).astype(int), 9), []
-    for tenth in range(10):
-        own = place == tenth
-        if weights[own].sum() > 0.001 * weights.sum():
-            total = weights[own].sum()
-            found.append((guess[own] @ weights[own] / total, true[own] @ weights[own] / total, total / weights.sum()))
-    return found
-
-
-def draw(curves: dict[str, list[tuple[float, float, float]]]) -> None:
-    """Reliability diagrams, one panel a way; points grow with the rows that they stand for."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "addml"
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, len(curves), figsize=(3 * len(curves), 3), sharey=True, layout="constrained")
-    for panel, (name, points) in zip(panels, curves.items(), strict=True):
-        guess, true, rows = np.array(points).T
-        panel.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-        panel.plot(guess, true, color="C0", linewidth=1)
-        panel.scatter(guess, true, s=10 + 250 * rows, color="C0", alpha=0.7)
-        panel.set(title=name.replace("`", ""), xlabel="probability given", xlim=(0, 1), ylim=(0, 1))
-    panels[0].set_ylabel("share of anomalies")
-    (DOCUMENT.parent / RELIABILITY).parent.mkdir(exist_ok=True)
-    figure.savefig(DOCUMENT.parent / RELIABILITY, metadata={"Date": None})
-    pyplot.close(figure)
+def _promised(table: tuple[np.ndarray, np.ndarray] | None) -> list[str]:
+    """Means with standard errors: realised rates on held-out normal rows, and what `auto` does within the table."""
+    found = []
+    for split in range(SPLITS):
+        random = np.random.default_rng(split)
+        X, true = drawn(random) if table is None else table
+        order = random.permutation(np.flatnonzero(~true))
+        train, test = order[: len(order) // 2], np.concatenate([order[len(order) // 2 :], np.flatnonzero(true)])
+        detector = ADDML(random_state=split, device="cpu").fit(X[train])
+        p, flagged = detector.p_values(X[test]), detector.is_anomaly(X[test], max_false_alarms=0.1)
+        auto = ADDML(random_state=split, device="cpu", contamination="auto").fit_predict(X) == -1
+        normal = ~true[test]
+        found.append(
+            [
+                (p[normal] <= 0.05).mean(),
+                (p[normal] <= 0.01).mean(),
+                (flagged & normal).sum() / max(1, flagged.sum()),
+                flagged[~normal].mean() if true.any() else np.nan,
+                auto.mean(),
+                (auto & ~true).sum() / max(1, auto.sum()),
+            ]
+        )
+    mean, error = np.mean(found, axis=0), np.std(found, axis=0) / np.sqrt(SPLITS)
+    return [f"{a:.3f} ± {b:.3f}" for a, b in zip(mean[:3], error[:3], strict=True)] + [f"{one:.1%}" for one in mean[3:]]
 
 
 # Reasons ----------------------------------------------------------------------------------------------------
@@ -177,7 +114,7 @@ def draw(curves: dict[str, list[tuple[float, float, float]]]) -> None:
 
 EXPLAINERS: dict[str, Callable[[ADDML, np.ndarray], np.ndarray]] = {
     "`explain`": lambda detector, rows: detector.explain(rows),
-    "one-column replacement": replaced_one_by_one,
+    "one-column replacement": relocated_one_by_one,
     "gradient x input": gradient_times_input,
     "integrated gradients (captum)": integrated_gradients,
 }
@@ -359,8 +296,7 @@ def answers() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "thresholds": thresholds,
-    "probabilities": probabilities,
+    "alarms": alarms,
     "reasons": reasons,
     "labels": labels,
     "answers": answers,

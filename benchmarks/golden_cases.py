@@ -87,7 +87,7 @@ def record(fitted: Any, new: Any) -> dict[str, Any]:
         "alone": [fitted.anomaly_score(X) for X in alone],
         "embedding": fitted.embed(new)[:3],
         "probability": fitted.predict_proba(new)[:, 1],
-        "confidence": fitted.confidence(new),
+        "p_value": fitted.p_values(new),
         "contributions": fitted.explain(new, rows=range(3)),
     }
 
@@ -178,7 +178,8 @@ def plain_fit(name: str, folder: Path) -> dict[str, Any]:
 
 def decisions(folder: Path) -> dict[str, Any]:
     fitted = fit(rows(0))
-    return {name: fitted.set_threshold(method=name).threshold_ for name in ("auto", "mad", "iqr", "tail", "mixture")}
+    asked = ({"method": "auto"}, {"contamination": 0.2}, {"alarm_rate": 0.05})
+    return {str(one): fitted.set_threshold(**one).threshold_ for one in asked}
 
 
 def neighbours(folder: Path) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def anonymous() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
-def measure(folder: Path, preset: str, memory: str, cache: bool) -> dict[str, float]:
+def measure(folder: Path, preset: str, memory: str) -> dict[str, float]:
     """Fit and score in this process."""
     from addml import ADDML
 
@@ -104,7 +104,7 @@ def measure(folder: Path, preset: str, memory: str, cache: bool) -> dict[str, fl
     make = {"paper": ADDML.paper, "fast": ADDML.fast, "default": ADDML}[preset]
     with Watch() as watch:
         began = time.perf_counter()
-        detector = make(random_state=0, memory=memory, **settings).fit(folder, scratch=folder.parent, cache=cache)
+        detector = make(random_state=0, **settings).fit(folder, scratch=folder.parent, memory=memory)
         fitted = time.perf_counter()
         detector.write_scores(folder, folder.parent / "scores.parquet")
         scored = time.perf_counter()
@@ -125,17 +125,16 @@ def main() -> None:
     parser.add_argument("millions", nargs="+", type=float, help="sizes of the tables in millions of rows")
     parser.add_argument("--preset", choices=PRESETS, default="paper")
     parser.add_argument("--memory", default="1GiB", help="the bound that the detector is given")
-    parser.add_argument("--no-cache", action="store_true", help="read the files in every pass")
     parser.add_argument("--folder", type=Path, help="where to make the tables; the tables in it are used again")
     parser.add_argument("--again", action="store_true", help="measure what was measured before")
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.here is not None:
-        print(json.dumps(measure(asked.here, asked.preset, asked.memory, not asked.no_cache)))
+        print(json.dumps(measure(asked.here, asked.preset, asked.memory)))
         return
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for millions in asked.millions:
-        name = f"{millions:g} {asked.preset} {'no cache' if asked.no_cache else 'cache'}"
+        name = f"{millions:g} {asked.preset}"
         if name not in kept or asked.again:
             kept[name] = _in_its_own_process(asked, millions)
             RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
@@ -192,7 +191,7 @@ def _in_its_own_process(asked: argparse.Namespace, millions: float) -> dict[str,
     table = base / f"rows-{millions:g}M"
     try:
         make_table(table, round(millions * 1e6))
-        options = ["--preset", asked.preset, "--memory", asked.memory, *(["--no-cache"] if asked.no_cache else [])]
+        options = ["--preset", asked.preset, "--memory", asked.memory]
         command = [sys.executable, "-m", "benchmarks.large", "0", "--here", str(table), *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -14,7 +14,7 @@ from addml.distances import count_of
 from addml.encoders import MLPNetwork
 from addml.inputs.rows import MemoryRows
 from addml.learning.learner import MetricLearner
-from addml.learning.losses import Objective
+from addml.learning.losses import InstanceCloseness
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import Schedule, train
 from addml.preprocessing.scaling import Features
@@ -56,7 +56,7 @@ def fit_together(parts: Sequence[Part], device: str, patience: int = 5) -> Train
         start += len(part.rows)
     encoder = encoder.with_weights(on_device(encoder.weights.astype(np.float32), device))
     state = TrainingState.begin(encoder.weights, patience)
-    return train(MetricLearner(encoder, Objective()), rows, members, Schedule(patience=patience), state)
+    return train(MetricLearner(encoder, InstanceCloseness()), rows, members, Schedule(patience=patience), state)
 
 
 def _widened(rows: np.ndarray, width: int) -> np.ndarray:

@@ -7,9 +7,10 @@ import time
 import numpy as np
 import torch
 
-from addml.pipeline.protocol import LabelledArray, Machine
+from addml.pipeline.protocol import Machine
 from benchmarks.tables import SHAPES, labelled
 from benchmarks.timing import markdown
+from research.datasets import LabelledArray
 from research.experiment import run_case
 from research.plans import load
 

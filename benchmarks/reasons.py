@@ -1,7 +1,7 @@
-"""`python -m benchmarks.reasons --tables 40`: how much of a score the printed reasons carry, and whose view counted.
+"""`python -m benchmarks reasons`: whether the printed reasons name what is wrong, and how much of a score they carry.
 
-Fits the default to all rows of the tables of at most 20 columns under ADDML_DATA, and explains the rows that it flags.
-Then one value of ordinary rows is moved as far beyond the ends of its column as these are apart: is it named first?
+Four correlated columns of ordinary rows are moved together, in six of `tables/`; one value of ordinary rows is moved
+far out, in small tables of all collections; then the share of the score that the reasons of flagged rows carry.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import logging
 import os
 import warnings
 import zlib
-from collections import Counter, defaultdict
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,105 +21,178 @@ import pyarrow as pa
 
 from addml import ADDML
 from addml.explain import Reasons
-from addml.explain.contributions import explained, views_of
-from addml.pipeline.fitted import Fitted
+from addml.model import Model
+from addml.pipeline.batches import features_of, reasons_for
+from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown
 
 FOLDERS = ("many", "adbench-dev", "tables")
 MOST_COLUMNS, MOST_ROWS = 20, 20_000
 REASONS = 3  # as the commands print
-PLANTED = 20  # rows of a table
+SINGLE = 20  # rows of a table with one value moved
+GROUPED, GROUPED_TABLES, TOGETHER = 40, 6, 4  # rows of a table, tables, columns moved together
+CORRELATED, DEVIATIONS = 0.7, 5.0
 WIDTHS = ((1, 5), (6, 10), (11, 15), (16, 20))  # columns
 
 
 class Judged(NamedTuple):
-    """Of one table: its columns, shares carried in flagged rows, views that won, and whether planted ones led."""
+    """Of one table: its columns, shares carried in flagged rows, and whether moved values were named first."""
 
     columns: int
     carried: np.ndarray
-    views: Counter[str]
     first: np.ndarray
 
 
-def tables(most: int | None) -> list[Path]:
-    """The files of small tables, in an order that their names give, at most so many."""
+def files(folders: Sequence[str] = FOLDERS) -> list[Path]:
+    """The files of the folders, in an order that a hash of their names gives."""
     folder = Path(os.environ["ADDML_DATA"])
-    files = sorted((file for name in FOLDERS for file in folder.glob(f"{name}/*.npz")), key=_drawn)
-    return [file for file in files if _is_small(np.load(file, allow_pickle=False)["X"].shape)][:most]
+    found = [file for name in folders for file in folder.glob(f"{name}/*.npz")]
+    return sorted(found, key=lambda file: zlib.crc32(file.stem.encode()))
 
 
-def _drawn(file: Path) -> int:
-    return zlib.crc32(file.stem.encode())
+def rows_of(file: Path) -> np.ndarray:
+    """The rows of a table, at most MOST_ROWS."""
+    X: np.ndarray = np.load(file, allow_pickle=False)["X"].astype(np.float64)
+    return X[np.sort(np.random.default_rng(0).permutation(len(X))[:MOST_ROWS])]
 
 
-def _is_small(shape: tuple[int, ...]) -> bool:
-    return shape[0] <= MOST_ROWS and shape[1] <= MOST_COLUMNS
+def small(most: int | None) -> list[np.ndarray]:
+    """Tables of few rows and columns."""
+    shapes = ((file, np.load(file, allow_pickle=False)["X"].shape) for file in files())
+    return [rows_of(file) for file, (n, d) in shapes if n <= MOST_ROWS and d <= MOST_COLUMNS][:most]
 
 
-def judged(X: np.ndarray) -> Judged:
-    """What reasons say of the rows of a table."""
-    detector = ADDML(random_state=0, device="cpu").fit(_table(X))
-    fitted = Fitted.of(detector, _table(X))
-    flagged = X[detector.anomaly_scores_ > detector.threshold_]
-    carried = np.array([sum(reason.share for reason in of_row) for of_row in _reasons(fitted, flagged)])
-    rows, columns = _planted(X, fitted, np.random.default_rng(0))
-    named = [of_row[0].columns for of_row in _reasons(fitted, rows)]
-    first = np.array([f"c{column}" in names for column, names in zip(columns, named, strict=True)])
-    return Judged(X.shape[1], carried.clip(0, 1), _views(detector, flagged), first)
+def _fitted(X: np.ndarray) -> ADDML:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ADDML(random_state=0, device="cpu").fit(_table(X))
 
 
 def _table(X: np.ndarray) -> pa.Table:
     return pa.table({f"c{place}": column for place, column in enumerate(X.T)})
 
 
-def _reasons(fitted: Fitted, X: np.ndarray) -> Reasons:
+def _reasons(model: Model, X: np.ndarray) -> Reasons:
     batch = _table(X).combine_chunks().to_batches()[0]
-    return fitted.reasons(batch, fitted.features(batch, 0, None), REASONS)
+    return reasons_for(model, batch, features_of(model, batch, 0), REASONS)
 
 
-def _views(detector: ADDML, X: np.ndarray) -> Counter[str]:
-    """The views that found rows strangest."""
-    model, views = detector.model_, views_of(detector.model_)
-    assert views is not None
-    rows = model.prepare(_table(X))
-    return Counter(views.views[view] for view in explained(model, rows, range(rows.shape[1])).view)
+def _named_first(model: Model, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Whether the first reason of each row names one of its columns (n, k)."""
+    found = [of_row[0].columns for of_row in _reasons(model, rows)]
+    return np.array([any(f"c{one}" in names for one in own) for own, names in zip(columns, found, strict=True)])
 
 
-def _planted(X: np.ndarray, fitted: Fitted, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the lower half with one value far out, and the columns of these values."""
-    scores, used = fitted.training.values, [int(name[1:]) for name in fitted.used]
-    rows = X[random.choice(np.flatnonzero(scores <= np.median(scores)), PLANTED)].copy()
-    columns = random.choice(used, PLANTED)
+def _ordinary(X: np.ndarray, model: Model, count: int, random: np.random.Generator) -> np.ndarray:
+    """Copies of rows of the lower half."""
+    scores = model.training.values
+    return X[random.choice(np.flatnonzero(scores <= np.median(scores)), count)].copy()
+
+
+# One value --------------------------------------------------------------------------------------------------
+
+
+def judged(X: np.ndarray) -> Judged:
+    """What reasons say of the rows of a table."""
+    detector, random = _fitted(X), np.random.default_rng(0)
+    model, flagged = detector.model_, X[detector.anomaly_scores_ > detector.threshold_]
+    carried = np.array([sum(reason.share for reason in of_row) for of_row in _reasons(model, flagged)])
+    rows, columns = _ordinary(X, model, SINGLE, random), random.choice([int(name[1:]) for name in model.used], SINGLE)
     low, high = np.nanmin(X, axis=0), np.nanmax(X, axis=0)
-    ends, out = np.stack([low, high]), np.stack([low - high, high - low])
-    side = random.integers(0, 2, PLANTED)
-    rows[np.arange(PLANTED), columns] = (ends + out)[side, columns]
-    return rows, columns
+    moved = np.stack([low, high]) + np.stack([low - high, high - low])
+    rows[np.arange(SINGLE), columns] = moved[random.integers(0, 2, SINGLE), columns]
+    return Judged(X.shape[1], carried.clip(0, 1), _named_first(model, rows, columns[:, None]))
+
+
+def single(most: int | None) -> str:
+    """One line by number of columns, and one for all tables."""
+    by_width: dict[tuple[int, int], list[Judged]] = defaultdict(list)
+    for X in small(most):
+        by_width[next(width for width in WIDTHS if X.shape[1] <= width[1])].append(judged(X))
+    lines = [_line(f"{low} to {high}", by_width[low, high]) for low, high in WIDTHS if by_width[low, high]]
+    lines.append(_line("all", [one for found in by_width.values() for one in found]))
+    head = ["columns", "tables", "flagged rows", "median share of the score carried", "one moved value named first"]
+    return markdown(head, lines)
 
 
 def _line(name: str, found: list[Judged]) -> list[str]:
     carried, first = (np.concatenate([getattr(one, part) for one in found]) for part in ("carried", "first"))
-    views: Counter[str] = sum((one.views for one in found), Counter())
-    won = ", ".join(f"{view} {count / max(1, views.total()):.0%}" for view, count in views.most_common())
-    return [name, str(len(found)), str(len(carried)), f"{np.median(carried):.2f}", won, f"{first.mean():.1%}"]
+    return [name, str(len(found)), str(len(carried)), f"{np.median(carried):.2f}", f"{first.mean():.1%}"]
 
 
-def main() -> None:
-    """Print one line by number of columns, and one for all tables."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.reasons", description=__doc__)
-    parser.add_argument("--tables", type=int, help="how many, all if not said")
-    files = tables(parser.parse_args().tables)
-    by_width: dict[tuple[int, int], list[Judged]] = defaultdict(list)
+# Four columns together --------------------------------------------------------------------------------------
+
+
+def together(X: np.ndarray, random: np.random.Generator) -> np.ndarray | None:
+    """Four columns that all correlate, drawn at random; None where there are none."""
+    known = np.flatnonzero(_deviations(X) > 0)
+    near = abs(_correlation(X[:, known])) > CORRELATED
+    np.fill_diagonal(near, False)
+    for first in random.permutation(len(known)):
+        chosen, left = [int(first)], near[first].copy()
+        while left.any() and len(chosen) < TOGETHER:
+            chosen.append(int(random.choice(np.flatnonzero(left))))
+            left &= near[chosen[-1]]
+        if len(chosen) == TOGETHER:
+            return known[chosen]
+    return None
+
+
+def _correlation(X: np.ndarray) -> np.ndarray:
+    """Correlation of the values or of their ranks, whichever is less: a single outlier correlates nothing."""
+    ranks = X.argsort(axis=0, kind="stable").argsort(axis=0)
+    both = [np.nan_to_num(np.corrcoef(np.nan_to_num(one).T)) for one in (X, ranks)]
+    return np.where(abs(both[0]) < abs(both[1]), *both)
+
+
+def _deviations(X: np.ndarray) -> np.ndarray:
+    """Robust deviations of the columns, by their quartiles."""
+    low, high = np.nanquantile(X, [0.25, 0.75], axis=0)
+    return np.asarray((high - low) / 1.349)
+
+
+def moved_together(X: np.ndarray, model: Model, count: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Ordinary rows in which four correlated columns went up or down as they do together, and these columns."""
+    rows, columns = _ordinary(X, model, count, random), np.empty((count, TOGETHER), np.int64)
+    deviations, correlation = _deviations(X), _correlation(X)
+    for place in range(count):
+        own = together(X, random)
+        assert own is not None
+        signs = np.where(correlation[own[0], own] < 0, -1, 1) * random.choice([-1, 1])
+        rows[place, own] += DEVIATIONS * signs * deviations[own]
+        columns[place] = own
+    return rows, columns
+
+
+def grouped() -> str:
+    """How often one of the columns moved together is in the first reason."""
+    lines, every = [], []
+    for file in files(("tables",)):
+        X = rows_of(file)
+        if len(lines) == GROUPED_TABLES or together(X, np.random.default_rng(0)) is None:
+            continue
+        model = _fitted(X).model_
+        rows, columns = moved_together(X, model, GROUPED, np.random.default_rng(0))
+        every.append(_named_first(model, rows, columns))
+        lines.append([file.stem, str(X.shape[1]), str(GROUPED), f"{every[-1].mean():.1%}"])
+    lines.append(["all", "", str(sum(map(len, every))), f"{np.concatenate(every).mean():.1%}"])
+    return markdown(["table", "columns", "planted rows", "one of the four named first"], lines)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Print both tables and write them to docs/decisions.md."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks reasons", description=__doc__)
+    parser.add_argument("--tables", type=int, default=40, help="small tables for single values (default: 40)")
+    parser.add_argument("--only", choices=("single", "grouped"), help="print one table, write nothing")
+    options = parser.parse_args(words)
     logging.getLogger("addml").setLevel(logging.ERROR)
-    for file in files:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            one = judged(np.load(file, allow_pickle=False)["X"].astype(np.float64))
-        by_width[next(width for width in WIDTHS if one.columns <= width[1])].append(one)
-    lines = [_line(f"{low} to {high}", by_width[low, high]) for low, high in WIDTHS if by_width[low, high]]
-    lines.append(_line("all", [one for found in by_width.values() for one in found]))
-    header = ["columns", "tables", "flagged rows", "median share carried", "winning view", "planted value named first"]
-    print(markdown(header, lines))
+    parts: dict[str, Callable[[], str]] = {"grouped": grouped, "single": lambda: single(options.tables)}
+    for name, part in parts.items():
+        if options.only in (None, name):
+            found = part()
+            print(found, flush=True)
+            if options.only is None:
+                write_part(DOCS / "decisions.md", f"reasons-{name}", found)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from addml.pipeline.compare import one_thread
 from addml.pipeline.protocol import Case, Machine, new_detector
+from addml.pipeline.workers import one_thread
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 STORE, PICTURE = RESULTS / "robustness.csv", RESULTS / "robustness.svg"

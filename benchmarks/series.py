@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from addml import ADDML
+from addml import ADDML, Recurrent
 from addml.inputs.series import Windows, over_windows
 from addml.pipeline.vus import volumes
 from benchmarks.documents import DOCS, asked, write_part
@@ -73,8 +73,8 @@ def _standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.n
 
 def _ours(**changes: Any) -> Callable[[Case], np.ndarray]:
     def scores(case: Case) -> np.ndarray:
-        settings = {"encoder": "recurrent", "window": WINDOW[case.group], "random_state": 0, **changes}
-        return np.asarray(ADDML(**settings).fit(case.train).anomaly_score(case.test))
+        detector = ADDML(encoder="recurrent", window=WINDOW[case.group], random_state=0).set_params(**changes)
+        return np.asarray(detector.fit(case.train).anomaly_score(case.test))
 
     return scores
 
@@ -191,12 +191,12 @@ def _magnitude(case: Case) -> np.ndarray:
 
 METHODS: dict[str, Callable[[Case], np.ndarray]] = {
     "ADDML": _ours(),
-    "ADDML, causal": _ours(causal=True),
-    "ADDML, last state": _ours(pooling="last"),
-    "ADDML, gru": _ours(cell="gru"),
-    "ADDML, tcn": _ours(cell="tcn"),
+    "ADDML, causal": _ours(window__causal=True),
+    "ADDML, last state": _ours(encoder__pooling="last"),
+    "ADDML, gru": _ours(encoder__cell="gru"),
+    "ADDML, tcn": _ours(encoder__cell="tcn"),
     "ADDML, the paper's (centre, one member)": _ours(
-        scorer="center", members=1, hidden=(), metric_dim=64, pooling="last"
+        scorer="center", members=1, encoder=Recurrent((), 64, pooling="last")
     ),
     "PCA on windows": _on_windows(_pca),
     "Isolation Forest on windows": _on_windows(_forest),

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from addml import ADDML
+from addml import ADDML, Window
 from benchmarks.timing import markdown
 
 STEPS, CHANNELS, WINDOW = 24_000, 38, 50
@@ -24,7 +24,7 @@ def waves() -> np.ndarray:
 def learning(X: np.ndarray, **settings: object) -> tuple[float, ADDML]:
     """Seconds to fit, and the detector."""
     began = time.perf_counter()
-    detector = ADDML(encoder="recurrent", window=WINDOW, causal=True, random_state=0, device="cpu", **settings).fit(X)
+    detector = ADDML(window=Window(WINDOW, causal=True), random_state=0, device="cpu").set_params(**settings).fit(X)
     return time.perf_counter() - began, detector
 
 
@@ -48,9 +48,9 @@ def rows() -> list[list[str]]:
         "tanh (the default)": {},
         "tanh, epochs=50": {"epochs": 50},
         "tanh, scorer='center'": {"scorer": "center"},
-        "gru": {"cell": "gru"},
-        "tcn": {"cell": "tcn"},
-        "tanh, epochs=50, stride=1": {"epochs": 50, "stride": 1},
+        "gru": {"encoder__cell": "gru"},
+        "tcn": {"encoder__cell": "tcn"},
+        "tanh, epochs=50, stride=1": {"epochs": 50, "window__stride": 1},
     }.items():
         seconds, detector = learning(X, **settings)
         found.append([name, f"{seconds:.0f}", str(len(detector.history_)), f"{step_time(detector, X):.0f}"])

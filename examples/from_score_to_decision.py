@@ -27,22 +27,22 @@ def measurements() -> tuple[np.ndarray, np.ndarray, list[str]]:
 def main() -> None:
     """Rank, decide, ask how sure, ask why, look at some rows, learn from them."""
     X, malignant, names = measurements()
-    detector = ADDML(random_state=0, device="cpu", examples=200).fit(X)
+    detector = ADDML(random_state=0, device="cpu").fit(X)
 
     print("How many? The same scores, decided in several ways:")
-    for method in ("auto", "mad", "iqr", "tail", "mixture"):
-        flagged = detector.set_threshold(method=method).is_anomaly(X)
-        print(f"  {method:8} {flagged.sum():3} rows, {malignant[flagged].sum():2} of them malignant")
+    for asked in ({"method": "auto"}, {"alarm_rate": 0.01}, {"contamination": 0.1}):
+        flagged = detector.set_threshold(**asked).is_anomaly(X)
+        print(f"  {detector.decision_.words}: {flagged.sum()}, {malignant[flagged].sum()} of them malignant")
     detector.set_threshold(contamination=0.05)
 
-    scores, likely, sure = detector.anomaly_scores_, detector.predict_proba(X)[:, 1], detector.confidence(X)
+    scores, likely = detector.anomaly_scores_, detector.predict_proba(X)[:, 1]
     reasons, like = detector.explain(X), detector.nearest_normal(X, k=1)
     print("\nHow sure, and why?")
     for row in np.argsort(-scores)[:5]:
         first, second = np.argsort(-reasons[row])[:2]
         normal = X[like.rows[row, 0], first]
         print(
-            f"  row {row:3}: score {scores[row]:.2f}, probability {likely[row]:.2f}, confidence {sure[row]:.2f}; "
+            f"  row {row:3}: score {scores[row]:.2f}, probability {likely[row]:.2f}; "
             f"{names[first]} {X[row, first]:.3g} (a normal row like it has {normal:.3g}), {names[second]}"
         )
 

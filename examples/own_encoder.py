@@ -49,11 +49,9 @@ def main() -> None:
     images, strange = zeros_and_others()
     print(f"{len(images)} images, {strange.sum()} of them no zeros")
     detectors = {
-        "mlp": ADDML(random_state=0, device="cpu"),
-        "conv": ADDML(encoder="conv", random_state=0, device="cpu"),
-        "my own": ADDML(
-            encoder=Digits, metric_dim=16, learning_rate=1e-4, random_state=0, device="cpu"
-        ),  # called once a member
+        "mlp": ADDML(encoder="mlp", random_state=0, device="cpu"),
+        "conv": ADDML(random_state=0, device="cpu"),  # which "auto" takes for images
+        "my own": ADDML(encoder=Digits, learning_rate=1e-4, random_state=0, device="cpu"),  # called once a member
     }
     for name, detector in detectors.items():
         area = roc_auc_score(strange, detector.fit(images).anomaly_scores_)

@@ -18,9 +18,8 @@ from addml.cli.compare import task_progress, usage_errors
 from addml.cli.screen import Screen
 from addml.errors import UserError
 from addml.io.write import write_whole
-from addml.pipeline.compare import machine_for
 from addml.pipeline.options import Options
-from addml.pipeline.protocol import known_methods
+from addml.pipeline.protocol import known_methods, machine_for
 from addml.text import counted
 from research import datasets, plans, reproduce
 from research.datasets import DataSet

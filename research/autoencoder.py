@@ -90,8 +90,8 @@ def deep_autoencoder(
     `normal_ratio` is the share of rows, those reconstructed best, that each epoch learns from: 1 is the paper's
     autoencoder, 2/3 the same with its distillation. The other settings are those of ADDML.
     """
-    parameters.number("normal_ratio", normal_ratio, 0, 1, with_low=False)
-    parameters.number("validation_ratio", validation_ratio, 0, 1, with_low=False, with_high=False)
+    parameters.check_number("normal_ratio", normal_ratio, 0, 1, with_low=False)
+    parameters.check_number("validation_ratio", validation_ratio, 0, 1, with_low=False, with_high=False)
     random = np.random.default_rng(parameters.generator_seed(seed))
     network = initial_network(Z.shape[1], random, hidden, latent_dim, activation, output_activation)
     member = _member(len(Z), random, validation_ratio, normal_ratio)
@@ -116,10 +116,10 @@ def initial_network(
 ) -> MLPNetwork:
     """The untrained network, in float32."""
     for name, value in (("activation", activation), ("output_activation", output_activation)):
-        parameters.one_of(name, value, ACTIVATIONS)
-    parameters.whole("latent_dim", latent_dim)
-    layers = parameters.widths("hidden", hidden)
-    widths = (width, *layers, latent_dim, *layers[::-1], width)
+        parameters.check_one_of(name, value, ACTIVATIONS)
+    parameters.check_whole("latent_dim", latent_dim)
+    parameters.check_widths("hidden", hidden)
+    widths = (width, *hidden, latent_dim, *hidden[::-1], width)
     network = MLPNetwork.initial(widths, [activation] * (len(widths) - 2) + [output_activation], [random])
     return network.with_weights(network.weights.astype(np.float32))
 

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from addml.errors import UserError
-from addml.pipeline.protocol import LabelledArray
 from addml.text import did_you_mean
 
 TABLE = Path(__file__).with_name("datasets.toml")
@@ -35,6 +34,31 @@ class DataSetError(ValueError):
 
 class NetworkError(DataSetError):
     """A server that cannot be reached."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledArray:
+    """Numbers X (n, d), and whether each row is an anomaly, y (n,): 1 if so, 0 if not."""
+
+    name: str
+    X: np.ndarray
+    y: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.X.shape[0], self.X.shape[1]
+
+    def rows(self, ids: np.ndarray) -> np.ndarray:
+        """These rows, for a detector with its own preprocessing."""
+        return np.asarray(self.X[ids])
+
+    def standardised(self, train: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]:
+        """The rows of each part, scaled by mean and deviation of the training rows; constant columns only centred."""
+        mean, deviation = self.X[train].mean(axis=0), self.X[train].std(axis=0)
+        constant = self.X[train].min(axis=0) == self.X[train].max(axis=0)
+        scale = np.where(constant | (deviation == 0), 1.0, deviation)
+        return [(self.X[part] - mean) / scale for part in parts]
 
 
 @dataclass(frozen=True)

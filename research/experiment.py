@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from addml.pipeline import protocol
-from addml.pipeline.protocol import OWN, PAPER, Case, Data, Fit, Fitted, LabelledArray, Machine, Rivals, Row
+from addml.pipeline.protocol import OWN, PAPER, Case, Data, Fit, Fitted, Machine, Rivals, Row
 from addml.pipeline.rivals import RIVALS
 from research import datasets
 from research.autoencoder import AUTOENCODERS
+from research.datasets import LabelledArray
 
 METHODS: Rivals = AUTOENCODERS | RIVALS
 DRAWN = "drawn-"
@@ -24,8 +25,8 @@ SHARE = 0.05  # of anomalies in a drawn table
 BY_ROWS, BY_COLUMNS, SAVED = "rows", "columns", "saved"
 # What the paper says saves time, one by one, without early stopping: 50 epochs each.
 SAVINGS: Mapping[str, Mapping[str, Any]] = {
-    "neither": {"normal_ratio": 1.0, "hard_ratio": 1.0, "patience": 50},
-    "distillation": {"hard_ratio": 1.0, "patience": 50},
+    "neither": {"normal_ratio": 1.0, "loss__hard_ratio": 1.0, "patience": 50},
+    "distillation": {"loss__hard_ratio": 1.0, "patience": 50},
     "mining": {"normal_ratio": 1.0, "patience": 50},
     "both": {"patience": 50},
 }

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from addml.pipeline.protocol import SETTINGS, LabelledArray, Row, measure
+from addml.pipeline.protocol import SETTINGS, Row, measure
 from research import experiment
+from research.datasets import LabelledArray
 from research.plans import Plan, method_title
 from research.statistics import Ranking
 from research.tables import percents

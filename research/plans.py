@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from addml.config import Config
 from addml.detector import ADDML
+from addml.encoders.mlp import HIDDEN, MLP
 from addml.errors import UserError
 from addml.pipeline.protocol import OWN, PAPER, Case, Machine, Row, new_detector
 from addml.text import did_you_mean
@@ -168,7 +169,8 @@ def _cases(document: dict[str, Any]) -> list[Case]:
     if "sweep" in document:
         method, setting, steps = (document["sweep"][name] for name in ("method", "setting", "steps"))
         values = [step / steps for step in range(1, steps + 1)]
-        return [Case(method, f"{setting}={value:.2f}", {setting: value}) for value in values]
+        name = setting.rpartition("__")[2]
+        return [Case(method, f"{name}={value:.2f}", {setting: value}) for value in values]
     if "cases" in document:
         return [Case(one["method"], one["variant"], one.get("settings", {})) for one in document.pop("cases")]
     return [Case(method) for method in document.pop("methods", [])]
@@ -196,7 +198,16 @@ def effective_settings(case: Case) -> dict[str, Any]:
 
 def _detector_settings(case: Case, one_class: bool) -> dict[str, Any]:
     detector = new_detector(case, Machine(), one_class=one_class, seed=0)
-    values = {key: value for key, value in detector.get_params(deep=False).items() if key not in OF_THE_RUN}
+    values = detector.get_params(deep=False)
     if isinstance(detector, ADDML):
-        values |= Config.resolve(detector.get_params(deep=False)).resolved()
-    return {**values, **{key: value for key, value in case.settings.items() if isinstance(value, Mapping)}}
+        values = _table_settings(Config.resolve(values))
+    return {key: value for key, value in values.items() if key not in OF_THE_RUN}
+
+
+def _table_settings(config: Config) -> dict[str, Any]:
+    """The settings with those that are left to the encoder or to the kind of rows, for rows of a table."""
+    encoder, scaling = config.encoder_for(None), "robust" if config.robust else "standard"
+    if isinstance(encoder, MLP) and encoder.hidden is None:
+        encoder = replace(encoder, hidden=HIDDEN)
+    own: dict[str, Any] = {"encoder": encoder, "scorer": config.scorer_for(None), "scaling": scaling}
+    return replace(config, **own, learning_rate=config.rate(None)).to_plain()

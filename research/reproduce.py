@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from addml.errors import UserError
+from addml.findings import versions
 from addml.io.write import write_whole
-from addml.pipeline.compare import Ended, run_tasks
-from addml.pipeline.options import versions
 from addml.pipeline.protocol import Machine, Row
+from addml.pipeline.workers import Ended, run_tasks
 from research import datasets, figures, plans, rendering, tables
 from research.plans import Plan, Task
 from research.rendering import Grid

@@ -12,14 +12,14 @@ from addml.config import Config
 from addml.detector import ADDML
 from addml.fit import Fit, fit_many
 from addml.inputs.rows import LazyRows
-from addml.model import MetricModel
+from addml.model import Model
 
 
 @dataclass(frozen=True)
 class Fitted:
     """One of the fits: it scores as the detector fitted alone would."""
 
-    model: MetricModel
+    model: Model
     anomaly_scores_: np.ndarray
     device: str
     threads: int
@@ -34,4 +34,4 @@ def fit_together(detectors: Sequence[ADDML], tables: Sequence[np.ndarray]) -> li
     configs = [Config.resolve(detector.get_params(deep=False)) for detector in detectors]
     trained = fit_many([Fit(config, X) for config, X in zip(configs, tables, strict=True)])
     device, threads = resolve_device(detectors[0].device), max_threads(detectors[0].n_jobs)
-    return [Fitted(one.model, one.training.values, device, threads) for one in trained]
+    return [Fitted(one, one.training.values, device, threads) for one in trained]

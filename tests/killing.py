@@ -35,9 +35,9 @@ def model(folder: Path) -> str:
     """A number for the weights, the centre and the scores of a saved detector."""
     from addml import model_file
 
-    document, arrays = model_file.load(folder)
+    document, arrays = model_file.read(folder)
     content = b"".join(arrays[name].tobytes() for name in sorted(arrays))
-    return hashlib.sha256(content + repr(document["threshold"]).encode()).hexdigest()
+    return hashlib.sha256(content + repr(document["decision"]).encode()).hexdigest()
 
 
 def child(table: Path, folder: Path) -> int:
@@ -45,8 +45,8 @@ def child(table: Path, folder: Path) -> int:
     process = os.fork()
     if not process:
         try:
-            detector = ADDML.paper(epochs=6, members=2, memory="1MiB", random_state=0)
-            detector.fit(table, checkpoint=folder / "checkpoint").save(folder / "model")
+            detector = ADDML.paper(epochs=6, members=2, random_state=0)
+            detector.fit(table, checkpoint=folder / "checkpoint", memory="1MiB").save(folder / "model")
         finally:
             os._exit(0)
     return process

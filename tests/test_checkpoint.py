@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import dataset, parquet
 
-from addml import ADDML
+from addml import ADDML, MLP
 from addml.checkpoint import Checkpoint, CheckpointError, open_checkpoint
 from addml.inputs.disk import open_source
 
@@ -42,7 +42,7 @@ def stop(monkeypatch):
 
 
 def detector(**changes):
-    return ADDML(**{"members": 3, "epochs": 6, "random_state": 0, **changes})
+    return ADDML(members=3, epochs=6, random_state=0).set_params(**changes)
 
 
 @pytest.mark.parametrize("changes", [{}, {"patience": 1, "learning_rate": 0.05}, {"loss": "center", "scorer": "knn"}])
@@ -88,7 +88,7 @@ def test_a_folder_with_other_files_stays(X, tmp_path):
     [
         ({"epochs": 7}, "was made with epochs=6, now it is 7; set it back, or remove the folder"),
         ({"random_state": 1}, "was made with random_state=0, now it is 1"),
-        ({"hidden": (32,)}, r"was made with hidden=None, now it is \[32\]"),
+        ({"encoder": MLP((32,))}, "was made with encoder='auto', now it is 'MLP'"),
     ],
 )
 def test_other_settings_are_refused(X, tmp_path, stop, changes, message):
@@ -136,10 +136,10 @@ def test_another_network_of_one_s_own_is_refused(X, tmp_path, stop):
 
     go_on = stop(1)
     with pytest.raises(KeyboardInterrupt):
-        detector(encoder=Bent, metric_dim=4, members=1).fit(X, checkpoint=tmp_path / "kept")
+        detector(encoder=Bent, members=1).fit(X, checkpoint=tmp_path / "kept")
     go_on()
     with pytest.raises(CheckpointError, match=r"was made with encoder='.*Bent', now it is '.*Straight'"):
-        detector(encoder=Straight, metric_dim=4, members=1).fit(X, checkpoint=tmp_path / "kept")
+        detector(encoder=Straight, members=1).fit(X, checkpoint=tmp_path / "kept")
 
 
 def test_other_columns_of_the_same_files_are_refused(tmp_path, stop):
@@ -147,10 +147,10 @@ def test_other_columns_of_the_same_files_are_refused(tmp_path, stop):
     parquet.write_table(pa.table(list(rows.T), names=list("abcd")), tmp_path / "one.parquet")
     go_on = stop(1)
     with pytest.raises(KeyboardInterrupt):
-        detector(memory="1MiB").fit(open_source(tmp_path / "one.parquet", list("abc")), checkpoint=tmp_path / "kept")
+        detector().fit(open_source(tmp_path / "one.parquet", list("abc")), checkpoint=tmp_path / "kept", memory="1MiB")
     go_on()
     with pytest.raises(CheckpointError, match=r"made of other rows \(columns .*'c'\], now .*'d'\]\)"):
-        detector(memory="1MiB").fit(open_source(tmp_path / "one.parquet", list("abd")), checkpoint=tmp_path / "kept")
+        detector().fit(open_source(tmp_path / "one.parquet", list("abd")), checkpoint=tmp_path / "kept", memory="1MiB")
 
 
 def test_files_that_changed_are_named(tmp_path, stop):
@@ -160,11 +160,11 @@ def test_files_that_changed_are_named(tmp_path, stop):
     parquet.write_table(pa.table(list(rows.T), names=list("abcd")), table / "one.parquet")
     go_on = stop(1)
     with pytest.raises(KeyboardInterrupt):
-        detector(memory="1MiB").fit(table, checkpoint=tmp_path / "kept")
+        detector().fit(table, checkpoint=tmp_path / "kept", memory="1MiB")
     go_on()
     os.utime(table / "one.parquet", ns=(5, 5))
     with pytest.raises(CheckpointError, match=r"made of other rows \(.*one.parquet has changed\)"):
-        detector(memory="1MiB").fit(table, checkpoint=tmp_path / "kept")
+        detector().fit(table, checkpoint=tmp_path / "kept", memory="1MiB")
 
 
 def test_another_filter_of_the_same_files_is_refused(tmp_path, stop):
@@ -175,16 +175,16 @@ def test_another_filter_of_the_same_files_is_refused(tmp_path, stop):
     even, odd = (whole.filter(dataset.field("h") == half) for half in (0, 1))  # as many rows
     go_on = stop(1)
     with pytest.warns(UserWarning, match="constant"), pytest.raises(KeyboardInterrupt):
-        detector(memory="1MiB").fit(even, checkpoint=tmp_path / "kept")
+        detector().fit(even, checkpoint=tmp_path / "kept", memory="1MiB")
     go_on()
     with pytest.raises(CheckpointError, match=r"made of other rows \(filter .*h == 0.*, now .*h == 1"):
-        detector(memory="1MiB").fit(odd, checkpoint=tmp_path / "kept")
+        detector().fit(odd, checkpoint=tmp_path / "kept", memory="1MiB")
 
 
 def test_rows_that_are_in_no_files_are_not_kept_a_checkpoint_of(tmp_path):
     table = pa.table(list(np.random.default_rng(0).normal(size=(4, 9000))), names=list("abcd"))
     with pytest.raises(ValueError, match="InMemoryDataset with a checkpoint: its rows are in no files"):
-        detector(memory="1MiB").fit(dataset.dataset(table), checkpoint=tmp_path / "kept")
+        detector().fit(dataset.dataset(table), checkpoint=tmp_path / "kept", memory="1MiB")
     assert not (tmp_path / "kept").exists()
 
 
@@ -199,14 +199,14 @@ def test_a_large_table_is_refused_before_it_is_looked_through(tmp_path, stop, mo
     parquet.write_table(table, tmp_path / "one.parquet")
     go_on = stop(1)
     with pytest.raises(KeyboardInterrupt):
-        detector(memory="1MiB").fit(tmp_path / "one.parquet", checkpoint=tmp_path / "kept")
+        detector().fit(tmp_path / "one.parquet", checkpoint=tmp_path / "kept", memory="1MiB")
     go_on()
     monkeypatch.setattr("addml.disk_fit.Census.take", lambda *arguments: pytest.fail("was looked through"))
     with pytest.raises(CheckpointError, match="epochs=6, now it is 7"):
-        detector(memory="1MiB", epochs=7).fit(tmp_path / "one.parquet", checkpoint=tmp_path / "kept")
+        detector(epochs=7).fit(tmp_path / "one.parquet", checkpoint=tmp_path / "kept", memory="1MiB")
     message = "another run is at work"
     with open_checkpoint(tmp_path / "other", {"random_state": 0}), pytest.raises(CheckpointError, match=message):
-        detector(memory="1MiB").fit(tmp_path / "one.parquet", checkpoint=tmp_path / "other")
+        detector().fit(tmp_path / "one.parquet", checkpoint=tmp_path / "other", memory="1MiB")
 
 
 def test_a_fit_that_fails_before_its_first_epoch_leaves_no_checkpoint(tmp_path):
@@ -214,7 +214,7 @@ def test_a_fit_that_fails_before_its_first_epoch_leaves_no_checkpoint(tmp_path):
     rows[0, 5] = np.inf
     parquet.write_table(pa.table(list(rows), names=list("abcd")), tmp_path / "one.parquet")
     with pytest.raises(ValueError, match="row 6 is inf"):
-        detector(memory="1MiB").fit(tmp_path / "one.parquet", checkpoint=tmp_path / "kept")
+        detector().fit(tmp_path / "one.parquet", checkpoint=tmp_path / "kept", memory="1MiB")
     assert [path.name for path in tmp_path.iterdir()] == ["one.parquet"]
 
 

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 import addml
 from addml import ADDML, disk_fit
-from addml.detector import DroppedColumnsWarning
+from addml.errors import DroppedColumnsWarning
 from addml.inputs.disk import DiskRows, Portions, open_source
 from addml.io.source import ReadError
 from addml.scratch import ScratchError
@@ -58,7 +58,7 @@ def small_samples(monkeypatch):
 
 
 def quick(**changes):
-    return ADDML(**{"members": 2, "epochs": 3, "random_state": 0, "memory": SMALL, **changes})
+    return ADDML(members=2, epochs=3, random_state=0).set_params(**changes)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def on_disk(folder):
     """A detector fitted to the folder, a portion at a time, that no test may change."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk_fit, "LEAST_SAMPLE_BYTES", 0)
-        return quick().fit(folder)
+        return quick().fit(folder, memory=SMALL)
 
 
 def same(one, other):
@@ -83,7 +83,7 @@ def test_a_home_folder_is_found_by_all_that_take_paths(folder, tmp_path, monkeyp
     for name in ("cache", "here"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    detector = quick(epochs=1).fit("~/table", checkpoint="~/checkpoint", scratch="~/cache")
+    detector = quick(epochs=1).fit("~/table", checkpoint="~/checkpoint", scratch="~/cache", memory=SMALL)
     detector.write_scores("~/table/0.parquet", "~/scores.csv")
     assert len((tmp_path / "scores.csv").read_text().splitlines()) == 3001
     np.testing.assert_array_equal(detector.anomaly_score("~/table"), detector.anomaly_score(folder))
@@ -91,30 +91,29 @@ def test_a_home_folder_is_found_by_all_that_take_paths(folder, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("changes", "cache"),
+    "changes",
     [
-        ({}, True),
-        ({}, False),
-        ({"scaling": "standard", "scorer": "center", "members": 1}, True),
-        ({"loss": "center", "scorer": "knn", "patience": 1, "learning_rate": 0.05}, False),
-        pytest.param({"distance": "euclidean", "scorer": "dissimilarity"}, True, marks=pytest.mark.slow),
-        ({"examples": 50, "contamination": "auto"}, False),
+        {},
+        {"scaling": "standard", "scorer": "center", "members": 1},
+        {"loss": "center", "scorer": "knn", "patience": 1, "learning_rate": 0.05},
+        pytest.param({"loss__distance": "euclidean", "scorer": "dissimilarity"}, marks=pytest.mark.slow),
+        {"contamination": "auto"},
     ],
     ids=str,
 )
-def test_the_model_of_one_portion_is_that_of_memory(table, folder, whole, changes, cache):
+def test_the_model_of_one_portion_is_that_of_memory(table, folder, whole, changes):
     resident = quick(**changes).fit(table)
-    on_disk = quick(**changes).fit(folder, cache=cache)
+    on_disk = quick(**changes).fit(folder, memory=SMALL)
     same(resident, on_disk)
     np.testing.assert_array_equal(resident.rows_kept(), on_disk.rows_kept())
-    np.testing.assert_array_equal(resident._held_out, on_disk._held_out)
-    np.testing.assert_array_equal(resident._examples.rows, on_disk._examples.rows)
+    np.testing.assert_array_equal(resident.model_.held_out, on_disk.model_.held_out)
+    np.testing.assert_array_equal(resident.model_.examples.rows, on_disk.model_.examples.rows)
 
 
 @pytest.mark.parametrize("scaling", ["robust", "standard"])
 def test_many_portions_rank_the_rows_alike(table, folder, scaling):
     resident = ADDML.paper(scaling=scaling, random_state=0, epochs=5).fit(table)
-    on_disk = ADDML.paper(scaling=scaling, random_state=0, epochs=5, memory=SMALL).fit(folder)
+    on_disk = ADDML.paper(scaling=scaling, random_state=0, epochs=5).fit(folder, memory=SMALL)
     assert len(list(Portions.of(ROWS, disk_fit._portion_rows(2**20, 10, 1), 0).portions(0))) > 1
     assert np.corrcoef(np.argsort(np.argsort([resident.anomaly_scores_, on_disk.anomaly_scores_])))[0, 1] > 0.97
     strange = np.arange(ROWS) < 90
@@ -122,21 +121,17 @@ def test_many_portions_rank_the_rows_alike(table, folder, scaling):
     assert abs(aucs[0] - aucs[1]) < 0.02
 
 
-def test_a_cache_changes_nothing(folder, on_disk):
-    same(on_disk, quick().fit(folder, cache=False))
-
-
 def test_a_dataset_is_as_good_as_its_folder(folder, on_disk):
-    same(on_disk, quick().fit(dataset.dataset(folder, format="parquet")))
+    same(on_disk, quick().fit(dataset.dataset(folder, format="parquet"), memory=SMALL))
 
 
 def test_a_table_that_fits_is_learned_from_in_memory(table, folder, monkeypatch):
     monkeypatch.setattr(disk_fit, "prepare", None)
-    same(quick(memory="1GiB").fit(table), quick(memory="1GiB").fit(folder))
+    same(quick().fit(table), quick().fit(folder, memory="1GiB"))
 
 
 def test_a_refit_goes_on_from_rows_on_disk(table, folder, whole):
-    same(quick().fit(table).refit(table), quick().fit(table).refit(folder))
+    same(quick().fit(table).refit(table), quick().fit(table).refit(folder, memory=SMALL))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +140,7 @@ def few(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk_fit, "LEAST_SAMPLE_BYTES", 0)
         patch.setattr(disk_fit, "REMEMBERED", 500)
-        return quick().fit(folder)
+        return quick().fit(folder, memory=SMALL)
 
 
 def test_the_threshold_is_exact(folder, on_disk, few):
@@ -187,14 +182,14 @@ def test_columns_that_some_files_do_not_have_are_said(tmp_path, memory):
     with pytest.warns(
         DroppedColumnsWarning, match="columns that some files do not have, read as missing values there: d"
     ):
-        quick(epochs=1, memory=memory).fit(tmp_path)
+        quick(epochs=1).fit(tmp_path, memory=memory)
 
 
 def test_what_looks_at_rows_takes_none_on_disk(table, tmp_path):
     parquet.write_table(table.slice(0, 100), tmp_path / "0.parquet")
     numbers = np.random.default_rng(0).normal(size=(50, 3))
     for rows in (table.slice(0, 100), numbers):
-        fitted = quick(epochs=1, examples=5).fit(rows)
+        fitted = quick(epochs=1).fit(rows)
         for source in (tmp_path, str(tmp_path / "0.parquet"), dataset.dataset(tmp_path)):
             for look in (fitted.transform, fitted.explain, fitted.nearest_normal):
                 with pytest.raises(TypeError, match="is a table on disk, which fit, the methods that score"):
@@ -227,7 +222,7 @@ def test_scores_never_take_the_place_of_the_table(table, tmp_path):
 
 
 def test_nothing_is_left_behind(folder, tmp_path):
-    quick(epochs=1).fit(folder, scratch=tmp_path)
+    quick(epochs=1).fit(folder, scratch=tmp_path, memory=SMALL)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -236,7 +231,7 @@ def test_nothing_is_left_behind(folder, tmp_path):
 
 def test_labels_need_memory(folder):
     with pytest.raises(ValueError, match="labels cannot be learned from rows on disk; give memory > 1440000"):
-        quick().fit(folder, labels=np.zeros(ROWS))
+        quick().fit(folder, labels=np.zeros(ROWS), memory=SMALL)
 
 
 def test_a_disk_that_fills_leaves_neither_files_nor_a_model(folder, tmp_path, monkeypatch):
@@ -246,14 +241,14 @@ def test_a_disk_that_fills_leaves_neither_files_nor_a_model(folder, tmp_path, mo
     monkeypatch.setattr("addml.scratch.shutil.disk_usage", lambda folder: usage(10**9, 10**9, 1000))
     detector = quick()
     with pytest.raises(ScratchError, match=r"are needed for prepared rows .*--scratch"):
-        detector.fit(folder, scratch=tmp_path)
+        detector.fit(folder, scratch=tmp_path, memory=SMALL)
     assert list(tmp_path.iterdir()) == []
     assert not hasattr(detector, "threshold_")
 
 
 def test_no_folder_for_scratch(folder, tmp_path):
     with pytest.raises(ValueError, match="is no folder; make it, or name another"):
-        quick().fit(folder, scratch=tmp_path / "none")
+        quick().fit(folder, scratch=tmp_path / "none", memory=SMALL)
 
 
 def test_a_folder_that_changes_between_epochs_is_noticed(table, tmp_path, monkeypatch):
@@ -268,14 +263,14 @@ def test_a_folder_that_changes_between_epochs_is_noticed(table, tmp_path, monkey
     monkeypatch.setattr(DiskRows, "portions", change)
     detector = quick()
     with pytest.raises(ReadError, match=r"0.parquet: has changed since the run began"):
-        detector.fit(tmp_path)
+        detector.fit(tmp_path, memory=SMALL)
     assert not hasattr(detector, "threshold_")
 
 
 @pytest.mark.parametrize("memory", ["2 gigs", 0, -1, None, 1.5, "1KiB", True])
 def test_a_size_of_memory_that_is_none(memory):
     with pytest.raises(ValueError, match=r"memory=.* must be a size of memory of at least 1 MiB"):
-        ADDML(memory=memory).fit(np.zeros((5, 2)))
+        ADDML().fit(np.zeros((5, 2)), memory=memory)
 
 
 # How much memory --------------------------------------------------------------------------------------------
@@ -300,7 +295,7 @@ def look():
 
 threading.Thread(target=look, daemon=True).start()
 before = held()
-ADDML.fast(epochs=1, random_state=0, memory="16MiB", n_jobs=1).fit(sys.argv[1])
+ADDML.fast(epochs=1, random_state=0, n_jobs=1).fit(sys.argv[1], memory="16MiB")
 over.set()
 print(most[0] - before)
 """
@@ -335,9 +330,9 @@ def test_streaming_finds_as_much_as_memory(name, data_folder, tmp_path):
     aucs = {"memory": [], "disk": []}
     for seed in range(3):
         resident = ADDML.paper(random_state=seed, epochs=10)
-        on_disk = ADDML.paper(random_state=seed, epochs=10, memory="4MiB")
+        on_disk = ADDML.paper(random_state=seed, epochs=10)
         aucs["memory"].append(roc_auc_score(known.y, resident.fit(table).anomaly_scores_))
-        aucs["disk"].append(roc_auc_score(known.y, on_disk.fit(tmp_path).anomaly_scores_))
+        aucs["disk"].append(roc_auc_score(known.y, on_disk.fit(tmp_path, memory="4MiB").anomaly_scores_))
     assert abs(np.mean(aucs["memory"]) - np.mean(aucs["disk"])) < 0.003, aucs
 
 
@@ -348,10 +343,10 @@ def test_streaming_finds_as_much_as_memory(name, data_folder, tmp_path):
 def test_rows_on_disk_go_to_the_device_a_batch_at_a_time(folder, monkeypatch, members):
     """With torch's own CPU device in place of an accelerator."""
     pytest.importorskip("torch")
-    settings = {"epochs": 2, "random_state": 0, "memory": SMALL, "members": members}
-    here = ADDML.paper(**settings).fit(folder)
+    settings = {"epochs": 2, "random_state": 0, "members": members}
+    here = ADDML.paper(**settings).fit(folder, memory=SMALL)
     monkeypatch.setattr("addml.fit.resolve_device", lambda device: "cpu:0")
-    there = ADDML.paper(**settings).fit(folder)
+    there = ADDML.paper(**settings).fit(folder, memory=SMALL)
     np.testing.assert_allclose(there.history_[-1]["train_loss"], here.history_[-1]["train_loss"], rtol=1e-3)
     assert np.corrcoef(np.argsort(np.argsort([here.anomaly_scores_, there.anomaly_scores_])))[0, 1] > 0.999
 

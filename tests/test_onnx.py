@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 import addml
-from addml import ADDML, to_onnx
+from addml import ADDML, MLP, InstanceCloseness, to_onnx
 from addml import onnx as export
 from addml.encoders import ACTIVATIONS
 from addml.io.write import WriteError
@@ -21,7 +21,13 @@ from addml.scoring.simple import KNN
 from addml.scoring.views import Views
 
 CLOSE, RARELY = 1e-5, 1e-2  # of 1 + |score|: for nearly all rows, and where a row lies between two steps of a column
-SMALL = {"epochs": 2, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
+SMALL = {
+    "epochs": 2,
+    "members": 2,
+    "encoder": MLP((8,), 4),
+    "random_state": 0,
+    "device": "cpu",
+}
 
 
 def table(rows: int = 300, seed: int = 0) -> np.ndarray:
@@ -53,15 +59,17 @@ def session(detector: ADDML, path) -> onnxruntime.InferenceSession:
 
 def check(detector: ADDML, path, X: np.ndarray) -> None:
     """Scores, decisions and probabilities of the file are those of the detector."""
-    score, probability, decision = session(detector, path).run(["score", "probability", "is_anomaly"], {"X": X})
+    names = ["score", "p_value", "probability", "is_anomaly"]
+    score, p_value, probability, decision = session(detector, path).run(names, {"X": X})
     expected = detector.anomaly_score(X)
     error = abs(score - expected) / (1 + abs(expected))
-    close = 2 * CLOSE if detector.distance == "euclidean" else CLOSE  # roots of zeros that are none in float32
+    close = 2 * CLOSE if detector.model_.distance == "euclidean" else CLOSE  # roots of zeros that are none in float32
     assert np.quantile(error, 0.99) <= close
     assert error.max() <= RARELY
     near = abs(expected - detector.threshold_) <= RARELY
     np.testing.assert_array_equal(decision[~near], detector.is_anomaly(X)[~near])
     np.testing.assert_array_equal(decision, score > detector.threshold_)
+    np.testing.assert_allclose(p_value, detector.training_.p_values(score), rtol=1e-12)
     np.testing.assert_allclose(probability, detector.training_.probability(score), rtol=1e-12, atol=1e-12)
 
 
@@ -75,22 +83,22 @@ def check(detector: ADDML, path, X: np.ndarray) -> None:
         {"scaling": "standard"},
         {"one_sided": {0: "high", 3: "low"}},
         {"one_sided": {1: "low"}, "scaling": "standard", "scorer": "center"},
-        {"distance": "cosine"},
+        {"loss": InstanceCloseness("cosine")},
         {"scorer": Views(references=100, views=("space",))},
         {"scorer": Views(views=("columns", "tails"))},
         {"scorer": Views(views=("tails", "distilled")), "scaling": "standard"},
         {"scorer": Views(references=37)},
         {"scorer": "center", "members": 1},
-        {"scorer": "center", "distance": "euclidean"},
-        {"scorer": "center", "distance": "cosine"},
+        {"scorer": "center", "loss": InstanceCloseness("euclidean")},
+        {"scorer": "center", "loss": InstanceCloseness("cosine")},
         {"scorer": "knn"},
-        {"scorer": KNN(k=500, references=50), "distance": "euclidean"},
-        {"scorer": "knn", "distance": "cosine"},
+        {"scorer": KNN(k=500, references=50), "loss": InstanceCloseness("euclidean")},
+        {"scorer": "knn", "loss": InstanceCloseness("cosine")},
         {"scorer": "dissimilarity"},
-        {"scorer": "dissimilarity", "distance": "euclidean"},
-        {"scorer": "dissimilarity", "distance": "cosine", "members": 1},
-        {"hidden": (), "output_activation": "linear", "scorer": "center"},
-        {"hidden": (8, 6), "members": 5},
+        {"scorer": "dissimilarity", "loss": InstanceCloseness("euclidean")},
+        {"scorer": "dissimilarity", "loss": InstanceCloseness("cosine"), "members": 1},
+        {"encoder": MLP((), 4, output_activation="linear"), "scorer": "center"},
+        {"encoder": MLP((8, 6), 4), "members": 5},
     ],
     ids=str,
 )
@@ -102,7 +110,7 @@ def test_scores_are_those_of_the_detector(settings, tmp_path):
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation(activation, tmp_path):
-    detector = ADDML(**SMALL, activation=activation, output_activation=activation).fit(table())
+    detector = ADDML(**SMALL | {"encoder": MLP((8,), 4, activation, activation)}).fit(table())
     check(detector, tmp_path / "model.onnx", table(200, seed=1))
 
 
@@ -114,7 +122,11 @@ def test_the_activations_are_all_there_are():
 def test_any_number_of_references(rows, tmp_path):
     """Few are all neighbours of each other; of many, some rows are no references."""
     X = np.nan_to_num(table(rows))
-    check(ADDML(**SMALL | {"members": 3}).fit(X), tmp_path / "model.onnx", np.concatenate([X, table(50, seed=1)]))
+    check(
+        ADDML(**SMALL | {"members": 3}).fit(X),
+        tmp_path / "model.onnx",
+        np.concatenate([X, table(50, seed=1)]),
+    )
 
 
 def test_rows_that_are_references_are_no_neighbours_of_themselves(tmp_path):
@@ -162,6 +174,7 @@ def test_the_file_is_what_onnx_asks_for(tmp_path):
     kinds = {one.name: (one.type, one.shape) for one in opened.get_outputs()}
     assert kinds == {
         "score": ("tensor(double)", ["rows"]),
+        "p_value": ("tensor(double)", ["rows"]),
         "probability": ("tensor(double)", ["rows"]),
         "is_anomaly": ("tensor(bool)", ["rows"]),
     }
@@ -211,15 +224,19 @@ def refused(detector: ADDML, path, match: str) -> None:
 
 def test_series_and_images(tmp_path):
     quick = {"epochs": 1, "members": 1, "random_state": 0, "device": "cpu"}
-    series = ADDML(encoder="recurrent", window=4, **quick).fit(np.random.default_rng(0).standard_normal((60, 2)))
+    series = ADDML(window=4, **quick).fit(np.random.default_rng(0).standard_normal((60, 2)))
     refused(series, tmp_path, "fitted to a series.*use addml.load")
-    images = ADDML(encoder="conv", **quick).fit(np.random.default_rng(0).random((8, 1, 8, 8)))
+    images = ADDML(**quick).fit(np.random.default_rng(0).random((8, 1, 8, 8)))
     refused(images, tmp_path, "fitted to images.*use addml.load")
 
 
 def test_columns_that_are_not_numbers(tmp_path):
     frame = pd.DataFrame({"a": table()[:, 1], "colour": ["red", "green", "blue"] * 100, "is": [True, False] * 150})
-    refused(ADDML(**SMALL).fit(frame), tmp_path, r"'colour' \(category\), 'is' \(boolean\).*leave such columns out")
+    refused(
+        ADDML(**SMALL).fit(frame),
+        tmp_path,
+        r"'colour' \(category\), 'is' \(boolean\).*leave such columns out",
+    )
 
 
 def test_labels(tmp_path):
@@ -228,7 +245,7 @@ def test_labels(tmp_path):
 
 
 def test_an_encoder_of_ones_own(tmp_path):
-    own = ADDML(**SMALL | {"hidden": None}, encoder=lambda: nn.Linear(5, 4)).fit(np.nan_to_num(table()))
+    own = ADDML(**SMALL | {"encoder": lambda: nn.Linear(5, 4)}).fit(np.nan_to_num(table()))
     refused(own, tmp_path, "of your own.*encoder='mlp'")
 
 
@@ -240,7 +257,7 @@ def test_a_scorer_of_ones_own(tmp_path):
 
 
 def test_references_that_no_file_holds(tmp_path, monkeypatch):
-    detector = ADDML(**SMALL, scorer="dissimilarity", distance="cosine").fit(table())
+    detector = ADDML(**SMALL, scorer="dissimilarity", loss=InstanceCloseness("cosine")).fit(table())
     monkeypatch.setattr(export, "MOST_BYTES", 1000)
     refused(detector, tmp_path, "scorer='dissimilarity' keeps .* GiB.*scorer='views'")
 

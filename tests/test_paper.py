@@ -10,7 +10,7 @@ import addml
 from addml.encoders import MLPNetwork
 from addml.inputs.rows import MemoryRows
 from addml.learning.learner import MetricLearner
-from addml.learning.losses import Objective
+from addml.learning.losses import InstanceCloseness
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import Schedule, train
 from addml.preprocessing.scaling import Features
@@ -61,7 +61,7 @@ def test_the_eighteen_fits_of_a_table_in_one_call_score_like_fits_alone(letter):
             members.append(Member(np.sort(order[107:]), np.sort(order[:107]), random, ratios[e]))
         encoder = encoder.with_weights(encoder.weights.astype(np.float32))
         state = TrainingState.begin(encoder.weights, 50)
-        train(MetricLearner(encoder, Objective()), rows, members, Schedule(patience=50), state)
+        train(MetricLearner(encoder, InstanceCloseness()), rows, members, Schedule(patience=50), state)
         return encoder.with_weights(state.best)
 
     def auc(encoder, e, place):

@@ -16,7 +16,10 @@ NAMED = re.findall(r"^\.\. auto\w+:: ([\w.]+)$", REFERENCE.read_text(), re.MULTI
 def test_every_public_name_is_there():
     scorers = {kind.__name__ for kind in scoring.SCORERS.values()}
     public = {f"addml.{name}" for name in addml.__all__} - {"addml.__version__"}
-    public |= {f"addml.scoring.{name}" for name in scorers} | {"addml.pyod.ADDML", "addml.stream.Stream"}
+    public |= {f"addml.scoring.{name}" for name in scorers - {name.split(".")[1] for name in public}} | {
+        "addml.pyod.ADDML",
+        "addml.stream.Stream",
+    }
     public |= {"addml.pipeline.rivals.make", f"{client.__name__}.Client", f"{client.__name__}.ServerError"}
     assert public <= set(NAMED)
 

@@ -3,21 +3,71 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from addml.detector import ADDML, load
+    from addml.detector import ADDML
+    from addml.encoders import MLP, Conv, Recurrent
+    from addml.inputs.vectorizer import Window
     from addml.io.image_folder import read_images
+    from addml.learning.losses import CenterCloseness, InstanceCloseness
     from addml.onnx import to_onnx
+    from addml.scoring import KNN, Center, Dissimilarity, Views
 
-__all__ = ["ADDML", "__version__", "load", "read_images", "to_onnx"]
+__all__ = [
+    "ADDML",
+    "KNN",
+    "MLP",
+    "Center",
+    "CenterCloseness",
+    "Conv",
+    "Dissimilarity",
+    "InstanceCloseness",
+    "Recurrent",
+    "Views",
+    "Window",
+    "__version__",
+    "load",
+    "read_images",
+    "to_onnx",
+]
 
 _WHERE = {
     "ADDML": "addml.detector",
-    "load": "addml.detector",
+    **dict.fromkeys(("MLP", "Conv", "Recurrent"), "addml.encoders"),
+    **dict.fromkeys(("InstanceCloseness", "CenterCloseness"), "addml.learning.losses"),
+    **dict.fromkeys(("Views", "Center", "Dissimilarity", "KNN"), "addml.scoring"),
+    "Window": "addml.inputs.vectorizer",
     "read_images": "addml.io.image_folder",
     "to_onnx": "addml.onnx",
 }
+
+
+def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = None) -> ADDML:
+    """The detector that `save` wrote, ready to score on any device; no file is ever unpickled.
+
+    A file holds no code: an encoder of your own has to be given again, as it was given to the constructor.
+    """
+    from addml import model_file
+    from addml.compute import resolve_device
+    from addml.config import Config, settings_from_json
+    from addml.detector import ADDML
+    from addml.encoders.module import is_module
+
+    resolve_device(device)
+    if encoder is not None and not is_module(encoder):
+        raise ValueError(
+            f"encoder={encoder!r} is no network of your own; give the one that was fitted, or leave it out"
+        )
+    model = model_file.load(path, encoder)
+    own = {"device": device} | ({} if encoder is None else {"encoder": encoder})
+    try:
+        settings = {**settings_from_json(model.settings), **own}
+        Config.resolve(settings)
+        return ADDML(**settings).with_model(model)
+    except (KeyError, TypeError, ValueError) as error:
+        raise model_file.ModelFileError(f"{path}: the settings are not those of a detector ({error!r})") from None
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from addml import __version__, model_file, plain
+from addml import __version__, model_file, parameters
 from addml.arrays import Array, to_numpy
 from addml.compute import on_device
 from addml.inputs.disk import changes
@@ -32,16 +32,17 @@ OURS = ("model.json", "weights-*.safetensors", ".model.json.*", ".weights-*.safe
 
 @dataclass(frozen=True)
 class Storage:
-    """Where a fit keeps what does not fit into memory, and where what it needs to go on after a kill."""
+    """How much memory a fit may take, where it keeps what does not fit, and where what it needs to resume."""
 
     checkpoint: str | os.PathLike[str] | None = None
     scratch: str | os.PathLike[str] | None = None
-    cache: bool = True
+    memory: int | str = "2GiB"
 
     def __post_init__(self) -> None:
         for name in ("checkpoint", "scratch"):
             if getattr(self, name) is not None and not os.fspath(getattr(self, name)):
                 raise ValueError(f"{name}={getattr(self, name)!r} names no folder; name one, or leave it out")
+        parameters.size("memory", self.memory)
 
     @property
     def folder(self) -> Path:
@@ -84,7 +85,7 @@ class Checkpoint:
                 **{name: on_device(own[name], device) for name in ON_DEVICE},
                 **{name: own[name] for name in IN_MEMORY},
                 epoch=found["epoch"],
-                history=[plain.record_from_plain(record) for record in found["history"]],
+                history=[model_file.record_from_json(record) for record in found["history"]],
                 kept=list(own["kept"]) if "kept" in own else [],
             )
 
@@ -94,7 +95,7 @@ class Checkpoint:
         return (self.folder / "model.json").exists()
 
     def _found(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        document, arrays = model_file.load(self.folder)
+        document, arrays = model_file.read(self.folder)
         found = document["checkpoint"]
         self._check(found["owner"])
         return found, arrays
@@ -107,12 +108,12 @@ class Checkpoint:
         checkpoint = {
             "owner": self._owner,
             "epoch": state.epoch,
-            "history": [plain.plain_record(record) for record in state.history],
+            "history": [model_file.record_to_json(record) for record in state.history],
             "randoms": [member.random.bit_generator.state for member in members],
             "arrays": {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()},
         }
         as_bytes = {name: np.frombuffer(array.tobytes(), np.uint8) for name, array in arrays.items()}
-        model_file.save(self.folder, {"checkpoint": checkpoint}, as_bytes)
+        model_file.write(self.folder, {"checkpoint": checkpoint}, as_bytes)
 
     def remove(self) -> None:
         """Leave nothing behind, once the training is over."""

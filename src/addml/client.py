@@ -10,26 +10,29 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead, RemoteDisconnected
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, parse_qs, quote, urlencode, urlsplit
-from urllib.request import HTTPHandler, Request, build_opener
+from urllib.request import getproxies, proxy_bypass
 
+API = "/api/v1"
 ROWS_AT_ONCE = 10_000
-BYTES_AT_ONCE = 16 * 10**6  # a server takes 64 MB, if not less is allowed there
+BYTES_AT_ONCE = 16 * 10**6  # a server takes 32 MB, if not less is allowed there
+KEPT = 10  # seconds for which an open connection is used again; the server closes it after 20
+BUSY = (429, 503)  # answers after which the same request is sent again, later
 OVER = ("done", "failed", "stopped")
 FILES = ("report", "scored", "model")
 
 
 class ServerError(RuntimeError):
-    """What the server says is wrong; `status` is that of HTTP, 0 where it does not answer."""
+    """What the server says is wrong; `status` is that of HTTP, 0 where it does not answer, `code` names the error."""
 
-    def __init__(self, words: str, status: int = 0) -> None:
-        """The words and the status."""
+    def __init__(self, words: str, status: int = 0, code: str = "") -> None:
+        """The words, the status and the code."""
         super().__init__(words)
-        self.status = status
+        self.status, self.code = status, code
 
 
 class Client:
@@ -44,25 +47,30 @@ class Client:
         parts = _address(url)
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self._token = token or parse_qs(parts.query).get("token", [None])[0] or os.environ.get("ADDML_TOKEN")
-        self._timeout = timeout
+        self._timeout, self._parts = timeout, parts
+        self._open = list[tuple[_Connection, float]]()  # connections, and when they were last used
 
     def models(self) -> list[dict[str, Any]]:
         """What models there are."""
-        return list(self._json("GET", "/api/models")["models"])
+        found, start = list[dict[str, Any]](), 0
+        while start is not None:
+            page = self._json("GET", f"{API}/models?offset={start}")
+            found, start = found + page["models"], page["next"]
+        return found
 
     def model(self, name: str) -> dict[str, Any]:
         """All that is known of one: its columns, what is usual in them, its training and its threshold."""
-        return dict(self._json("GET", f"/api/models/{quote(name, safe='')}"))
+        return dict(self._json("GET", f"{API}/models/{quote(name, safe='')}"))
 
     def score(self, model: str, rows: Any, *, reasons: int = 3, all: bool = False) -> list[dict[str, Any]]:
         """One result a row, of any number of rows: a data frame, or a list with a dict for each row.
 
-        A result has `score`, `is_anomaly`, `probability`, `confidence` and `reasons`: of the anomalies, or of `all`.
+        A result has `score`, `is_anomaly`, `p_value`, `probability` and `reasons`: of the anomalies, or of `all`.
         """
-        path, results = f"/api/models/{quote(model, safe='')}/score", list[dict[str, Any]]()
+        path, results = f"{API}/models/{quote(model, safe='')}/score", list[dict[str, Any]]()
         for part in _parts(rows):
             asked = f'{{"rows": [{", ".join(part)}], "reasons": {json.dumps(reasons)}, "all": {json.dumps(all)}}}'
-            results += self._json("POST", path, asked.encode())["results"]
+            results += self._json("POST", path, asked.encode(), {"content-type": "application/json"})["results"]
         return results
 
     def detect(self, file: str | Path, *, model: str | None = None, **options: Any) -> dict[str, Any]:
@@ -74,7 +82,7 @@ class Client:
         path = Path(os.path.expanduser(file))
         query = urlencode({"name": path.name, "model": model or "", **_options(options)})
         with path.open("rb") as body:
-            job = self._json("POST", f"/api/jobs?{query}", body, {"content-length": str(path.stat().st_size)})
+            job = self._json("POST", f"{API}/jobs?{query}", body, {"content-length": str(path.stat().st_size)})
         return self._over(job)
 
     def again(self, job: Mapping[str, Any], **options: Any) -> dict[str, Any]:
@@ -82,14 +90,15 @@ class Client:
 
         `known_anomalies=[13, 1], known_normal=[90]` learns from what is known of rows, by the numbers in the list.
         """
-        return self._over(self._json("POST", f"/api/jobs/{job['id']}/again?{urlencode(_options(options))}", b""))
+        return self._over(self._json("POST", f"{API}/jobs/{job['id']}/again?{urlencode(_options(options))}", b""))
 
     def _over(self, job: dict[str, Any]) -> dict[str, Any]:
         while job["state"] not in OVER:
             time.sleep(0.2)
-            job = self._json("GET", f"/api/jobs/{job['id']}")
+            job = self._json("GET", f"{API}/jobs/{job['id']}")
         if job["state"] != "done":
-            raise ServerError(f"{job['file']}: {job['error'] or job['state']}", 422)
+            error = job["error"] or {"message": job["state"], "code": job["state"]}
+            raise ServerError(f"{job['file']}: {error['message']}", 422, error["code"])
         return job
 
     def download(self, job: Mapping[str, Any], what: str, path: str | Path) -> None:
@@ -99,7 +108,7 @@ class Client:
         target = Path(os.path.expanduser(path))
         unfinished = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            with self._answer("GET", f"/api/jobs/{job['id']}/{what}") as answer, unfinished.open("wb") as file:
+            with self._answer("GET", f"{API}/jobs/{job['id']}/{what}") as answer, unfinished.open("wb") as file:
                 shutil.copyfileobj(answer, file)
                 if answer.length:  # reading piece by piece does not complain
                     raise IncompleteRead(b"", answer.length)
@@ -109,7 +118,7 @@ class Client:
 
     def remove(self, job: Mapping[str, Any]) -> None:
         """Let the server forget a job, and the model that it learned."""
-        with self._answer("DELETE", f"/api/jobs/{job['id']}"):
+        with self._answer("DELETE", f"{API}/jobs/{job['id']}"):
             pass
 
     def _json(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
@@ -123,16 +132,54 @@ class Client:
     @contextmanager
     def _answer(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
-    ) -> Iterator[Any]:
-        own = {"authorization": f"Bearer {self._token}"} if self._token else {}
-        request = Request(self.url + path, body, {**own, **(headers or {})}, method=method)
+    ) -> Iterator[HTTPResponse]:
+        """The answer; a busy server is asked again. The connection stays open, if the answer was read to its end."""
+        end = time.monotonic() + self._timeout
         try:
-            with build_opener(_Handler).open(request, timeout=self._timeout) as answer:
-                yield answer
-        except HTTPError as error:
-            raise ServerError(_said(error), error.code) from None
-        except (URLError, ConnectionError, TimeoutError, HTTPException) as error:
-            raise self._silence(getattr(error, "reason", error), body is not None) from None
+            while True:
+                connection, answer = self._asked(method, path, body, headers or {})
+                later = answer.headers.get("retry-after", "")
+                if answer.status not in BUSY or not later.isdecimal() or time.monotonic() + int(later) > end:
+                    break
+                connection.close()
+                time.sleep(int(later))
+            if answer.status >= 300:
+                raise self._error(answer)
+            yield answer
+            if answer.isclosed():
+                self._open.append((connection, time.monotonic()))
+        except (OSError, HTTPException) as error:
+            raise self._silence(error, body is not None) from None
+
+    def _asked(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> tuple[_Connection, HTTPResponse]:
+        """Send a request, by a connection that is open or by a new one; redirects are not followed."""
+        own = {"authorization": f"Bearer {self._token}"} if self._token else {}
+        is_file = hasattr(body, "seek")
+        while not is_file and self._open:  # what was sent once cannot be sent again
+            connection, used = self._open.pop()
+            try:
+                if time.monotonic() - used < KEPT:
+                    connection.request(method, connection.prefix + path, body, {**own, **headers})
+                    return connection, connection.getresponse()
+            except (RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                pass  # closed by the server meanwhile
+            connection.close()
+        if is_file:
+            body.seek(0)
+        connection = _connect(self._parts, self._timeout)
+        connection.request(method, connection.prefix + path, body, {**own, **headers})
+        return connection, connection.getresponse()
+
+    def _error(self, answer: HTTPResponse) -> ServerError:
+        """The server's words, or what there is in their place."""
+        if answer.status < 400:
+            where = answer.headers.get("location", "elsewhere")
+            return ServerError(f"{self.url} redirects to {where}; the token is not sent there", answer.status)
+        try:
+            said = json.loads(answer.read())["error"]
+            return ServerError(str(said["message"]), answer.status, str(said["code"]))
+        except (ValueError, KeyError, TypeError, OSError, HTTPException):
+            return ServerError(f"{answer.status} {answer.reason}", answer.status)
 
     def _silence(self, reason: Any, was_sending: bool) -> ServerError:
         """Why there is no answer."""
@@ -141,13 +188,15 @@ class Client:
         if was_sending and isinstance(reason, BrokenPipeError | ConnectionResetError):
             return ServerError(
                 f"{self.url} hung up before all was sent ({reason}); is the token right, and is the file not larger "
-                "than its --limit?"
+                "than its --limit upload?"
             )
         return ServerError(f"{self.url} does not answer ({reason}); is addml serve running there?")
 
 
 class _Connection(HTTPConnection):
     """Reads the answer of a server that did not wait for all that is sent: what refuses a file does not read it."""
+
+    prefix = ""  # before every path
 
     def endheaders(self, *about: Any, **more: Any) -> None:
         """Send all, until the server hangs up, whose answer is there by then."""
@@ -158,9 +207,32 @@ class _Connection(HTTPConnection):
                 raise
 
 
-class _Handler(HTTPHandler):
-    def http_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(_Connection, req)
+class _SecureConnection(_Connection, HTTPSConnection):
+    """The same over TLS."""
+
+
+def _connect(parts: SplitResult, timeout: float) -> _Connection:
+    """A connection to the server, through the proxy of the environment, if there is one; loopback needs none."""
+    kind, host, port = _SecureConnection if parts.scheme == "https" else _Connection, parts.hostname or "", parts.port
+    proxy = None if _is_loopback(host) or proxy_bypass(host) else getproxies().get(parts.scheme)
+    if proxy is None:
+        connection = kind(host, port, timeout=timeout)
+        connection.prefix = parts.path.rstrip("/")
+        return connection
+    way = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    connection = kind(way.hostname or "", way.port, timeout=timeout)
+    connection.prefix = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+    if parts.scheme == "https":
+        connection.set_tunnel(host, port)
+        connection.prefix = parts.path.rstrip("/")
+    return connection
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _address(url: str) -> SplitResult:
@@ -171,14 +243,6 @@ def _address(url: str) -> SplitResult:
     except ValueError:
         pass
     raise ValueError(f"url={url!r}: give an address such as http://127.0.0.1:8765")
-
-
-def _said(error: HTTPError) -> str:
-    """The server's words, or what there is in their place."""
-    try:
-        return str(json.load(error)["error"])
-    except (ValueError, KeyError, TypeError, OSError, HTTPException):
-        return f"{error.code} {error.reason}"
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, str]:

@@ -3,178 +3,132 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import wraps
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from addml import parameters, plain
+from addml import parameters
 from addml.compute import max_threads, on_device, threads_for
-from addml.decisions.thresholds import METHODS, WITH_SHARE
-from addml.distances import DISTANCES, count_of
-from addml.encoders import ACTIVATIONS, ENCODERS, Network
-from addml.encoders.mlp import HIDDEN
+from addml.distances import count_of
+from addml.encoders import ENCODERS, MLP, Conv, Encoder, Network, Recurrent
 from addml.encoders.module import ModuleNetwork, is_module
-from addml.encoders.recurrent import KINDS, POOLINGS
-from addml.inputs.forms import Form
-from addml.inputs.vectorizer import Vectorizer, check_sides
-from addml.learning.losses import LOSSES, Objective
+from addml.inputs.vectorizer import Form, Vectorizer, Window, check_sides
+from addml.learning.losses import CLOSENESS, CenterCloseness
 from addml.learning.state import Member
 from addml.learning.training import Schedule
-from addml.model import MetricModel
+from addml.model import Model
+from addml.parameters import PART, Part, as_part, part_from_json, to_json
 from addml.scoring import SCORERS
 from addml.scoring.base import Scorer
+from addml.scoring.patches import PatchMemory
 from addml.scoring.views import WHOLE, Views
 from addml.text import counted
 
-RATE, RATES = 1e-3, {"conv": 3e-5}  # of learning, where none is said; and by encoder
-SCALINGS = ("auto", "robust", "standard")
-STRIDES = 4  # windows to learn from begin so many times within one, where nothing is said
+AUTO = "auto"
+AUTO_ENCODERS: dict[str | None, type[Encoder]] = {None: MLP, "images": Conv, "series": Recurrent}  # by kind of row
+SCALINGS = (AUTO, "robust", "standard")
 SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the default scorer, so that a step alone is scored as soon as it comes
+KINDS: dict[str, dict[str, type[Any]]] = {
+    "encoder": ENCODERS,
+    "loss": CLOSENESS,
+    "scorer": SCORERS,
+    "window": {Window.name: Window},
+}  # the parts of a detector, by parameter
 
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """The settings of a detector, as its constructor documents them."""
+    """The settings of a detector, as its constructor documents them, checked."""
 
-    encoder: Any
-    hidden: tuple[int, ...] | None
-    metric_dim: int
-    activation: str
-    output_activation: str
-    loss: str
-    distance: str
-    margin: float | None
-    anomaly_pairs: bool
-    normal_ratio: float
-    hard_ratio: float
-    miner: Callable[..., Any] | None
-    scorer: str | Scorer
-    scaling: str
-    one_sided: Any
-    window: int | None
-    stride: int | None
-    causal: bool
-    cell: str
-    pooling: str
-    contamination: Any
-    examples: int
-    members: int
-    epochs: int
-    batch_size: int
-    learning_rate: float | None
-    weight_decay: float
-    validation_ratio: float
-    patience: int
-    n_jobs: int | None
-    verbose: int
-    random_state: Any
-    memory: int | str
-    device: str
+    encoder: Any = "auto"  # an Encoder, "auto", or the user's own module
+    loss: CenterCloseness = "instance"  # type: ignore[assignment]
+    scorer: Scorer | str = "views"  # "views", which depends on the kind of rows, or a scorer
+    normal_ratio: float = 2 / 3
+    members: int = 5
+    scaling: str = "auto"
+    one_sided: Any = None
+    by: Any = None  # a tuple of columns
+    window: Window | None = None
+    contamination: Any = 0.1
+    epochs: int = 10
+    batch_size: int = 256
+    learning_rate: float | None = None
+    weight_decay: float = 1e-5
+    validation_ratio: float = 0.1
+    patience: int = 5
+    device: str = "auto"
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)  # as they were given, as JSON values
 
     @classmethod
     def resolve(cls, settings: dict[str, Any]) -> Config:
-        """The settings of a detector, all checked."""
-        one = cls(**settings)
+        """These settings of a detector and the defaults of the others, checked; words give way to their parts."""
+        given = {one.name: one.default for one in fields(cls) if one.name != "settings"} | settings
+        parts = {**_parts(given), "by": _group_columns(given["by"])}
+        one = cls(**{**given, **parts}, settings=settings_to_json(given)[0])
         one._check()
         return one
 
     def _check(self) -> None:
-        if not is_module(self.encoder):
-            parameters.one_of("encoder", self.encoder, ENCODERS)
-        elif self.hidden is not None:
-            raise ValueError(f"hidden={self.hidden!r} says nothing of an encoder of your own; leave it out")
-        parameters.one_of("activation", self.activation, ACTIVATIONS)
-        parameters.one_of("output_activation", self.output_activation, ACTIVATIONS)
-        parameters.one_of("loss", self.loss, LOSSES)
-        parameters.one_of("distance", self.distance, DISTANCES)
-        parameters.one_of("scaling", self.scaling, SCALINGS)
+        kind = None if isinstance(self.encoder, str) or is_module(self.encoder) else self.encoder.kind
+        if kind == "series" and self.window is None:
+            raise ValueError(f"encoder={self.encoder!r} needs window=..., the number of steps that it sees: window=16")
+        if kind == "images" and self.window is not None:
+            raise ValueError(
+                f"window={self.window!r} is for series, and encoder={self.encoder!r} for images; use Recurrent()"
+            )
+        parameters.check_one_of("scaling", self.scaling, SCALINGS)
         check_sides(self.one_sided)
-        self._check_series()
-        if self.hidden is not None:
-            parameters.widths("hidden", self.hidden)
-        for name in ("metric_dim", "members"):
-            parameters.whole(name, getattr(self, name), most=parameters.WIDEST)
+        parameters.check_whole("members", self.members, most=parameters.WIDEST)
         for name in ("epochs", "patience"):
-            parameters.whole(name, getattr(self, name))
-        parameters.whole("batch_size", self.batch_size, least=2)
-        for name in ("normal_ratio", "hard_ratio"):
-            parameters.number(name, getattr(self, name), 0, 1, with_low=False)
-        parameters.number("validation_ratio", self.validation_ratio, 0, 1, with_low=False, with_high=False)
-        parameters.threshold_method(None, self.contamination, METHODS, WITH_SHARE)
-        parameters.whole("examples", self.examples, least=0)
-        if self.margin is not None:
-            parameters.number("margin", self.margin, 0, with_low=False)
-        parameters.number("learning_rate", self.rate(), 0, with_low=False)
-        parameters.number("weight_decay", self.weight_decay, 0, with_low=True)
-        parameters.flag("anomaly_pairs", self.anomaly_pairs)
+            parameters.check_whole(name, getattr(self, name))
+        parameters.check_whole("batch_size", self.batch_size, least=2)
+        parameters.check_number("normal_ratio", self.normal_ratio, 0, 1, with_low=False)
+        parameters.check_number("validation_ratio", self.validation_ratio, 0, 1, with_low=False, with_high=False)
+        parameters.threshold_method(None, self.contamination)
+        if self.learning_rate is not None:
+            parameters.check_number("learning_rate", self.learning_rate, 0, with_low=False)
+        parameters.check_number("weight_decay", self.weight_decay, 0, with_low=True)
         max_threads(self.n_jobs)
         if not isinstance(self.verbose, (bool, np.bool_)):
-            parameters.whole("verbose", self.verbose, least=0)
-        parameters.size("memory", self.memory)
-        if self.loss == "center" and (self.miner is not None or self.anomaly_pairs):
-            raise ValueError("miner and anomaly_pairs are about pairs, which loss='center' has not; use 'instance'")
-        if self.miner is not None and not callable(self.miner):
-            raise ValueError(f"miner={self.miner!r} must be None or a pair miner of pytorch-metric-learning")
-        self.scorer_for(None)
-
-    def _check_series(self) -> None:
-        parameters.one_of("cell", self.cell, KINDS)
-        parameters.one_of("pooling", self.pooling, POOLINGS)
-        parameters.flag("causal", self.causal)
-        if self.window is not None:
-            parameters.whole("window", self.window, most=parameters.LONGEST)
-        if self.stride is not None:
-            parameters.whole("stride", self.stride)
-        if self.encoder == "recurrent" and self.window is None:
-            raise ValueError("encoder='recurrent' needs window=..., the number of steps that it looks at: window=16")
-        if self.encoder == "conv" and self.window is not None:
-            raise ValueError(
-                f"window={self.window!r} is about series, and encoder='conv' about images; use 'recurrent'"
-            )
-        about_series = {"stride": self.stride is not None, "causal": self.causal}
-        for name, given in about_series.items():
-            if given and self.window is None:
-                raise ValueError(f"{name}={getattr(self, name)!r} is about series; give window=... with it")
-        for name, usual in (("cell", "tanh"), ("pooling", "mean")):
-            if getattr(self, name) != usual and self.encoder != "recurrent":
-                raise ValueError(f"{name}={getattr(self, name)!r} is about encoder='recurrent', not {self.encoder!r}")
-        if self.encoder == "recurrent" and self.cell != "tcn" and self.activation != "tanh":
-            raise ValueError(
-                f"activation={self.activation!r} does not act on cell={self.cell!r}, which is made with tanh; "
-                "leave it out, or use cell='tcn'"
-            )
-
-    @property
-    def steps_between(self) -> int:
-        """Steps between two windows to learn from."""
-        if self.stride is not None:
-            return int(self.stride)
-        return 1 if self.window is None else max(1, self.window // STRIDES)
+            parameters.check_whole("verbose", self.verbose, least=0)
 
     @property
     def robust(self) -> bool:
         """Robust scaling for rows, where a far value is one of many; the size of a deviation tells most in a series."""
-        return self.scaling == "robust" or (self.scaling == "auto" and self.window is None)
+        return self.scaling == "robust" or (self.scaling == "auto" and self.window is None and not self.frozen)
 
     def scorer_for(self, form: Form | None) -> Scorer:
         """The scorer for rows of a table, images or windows; pixels and steps mean little one by one."""
-        if isinstance(self.scorer, tuple(SCORERS.values())):
-            return self.scorer  # type: ignore[return-value]
-        parameters.one_of("scorer", self.scorer, SCORERS)
-        if self.scorer != "views" or form is None:
-            return SCORERS[str(self.scorer)]()
+        if not isinstance(self.scorer, str):
+            return self.scorer
+        if self.frozen:
+            return PatchMemory()
+        if form is None:
+            return Views()
         series = {"references": SERIES_REFERENCES, "at_once": STEPS_AT_ONCE} if form.is_series else {}
         return Views(views=WHOLE, **series)
 
-    def objective(self) -> Objective:
-        margin = 1.0 if self.margin is None else self.margin
-        return Objective(self.loss, self.distance, self.hard_ratio, margin, self.anomaly_pairs, self.miner)  # type: ignore[arg-type]
+    def encoder_for(self, form: Form | None) -> Any:
+        """The encoder for rows of a table, images or windows."""
+        if not isinstance(self.encoder, str):
+            return self.encoder
+        return AUTO_ENCODERS[None if form is None else form.kind]()
 
-    def resolved(self) -> dict[str, Any]:
-        """What stands for the settings that are left to the encoder or to the kind of rows, for rows of a table."""
-        hidden = HIDDEN if self.hidden is None and self.encoder == "mlp" else self.hidden
-        return {"hidden": hidden, "learning_rate": self.rate(), "scaling": "robust" if self.robust else "standard"}
+    @property
+    def frozen(self) -> bool:
+        """Whether the encoder is not trained: one network then serves, and no rows are held out."""
+        return bool(getattr(self.encoder, "frozen", False))
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether the encoder takes nothing but images."""
+        return getattr(self.encoder, "kind", None) == "images"
 
     def check_preparation(self, vectorizer: Vectorizer) -> None:
         """What `refit` prepares as before must not be asked for in another way."""
@@ -182,72 +136,83 @@ class Config:
         same = {
             "scaling": self.robust == bool(vectorizer.features.knee[0]),
             "one_sided": np.array_equal(vectorizer.sides(self.one_sided), vectorizer.features.sides),
-            "window": self.window == (form.shape[0] if form is not None and form.is_series else None),
+            "window": _same_window(self.window, form),
+            "by": self.by == (() if vectorizer.groups is None else vectorizer.groups.by),
         }
         changed = [f"{name}={getattr(self, name)!r}" for name, is_same in same.items() if not is_same]
         if changed:
             raise ValueError(f"refit prepares rows as before, not by {', '.join(changed)}: set it back, or use fit")
 
     def to_plain(self) -> dict[str, Any]:
-        """The settings that a training depends on, as JSON values; an object goes by the name of its class."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        settings, objects = plain.plain_settings(given)
-        kinds = {name: getattr(given[name], "__qualname__", type(given[name]).__qualname__) for name in objects}
-        return {name: settings[name] for name in settings if name != "verbose"} | kinds
+        """The settings that a training depends on, as JSON values: encoder, encoder__hidden, ...
 
-    def rate(self) -> float:
+        A part goes by the name of its class, as any other object does.
+        """
+        plain: dict[str, Any] = {}
+        for key, value in vars(self).items():
+            plain[key] = _named(value)
+            if isinstance(value, Part):
+                plain |= {f"{key}__{name}": _named(one) for name, one in vars(value).items()}
+        del plain["verbose"], plain["settings"]
+        return plain
+
+    def rate(self, form: Form | None) -> float:
+        """The learning rate: as given, else that of the encoder."""
         if self.learning_rate is not None:
             return self.learning_rate
-        return RATES.get(self.encoder, RATE) if isinstance(self.encoder, str) else RATE
+        return float(getattr(self.encoder_for(form), "learning_rate", Encoder.learning_rate))
 
-    def schedule(self, encoder: Network) -> Schedule:
-        operations = 3 * encoder.operations * self.batch_size  # of one step: forward, and twice that back
+    def schedule(self, network: Network, form: Form | None) -> Schedule:
+        """How long and in what steps to train."""
+        operations = 3 * network.operations * self.batch_size  # of one step: forward, and twice that back
         return Schedule(
             self.epochs,
             self.batch_size,
-            self.rate(),
+            self.rate(form),
             float(self.weight_decay),
             self.patience,
-            least_batch=1 if self.loss == "center" else 2,
+            least_batch=1 if self.loss.name == "center" else 2,
             threads=threads_for(operations, max_threads(self.n_jobs)),
         )
 
     def randoms(self) -> list[np.random.Generator]:
         """One generator a member: member e draws the same whatever the number of members."""
         entropy = parameters.generator_seed(self.random_state).entropy
-        seeds = [np.random.SeedSequence(entropy, spawn_key=(e,)) for e in range(self.members)]
+        seeds = [np.random.SeedSequence(entropy, spawn_key=(e,)) for e in range(1 if self.frozen else self.members)]
         return [np.random.default_rng(seed) for seed in seeds]
 
-    def new_encoder(self, shape: tuple[int, ...], randoms: list[np.random.Generator], device: str) -> Network:
-        """The networks for rows of this shape before training."""
-        encoder = self._networks(shape, randoms)
+    def new_encoder(self, vectorizer: Vectorizer, randoms: list[np.random.Generator], device: str) -> Network:
+        """The networks for rows of this vectorizer before training."""
+        encoder = self._networks(vectorizer, randoms)
         return encoder.with_weights(on_device(encoder.weights.astype(np.float32), device))
 
-    def _networks(self, shape: tuple[int, ...], randoms: list[np.random.Generator]) -> Network:
-        if not is_module(self.encoder):
-            made = ENCODERS[self.encoder](self.hidden, self.metric_dim, self.activation, self.output_activation)
-            own = {"cell": self.cell, "pooling": self.pooling} if self.encoder == "recurrent" else {}
-            return made.set_params(**own).build(shape, randoms)
-        encoder = ModuleNetwork.build(self.encoder, shape, randoms)
-        if encoder.outputs != self.metric_dim:
-            raise ValueError(
-                f"metric_dim={self.metric_dim}, but the encoder gives {encoder.outputs} numbers a row; "
-                f"set metric_dim={encoder.outputs}"
-            )
-        return encoder
+    def _networks(self, vectorizer: Vectorizer, randoms: list[np.random.Generator]) -> Network:
+        encoder = self.encoder_for(vectorizer.form)
+        if is_module(encoder):
+            return ModuleNetwork.build(encoder, vectorizer.shape, randoms)
+        try:
+            network: Network = encoder.build(vectorizer.shape, randoms)
+        except ValueError as error:
+            raise ValueError(f"encoder={encoder!r}: {error}") from None
+        return network
 
-    def present_encoder(self, start: MetricModel, shape: tuple[int, ...], device: str) -> Network:
+    def present_encoder(self, start: Model, vectorizer: Vectorizer, device: str) -> Network:
         """The present networks, to go on from."""
-        encoder = start.encoder
-        if isinstance(self.encoder, str) and self.encoder != encoder.to_plain()["name"]:
-            raise ValueError(f"refit goes on with {encoder.to_plain()}, not encoder={self.encoder!r}: use fit")
-        wanted = self._networks(shape, [np.random.default_rng(0)]).to_plain()
-        if encoder.to_plain() != wanted or len(encoder.weights) != self.members:
+        encoder, asked = start.encoder, self.encoder_for(vectorizer.form)
+        if getattr(asked, "name", encoder.name) != encoder.name:
+            raise ValueError(f"refit goes on with {encoder.to_plain()}, not encoder={asked!r}: use fit")
+        wanted = self._networks(vectorizer, [np.random.default_rng(0)]).to_plain()
+        if encoder.to_plain() != wanted or len(encoder.weights) != (1 if self.frozen else self.members):
             raise ValueError(
-                f"refit goes on with {len(encoder.weights)} networks {encoder.to_plain()}; encoder, hidden, "
-                f"metric_dim and members ask for {self.members} of {wanted}: set them back, or use fit"
+                f"refit goes on with {len(encoder.weights)} networks {encoder.to_plain()}; encoder and members ask for "
+                f"{self.members} of {wanted}: set them back, or use fit"
             )
         return encoder.with_weights(on_device(encoder.weights.copy(), device))
+
+    @property
+    def steps_between(self) -> int:
+        """Steps between two windows to learn from."""
+        return 1 if self.window is None else self.window.steps_between
 
     def split(self, usable: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """These rows divided at random into M and V, each in order."""
@@ -260,13 +225,128 @@ class Config:
         usable = usable if marks is None else usable[marks[usable] != 1]
         if len(usable) < (1 if self.window is None else 2):
             raise ValueError(
-                f"window={self.window}, stride={self.steps_between}: of the whole windows that are learned from, "
+                f"window={self.window!r}: of the whole windows learned from, every {self.steps_between} steps, "
                 f"{counted(len(usable), 'ends', 'end')} at a step that is normal or unknown, and at least 2 are "
                 "needed; give a longer series, a smaller window or stride, or other labels"
             )
         train, validation = self.split(usable, random)
-        if len(train) < 2:
+        if len(train) < 2 or self.frozen:
             train = validation = usable
         if marks is None:
             return Member(train, validation, random, self.normal_ratio)
         return Member(train, validation, random, self.normal_ratio, np.flatnonzero(marks == 1), marks[train] == 0)
+
+
+def _parts(settings: dict[str, Any]) -> dict[str, Any]:
+    """The parts of these settings, checked."""
+    encoder, scorer, window = (settings[name] for name in ("encoder", "scorer", "window"))
+    is_own = is_module(encoder) and not (isinstance(encoder, type) and issubclass(encoder, Part))
+    return {
+        "encoder": encoder if is_own or encoder == AUTO else as_part("encoder", encoder, ENCODERS, also=(AUTO,)),
+        "loss": as_part("loss", settings["loss"], CLOSENESS),
+        "scorer": scorer if scorer == Views.name else as_part("scorer", scorer, SCORERS),
+        "window": None if window is None else _window(window),
+    }
+
+
+def _group_columns(by: Any) -> tuple[str, ...]:
+    """The columns that name the group of a row: one name or several."""
+    names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise ValueError(f"by={by!r} must be the name of a column, or a list of different names")
+    return names
+
+
+def _window(given: Any) -> Window:
+    window = usual_part("window", given)
+    if not isinstance(window, Window):
+        raise ValueError(f"window={given!r} must be a number of steps, such as 16, or Window(16, stride=4)")
+    return as_part("window", window, {"window": Window})
+
+
+def with_usual_parts(changes: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """The changes, with a part in place of each word whose own parameters are changed: loss__hard_ratio=0.5."""
+    for part in {name.partition("__")[0] for name in changes if "__" in name}:
+        value = changes.get(part, settings.get(part))
+        if part == "encoder" and value == AUTO:
+            value = "mlp" if changes.get("window", settings["window"]) is None else "recurrent"
+        if isinstance(value, (str, int)):
+            changes[part] = usual_part(part, value)
+    return changes
+
+
+def usual_part(name: str, value: Any) -> Any:
+    """The part that a word, or the length of a window, stands for; everything else as it is."""
+    if name == "window" and isinstance(value, Integral):
+        return Window(value)  # type: ignore[arg-type]
+    return KINDS[name][value]() if isinstance(value, str) and value in KINDS.get(name, {}) else value
+
+
+def _same_window(window: Window | None, form: Form | None) -> bool:
+    """Whether rows that were windows of this form still would be."""
+    if window is None or form is None:
+        return window is None and (form is None or not form.is_series)
+    return form.is_series and (window.length, window.causal) == (form.shape[0], form.causal)
+
+
+# Parameters of version 0.1 -----------------------------------------------------------------------------------
+
+MOVED = {
+    "encoder=MLP({}=...)": ("hidden", "metric_dim", "activation", "output_activation"),
+    "encoder=Recurrent({}=...)": ("cell", "pooling"),
+    "loss=InstanceCloseness({}=...)": ("distance", "hard_ratio", "margin", "anomaly_pairs", "miner"),
+    "window=Window(16, {}=...)": ("stride", "causal"),
+    "fit(X, {}=...)": ("memory",),
+}  # where the parameters of version 0.1 are
+
+
+def names_moved_parameters(init: Callable[..., None]) -> Callable[..., None]:
+    """The constructor, with an error that says where a parameter of version 0.1 is now."""
+
+    @wraps(init)
+    def checked(self: Any, **settings: Any) -> None:
+        for place, names in MOVED.items():
+            for name in settings.keys() & set(names):
+                raise TypeError(f"ADDML has no parameter {name!r} of its own any more; write {place.format(name)}")
+        init(self, **settings)
+
+    return checked
+
+
+# Settings as JSON -------------------------------------------------------------------------------------------
+
+
+def _named(value: Any) -> Any:
+    """The value as JSON, an object by the name of its class."""
+    if isinstance(value, Part):
+        return type(value).__name__
+    try:
+        return to_json(value)
+    except TypeError:
+        return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def settings_to_json(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Parameters as JSON values, a part as its class and parameters; and the names of objects, which no file holds."""
+    document: dict[str, Any] = {}
+    left_out: list[str] = []
+    for name, value in settings.items():
+        if isinstance(value, Part):
+            own, objects = settings_to_json(vars(value))
+            known = KINDS[name].values()
+            document[name] = {PART: next(kind for kind in type(value).__mro__ if kind in known).__name__, **own}
+            left_out += [f"{name}__{one}" for one in objects]
+            continue
+        try:
+            document[name] = to_json(value)
+        except TypeError:
+            left_out.append(name)
+    return document, left_out
+
+
+def settings_from_json(document: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that `settings_to_json` described."""
+    return {
+        name: part_from_json(value, KINDS[name].values()) if name in KINDS and isinstance(value, dict) else value
+        for name, value in document.items()
+    }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from addml import parameters
 from addml.arrays import Array, even_steps
@@ -16,21 +18,21 @@ from addml.checkpoint import Storage
 from addml.compute import on_device
 from addml.config import Config
 from addml.decisions.decision import Decision, TrainingScores
-from addml.decisions.thresholds import METHODS, WITH_SHARE
 from addml.distances import count_of
 from addml.errors import warn_of_texts
-from addml.explain.attribution import Examples
 from addml.inputs.census import SAMPLED, Census, Moments
-from addml.inputs.disk import CELL_BYTES, DiskRows, MappedRows, Portions, Source, SourceRows, cached
-from addml.inputs.rows import LazyRows, MemoryRows
+from addml.inputs.disk import CELL_BYTES, DiskRows, Portions, Source, cached, is_part, open_source
+from addml.inputs.rows import LazyRows, MemoryRows, Rows
 from addml.inputs.table import DriftCounter, Standardised
 from addml.inputs.vectorizer import Vectorizer, sides_of
 from addml.inputs.vectorizers import TableVectorizer, warn_of_dropped
+from addml.io.write import open_writer
 from addml.learning.distillation import padded
 from addml.learning.learner import MetricLearner
 from addml.learning.state import Member, held_out
-from addml.model import MetricModel
+from addml.model import Model
 from addml.preprocessing.scaling import Features
+from addml.scoring.base import ViewScale
 from addml.scratch import mapped
 
 logger = logging.getLogger("addml")
@@ -89,27 +91,28 @@ class OnDisk:
 
     def scored(
         self,
-        model: MetricModel,
+        model: Model,
         members: Sequence[Member],
-        kept: np.ndarray,
-        examples: Examples,
         device: str,
         threads: int,
-    ) -> dict[str, Any]:
-        """What is remembered of the scores of all rows: of very many, those at even steps through all in order."""
+    ) -> Model:
+        """The model with the scores of all rows: of very many, those at even steps through all in order."""
         _announce("Scoring", len(self.source))
         scores = self._scores(model, device, threads)
         ordered, few = _ordered(scores, self.folder), len(scores) <= REMEMBERED
-        training = TrainingScores(np.array(scores) if few else ordered[even_steps(len(scores), REMEMBERED)])
-        return {
-            "training": training,
-            "decision": _decided(self.config.contamination, training, ordered),
-            "kept": kept if few else np.empty(0, np.uint8),
-            "held_out": held_out(members, len(scores)) if few else np.zeros((len(members), REMEMBERED), bool),
-            "examples": Examples(self.census.places[examples.rows], examples.features),
-        }
+        marks = held_out(members, len(scores)) if few else np.zeros((len(members), REMEMBERED), bool)
+        remembered = np.array(scores) if few else ordered[even_steps(len(scores), REMEMBERED)]
+        training = TrainingScores.of(remembered, marks, by_views=isinstance(model.scale, ViewScale))
+        return replace(
+            model,
+            training=training,
+            decision=_decided(self.config.contamination, training, ordered),
+            kept=model.kept if few else np.empty(0, np.uint8),
+            held_out=marks,
+            examples=replace(model.examples, rows=self.census.places[model.examples.rows]),
+        )
 
-    def _scores(self, model: MetricModel, device: str, threads: int) -> np.ndarray:
+    def _scores(self, model: Model, device: str, threads: int) -> np.ndarray:
         """The score of every row, on disk."""
         scores, done = mapped(self.folder, (len(self.rows),), np.float64), 0
         for part in self.rows.blocks(SCORED_AT_ONCE):
@@ -120,8 +123,7 @@ class OnDisk:
 
 def prepare(config: Config, source: Source, start: Vectorizer | None, device: str, storage: Storage) -> OnDisk:
     """Look through the rows of a source, decide what its columns are, and prepare all rows."""
-    memory = parameters.size("memory", config.memory)
-    parameters.flag("cache", storage.cache)
+    memory = parameters.size("memory", storage.memory)
     _announce("Looking through", len(source))
     census = Census.take(_watched(source), _sample_rows(source, memory), 0)
     vectorizer, sample = _vectorizer(config, source, census, start)
@@ -155,17 +157,13 @@ def _vectorizer(
     warn_of_texts(drift.texts)
     names = tuple(census.sample.column_names)
     one = TableVectorizer(features=columns.rescaled(features), columns_in=len(names), names=names, columns=columns)
-    sample = LazyRows(census.sample, one.prepare)
-    sample.texts = drift.texts
-    return one, sample
+    return one, LazyRows(census.sample, one.prepare)
 
 
 def _rows(source: Source, standardised: Standardised, portions: Portions, device: str, storage: Storage) -> DiskRows:
-    if not storage.cache:
-        return SourceRows(source, portions, device, standardised.transform)
     _announce("Preparing", len(source))
     values = cached(source, standardised.transform, standardised.width, storage.folder)
-    return MappedRows(source, portions, device, values)
+    return DiskRows(source, portions, device, values)
 
 
 def _sampled(member: Member, places: np.ndarray) -> Member:
@@ -184,7 +182,7 @@ def _ordered(scores: np.ndarray, folder: Path) -> np.ndarray:
 
 
 def _decided(contamination: Any, training: TrainingScores, ordered: np.ndarray) -> Decision:
-    method, share = parameters.threshold_method(None, contamination, METHODS, WITH_SHARE)
+    method, share = parameters.threshold_method(None, contamination)
     if method != "quantile" or share is None:
         return training.decide(method, share)
     return Decision(exact_quantile(ordered, 1 - share), method, share)
@@ -232,3 +230,35 @@ def _passes(config: Config) -> float:
     train = 1 - config.validation_ratio
     once = 2 * train + config.normal_ratio * train + 2 * config.validation_ratio
     return config.members * (once + 2 * train / config.epochs)
+
+
+# A table on disk, scored part by part -----------------------------------------------------------------------
+
+
+def scored(
+    model: Model, X: Any, read: Callable[[pa.Table], Rows], device: str, threads: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The scores of a table on disk, part by part, each with the number of rows before it."""
+    start = 0
+    for batch in open_source(X, None if model.columns is None else model.columns.used).batches():
+        try:
+            scores = model.scores(read(pa.Table.from_batches([batch])), device, threads)
+        except ValueError as error:
+            if hasattr(error, "row"):
+                error.row += start
+            raise
+        yield start, scores
+        start += len(scores)
+
+
+def write_scores(
+    path: str | os.PathLike[str], X: Any, parts: Iterator[tuple[int, np.ndarray]], threshold: float
+) -> None:
+    """Write row, score and decision of every row of a table on disk, which is not overwritten."""
+    if is_part(path, X if isinstance(X, (str, os.PathLike)) else open_source(X)):
+        raise ValueError(f"{path} is the table itself or a part of it, which is not overwritten; write elsewhere")
+    schema = pa.schema([("row", pa.int64()), ("score", pa.float64()), ("is_anomaly", pa.bool_())])
+    with open_writer(path, schema) as writer:
+        for start, scores in parts:
+            rows = np.arange(start + 1, start + len(scores) + 1)
+            writer.write(pa.table([rows, scores, scores > threshold], schema=schema))

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
+
+from addml.preprocessing.profile import ColumnProfile
+
+MOST_COMMON = 5  # values named
+PACKAGES = ("addml", "numpy", "pyarrow", "scikit-learn", "scipy", "torch")
 
 
 @dataclass(frozen=True)
@@ -28,8 +35,8 @@ class Finding:
     ids: dict[str, Any] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)  # raw values of the columns used; None is a gap
     reasons: tuple[Reason, ...] = ()
-    probability: float | None = None  # of an anomaly, as far as the scores of the training rows tell
-    confidence: float | None = None  # how often the decision would be the same with other training rows
+    p_value: float | None = None  # share of ordinary rows that are at least this unusual
+    probability: float | None = None  # 1 - q, q being the p-value adjusted for all rows looked at
 
     def to_json(self) -> dict[str, Any]:
         """The row as plain values."""
@@ -61,6 +68,12 @@ class Usual:
     middle: float | None = None
     high: float | None = None
     common: tuple[tuple[str, float], ...] = ()  # most common categories with their shares
+
+    @classmethod
+    def of(cls, profile: ColumnProfile) -> Usual:
+        """What findings hold of a column's profile."""
+        ends = profile.low, profile.middle, profile.high
+        return cls(profile.column, profile.kind, profile.words, *ends, profile.common(MOST_COMMON))
 
 
 @dataclass(frozen=True)
@@ -119,6 +132,8 @@ class Findings:
     versions: dict[str, str] = field(default_factory=dict)
     trained_rows: int = 0  # less than rows where training took a sample
     decided_by: str = ""  # how the threshold was chosen, in words
+    least_p_value: float = 0.0  # the least that the training rows can tell; 0 for rows that were trained on
+    clear: int = 0  # rows that stand clear of the rest, by an estimate from the bulk of the training scores
     pictures: tuple[Picture, ...] = ()  # where the rows are images: the strangest, then the most typical
     noun: str = "row"  # what one of the rows is called
     track: Track | None = None  # of a series, whose ranked rows are the peaks of its events
@@ -127,6 +142,17 @@ class Findings:
     def anomalies(self) -> int:
         """How many rows score above the threshold."""
         return int((self.scores > self.threshold).sum())
+
+    @property
+    def rule(self) -> str:
+        """Which rows are flagged: "the 10% highest-scoring rows; about 40 of them stand clear of the rest"."""
+        words, clear = f"score above {self.threshold:.4g}", min(self.clear, self.anomalies)
+        words = f"{self.decided_by} ({words})" if self.decided_by else words
+        if not self.anomalies or not self.decided_by or "stand clear" in words or self.track is not None:
+            return words
+        stand = f"about {clear:,} of them stand{'' if clear > 1 else 's'}" if clear else "none of them stands"
+        stand = "it stands" if clear == self.anomalies == 1 else stand
+        return f"{words}; {stand} clear of the rest"
 
     def to_json(self, top: int) -> dict[str, Any]:
         """The findings as plain values, with the `top` highest rows: what `--json` prints and REST answers."""
@@ -140,6 +166,7 @@ class Findings:
             "threshold": self.threshold,
             "decided_by": self.decided_by,
             "anomalies": self.anomalies,
+            "clear": self.clear,
             "top": [finding.to_json() for finding in self.ranked[:top]],
             **({} if self.track is None else {"events": [finding.event_to_json() for finding in self.ranked]}),
             "groups": [asdict(group) for group in self.groups],
@@ -148,3 +175,14 @@ class Findings:
             "settings": self.settings,
             "versions": self.versions,
         }
+
+
+def versions(*more: str) -> dict[str, str]:
+    """The versions that a result may depend on, and those of further packages."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for name in (*PACKAGES, *more):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found

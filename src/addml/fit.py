@@ -18,10 +18,9 @@ from addml.arrays import Array, evenly_spaced, evenly_spaced_with_ends, index_li
 from addml.checkpoint import Storage, described, open_checkpoint
 from addml.compute import blas_threads, max_threads, resolve_device
 from addml.config import Config
-from addml.decisions.decision import Decision, TrainingScores
-from addml.decisions.thresholds import METHODS, WITH_SHARE
+from addml.decisions.decision import TrainingScores
 from addml.errors import DroppedColumnsWarning, warn
-from addml.explain.attribution import Examples, baseline_of, kept_by_most
+from addml.explain.attribution import baseline_of, kept_by_most
 from addml.inputs.disk import LEAST_STREAMED, Source, is_on_disk, open_source
 from addml.inputs.rows import ROWS_AT_ONCE, MemoryRows, Rows, TrainingRows
 from addml.inputs.vectorizer import Vectorizer
@@ -29,15 +28,16 @@ from addml.inputs.vectorizers import VALUES, vectorizer_for
 from addml.io.image_folder import is_image_folder
 from addml.learning.distillation import distill, padded
 from addml.learning.learner import MetricLearner
-from addml.learning.losses import Objective
+from addml.learning.losses import CenterCloseness
 from addml.learning.state import Member, TrainingState, held_out
 from addml.learning.training import train
-from addml.model import MetricModel
-from addml.scoring.base import MetricSpace
+from addml.model import Examples, Model
+from addml.scoring.base import MetricSpace, ViewScale
 from addml.scoring.guidance import Guided, calibrated, drop_doubtful_labels, with_label_weight
 
 GUIDING_ROWS = 20_000  # training rows, at even steps, that say how much labelled anomalies are to count
 MARGIN_ROWS = 1024  # of each member, that say how far rows lie apart before training
+EXAMPLES, EXAMPLE_NUMBERS = 1000, 2**22  # kept rows, at even steps, for `nearest_normal`; fewer of large ones
 KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the baseline is found from
 OWN = ("normal_ratio", "random_state", "contamination")  # settings in which fits that train together may differ
 
@@ -49,7 +49,7 @@ class Fit:
     config: Config
     X: Any
     labels: Any = None
-    start: MetricModel | None = None  # whose networks and preparation go on
+    start: Model | None = None  # whose networks and preparation go on
     names: tuple[str, ...] | None = None  # of the columns of an array
 
 
@@ -67,56 +67,42 @@ class Job:
     members: list[Member] | None = None
 
 
-@dataclass(frozen=True)
-class Trained:
-    """What a fit gives: the model, and what is remembered of its training."""
-
-    model: MetricModel
-    center: np.ndarray
-    history: list[dict[str, Any]]
-    kept: np.ndarray  # bits of the rows that distillation kept in each epoch
-    held_out: np.ndarray  # (members, rows)
-    training: TrainingScores
-    decision: Decision
-    baseline: np.ndarray
-    examples: Examples
-    rows: Rows  # as they were read
-
-
 def fit(
     config: Config,
     X: Any,
     labels: Any = None,
     *,
-    start: MetricModel | None = None,
+    start: Model | None = None,
     storage: Storage | None = None,
     names: tuple[str, ...] | None = None,
-) -> Trained:
+) -> Model:
     """Learn from the rows of X."""
     return fit_many([Fit(config, X, labels, start, names)], storage)[0]
 
 
-def fit_many(fits: Sequence[Fit], storage: Storage | None = None) -> list[Trained]:
+def fit_many(fits: Sequence[Fit], storage: Storage | None = None) -> list[Model]:
     """Several fits in one call of `train`, along the member axis; they may differ in rows and in OWN.
 
     Each gives what it gives alone, up to the rounding of products of another shape.
     """
     config, storage = _shared_config(fits), storage or Storage()
     device = resolve_device(config.device)
-    with open_checkpoint(storage.checkpoint, config.to_plain()) as saved:
+    with open_checkpoint(storage.checkpoint, {**config.to_plain(), "memory": storage.memory}) as saved:
         jobs = [_prepare(one, device, storage, saved.claim) for one in fits]
         encoder = _initial_encoder(fits, jobs, device)  # weights are drawn first, then the split
         for job in jobs:
             job.members = _members(job)
         rows, members = _stacked(jobs)
-        learner = MetricLearner(encoder, config.objective())
-        if any(job.marks is not None for job in jobs) and config.margin is None:
-            learner.objective = _with_margin(learner, rows, members)
+        learner = MetricLearner(encoder, config.loss)
+        if any(job.marks is not None for job in jobs) and config.loss.margin is None:
+            learner.loss = _with_margin(learner, rows, members)
+        schedule = config.schedule(encoder, jobs[0].vectorizer.form)
         state = saved.restored(TrainingState.begin(encoder.weights, config.patience), members, device)
         if jobs[0].disk is not None:
             jobs[0].disk.announce_training(state.epoch)
-        train(learner, rows, members, config.schedule(encoder), state, lambda state: saved.save(state, members))
-        _warn_of_collapse(state)
+        if not config.frozen:
+            train(learner, rows, members, schedule, state, lambda state: saved.save(state, members))
+            _warn_of_collapse(state)
         trained = [_finish(job, learner, state, own, device) for job, own in zip(jobs, _places(jobs), strict=True)]
     return trained
 
@@ -127,7 +113,7 @@ def _shared_config(fits: Sequence[Fit]) -> Config:
     for one in fits[1:]:
         for name, value in vars(one.config).items():
             other = getattr(first, name)
-            if name not in OWN and value != other:
+            if name not in (*OWN, "settings") and value != other:
                 raise ValueError(f"{name}={value!r} and {name}={other!r} cannot train together; only {OWN} may differ")
     return first
 
@@ -142,15 +128,17 @@ def _prepare(one: Fit, device: str, storage: Storage, claim: Callable[[Callable[
         source = open_source(X)
         for note in source.partial:
             warn(note, DroppedColumnsWarning)
-        if source.size > parameters.size("memory", config.memory) and len(source) >= LEAST_STREAMED:
+        if source.size > parameters.size("memory", storage.memory) and len(source) >= LEAST_STREAMED:
             return _prepare_disk(one, source, device, storage, claim)
         X = source.table()
     if one.start is None:
-        vectorizer, rows = vectorizer_for(X, config, config.encoder).fit(X, config, one.names)
+        vectorizer, rows = vectorizer_for(X, config, images=config.takes_images).fit(X, config, one.names)
     else:
         vectorizer, rows = one.start.vectorizer, one.start.vectorizer.read(X)
     if len(rows) < 2:
         raise ValueError(f"X has {len(rows)} row, which is too few to learn from: give at least two")
+    if config.frozen and one.labels is not None:
+        raise ValueError("labels cannot be learned from with encoder='pretrained'; leave them out, or use 'conv'")
     marks = parameters.read_labels(one.labels, len(rows))
     training = rows.for_training(device)
     claim(lambda: described(training.values, marks))
@@ -164,7 +152,7 @@ def _reads_parts(one: Fit) -> bool:
     if one.start is not None:
         return one.start.form is None
     path = not isinstance(one.X, Source) and not hasattr(one.X, "get_fragments")
-    return one.config.window is None and not (path and (one.config.encoder == "conv" or is_image_folder(one.X)))
+    return one.config.window is None and not (path and (one.config.takes_images or is_image_folder(one.X)))
 
 
 def _prepare_disk(
@@ -172,6 +160,8 @@ def _prepare_disk(
 ) -> Job:
     if one.labels is not None:
         raise ValueError(f"labels cannot be learned from rows on disk; give memory > {source.size}, or a table")
+    if one.config.by:
+        raise ValueError(f"by={list(one.config.by)!r} needs rows in memory; give memory > {source.size}, or a table")
     from addml import disk_fit  # pyarrow, only where there is a table
 
     claim(lambda: source.about)  # refused at once, not after hours
@@ -185,9 +175,9 @@ def _initial_encoder(fits: Sequence[Fit], jobs: Sequence[Job], device: str) -> A
     if len({job.vectorizer.shape for job in jobs}) > 1:
         raise ValueError("tables with gaps in different columns cannot train together; fit them one by one")
     if start is not None:
-        return first.config.present_encoder(start, first.vectorizer.shape, device)
+        return first.config.present_encoder(start, first.vectorizer, device)
     randoms = [random for job in jobs for random in job.randoms]
-    return first.config.new_encoder(first.vectorizer.shape, randoms, device)
+    return first.config.new_encoder(first.vectorizer, randoms, device)
 
 
 def _members(job: Job) -> list[Member]:
@@ -217,12 +207,12 @@ def _places(jobs: Sequence[Job]) -> list[slice]:
     return [slice(int(stop) - len(job.members or []), int(stop)) for job, stop in zip(jobs, stops, strict=True)]
 
 
-def _with_margin(learner: MetricLearner, rows: TrainingRows, members: list[Member]) -> Objective:
-    """The objective with a margin of the data's own scale: about the mean distance of two rows before training."""
+def _with_margin(learner: MetricLearner, rows: TrainingRows, members: list[Member]) -> CenterCloseness:
+    """The loss with a margin of the data's own scale: about the mean distance of two rows before training."""
     ids = padded([evenly_spaced_with_ends(member.train, MARGIN_ROWS) for member in members], learner.encoder.weights)
     _, scores = learner.row_scores(rows, ids, [ids.shape[1]] * len(members))
     margin = 2 * float(to_numpy(scores).mean())
-    return replace(learner.objective, margin=margin) if margin > 0 else learner.objective
+    return replace(learner.loss, margin=margin) if margin > 0 else learner.loss
 
 
 def _warn_of_collapse(state: TrainingState) -> None:
@@ -236,7 +226,7 @@ def _warn_of_collapse(state: TrainingState) -> None:
 # Finish -----------------------------------------------------------------------------------------------------
 
 
-def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, device: str) -> Trained:
+def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, device: str) -> Model:
     """The model of one fit from its members' best networks, with the scores of its rows."""
     config, threads, best, members = job.config, max_threads(job.config.n_jobs), state.best[own], job.members or []
     with blas_threads(1):
@@ -248,24 +238,30 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, 
     scorer = config.scorer_for(job.vectorizer.form)
     scorer = Guided(scorer) if len(space.anomalies) or len(space.normals) else scorer
     encoder = learner.encoder.with_weights(to_numpy(best))
-    model = MetricModel(job.vectorizer, encoder, config.distance, scorer, scorer.fit(space))  # type: ignore[arg-type]
+    model = Model(job.vectorizer, encoder, config.loss.distance, scorer, scorer.fit(space))  # type: ignore[arg-type]
     model, scores = _calibrated(model, job.rows, space, device, threads)
     with blas_threads(1):
         baseline, examples = _remembered(model, space, scores, config)
-    history, kept = state.history, np.array(state.kept, np.uint8)
-    common: dict[str, Any] = {
-        "model": model,
-        "center": space.center,
-        "history": history,
-        "baseline": baseline,
-        "rows": job.rows,
-    }
+    model, scores = _with_group_thresholds(model, job.rows, scores)
+    model = replace(
+        model,
+        center=space.center,
+        history=state.history,
+        kept=np.array(state.kept, np.uint8),
+        baseline=baseline,
+        examples=examples,
+        sampling=getattr(job.rows, "sampling", None),
+        settings=config.settings,
+    )
     if job.disk is not None:
-        return Trained(**common, **job.disk.scored(model, members, kept, examples, device, threads))
-    training = TrainingScores(scores, job.marks)
-    decision = training.decide(*parameters.threshold_method(None, config.contamination, METHODS, WITH_SHARE))
-    marks = held_out(members, len(scores))
-    return Trained(**common, kept=kept, held_out=marks, training=training, decision=decision, examples=examples)
+        model, rows = job.disk.scored(model, members, device, threads), None
+    else:
+        marks, rows = held_out(members, len(scores)), job.rows
+        training = TrainingScores.of(scores, marks, job.marks, by_views=isinstance(model.scale, ViewScale))
+        decision = training.decide(*parameters.threshold_method(None, config.contamination))
+        model = replace(model, training=training, decision=decision, held_out=marks)
+    normal = model.training.values <= model.threshold
+    return replace(model, profiles=job.vectorizer.profiles(rows, normal))
 
 
 def metric_space(
@@ -291,6 +287,8 @@ def metric_space(
     labels = np.full(len(rows), -1) if marks is None else marks
     not_anomalous = np.flatnonzero(labels != 1)
 
+    patches = getattr(learner.encoder, "patches", None)
+
     def prepared(chosen: np.ndarray) -> np.ndarray:
         return to_numpy(rows.take(index_like(chosen, weights)))
 
@@ -301,13 +299,15 @@ def metric_space(
         kept=kept,
         not_anomalous=not_anomalous,
         column_weight=weight,
-        norms=_norms(prepared, not_anomalous, weight),
+        norms=_norms(prepared, not_anomalous, weight) if patches is None else np.zeros(len(not_anomalous)),
         prepared=prepared,
         embed=lambda chosen: learner.embed(rows, padded(chosen, weights)),
-        distance=learner.objective.distance,
+        distance=learner.loss.distance,
         random=random,
         anomalies=np.flatnonzero(labels == 1),
         normals=np.flatnonzero(labels == 0),
+        patches=None if patches is None else lambda chosen: patches(prepared(chosen)),
+        levels=getattr(learner.encoder, "levels", ()),
     )
 
 
@@ -318,9 +318,7 @@ def _norms(prepared: Callable[[np.ndarray], np.ndarray], ids: np.ndarray, weight
         return np.concatenate([abs(prepared(ids[start : start + size])) @ weight for start in range(0, len(ids), size)])
 
 
-def _calibrated(
-    model: MetricModel, rows: Rows, space: MetricSpace, device: str, threads: int
-) -> tuple[MetricModel, np.ndarray]:
+def _calibrated(model: Model, rows: Rows, space: MetricSpace, device: str, threads: int) -> tuple[Model, np.ndarray]:
     """The model with the scale of its members, guided where rows are labelled, and the training scores."""
     scorer, distance, incomplete = model.scorer, space.distance, model.incomplete(rows)
     if not isinstance(scorer, Guided):
@@ -340,14 +338,23 @@ def _calibrated(
     return model, model.scores(rows, device, threads, learned=True)
 
 
-def _remembered(
-    model: MetricModel, space: MetricSpace, scores: np.ndarray, config: Config
-) -> tuple[np.ndarray, Examples]:
-    """The baseline row, and examples of normal rows where they are asked for."""
+def _with_group_thresholds(model: Model, rows: Rows, scores: np.ndarray) -> tuple[Model, np.ndarray]:
+    """The model with a threshold for every group, where there are groups, and the scores that it compares."""
+    if rows.groups is None or model.vectorizer.groups is None:
+        return model, scores
+    compressed = isinstance(model.scale, ViewScale)
+    groups = model.vectorizer.groups.with_scores(scores, rows.groups, compressed=compressed)
+    model = replace(model, vectorizer=model.vectorizer.with_groups(groups))
+    return model, model.within_groups(scores, rows.groups)
+
+
+def _remembered(model: Model, space: MetricSpace, scores: np.ndarray, config: Config) -> tuple[np.ndarray, Examples]:
+    """The baseline row, and examples of normal rows where the scorer keeps rows of training too."""
     kept = kept_by_most(space.kept, space.train, len(scores))
     low = kept[scores[kept] <= np.quantile(scores, float(config.normal_ratio))]  # the scorer sees more
     kept = low if len(low) else kept
-    some = evenly_spaced(kept, KEPT_FOR_MEDIANS)
+    some = evenly_spaced(kept, max(2, min(KEPT_FOR_MEDIANS, VALUES // model.encoder.inputs)))
     baseline = baseline_of(model, space.prepared(some), scores[some], float(np.median(scores)))
-    places = evenly_spaced(kept, config.examples) if config.examples else kept[:0]
+    most = min(EXAMPLES, max(1, EXAMPLE_NUMBERS // model.features.width))
+    places = evenly_spaced(kept, most) if "references" in model.scorer_arrays else kept[:0]
     return baseline, Examples(places, space.prepared(places))

@@ -1,40 +1,37 @@
-"""The fitted model: rows -> columns -> features -> encoder -> scorer -> one score."""
+"""The model: all that was learned. It scores rows: columns -> features -> encoder -> scorer -> one score."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from addml import __version__, parameters
 from addml.arrays import Array, no_grad, to_numpy
-from addml.compute import on_device
-from addml.distances import DISTANCES, Distance
-from addml.encoders import Network, WrongModuleError, from_plain
-from addml.encoders.module import ModuleNetwork
-from addml.inputs.forms import Form
+from addml.compute import in_threads, on_device
+from addml.decisions.decision import ALARM_RATE, GIVEN, Decision, TrainingScores
+from addml.distances import Distance
+from addml.encoders import Network
 from addml.inputs.rows import LazyRows, Rows, WindowRows, as_rows
-from addml.inputs.series import over_windows
-from addml.inputs.vectorizer import Vectorizer
-from addml.inputs.vectorizers import vectorizer_of
-from addml.model_file import FORMAT, ModelFileError, expect
+from addml.inputs.series import Sampling, over_windows
+from addml.inputs.vectorizer import Form, Vectorizer
+from addml.preprocessing.profile import ColumnProfile
 from addml.preprocessing.scaling import Features
-from addml.scoring import scorer_from_plain
 from addml.scoring.base import (
     BLOCK,
     EnsembleScale,
     Scorer,
-    Shapes,
     ViewScale,
     block_of_images,
     in_blocks,
     in_resident_blocks,
     score_rows,
 )
+from addml.scoring.patches import PatchMemory
 from addml.scoring.self_matches import Overlaps
-from addml.scoring.views import embedded_places
 
 if TYPE_CHECKING:
     from addml.inputs.table import Columns
@@ -44,16 +41,93 @@ ROWS_SENT = 2**20  # to a device at once
 ROWS_LOOKED_UP = 2**12  # windows at a time
 
 
-@dataclass(frozen=True)
-class MetricModel:
-    """The best networks with the vectorizer before them and the scorer behind them, as plain arrays."""
+def _nothing() -> np.ndarray:
+    """What is known once training is over."""
+    return np.empty(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """A bounded set of kept training rows, prepared: their places in the training table, and their features."""
+
+    rows: np.ndarray  # (R,)
+    features: np.ndarray  # (R, d')
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """The best networks with the vectorizer before them and the scorer behind them, and what training left."""
 
     vectorizer: Vectorizer
     encoder: Network
     distance: Distance
     scorer: Scorer
     scorer_arrays: dict[str, np.ndarray]
-    scale: EnsembleScale | ViewScale | None = None
+    scale: EnsembleScale | ViewScale | None = None  # until the training rows are scored, as all below
+    center: np.ndarray = field(default_factory=_nothing)  # (members, w)
+    training: TrainingScores = field(default_factory=lambda: TrainingScores(_nothing(), _nothing()))
+    decision: Decision = field(default_factory=lambda: Decision(np.inf, ""))
+    history: list[dict[str, Any]] = field(default_factory=list)  # one dict an epoch
+    kept: np.ndarray = field(default_factory=_nothing)  # bits of the rows that distillation kept in each epoch
+    held_out: np.ndarray = field(default_factory=_nothing)  # (members, rows), of early stopping
+    baseline: np.ndarray = field(default_factory=_nothing)  # the usual row as the encoder takes it
+    examples: Examples = field(default_factory=lambda: Examples(_nothing(), _nothing()))
+    profiles: tuple[ColumnProfile, ...] = ()  # of the training rows that are not flagged
+    sampling: Sampling | None = None  # what was done to make the steps of the training series even
+    ids: tuple[str, ...] = ()  # the columns that name a row, where the user said which
+    settings: dict[str, Any] = field(default_factory=dict)  # the detector's, as JSON values
+    version: str = __version__
+
+    # What it decides ----------------------------------------------------------------------------------------
+
+    @property
+    def threshold(self) -> float:
+        """Scores above it are flagged."""
+        return self.decision.tau
+
+    def decided(
+        self,
+        method: Any = None,
+        contamination: Any = None,
+        tau: float | None = None,
+        alarm_rate: float | None = None,
+    ) -> Model:
+        """The model with another threshold: the score `tau`, or what a method, a share or a rate leads to."""
+        given = {"contamination": contamination, "alarm_rate": alarm_rate, "method": method, "tau": tau}
+        given = {name: value for name, value in given.items() if value is not None}
+        if len(given) != 1:
+            some = ", ".join(f"{name}={value!r}" for name, value in given.items()) or "nothing"
+            raise ValueError(f"{some}: give one of contamination, alarm_rate, method and tau")
+        if tau is not None:
+            parameters.check_number("tau", tau, -np.inf, with_low=False)
+        if alarm_rate is not None:
+            parameters.check_number("alarm_rate", alarm_rate, 0, 1, with_low=False)
+        if tau is not None:
+            return replace(self, decision=Decision(float(tau), GIVEN))
+        if alarm_rate is not None:
+            return replace(self, decision=self.training.decide(ALARM_RATE, float(alarm_rate)))
+        asked = parameters.threshold_method(method, contamination)
+        return replace(self, decision=self.training.decide(*asked))
+
+    def rows_kept(self) -> np.ndarray:
+        """Which training rows distillation kept, (epochs, members, n); a stopped member keeps none."""
+        if not self.history:
+            raise ValueError("the encoder is pretrained and not trained further: no epoch kept or dropped rows")
+        if len(self.kept) != len(self.history):
+            raise ValueError("which rows were kept is not remembered for a table of over a million rows")
+        return np.unpackbits(self.kept, axis=-1, count=len(self.training.values)).astype(bool)
+
+    # What it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def used(self) -> list[str]:
+        """The columns of a table that it was trained on."""
+        return [] if self.columns is None else self.columns.used
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The columns that name the group of a row, where rows are judged within groups."""
+        return () if self.vectorizer.groups is None else self.vectorizer.groups.by
 
     @property
     def features(self) -> Features:
@@ -70,6 +144,8 @@ class MetricModel:
         """The form of images and windows."""
         return self.vectorizer.form
 
+    # What it scores -----------------------------------------------------------------------------------------
+
     def prepare(self, X: Any) -> np.ndarray:
         """Rows of X, an array or a table as training had them, as features (n, d)."""
         return self.vectorizer.prepare(X)
@@ -81,7 +157,13 @@ class MetricModel:
         """
         rows = as_rows(rows)
         scores = self.member_scores(rows, device, threads, learned=learned)
-        return np.asarray(self.combine(scores, self.incomplete(rows)))
+        return self.within_groups(np.asarray(self.combine(scores, self.incomplete(rows))), rows.groups)
+
+    def within_groups(self, scores: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
+        """Scores (n,) of rows of these groups (n,), of which the same threshold flags as many in every group."""
+        if groups is None or self.vectorizer.groups is None:
+            return scores
+        return self.vectorizer.groups.divided(scores, groups, compressed=isinstance(self.scale, ViewScale))
 
     def combine(self, member_scores: Array, incomplete: np.ndarray | None = None) -> Array:
         """One score a row (n,) from scores of all members (E, n); embeddings are neutral in `incomplete` rows (n,)."""
@@ -105,7 +187,7 @@ class MetricModel:
         embedded = self.scorer.embedded(len(self.encoder.weights))
         return np.where(embedded[:, None] & incomplete, self.scale.neutral, member_scores)
 
-    def with_scale(self, member_scores: np.ndarray, incomplete: np.ndarray | None = None) -> MetricModel:
+    def with_scale(self, member_scores: np.ndarray, incomplete: np.ndarray | None = None) -> Model:
         """The model that weighs its members by these scores of the training rows, without those in `incomplete`."""
         if incomplete is not None and not incomplete.all():
             member_scores = member_scores[:, ~incomplete]
@@ -161,6 +243,9 @@ class MetricModel:
 
     def resident_scores(self, X: Array) -> Array:
         """One score a row of X, a tensor on a device, where the scores stay, float64."""
+        shape = (self.vectorizer.columns_in,) if self.form is None else self.vectorizer.shape
+        if tuple(X.shape[1:]) != shape or not len(X) or X.is_complex():
+            raise ValueError(f"X has shape {tuple(X.shape)} ({X.dtype}); the detector was fitted to rows of {shape}")
         return self.combine(self._resident_scores(X).double())
 
     def _resident_scores(self, X: Array) -> Array:
@@ -181,7 +266,21 @@ class MetricModel:
     def _compute(self, device: str, overlaps: Overlaps | None = None) -> Callable[[Array, slice], Array]:
         """What makes scores (s, views, b) of a stack of blocks that hold certain prepared rows."""
         encoder, ready = self._encoder_on(device), self.scorer_ready(device)
-        return lambda x, rows: score_rows(self.scorer, x, encoder.embed(x), ready, self.distance, rows, overlaps)
+        embed = encoder.patches if self.scorer.on_patches else encoder.embed  # type: ignore[attr-defined]
+        return lambda x, rows: score_rows(self.scorer, x, embed(x), ready, self.distance, rows, overlaps)
+
+    def maps(self, rows: Rows | np.ndarray, threads: int) -> np.ndarray:
+        """How strange each place of images is by the patch memory, (n, height, width) in places of the network."""
+        rows, ready, scorer, network = as_rows(rows), self.scorer_ready("cpu"), self.scorer, self.encoder
+        assert isinstance(scorer, PatchMemory)
+        result = np.empty((len(rows), *network.levels[0][1:]))  # type: ignore[attr-defined]
+
+        def work(place: int) -> None:
+            x = rows.slice(place, 1)
+            result[place] = scorer.maps(network.patches(x), ready, scorer.locate(x, ready))[0]  # type: ignore[attr-defined]
+
+        in_threads(work, len(rows), threads)
+        return result
 
     def embeddings(self, rows: Rows | np.ndarray, device: str, threads: int) -> np.ndarray:
         """The members' embeddings side by side, (n, E w), float32."""
@@ -225,6 +324,8 @@ class MetricModel:
 
     def block(self, device: str) -> int:
         """Rows of one product: a row gets the same bits in every block of that size."""
+        if self.scorer.on_patches:
+            return 1
         if self.form is not None and not self.form.is_series:
             return block_of_images(self.form.size, device)
         return BLOCK["cpu" if device == "cpu" else "accelerator"]
@@ -234,131 +335,3 @@ class MetricModel:
         """How one step of a series becomes features."""
         assert self.form is not None
         return self.features.first(self.form.channels)
-
-    # Plain values -------------------------------------------------------------------------------------------
-
-    def to_plain(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """The model as a JSON document and arrays."""
-        assert self.scale is not None
-        document = {
-            "encoder": self.encoder.to_plain() | _answers(self.encoder),
-            "form": None if self.form is None else self.form.to_plain(),
-            "distance": self.distance,
-            "scorer": {"name": self.scorer.name, **self.scorer.settings()},
-            "columns": None if self.columns is None else self.columns.to_plain(),
-            "columns_in": self.vectorizer.columns_in,
-            "names": self.vectorizer.names and list(self.vectorizer.names),
-        }
-        arrays = {"encoder.weights": self.encoder.weights}
-        arrays |= {f"features.{field.name}": getattr(self.features, field.name) for field in fields(Features)}
-        arrays |= {f"scale.{field.name}": getattr(self.scale, field.name) for field in fields(self.scale)}
-        return document, arrays | {f"scorer.{name}": array for name, array in self.scorer_arrays.items()}
-
-    @classmethod
-    def from_plain(cls, document: dict[str, Any], arrays: dict[str, np.ndarray], module: Any = None) -> MetricModel:
-        """The model of a document and arrays, after checking that they fit together, with the user's own module."""
-        try:
-            _check_format(document)
-            encoder = from_plain(document["encoder"], arrays["encoder.weights"], module)
-            scorer = scorer_from_plain(document["scorer"])
-            features, scale = Features(**_under("features", arrays)), scorer.scale(**_under("scale", arrays))
-            vectorizer = vectorizer_of(document, features)
-            model = cls(vectorizer, encoder, document["distance"], scorer, _under("scorer", arrays), scale)
-            _check_arrays(model, arrays)
-        except ModelFileError:
-            raise
-        except WrongModuleError as error:
-            raise ModelFileError(str(error)) from None
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise ModelFileError(f"the model's parts do not fit together ({error!r}); fit and save it again") from None
-        return model
-
-
-def _answers(encoder: Network) -> dict[str, Any]:
-    """What tells whether a user's own module, which no file holds, is given again as it was."""
-    return {"answers": encoder.answers().tolist()} if isinstance(encoder, ModuleNetwork) else {}
-
-
-def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    start = f"{prefix}."
-    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-
-
-def _check_format(document: dict[str, Any]) -> None:
-    """A score that has since become another one would be compared with training scores of its old kind."""
-    written = document.get("format", FORMAT)
-    if written < FORMAT:
-        raise ModelFileError(
-            f"the model was saved by an earlier version of addml (format {written}, this version's is {FORMAT}), "
-            "whose scores were other ones; fit and save the model again"
-        )
-
-
-def _check_arrays(model: MetricModel, arrays: dict[str, np.ndarray]) -> None:
-    """Every array against the layers: a file may be whole, hashed and still not a model."""
-    _check_features(model)
-    _check_scale(model)
-    shapes = _check_scorer(model)
-    unknown = set(arrays) - set(model.to_plain()[1]) | set(model.scorer_arrays) - set(shapes)
-    if unknown:
-        raise ModelFileError(f"the arrays {sorted(unknown)} belong to no part of the model; fit and save it again")
-    _check_values(model)
-
-
-def _check_features(model: MetricModel) -> None:
-    features, inputs, columns = model.features, model.encoder.inputs, len(model.features.median)
-    expect("features.median", features.median, np.float64, (None,))
-    expect("features.sides", features.sides, np.int64, (columns,))
-    expect("features.knee", features.knee, np.float64, (1,))
-    if model.columns is not None and len(model.columns.names) != columns:
-        raise ModelFileError(
-            f"{len(model.columns.names)} features of columns for {columns} medians; fit and save it again"
-        )
-    if model.form is not None and (model.form.size != inputs or columns != inputs or model.columns is not None):
-        raise ModelFileError(f"rows of shape {model.form.shape} for {inputs} inputs; fit and save the model again")
-    if model.columns is None and model.form is None and model.vectorizer.columns_in != columns:
-        raise ModelFileError(
-            f"columns_in={model.vectorizer.columns_in} for {columns} medians; fit and save the model again"
-        )
-    for name in ("mean", "scale", "shift", "reach"):
-        expect(f"features.{name}", getattr(features, name), np.float64, (inputs,))
-    expect("features.gaps", features.gaps, np.int64, (inputs - columns,))
-
-
-def _check_scale(model: MetricModel) -> None:
-    assert model.scale is not None
-    for field in fields(model.scale):
-        rows = model.scorer.count(len(model.encoder.weights))
-        expect(f"scale.{field.name}", getattr(model.scale, field.name), np.float64, (rows, 1))
-
-
-def _check_scorer(model: MetricModel) -> Shapes:
-    """The shapes of the scorer's arrays, which those of the model must have; a name is one length in all of them."""
-    if model.distance not in DISTANCES:
-        raise ModelFileError(f"the distance {model.distance!r} is not known; update addml, or fit and save it again")
-    encoder, lengths = model.encoder, {"inputs": model.encoder.inputs}
-    shapes = model.scorer.shapes(model.distance, len(encoder.weights), encoder.outputs)
-    for name, shape in shapes.items():
-        array = model.scorer_arrays[name]
-        expect(f"scorer.{name}", array, np.float32, tuple(lengths.get(n) if isinstance(n, str) else n for n in shape))
-        lengths |= {n: have for n, have in zip(shape, array.shape, strict=True) if isinstance(n, str)}
-    if "embedded" in lengths and lengths["embedded"] != len(embedded_places(lengths["references"])):
-        raise ModelFileError(
-            f"scorer.references has {lengths['embedded']} embeddings, which do not belong to the "
-            f"{lengths['references']} references of scorer.rows; fit and save the model again"
-        )
-    return shapes
-
-
-def _check_values(model: MetricModel) -> None:
-    features, scale, columns = model.features, model.scale, len(model.features.median)
-    assert scale is not None
-    if features.knee[0] < 0:
-        raise ModelFileError(f"the knee {features.knee[0]} is below 0; fit and save the model again")
-    inside = (features.gaps >= 0) & (features.gaps < columns) & (np.diff(features.gaps, prepend=-1) > 0)
-    positive = [features.scale, features.reach]
-    positive += [scale.unit] if isinstance(scale, ViewScale) else [scale.deviation, scale.floor]
-    weight = model.scorer_arrays.get("column_weight", np.ones(1))
-    positive += [weight[weight != 0]] if weight.any() else []  # 0 for numbers that do not count
-    if not inside.all() or min(array.min() for array in positive) <= 0:
-        raise ModelFileError("a column of gaps or a deviation is out of range; fit and save the model again")

@@ -1,7 +1,7 @@
 """A model as a folder: JSON for what can be read, safetensors for what is counted, nothing that can run.
 
-`save` writes weights-HASH.safetensors first and replaces model.json, which names it, last: at every moment the
-folder is the old model or the new one. `load` reads nothing else and believes nothing unchecked.
+`write` writes weights-HASH.safetensors first and replaces model.json, which names it, last: at every moment the folder
+is the old model or the new one. Checksums find damage; `load` checks the types and shapes of what it read.
 """
 
 from __future__ import annotations
@@ -11,15 +11,27 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from dataclasses import asdict, fields
 from pathlib import Path
-from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
-FORMAT = 5  # up to 4 other names of arrays; up to 3 another default score
+from addml.decisions.decision import Decision, TrainingScores
+from addml.distances import DISTANCES
+from addml.encoders import WrongModuleError
+from addml.encoders import from_plain as network_from_plain
+from addml.encoders.module import ModuleNetwork
+from addml.inputs.series import Sampling
+from addml.inputs.vectorizers import vectorizer_of
+from addml.model import Examples, Model
+from addml.preprocessing.profile import ColumnProfile
+from addml.preprocessing.scaling import Features
+from addml.scoring import scorer_from_plain
+from addml.scoring.views import embedded_places
+
+FORMAT = 7  # all of a model in one document; 0.1 wrote up to 5
 DTYPES = ("float32", "float64", "int64", "uint8")
 HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -28,8 +40,197 @@ class ModelFileError(ValueError):
     """A model folder that cannot be used; the message says which file, what is wrong and what to do."""
 
 
-def save(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+# A model ----------------------------------------------------------------------------------------------------
+
+
+def save(model: Model, path: str | os.PathLike[str]) -> None:
     """Write a model into the folder `path`, whole or not at all."""
+    if not os.fspath(path):
+        raise ValueError(f"path={path!r} names no folder; give the one to write")
+    write(path, _document_of(model), _arrays_of(model))
+
+
+def load(path: str | os.PathLike[str], encoder: Any = None) -> Model:
+    """The model that `save` wrote; an encoder of the user's own, which no file holds, is given again."""
+    document, arrays = read(path)
+    if "checkpoint" in document:
+        raise ModelFileError(f"{path} is the checkpoint of a training that is not over: run it again, and it goes on")
+    try:
+        model = _model_of(document, arrays, encoder)
+        _check_shapes(model, arrays)
+        _check_values(model)
+    except (ModelFileError, WrongModuleError) as error:
+        raise ModelFileError(f"{path}: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ModelFileError(f"{path}: model.json describes no model ({error!r}); fit and save it again") from None
+    return model
+
+
+def _document_of(model: Model) -> dict[str, Any]:
+    """What can be read of a model."""
+    own = {"answers": model.encoder.answers().tolist()} if isinstance(model.encoder, ModuleNetwork) else {}
+    return {
+        "addml": model.version,
+        "settings": model.settings,
+        "vectorizer": model.vectorizer.to_json(),
+        "encoder": model.encoder.to_plain() | own,
+        "distance": model.distance,
+        "scorer": {"name": model.scorer.name, **model.scorer.settings()},
+        "decision": asdict(model.decision),
+        "training": {"compressed": model.training.compressed, "separation": model.training.separation},
+        "history": [record_to_json(record) for record in model.history],
+        "profiles": [one.to_json() for one in model.profiles],
+        "sampling": None if model.sampling is None else asdict(model.sampling),
+        "ids": list(model.ids),
+    }
+
+
+def _arrays_of(model: Model) -> dict[str, np.ndarray]:
+    """What is counted in a model."""
+    assert model.scale is not None
+    parts = {"features": model.vectorizer.features, "scale": model.scale, "examples": model.examples}
+    arrays = {f"{part}.{one.name}": getattr(own, one.name) for part, own in parts.items() for one in fields(own)}
+    groups = {} if model.vectorizer.groups is None else model.vectorizer.groups.arrays()
+    return arrays | {
+        **{f"groups.{name}": array for name, array in groups.items()},
+        "encoder.weights": model.encoder.weights,
+        **{f"scorer.{name}": array for name, array in model.scorer_arrays.items()},
+        "center": model.center,
+        "training_scores": model.training.values,
+        "calibrating": np.packbits(model.training.calibrating),
+        "kept": model.kept,
+        "held_out": np.packbits(model.held_out, axis=1),
+        "baseline": model.baseline,
+    }
+
+
+def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: Any) -> Model:
+    """The model of a document and arrays."""
+    scorer, scores = scorer_from_plain(document["scorer"]), arrays["training_scores"]
+    features, photographs = Features(**_under("features", arrays)), document["encoder"]["name"] == "pretrained"
+    vectorizer = vectorizer_of(document["vectorizer"], features, photographs=photographs)
+    if (groups := (document["vectorizer"]["columns"] or {}).get("groups")) is not None:
+        from addml.preprocessing.groups import Groups
+
+        vectorizer = vectorizer.with_groups(Groups.from_json(groups, _under("groups", arrays)))
+    return Model(
+        vectorizer=vectorizer,
+        encoder=network_from_plain(document["encoder"], arrays["encoder.weights"], encoder),
+        distance=document["distance"],
+        scorer=scorer,
+        scorer_arrays=_under("scorer", arrays),
+        scale=scorer.scale(**_under("scale", arrays)),
+        center=arrays["center"],
+        training=TrainingScores.from_json(document["training"], scores, arrays["calibrating"]),
+        decision=Decision.from_json(document["decision"]),
+        history=[record_from_json(record) for record in document["history"]],
+        kept=arrays["kept"],
+        held_out=np.unpackbits(arrays["held_out"], axis=1, count=len(scores)).astype(bool),
+        baseline=arrays["baseline"],
+        examples=Examples(**_under("examples", arrays)),
+        profiles=tuple(map(ColumnProfile.from_json, document["profiles"])),
+        sampling=None if document["sampling"] is None else Sampling(**document["sampling"]),
+        ids=_texts(document["ids"]),
+        settings={**document["settings"]},
+        version=str(document["addml"]),
+    )
+
+
+def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    start = f"{prefix}."
+    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+        raise ValueError(f"the ids {values!r}")
+    return tuple(values)
+
+
+def record_to_json(record: dict[str, Any]) -> dict[str, Any]:
+    """An epoch of the history as JSON, which has no infinity: null stands for what is not finite."""
+    plain = {name: value if np.isfinite(value) else None for name, value in record.items() if name != "members"}
+    return plain | ({"members": list(map(record_to_json, record["members"]))} if "members" in record else {})
+
+
+def record_from_json(plain: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of `record_to_json`."""
+    record = {name: np.nan if value is None else value for name, value in plain.items() if name != "members"}
+    if not all(type(value) is float or (type(value) is int and abs(value) < 2**63) for value in record.values()):
+        raise ValueError(f"the epoch {plain} of the history")
+    return record | ({"members": list(map(record_from_json, plain["members"]))} if "members" in plain else {})
+
+
+def _shapes(model: Model) -> dict[str, tuple[str, tuple[Any, ...]]]:
+    """The type and the shape that each array must have: a word is one length in all arrays, ... any length."""
+    encoder, features, rows = model.encoder, model.vectorizer.features, len(model.training.values)
+    members, width = len(encoder.weights), encoder.inputs
+    bits, examples = (members, -(-rows // 8)), len(model.examples.rows)
+    scorer = model.scorer.shapes(model.distance, members, encoder.outputs)
+    groups = {} if model.vectorizer.groups is None else model.vectorizer.groups.arrays()  # whose shapes are known
+    return {
+        "features.median": ("float64", ("columns",)),
+        "features.sides": ("int64", ("columns",)),
+        "features.knee": ("float64", (1,)),
+        "features.gaps": ("int64", (width - len(features.median),)),
+        **{f"features.{name}": ("float64", (width,)) for name in ("mean", "scale", "shift", "reach")},
+        **{f"scale.{one.name}": ("float64", (model.scorer.count(members), 1)) for one in fields(model.scorer.scale)},
+        **{f"scorer.{name}": ("float32", shape) for name, shape in scorer.items()},
+        **{f"groups.{name}": (str(array.dtype), array.shape) for name, array in groups.items()},
+        "encoder.weights": ("float32", (members, ...)),
+        "center": ("float32", (members, encoder.outputs)),
+        "training_scores": ("float64", ("rows",)),
+        "calibrating": ("uint8", bits[1:]),
+        "kept": ("uint8", (len(model.history), *bits) if model.kept.ndim > 1 else (0,)),
+        "held_out": ("uint8", bits),
+        "baseline": ("float32", (width,)),
+        "examples.rows": ("int64", (examples,)),
+        "examples.features": ("float32", (examples, width)),
+    }
+
+
+def _check_shapes(model: Model, arrays: dict[str, np.ndarray]) -> None:
+    """A file may be whole, hashed and still not a model."""
+    if model.distance not in DISTANCES:
+        raise ModelFileError(f"the distance {model.distance!r} is not known; update addml, or fit and save it again")
+    expected, lengths = _shapes(model), {"inputs": model.encoder.inputs}
+    if strange := sorted(set(arrays) ^ set(expected)):
+        raise ModelFileError(f"the arrays {strange} are missing or belong to no part; fit and save it again")
+    for name, (dtype, shape) in expected.items():
+        array = arrays[name]
+        wanted = [lengths.get(one) if isinstance(one, str) else one for one in shape]  # None: at least one
+        fits = array.ndim == len(wanted) and all(
+            have == want or want is ... or (want is None and have > 0)
+            for have, want in zip(array.shape, wanted, strict=True)
+        )
+        if array.dtype != dtype or not fits:
+            sizes = ", ".join(str(length) if isinstance(length, int) else "n" for length in wanted)
+            raise ModelFileError(
+                f"{name} is {array.dtype} {array.shape}, not {dtype} ({sizes}) as the rest of the model asks for; "
+                "fit and save it again"
+            )
+        lengths |= {one: have for one, have in zip(shape, array.shape, strict=True) if isinstance(one, str)}
+    if "embedded" in lengths and lengths["embedded"] != len(embedded_places(lengths["references"])):
+        raise ModelFileError(
+            f"{lengths['embedded']} embeddings of {lengths['references']} references; fit and save it again"
+        )
+
+
+def _check_values(model: Model) -> None:
+    """What scores are divided by must be above 0; a weight of 0 is that of a number that does not count."""
+    features, weight = model.vectorizer.features, model.scorer_arrays.get("column_weight", np.ones(1))
+    scale = {one.name: getattr(model.scale, one.name) for one in fields(model.scorer.scale)}
+    divisors = [features.scale, features.reach, weight[weight != 0]]
+    divisors += [scale[name] for name in ("unit", "deviation", "floor") if name in scale]
+    if min(array.min(initial=1) for array in divisors) <= 0 or features.knee[0] < 0:
+        raise ModelFileError("a deviation or a weight is out of range; fit and save the model again")
+
+
+# A folder ---------------------------------------------------------------------------------------------------
+
+
+def write(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Write a document and arrays into the folder `path`, whole or not at all."""
     from safetensors.numpy import save as to_bytes
 
     folder = Path(os.path.expanduser(path))
@@ -76,8 +277,8 @@ def _named_weights(folder: Path) -> str | None:
     return named if isinstance(named, str) and HASH.fullmatch(named) else None
 
 
-def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read a model folder: its JSON document and its arrays, all checked."""
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The document and the arrays of a folder, whole and unchanged."""
     if not os.fspath(path):  # which Path takes for the present folder
         raise ModelFileError(f"path={path!r} names no folder; give the folder of a saved model")
     folder = Path(os.path.expanduser(path))
@@ -97,33 +298,6 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
     return document, _checked_arrays(weights, content, document["arrays"])
 
 
-@contextmanager
-def told(path: str | os.PathLike[str], document: dict[str, Any]) -> Iterator[None]:
-    """Where a document of the folder `path` tells of no model, or of none that fits together, that is an error."""
-    if "checkpoint" in document:
-        raise ModelFileError(f"{path} is the checkpoint of a training that is not over: run it again, and it goes on")
-    try:
-        yield
-    except ModelFileError as error:
-        raise ModelFileError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ModelFileError(f"{path}: model.json does not describe a detector ({error!r}); save it again") from None
-
-
-def expect(name: str, array: np.ndarray, dtype: type[np.generic], shape: tuple[int | EllipsisType | None, ...]) -> None:
-    """An array of a loaded model must have this dtype and shape; None is any length of at least one, ... any at all."""
-    fits = len(array.shape) == len(shape) and all(
-        have == want or want is ... or (want is None and have > 0)
-        for have, want in zip(array.shape, shape, strict=True)
-    )
-    if array.dtype != dtype or not fits:
-        wanted = ", ".join(str(length) if isinstance(length, int) else "n" for length in shape)
-        raise ModelFileError(
-            f"{name} is {array.dtype} {array.shape}, not {np.dtype(dtype)} ({wanted}) as the layers ask for; "
-            "fit and save the model again"
-        )
-
-
 def _document(file: Path) -> dict[str, Any]:
     try:
         text = file.read_bytes()
@@ -139,10 +313,9 @@ def _document(file: Path) -> dict[str, Any]:
         raise ModelFileError(f"{file} is cut off or not JSON ({error}); copy it again") from None
     if not isinstance(document, dict) or type(document.get("format")) is not int or document["format"] < 1:
         raise ModelFileError(f"{file} is not the description of an ADDML model")
-    if document["format"] > FORMAT:
-        raise ModelFileError(
-            f"{file} has format {document['format']}, this version of addml reads up to {FORMAT}: update addml"
-        )
+    if document["format"] != FORMAT:
+        remedy = "update addml" if document["format"] > FORMAT else "fit again"
+        raise ModelFileError(f"{file} has format {document['format']}, this version of addml reads {FORMAT}: {remedy}")
     checksum = document.pop("checksum", None)
     try:
         unchanged = checksum == _checksum(document)

@@ -17,12 +17,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__
-from addml.decisions.probability import Probability
+from addml.decisions.p_values import Curve, p_value_table
 from addml.distances import normalised
 from addml.encoders.base import LEAK
 from addml.encoders.mlp import MLPNetwork
 from addml.io.write import write_whole
-from addml.model import MetricModel
+from addml.model import Model
 from addml.preprocessing.scaling import FARTHEST, Features
 from addml.scoring.base import EnsembleScale, ViewScale
 from addml.scoring.guidance import Guided
@@ -45,7 +45,7 @@ LAST_BITS = 1e-6  # of a feature: logarithms in float32 differ by less from one 
 Value: TypeAlias = str | np.ndarray | np.generic  # what a node makes, by its name, or a constant
 About: TypeAlias = tuple[int, list[str | int] | None]  # the type of an input or output, and the shape if it is known
 
-OUTPUTS: dict[str, About] = {name: (DOUBLE, ["rows"]) for name in ("score", "probability")}
+OUTPUTS: dict[str, About] = {name: (DOUBLE, ["rows"]) for name in ("score", "p_value", "probability")}
 OUTPUTS["is_anomaly"] = (BOOL, ["rows"])
 ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {  # as operators with their attributes
     "tanh": ("Tanh", {}),
@@ -60,7 +60,8 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {  # as operators with th
 def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
     """Write a detector that was fitted to a table of numbers as an ONNX file, whole or not at all.
 
-    It takes X (n, columns), float64 with NaN for missing values, and gives score, is_anomaly and probability (n,).
+    It takes X (n, columns), float64 with NaN for missing values, and gives score, is_anomaly, p_value and
+    probability (n,).
     """
     check_is_fitted(detector, "threshold_")
     write_whole(Path(os.path.expanduser(path)), onnx_model(detector).SerializeToString())
@@ -72,7 +73,8 @@ def onnx_model(detector: ADDML) -> onnx.ModelProto:
     score = _score(g, "X", detector.model_)
     g.Identity(score, output="score")
     g.Greater(score, np.float64(detector.threshold_), output="is_anomaly")
-    g.Identity(probability(g, score, detector.training_.probability), output="probability")
+    g.Identity(probability(g, score, detector.training_.curve), output="probability")
+    g.Identity(p_value(g, score, detector.training_.calibration), output="p_value")
     graph = g.whole("addml", {"X": (DOUBLE, ["rows", len(detector.model_.features.median)])}, OUTPUTS)
     opset = helper.make_opsetid("", OPSET)
     model: onnx.ModelProto = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
@@ -80,8 +82,8 @@ def onnx_model(detector: ADDML) -> onnx.ModelProto:
     return model
 
 
-def _score(g: Graph, X: str, model: MetricModel) -> str:
-    """One score (n,) a row of X (n, d), stage by stage as in `MetricModel.scores`."""
+def _score(g: Graph, X: str, model: Model) -> str:
+    """One score (n,) a row of X (n, d), stage by stage as in `Model.scores`."""
     _check(model)
     assert isinstance(model.encoder, MLPNetwork)
     assert model.scale is not None
@@ -98,11 +100,13 @@ def _about(detector: ADDML) -> dict[str, str]:
     return about if used is None else about | {"columns": json.dumps(list(map(str, used)))}
 
 
-def _check(model: MetricModel) -> None:
+def _check(model: Model) -> None:
     """Refuse what the graph does not know, by its name and with the remedy."""
     if model.form is not None:
         what = "a series" if model.form.is_series else "images"
         raise ValueError(f"the detector was fitted to {what}, ONNX export is for tables of numbers; use addml.load")
+    if model.by:
+        raise ValueError(f"rows are judged within {listed(model.by)}, which ONNX export does not know; fit without by")
     prepared = () if model.columns is None else model.columns.fitted
     kinds = {one.name: one.kind for one in prepared if one.kind != "number" or one.features != [one.name]}
     others = [f"{name!r} ({'number, and text' if kind == 'number' else kind})" for name, kind in kinds.items()]
@@ -213,7 +217,7 @@ def combined(g: Graph, scores: str, scale: EnsembleScale | ViewScale) -> str:
     return g.ReduceMean(logs, FIRST, keepdims=0)
 
 
-def probability(g: Graph, score: str, curve: Probability) -> str:
+def probability(g: Graph, score: str, curve: Curve) -> str:
     """The curve's value (n,) at each score (n,): straight between its points, level beyond them."""
     steps, rises = np.append(np.diff(curve.scores), 1.0), np.append(np.diff(curve.values), 0.0)
     score = g.Max(score, curve.scores[0])
@@ -223,10 +227,17 @@ def probability(g: Graph, score: str, curve: Probability) -> str:
     return g.Add(g.Gather(curve.values, last), g.Mul(share, g.Gather(rises, last)))
 
 
+def p_value(g: Graph, score: str, calibration: np.ndarray) -> str:
+    """The conformal p-value (n,) of each score (n,)."""
+    knots, values = p_value_table(calibration)
+    below = g.Cast(g.Less(knots, g.Unsqueeze(score, LAST)), to=FLOAT)
+    return g.Gather(values, g.Cast(g.ReduceSum(below, LAST, keepdims=0), to=INT64))
+
+
 # Scorers: scores of every member or view, (E, n), of features x (n, width) and of their embeddings z (E, n, w).
 
 
-def center(g: Graph, x: str, z: str, model: MetricModel) -> str:
+def center(g: Graph, x: str, z: str, model: Model) -> str:
     """Distances to the centre of the training rows."""
     center = model.scorer_arrays["center"][:, None]
     if model.distance == "cosine":
@@ -235,21 +246,21 @@ def center(g: Graph, x: str, z: str, model: MetricModel) -> str:
     return squared if model.distance == "sqeuclidean" else g.Sqrt(squared)
 
 
-def dissimilarity(g: Graph, x: str, z: str, model: MetricModel) -> str:
+def dissimilarity(g: Graph, x: str, z: str, model: Model) -> str:
     """Mean distances to all training rows."""
     if "spread" in model.scorer_arrays:
         return g.Add(center(g, x, z, model), model.scorer_arrays["spread"])
     return g.ReduceMean(_to_references(g, z, model), LAST, keepdims=0)
 
 
-def knn(g: Graph, x: str, z: str, model: MetricModel) -> str:
+def knn(g: Graph, x: str, z: str, model: Model) -> str:
     """Mean distances to the k nearest references."""
     k = min(model.scorer.settings()["k"], model.scorer_arrays["references"].shape[1])
     nearest = g.TopK(_to_references(g, z, model), np.array([k]), largest=0, unused=1)
     return g.ReduceMean(nearest, LAST, keepdims=0)
 
 
-def _to_references(g: Graph, z: str, model: MetricModel) -> str:
+def _to_references(g: Graph, z: str, model: Model) -> str:
     """Distances (E, n, R) to every reference."""
     references = model.scorer_arrays["references"]
     if model.distance == "cosine":
@@ -261,7 +272,7 @@ def _to_references(g: Graph, z: str, model: MetricModel) -> str:
     return squared if model.distance == "sqeuclidean" else g.Sqrt(squared)
 
 
-def views(g: Graph, x: str, z: str, model: MetricModel) -> str:
+def views(g: Graph, x: str, z: str, model: Model) -> str:
     """Scores (views, n) of features (n, d) and of their embeddings (E, n, w)."""
     assert isinstance(model.scorer, Views)
     ready, wanted, scores = model.scorer_ready("cpu"), model.scorer.views, dict[str, str]()
@@ -378,7 +389,7 @@ def _mean(g: Graph, nearest: str) -> str:
     return g.Div(g.ReduceSum(g.Where(known, nearest, ZERO), LAST, keepdims=0), g.Max(count, ONE))
 
 
-SCORES: dict[type[Any], Callable[[Graph, str, str, MetricModel], str]] = {
+SCORES: dict[type[Any], Callable[[Graph, str, str, Model], str]] = {
     Views: views,
     Center: center,
     Dissimilarity: dissimilarity,

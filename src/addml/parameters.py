@@ -1,32 +1,107 @@
-"""The checks of what a user passes: parameters, labels, tables.
+"""Parameters: the parts of a detector that have their own, and the checks of everything that a user passes.
 
 Each check names the argument, the value it got and what to give instead.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import re
-from collections.abc import Collection
-from numbers import Integral, Real
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING, fields
+from numbers import Integral, Rational, Real
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 LEAST_MEMORY = 2**20
 LARGEST = 2**63 - 1  # whole number of an array
 WIDEST = 2**16  # layer; and networks at most
-LONGEST = 2**20  # window
+PART = "part"  # the key under which a document has the class of a part
 
 
-def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
-    """A word out of a list."""
+class Part:
+    """Parameters that scikit-learn can copy and set; a subclass is a dataclass.
+
+    The constructor only stores; `check` validates when the detector is fitted.
+    """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def set_params(self, **changes: Any) -> Self:
+        for name, value in changes.items():
+            if name not in vars(self):
+                known = ", ".join(vars(self)) or "none"
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}; its parameters: {known}")
+            setattr(self, name, value)
+        return self
+
+    def check(self) -> None:
+        """Raise ValueError for a parameter that has no meaning."""
+
+    def __repr__(self) -> str:
+        """The parameters that differ from their defaults."""
+        defaults = {field.name: field.default for field in fields(self)}  # type: ignore[arg-type]
+        changed = {
+            name: value
+            for name, value in vars(self).items()
+            if defaults.get(name) is MISSING or repr(value) != repr(defaults.get(name))
+        }
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+
+
+P = TypeVar("P", bound=Part)
+
+
+def as_part(argument: str, value: Any, kinds: Mapping[str, type[P]], also: Collection[str] = ()) -> P:
+    """A checked copy of the part that a user gave, or the usual part that a word stands for."""
+    if isinstance(value, str) and value in kinds:
+        return kinds[value]()
+    if not isinstance(value, tuple(kinds.values())):
+        example = next(iter(kinds.values())).__name__
+        words = ", ".join(map(repr, (*also, *kinds)))
+        raise ValueError(f"{argument}={value!r} is not known; use one of {words}, or a part such as {example}()")
+    part = copy.copy(value)
+    try:
+        part.check()  # type: ignore[attr-defined]
+    except ValueError as error:
+        raise ValueError(f"{argument}={part!r}: {error}") from None
+    return part  # type: ignore[return-value]
+
+
+def to_json(value: Any) -> Any:
+    """A parameter as JSON can hold it; raises TypeError for an object that has no such form."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(name): to_json(own) for name, own in value.items()}
+    if isinstance(value, (tuple, list, np.ndarray)):
+        return [to_json(own) for own in value]
+    if isinstance(value, Rational) and not isinstance(value, Integral):  # a fraction: what it was computed as
+        return float(value)
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    raise TypeError(f"{value!r} is an object")
+
+
+def part_from_json(document: Mapping[str, Any], kinds: Collection[type[P]]) -> P:
+    """The part of a document {"part": class, parameters}, of one of these classes."""
+    own = dict(document)
+    kind = {kind.__name__: kind for kind in kinds}[own.pop(PART)]
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in own.items()})
+
+
+# Checks -----------------------------------------------------------------------------------------------------
+
+
+def check_one_of(name: str, value: Any, allowed: Collection[str]) -> None:
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name}={value!r} is not known; use one of {', '.join(map(repr, allowed))}")
 
 
-def whole(name: str, value: Any, least: int = 1, most: int = LARGEST) -> None:
-    """A whole number of at least `least`, and at most `most`."""
+def check_whole(name: str, value: Any, least: int = 1, most: int = LARGEST) -> None:
     if not _is_whole(value, least):
         raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")
     if value > most:
@@ -37,7 +112,7 @@ def _is_whole(value: Any, least: int) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
-def number(
+def check_number(
     name: str, value: Any, low: float, high: float = math.inf, *, with_low: bool, with_high: bool = True
 ) -> None:
     """A number in a range, whose ends belong to it or not."""
@@ -58,29 +133,19 @@ def _as_float(value: Any) -> float:
         return math.inf
 
 
-def threshold_method(
-    method: Any, contamination: Any, methods: Collection[str], with_share: Collection[str]
-) -> tuple[Any, float | None]:
+def threshold_method(method: Any, contamination: Any) -> tuple[Any, float | None]:
     """The method of a threshold (a name, or a thresholder of PyThresh) and its share, from what a user says of both."""
-    for given in (method, contamination):
-        if hasattr(given, "eval") and not isinstance(given, (str, type)):
-            if method is not None and contamination is not None:
-                raise ValueError(f"{type(given).__name__} finds the share by itself; give nothing else with it")
-            return given, None
-    if method is not None:
-        one_of("method", method, methods)
-    if isinstance(contamination, str) and contamination == "auto":
-        if method not in (None, "auto"):
-            raise ValueError(f"contamination='auto' is a method of its own; leave out method={method!r}")
-        return "auto", None
-    if method is not None and contamination is None:
-        if method == "quantile":
-            raise ValueError("method='quantile' needs a share; give contamination=0.1, for example")
-        return method, None
-    if method is not None and method not in with_share:
+    given = contamination if method is None else method
+    if method is not None and contamination is not None:
         raise ValueError(f"method={method!r} finds the share by itself; leave out contamination={contamination!r}")
-    number("contamination", contamination, 0, 0.5, with_low=False)
-    return method or "quantile", float(contamination)
+    if hasattr(given, "eval") and not isinstance(given, (str, type)):
+        return given, None
+    if method is not None:
+        check_one_of("method", method, ("auto",))
+    if method is not None or (isinstance(contamination, str) and contamination == "auto"):
+        return "auto", None
+    check_number("contamination", contamination, 0, 0.5, with_low=False)
+    return "quantile", float(contamination)
 
 
 def size(name: str, value: Any) -> int:
@@ -94,20 +159,18 @@ def size(name: str, value: Any) -> int:
     return int(value)
 
 
-def flag(name: str, value: Any) -> None:
-    """True or False."""
+def check_flag(name: str, value: Any) -> None:
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"{name}={value!r} must be True or False")
 
 
-def widths(name: str, value: Any) -> tuple[int, ...]:
-    """The widths of the hidden layers, none for no hidden layer."""
+def check_widths(name: str, value: Any) -> None:
+    """Widths of hidden layers; an empty list for none."""
     listed = isinstance(value, (tuple, list, np.ndarray))
     if not listed or not all(_is_whole(width, 1) for width in value):
         raise ValueError(f"{name}={value!r} must be a tuple of layer widths of at least 1, such as (64,) or ()")
     for width in value:
-        whole(name, width, most=WIDEST)
-    return tuple(int(width) for width in value)
+        check_whole(name, width, most=WIDEST)
 
 
 def read_labels(labels: Any, rows: int) -> np.ndarray | None:
@@ -117,7 +180,10 @@ def read_labels(labels: Any, rows: int) -> np.ndarray | None:
     array = _label_array(labels)
     if array.shape != (rows,):
         raise ValueError(f"labels has shape {array.shape}, X has {rows} rows; give one label for each row")
-    known = np.isin(array, (-1, 0, 1)) if array.dtype.kind in "biuf" else _numbers_among(array, (-1, 0, 1))
+    if array.dtype.kind in "biuf":
+        known = np.isin(array, (-1, 0, 1))
+    else:
+        known = np.array([isinstance(value, Real) and value in (-1, 0, 1) for value in array.tolist()])
     if not known.all():
         strange = array[np.flatnonzero(~known)[0]]
         raise ValueError(f"labels holds {strange!s} ({array.dtype}); use 0 for normal, 1 for anomaly, -1 for unknown")
@@ -125,11 +191,6 @@ def read_labels(labels: Any, rows: int) -> np.ndarray | None:
     if (marks != 1).sum() < 2:
         raise ValueError("labels marks all rows but one, or all, as anomalies; at least two must be normal or unknown")
     return marks
-
-
-def _numbers_among(array: np.ndarray, allowed: tuple[int, ...]) -> np.ndarray:
-    """Which values of an array of another kind are numbers that are allowed."""
-    return np.array([isinstance(value, Real) and value in allowed for value in array.tolist()])
 
 
 def _label_array(labels: Any) -> np.ndarray:

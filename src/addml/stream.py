@@ -17,7 +17,7 @@ from addml.encoders.base import Network
 from addml.encoders.cells import TILE, Cells, Parts, tile_of
 from addml.encoders.recurrent import RecurrentNetwork
 from addml.encoders.tcn import KERNEL, Convolutions, mean_of_steps, receptive_field
-from addml.model import MetricModel
+from addml.model import Model
 from addml.preprocessing.scaling import FARTHEST
 from addml.scoring.base import BLOCK, ViewScale
 from addml.text import counted
@@ -30,7 +30,7 @@ STEPS = 8  # rows of the block that a step is scored in, at least
 class Stream:
     """One series; `score(step)` gives the score of each step from the steps so far."""
 
-    def __init__(self, model: MetricModel, threshold: float, names: Sequence[str] | None = None) -> None:
+    def __init__(self, model: Model, threshold: float, names: Sequence[str] | None = None) -> None:
         assert model.form is not None
         self.model, self.threshold, self.names = model, threshold, names
         self.window, self.channels = model.form.shape
@@ -48,12 +48,12 @@ class Stream:
         self._steps = 0
 
     @classmethod
-    def of(cls, model: MetricModel, threshold: float, names: Sequence[str] | None = None) -> Stream:
+    def of(cls, model: Model, threshold: float, names: Sequence[str] | None = None) -> Stream:
         """A new series; the detector must have been fitted to series, by their past alone."""
         if model.form is None or not model.form.is_series:
-            raise ValueError("stream() is for series; fit with encoder='recurrent', window=... and causal=True")
+            raise ValueError("stream() is for series; fit with window=Window(16, causal=True)")
         if not model.form.causal:
-            raise ValueError("stream() knows the past alone, as causal=True does; fit with causal=True")
+            raise ValueError("stream() knows the past alone, as Window(..., causal=True) does; fit with that")
         return cls(model, threshold, names)
 
     def score(self, step: Any) -> float:
@@ -131,7 +131,7 @@ class Stream:
         return float(model.combine(scores[:, None])[0])
 
 
-def _largest_product(model: MetricModel) -> float:
+def _largest_product(model: Model) -> float:
     """Multiplications of the largest product that a step takes, about."""
     encoder, scorer = model.encoder, model.scorer
     rows = TILE if isinstance(encoder, RecurrentNetwork) else BLOCK["cpu"] * encoder.inputs

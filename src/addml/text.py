@@ -8,6 +8,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 
@@ -51,26 +52,36 @@ def json_value(value: Any) -> Any:
 MAX_LENGTH = 160  # characters of a value, a name or a sentence; longer ones end in an ellipsis
 MISSING = "missing"
 PASSWORD = re.compile(r"(://[^\s:/@]*):\S*@")  # up to the last @: a password may hold / and @
+SECRETS = re.compile(r"((?:https?|s3|gc?s)://)(?:[^\s/@]*@)?([^\s?#]*)\?\S+")  # keys are also handed over in a query
 LINE_BREAKS = "\n\r\t\u0085\u2028\u2029"
 DIRECTION_MARKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # make exe.png look like gnp.exe
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number to `digits` significant places, with a true minus sign and grouped thousands."""
+    """A number that counts or measures something of ours, such as a score: as `figure`, 1,234 grouped too."""
     if not math.isfinite(value):
-        return "not a number" if math.isnan(value) else ("∞" if value > 0 else "−∞")
-    if value == int(value) and abs(value) < 1e15:
-        text = f"{int(value):,}"
-    elif 10 ** (digits - 1) <= abs(value) < 10 ** (digits + 3):
-        text = f"{value:,.0f}"
-    else:
-        text = f"{value:.{digits}g}"
-    return text.replace("-", "−")
+        return "not a number" if math.isnan(value) else ("∞" if value > 0 else "-∞")
+    return f"{value:,.0f}" if abs(value) < 1e15 and value == int(value) else figure(value, digits)
+
+
+@lru_cache(maxsize=4096)
+def figure(value: float, digits: int) -> str:
+    """A value of a table with so many significant digits, and all before the point: 97.3, 2014, 60,494,212, 2.5e-09.
+
+    Thousands are grouped from 10,000 on: four digits may be a year.
+    """
+    size = abs(value)
+    if size and not 1e-4 <= size < 1e15:
+        return f"{value:.{digits}g}"
+    text = f"{value:.{max(0, digits - 1 - math.floor(math.log10(size or 1)))}f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    whole = text.partition(".")[0]
+    return text.replace(whole, f"{int(whole):,}", 1) if len(whole.lstrip("-")) > 4 else text
 
 
 def fixed(value: float, places: int) -> str:
     """A number with a fixed number of decimals, for a column of numbers."""
-    return f"{value:,.{places}f}".replace("-", "−") if math.isfinite(value) else number(value)
+    return f"{value:,.{places}f}" if math.isfinite(value) else number(value)
 
 
 def percent(share: float) -> str:
@@ -80,7 +91,16 @@ def percent(share: float) -> str:
     if 0 < share < 0.0001:
         return "under 0.01%"
     text = f"{100 * share:.0f}" if abs(share) >= 0.0995 else f"{100 * share:.2g}"
-    return f"{text}%".replace("-", "−")
+    return f"{text}%"
+
+
+def one_in(p: float, least: float = 0.0) -> str:
+    """A small share in words, "1 in 2,400"; at the `least` that can be told, "fewer than 1 in 1,600"."""
+    if p > 2 / 3:
+        return "ordinary"
+    if p <= least * (1 + 1e-9):
+        return f"fewer than 1 in {round(1 / p) - 1:,}"
+    return f"1 in {float(f'{1 / p:.2g}'):,.0f}"
 
 
 def python_value(value: Any) -> Any:
@@ -91,18 +111,15 @@ def python_value(value: Any) -> Any:
 
 
 def cell_text(value: Any) -> str:
-    """A value as it stood in the table; None and NaN read "missing"."""
+    """A value of the table; None and NaN read "missing"."""
     value = python_value(value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return MISSING
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float) and math.isfinite(value):
-        is_whole = value == int(value) and abs(value) < 1e15
-        return (f"{value:.0f}" if is_whole else f"{value:.7g}").replace("-", "−")
-    if isinstance(value, dt.datetime):
-        return value.isoformat(" ")
-    return number(value) if isinstance(value, float) else one_line(value)
+    if isinstance(value, int | float):
+        return figure(value, 7) if math.isfinite(value) else number(value)
+    return value.isoformat(" ") if isinstance(value, dt.datetime) else one_line(value)
 
 
 def one_line(value: Any, most: int = MAX_LENGTH) -> str:
@@ -113,7 +130,7 @@ def one_line(value: Any, most: int = MAX_LENGTH) -> str:
 
 def without_password(address: str) -> str:
     """A text with `***` in place of the password of each address in it: postgresql://user:***@host/db."""
-    return PASSWORD.sub(r"\1:***@", address)
+    return SECRETS.sub(r"\1\2?***", PASSWORD.sub(r"\1:***@", address))
 
 
 def visible(line: str) -> str:

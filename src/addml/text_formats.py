@@ -29,6 +29,22 @@ PARTS = (
 PLAIN = r"^\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|(?i:inf(?:inity)?))\s*$"  # as Arrow reads numbers
 
 
+NEGATIVE = (  # (1,234.00) as accountants write it, 1,234.00- as SAP does, and a true minus sign
+    (rf"^\s*({SIGN})?\s*\(\s*([^()+-]*\d[^()+-]*)\)\s*({SIGN})?\s*$", r"-\1\2\3"),
+    (r"^\s*([\d.,'’ ]*\d)\s?-\s*$", r"-\1"),
+    (r"^(\s*)\x{2212}", r"\1-"),
+)
+
+
+def _with_minus(values: pa.Array) -> pa.Array:
+    """The texts with a minus before numbers that show they are negative in another way."""
+    if not _any(pc.match_substring_regex(values, r"[)\-]\s*$|^\s*\x{2212}")):
+        return values
+    for pattern, plain in NEGATIVE:
+        values = pc.replace_substring_regex(values, pattern, plain)
+    return values
+
+
 def are_missing(values: pa.Array) -> pa.Array:
     """Which texts mark a missing value: NA, null, -."""
     trimmed = pc.utf8_trim_whitespace(values)
@@ -76,7 +92,7 @@ def number_format(values: pa.Array, decimal: str = ".") -> NumberFormat | None:
     """
     if decimal == "." and _plainly(values) is not None:
         return PLAIN_NUMBERS
-    parts = pc.extract_regex(values, PARTS)
+    parts = pc.extract_regex(_with_minus(values), PARTS)
     if parts.null_count:
         return None
     before, after = (pc.unique(parts.field(part)).to_pylist() for part in ("before", "after"))
@@ -89,6 +105,7 @@ def number_format(values: pa.Array, decimal: str = ".") -> NumberFormat | None:
 
 def commonest_number_format(values: pa.Array, counts: np.ndarray) -> tuple[NumberFormat, np.ndarray]:
     """The format of the most rows, the plain one in a tie, and which of the distinct texts it reads."""
+    values = _with_minus(values)
     parts = pc.extract_regex(values, PARTS)
     separator = pa.scalar("\n", values.type)
     signs = pc.binary_join_element_wise(parts.field("before"), parts.field("after"), separator).dictionary_encode()
@@ -103,6 +120,7 @@ def commonest_number_format(values: pa.Array, counts: np.ndarray) -> tuple[Numbe
 
 def are_numbers(column: pa.Array, written: NumberFormat) -> pa.Array:
     """Which texts are numbers of a format; null is none."""
+    column = _with_minus(column)
     if written == PLAIN_NUMBERS:
         return pc.fill_null(pc.match_substring_regex(column, PLAIN), False)
     parts = pc.extract_regex(column, PARTS)
@@ -127,6 +145,7 @@ def parse_numbers(column: pa.Array, written: NumberFormat) -> tuple[np.ndarray, 
 
 def plain_digits(column: pa.Array, written: NumberFormat) -> pa.Array:
     """Texts that are all numbers of the format, or null, written with a decimal point and nothing around them."""
+    column = _with_minus(column)
     if written == PLAIN_NUMBERS:
         return column
     parts = pc.extract_regex(column, PARTS)

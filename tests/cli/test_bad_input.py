@@ -22,13 +22,13 @@ def test_no_such_file_names_the_nearest_one(addml, small_csv):
 
 def test_an_empty_file(addml, tmp_path):
     (tmp_path / "empty.csv").touch()
-    addml("detect", "empty.csv").failed("empty.csv", "empty")
+    addml("detect", "empty.csv").failed("empty.csv", "empty", code=4)
     assert left_in(tmp_path) == {"empty.csv"}
 
 
 def test_only_a_header(addml, tmp_path):
     (tmp_path / "header.csv").write_text("a,b,c\n")
-    addml("detect", "header.csv").failed("header.csv", "no rows")
+    addml("detect", "header.csv").failed("header.csv", "no rows", code=4)
 
 
 def test_a_cell_as_long_as_a_book_does_not_fill_the_terminal(addml, tmp_path):
@@ -79,14 +79,14 @@ def test_a_first_sheet_that_holds_no_table_names_the_others(addml, tmp_path):
     book = openpyxl.Workbook()
     book.active.title = "Cover"
     book.create_sheet("Orders").append(["amount"])
-    for line, said in (
-        ([], "sheet 'Cover' is empty. Its other sheets: Orders."),
-        (["by"], "sheet 'Cover' holds a header and no rows: by. Its other sheets: Orders."),
-        ([7], "holds a single row (sheet: Cover (not read: Orders); --sheet names another)"),
+    for line, said, code in (
+        ([], "sheet 'Orders' holds a header and no rows: amount. Its other sheets: Cover.", 4),
+        (["by"], "sheet 'Cover' holds a header and no rows: by. Its other sheets: Orders.", 4),
+        ([7], "holds a single row (sheet: Cover (not read: Orders); --sheet names another)", 1),
     ):
         book["Cover"].append(line)
         book.save(tmp_path / "shop.xlsx")
-        addml("detect", "shop.xlsx").failed(said)
+        addml("detect", "shop.xlsx").failed(said, code=code)
 
 
 @pytest.mark.slow
@@ -252,7 +252,7 @@ def test_reordered_and_extra_columns_are_fine(addml, model, tmp_path):
 
 def test_wrong_usage_has_its_own_exit_code(addml, small_csv):
     addml("detect", "small.csv", "--members", "none").failed(code=2)
-    addml("detect", "small.csv", "--threshold", 1, "--contamination", 0.1).failed("not both", code=2)
+    addml("detect", "small.csv", "--threshold", 1, "--contamination", 0.1).failed("give one of them", code=2)
     addml("detect").failed(code=2)
     addml("unknown").failed(code=2)
 
@@ -325,3 +325,9 @@ def test_one_sided_needs_a_column_and_a_side(addml, small_csv):
     addml("fit", "small.csv", "--one-sided", "hight:low").failed("Did you mean 'height'")
     both = ("--one-sided", "height:low", "--one-sided", "height:high")
     addml("fit", "small.csv", *both).failed("'height' is one-sided to low already")
+
+
+@pytest.mark.parametrize("content", ["", "name,height\n"])
+def test_a_file_without_rows_has_its_own_exit_code(addml, tmp_path, content):
+    (tmp_path / "today.csv").write_text(content)
+    addml("detect", "today.csv").failed("today.csv", code=4)

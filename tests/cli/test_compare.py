@@ -40,7 +40,7 @@ def test_a_ranked_table(addml, labelled):
 
 
 def test_json(addml, labelled):
-    done = addml("compare", labelled.name, "--label", "kind", *QUICKEST, "--json", "--by", "one-class").succeeded()
+    done = addml("compare", labelled.name, "--label", "kind", *QUICKEST, "--json", "--rank-by", "one-class").succeeded()
     found = json.loads(done.out)
     assert (found["rows"], found["anomalies"], found["by"], found["failures"]) == (119, 10, "one-class", [])
     assert {(one["method"], one["setting"]) for one in found["results"]} == {
@@ -104,7 +104,7 @@ def test_a_value_that_cannot_be_learned_from_is_told_by_its_row_of_the_file(addm
         (["--label", "colour"], 1, "say which value of the label column 'colour' marks an anomaly"),
         (["--label", "kind", "--methods", "knnn"], 2, "'knnn' is not a known method"),
         (["--label", "kind", "--methods", ","], 2, "--methods names none. Methods: ADDML.paper, ADDML"),
-        (["--label", "kind", "--by", "best"], 2, "'best' is not one of seen, unseen, one-class"),
+        (["--label", "kind", "--rank-by", "best"], 2, "'best' is not one of seen, unseen, one-class"),
         (["--label", "kind", "--output", "figures.xyz"], 2, "must end in one of .csv"),
         (["--label", "kind", "--output", "table.csv"], 2, "is the input, which is never overwritten"),
         (["--label", "kind", "--output", "no/figures.csv"], 2, "the folder no does not exist"),

@@ -3,7 +3,9 @@
 import csv
 import json
 
+import numpy as np
 import pytest
+from scipy.stats import false_discovery_control
 
 from addml import load
 from tests.cli.running import QUICK, run_addml, write_small
@@ -22,30 +24,62 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("method", ["auto", "mad", "iqr", "tail", "mixture"])
-def test_a_threshold_by_a_method(folder, method):
-    done = run_addml(folder, "fit", "small.csv", *QUICK, "--threshold", method, "--model", method).succeeded()
+def test_rows_that_stand_clear(folder):
+    done = run_addml(folder, "fit", "small.csv", *QUICK, "--threshold", "auto", "--model", "auto").succeeded()
     assert "threshold" in done.out
-    assert load(folder / method, device="cpu").decision_.method == method
-    scored = run_addml(folder, "score", "small.csv", "--model", "model", "--threshold", method, "--json").succeeded()
-    expected = load(folder / "model", device="cpu").set_threshold(method=method).threshold_
+    assert load(folder / "auto", device="cpu").decision_.method == "auto"
+    scored = run_addml(folder, "score", "small.csv", "--model", "model", "--threshold", "auto", "--json").succeeded()
+    expected = load(folder / "model", device="cpu").set_threshold(method="auto").threshold_
     assert json.loads(scored.out)["threshold"] == expected
-    run_addml(folder, "info", method).succeeded("threshold", "by ")
+    run_addml(folder, "info", "auto").succeeded("stand clear of the rest")
 
 
-def test_false_alarms_of_the_tail(folder):
-    done = run_addml(
-        folder, "score", "small.csv", "--model", "model", "--threshold", "tail", "--contamination", 0.001, "--json"
+def test_an_alarm_rate_is_saved_and_may_be_given_later(folder):
+    run_addml(folder, "fit", "small.csv", *QUICK, "--alarm-rate", 0.05, "--model", "alarms").succeeded()
+    saved = load(folder / "alarms", device="cpu")
+    later = run_addml(folder, "score", "small.csv", "--model", "model", "--alarm-rate", 0.05, "--json").succeeded()
+    assert json.loads(later.out)["threshold"] == saved.threshold_
+    assert (saved.anomaly_scores_ > saved.threshold_).mean() <= 0.05
+    done = run_addml(folder, "score", "small.csv", "--model", "model", "--alarm-rate", 0.0001)
+    done.failed("--alarm-rate=0.0001 flags nothing with", "train on 10,000 rows")
+
+
+def test_a_limit_of_false_alarms_is_about_the_scored_rows(folder):
+    limit = ("--max-false-alarms", 0.2, "--json", "--output", "limit.csv", "--top", 2)
+    found = json.loads(run_addml(folder, "score", "small.csv", "--model", "model", *limit).succeeded().out)
+    rows = list(csv.DictReader((folder / "limit.csv").open()))
+    p = np.array([float(row["p_value"]) for row in rows])
+    q = false_discovery_control(p, method="bh")
+    np.testing.assert_allclose([float(row["probability"]) for row in rows], 1 - q)
+    assert [row["is_anomaly"] == "true" for row in rows] == (q <= 0.2).tolist()
+    assert found["anomalies"] == (q <= 0.2).sum()
+
+
+def test_budgets(folder):
+    found = json.loads(run_addml(folder, "detect", "small.csv", *QUICK, "--flag", 4, "--json").succeeded().out)
+    assert found["anomalies"] == 4
+    assert found["decided_by"] == "the 4 highest-scoring rows"
+    lines = (folder / "small.csv").read_text().splitlines()
+    days = [f"2026-03-{1 + row % 3:02}" for row in range(len(lines) - 1)]
+    (folder / "days.csv").write_text(
+        "\n".join([f"{lines[0]},day".replace("when", "id"), *map(",".join, zip(lines[1:], days, strict=True))])
     )
-    assert json.loads(done.succeeded().out)["decided_by"] == "by the tail of the scores for 0.001 false alarms"
+    found = json.loads(
+        run_addml(folder, "detect", "days.csv", *QUICK, "--id", "id", "--per-day", 2, "--json").succeeded().out
+    )
+    assert found["anomalies"] == 6
+    run_addml(folder, "detect", "small.csv", *QUICK, "--ignore", "when", "--per-day", 2).failed(
+        "--per-day needs a column of dates"
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--threshold", "best"), "--threshold best: give a score, or one of auto, mad, iqr, tail, mixture."),
-        (("--threshold", 1, "--contamination", 0.1), "give --contamination or a score as --threshold, not both"),
-        (("--threshold", "mad", "--contamination", 0.1), "finds the share itself"),
+        (("--threshold", "best"), "--threshold best: give a score, or auto."),
+        (("--threshold", 1, "--contamination", 0.1), "--threshold and --contamination decide in different ways"),
+        (("--flag", 3, "--alarm-rate", 0.1), "--alarm-rate and --flag decide in different ways"),
+        (("--alarm-rate", 0), "--alarm-rate 0 flags no row"),
         (("--threshold", "nan"), "is not a score"),
         (("--threshold", "inf"), "is not a score"),
         (("--contamination", 0.6), "--contamination 0.6: give a number from 0 to 0.5"),
@@ -57,16 +91,17 @@ def test_what_makes_no_sense_is_refused(folder, options, words):
     assert words in " ".join(done.err.replace("│", " ").split())
 
 
-def test_probabilities_and_confidence_are_in_the_table_and_in_json(folder):
-    done = run_addml(folder, "score", "small.csv", "--model", "model", "--output", "out.csv", "--json", "--top", 3)
+def test_p_values_and_probabilities_are_in_the_table_and_in_json(folder):
+    done = run_addml(folder, "detect", "small.csv", *QUICK, "--output", "out.csv", "--json", "--top", 3)
     top = json.loads(done.succeeded().out)["top"]
     rows = list(csv.DictReader((folder / "out.csv").open()))
-    assert all(0 <= float(row[name]) <= 1 for row in rows for name in ("probability", "confidence"))
+    scores = np.array([float(row["score"]) for row in rows])
+    expected = (scores[:, None] <= scores).mean(axis=1)  # of the file, at least as high
+    np.testing.assert_allclose([float(row["p_value"]) for row in rows], expected)
     first = rows[top[0]["row"] - 1]
-    assert float(first["probability"]) == pytest.approx(top[0]["probability"])
-    assert float(first["confidence"]) == pytest.approx(top[0]["confidence"])
-    highest = max(rows, key=lambda row: float(row["score"]))
-    assert float(highest["probability"]) == max(float(row["probability"]) for row in rows)
+    for name in ("p_value", "probability"):
+        assert float(first[name]) == pytest.approx(top[0][name])
+    assert float(first["probability"]) == max(float(row["probability"]) for row in rows)
 
 
 # Labels -----------------------------------------------------------------------------------------------------

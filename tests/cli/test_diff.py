@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from addml.pipeline.day_diff import Example, kind_of
 from addml.pipeline.model_diff import ModelDiff
 from tests.cli.running import QUICK, left_in, run_addml, write_small
 
@@ -72,7 +73,7 @@ def test_nothing_is_written_unless_asked_for(folder, tmp_path):
 
 
 def test_what_is_no_model_is_said(folder):
-    run_addml(folder, "diff", "first", "none", "small.csv").failed("none", "is not a saved model")
+    run_addml(folder, "diff", "first", "none", "small.csv").failed("none: no such file")
     run_addml(folder, "diff", "first", "second").failed("Missing argument", code=2)
 
 
@@ -103,3 +104,56 @@ def test_agreement_is_spearmans():
     assert moved(before, after).agreement == pytest.approx(spearmanr(before, after).statistic)
     assert moved([1.0, 1.0], [3.0, 3.0]).agreement == 1
     assert moved([1.0, 1.0], [3.0, 4.0]).agreement == 0
+
+
+# Two days under one model -----------------------------------------------------------------------------------
+
+
+def write_day(folder, name, violet=range(0)):
+    """The small table, in which some rows have a colour that training did not see."""
+    lines = (folder / "small.csv").read_text().splitlines()
+    cells = [line.split(",") for line in lines[1:]]
+    for row in violet:
+        cells[row - 1][3] = "violet"
+    (folder / name).write_text("\n".join([lines[0], *map(",".join, cells)]) + "\n")
+
+
+def kinds(folder, before, after):
+    document = json.loads(run_addml(folder, "diff", "first", before, after, "--json", "--top", 100).succeeded().out)
+    return {one["words"]: one for one in document["listed"]}
+
+
+def test_a_new_kind_of_anomaly_is_first_and_keeps_its_identity(folder):
+    words = "colour with a new value"
+    write_day(folder, "monday.csv")
+    write_day(folder, "tuesday.csv", range(101, 109))
+    write_day(folder, "wednesday.csv", range(201, 231))
+    first = next(iter(kinds(folder, "monday.csv", "tuesday.csv").values()))
+    assert (first["words"], first["status"], first["before"], first["after"]) == (words, "new", 0, 8)
+    assert 101 <= first["example"]["row"] <= 108
+    assert first["example"]["ids"] == {"name": f"person-{first['example']['row']:05d}"}
+    grown = kinds(folder, "tuesday.csv", "wednesday.csv")[words]
+    assert (grown["id"], grown["status"], grown["before"], grown["after"]) == (first["id"], "grown", 8, 30)
+    gone = kinds(folder, "wednesday.csv", "monday.csv")[words]
+    assert (gone["id"], gone["status"], gone["after"]) == (first["id"], "gone", 0)
+    assert {one["status"] for one in kinds(folder, "monday.csv", "monday.csv").values()} == {"as before"}
+
+
+def test_days_on_the_screen_and_in_a_table(folder):
+    write_day(folder, "monday.csv")
+    write_day(folder, "tuesday.csv", range(101, 109))
+    done = run_addml(folder, "diff", "first", "monday.csv", "tuesday.csv", "--output", "kinds.csv")
+    done.succeeded("monday.csv (300 rows) and tuesday.csv (300 rows) by first", "colour with a new value")
+    rows = list(csv.DictReader((folder / "kinds.csv").open()))
+    assert sum(int(row["before"]) for row in rows) == 30  # a tenth of the rows that the model was trained on
+    run_addml(folder, "diff", "first", "none.csv", "tuesday.csv").failed("none.csv: no such file")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ratio", "status"),
+    [(0, 1, 1, "new"), (3, 0, 1, "gone"), (2, 0, 1, "fewer"), (10, 12, 1, "as before"), (10, 30, 1, "grown"),
+     (30, 10, 1, "fewer"), (10, 30, 3, "as before")],
+)  # fmt: skip
+def test_what_became_of_a_kind(before, after, ratio, status):
+    examples = [Example(1, {}, 1.0, "")]
+    assert kind_of("", examples * before, examples * after, (100, 100 * ratio)).status == status

@@ -102,7 +102,7 @@ def test_texts_become_values():
 
 def test_a_threshold_is_a_score_or_a_method():
     assert (Options(threshold="2.5").tau, Options(threshold="2.5").method) == (2.5, None)
-    assert (Options(threshold="mad").tau, Options(threshold="mad").method) == (None, "mad")
+    assert (Options(threshold="auto").tau, Options(threshold="auto").method) == (None, "auto")
 
 
 def test_names_of_earlier_versions_are_understood_in_files():
@@ -139,12 +139,11 @@ def test_a_model_that_a_run_read_is_not_what_another_writes(tmp_path, command):
     ("file", "said", "taken"),
     [
         ("contamination = 0.1", ["--threshold", "2"], {"threshold": "2", "contamination": None}),
-        ("contamination = 0.1", ["--threshold", "tail"], {"threshold": "tail", "contamination": None}),
+        ("contamination = 0.1", ["--threshold", "auto"], {"threshold": "auto", "contamination": None}),
         ("tau = 3", ["--contamination", "0.2"], {"threshold": None, "contamination": 0.2}),
         ("tau = 3", [], {"threshold": "3", "contamination": None}),
         ("threshold = 2.5", [], {"threshold": "2.5", "contamination": None}),
         ('threshold = "auto"', ["--contamination", "0.2"], {"threshold": None, "contamination": 0.2}),
-        ('threshold = "tail"', ["--contamination", "0.2"], {"threshold": "tail", "contamination": 0.2}),
         ('report = "a.html"', ["--no-report"], {"report": None, "no_report": True}),
         ("no-report = true", ["--report", "a.html"], {"report": "a.html", "no_report": False}),
         ("all-rows = true", ["--sample", "50"], {"all_rows": False, "sample": 50}),
@@ -185,7 +184,7 @@ def test_words_are_taken_as_they_are_on_windows_too(word, tmp_path, monkeypatch)
     monkeypatch.setattr("addml.cli.commands._handle_signals", lambda: None)
     monkeypatch.setattr(sys, "argv", ["addml", "info", word])
     asked = []
-    monkeypatch.setattr("addml.pipeline.about.about_model", asked.append)
+    monkeypatch.setattr("addml.pipeline.run.info", asked.append)
     monkeypatch.setattr(commands.screen, "show_model", lambda screen, about: None)
     with pytest.raises(SystemExit):
         run()

@@ -10,7 +10,7 @@ import pytest
 
 from addml.errors import AddmlError
 from addml.io.image_folder import Heads
-from addml.model import MetricModel
+from addml.model import Model
 from addml.pipeline import image_source, run
 from addml.pipeline.options import Options
 from addml.progress import Silent
@@ -45,7 +45,7 @@ def scored(path):
 def test_detect_ranks_the_images_and_shows_them(addml, photos, tmp_path):
     addml("detect", "photos", *QUICK, "--top", 5).succeeded("photos: 40 images", "photo-07.png", "lower right")
     rows = scored(tmp_path / "photos.scored.csv")
-    assert list(rows[0]) == ["file", "row", "score", "rank", "is_anomaly", "probability", "confidence", "reasons"]
+    assert list(rows[0]) == ["file", "row", "score", "rank", "is_anomaly", "p_value", "probability", "reasons"]
     first = next(row for row in rows if row["rank"] == "1")
     assert first["file"] == "photo-07.png"
     assert first["reasons"].startswith("lower right")
@@ -171,7 +171,7 @@ def test_bars_move_while_images_are_scored_and_looked_into(photos, monkeypatch):
     options = Options(str(photos), epochs=1, members=1, top=5, jobs=2)
     whole = run.detect(options, Silent()).findings
     monkeypatch.setattr(image_source, "NUMBERS_AT_ONCE", 12 * 9 * 8)
-    monkeypatch.setattr(MetricModel, "block", lambda self, device: 1)
+    monkeypatch.setattr(Model, "block", lambda self, device: 1)
     bars = Bars()
     parts = run.detect(options, bars).findings
     assert bars.drawn["Scoring"] == (40, [12, 12, 12, 4])

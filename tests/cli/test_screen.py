@@ -39,7 +39,7 @@ def test_a_pipe_whose_reader_has_had_enough_is_nothing_to_complain_of(small_csv,
 
 def test_a_closed_standard_input_is_empty(tmp_path):
     done = in_shell(tmp_path, "<&-", "detect", "-")
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert done.stderr == "Error: standard input: is empty (0 bytes).\n"
 
 
@@ -82,7 +82,10 @@ def test_one_is_no_plural(addml, tmp_path):
     (tmp_path / "t.csv").write_text("x,odd\n" + "".join(f"{x:.4f},{int(x == 30)}\n" for x in values))
     said = addml("detect", "t.csv", "--label", "odd", "--epochs", 1, "--contamination", 0.016, "--report", "r.md")
     said = said.succeeded(
-        "60 rows, 1 column used", "1 epoch,", "1 of 60 rows flagged (*): score above", "(1 anomaly in 60 rows)"
+        "60 rows, 1 column used",
+        "1 epoch,",
+        "1 of 60 rows flagged (*): the 1.6% highest-scoring training rows (score above",
+        "(1 anomaly in 60 rows)",
     )
     addml("fit", "t.csv", "--label", "odd", "--epochs", 1, "--contamination", 0.016).succeeded()
     told = addml("info", "t.model").succeeded("1 epoch,", "1 number column: x", "1 of these flagged")

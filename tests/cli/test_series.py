@@ -103,9 +103,6 @@ def test_the_peak_of_an_event_stands_beside_the_usual_values(machine, tmp_path):
     _check_heat(page)
     run("score", machine, "--time", "when", "--model", "m", "--report", "scored.md").succeeded()
     _check_heat((tmp_path / "scored.md").read_text())
-    (tmp_path / "m" / "usual.json").unlink()
-    run("score", machine, "--time", "when", "--model", "m", "--report", "scored.md").succeeded()
-    assert "### Top events with their values" in (tmp_path / "scored.md").read_text()
 
 
 def _check_heat(page):
@@ -171,9 +168,16 @@ def test_columns_called_as_those_of_the_scored_table_are_kept(machine, tmp_path)
     assert pd.to_datetime(table["id_score"]).tolist() == pd.to_datetime(given["score"]).tolist()
 
 
+def test_without_window_a_single_channel_gets_its_period(machine):
+    told = run("detect", machine, *OPTIONS, "--columns", "load").out
+    assert "windows of 44 steps: the period of the series, by its autocorrelation" in told  # 2 pi 7 = 43.98
+    assert "windows of 16 steps: the default for 2 channels" in run("detect", machine, *OPTIONS).out
+    assert "windows of" not in run("detect", machine, *OPTIONS, "--window", "9").out
+
+
 def test_the_table_on_the_screen_has_events(machine):
     done = run("detect", machine, *OPTIONS, "--no-report")
-    assert "1 event: 12 of 600 steps flagged, score above" in done.out
+    assert "1 event: 12 of 600 steps flagged (*): " in done.out
     assert "heat" in done.out
     assert "start" in done.out
 
@@ -355,7 +359,7 @@ def test_a_model_of_rows_scores_no_series(machine):
     assert run("fit", machine, "--epochs", "1", "--members", "1").code == 0
     done = run("score", machine, "--model", "machine.model", "--time", "when")
     assert done.code == 1
-    assert "was trained on rows" in done.err
+    assert "was fitted to a table" in done.err
 
 
 def test_a_model_of_a_series_says_what_it_is_and_what_it_needs(machine):

@@ -1,5 +1,6 @@
 """Files larger than --memory: trained on from disk, with a checkpoint, and scored in pieces."""
 
+import csv
 import json
 import re
 import signal
@@ -53,7 +54,8 @@ def test_fit_and_score(folder):
     assert left_in(folder) == {"table", "table.model", "table.run.toml"}
     run_addml(folder, "score", "table", "--model", "table.model").succeeded("person-00041")
     run_addml(folder, "detect", "table", *STREAMED, "--no-report", "--output", "detected.csv").succeeded("person-00041")
-    assert (folder / "detected.csv").read_bytes() == (folder / "table.scored.csv").read_bytes()
+    own, new = (list(csv.DictReader((folder / name).open())) for name in ("detected.csv", "table.scored.csv"))
+    assert all([a[name] == b[name] for name in ("name", "score", "reasons")] for a, b in zip(own, new, strict=True))
     rows = (folder / "detected.csv").read_text().splitlines()
     assert len(rows) == ROWS + 1
     (first,) = (row for row in rows if re.match(r'"person-\d+",\d+,[^,]+,1,true', row))
@@ -157,7 +159,8 @@ def test_every_stage_says_how_far_it_is(folder, monkeypatch):
 
     bars = Bars()
     with stages_to(bars):
-        ADDML.paper(epochs=2, memory="1MiB", random_state=0).fit(open_source(folder / "table", ["height", "weight"]))
+        source = open_source(folder / "table", ["height", "weight"])
+        ADDML.paper(epochs=2, random_state=0).fit(source, memory="1MiB")
     begun = ["Looking", "Standardising", "Preparing", "Training", "Centring", "Scoring"]
     assert [words.split()[0] for words in bars.done] == begun
     assert all(words.endswith("14,000 rows") for words in bars.done)

@@ -94,7 +94,7 @@ def test_a_pipe(addml, model, small_csv):
 
 
 def test_what_is_wrong_with_standard_input_is_said_of_it(tmp_path, model):
-    run_addml(tmp_path, "score", "-", "--model", model).failed("Error: standard input: is empty")
+    run_addml(tmp_path, "score", "-", "--model", model).failed("Error: standard input: is empty", code=4)
     rows = b"name,height,weight,colour,when\na,tall,1,red,\n"
     done = run_addml(tmp_path, "score", "-", "--model", model, "--strict", stdin=rows)
     done.failed("Error: standard input, line 2: column 'height' holds \"tall\" where a number is expected (--strict)")

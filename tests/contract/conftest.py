@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from addml import ADDML
+from addml import ADDML, MLP
 
 
 @pytest.fixture(scope="session", name="X")
@@ -21,8 +21,14 @@ def quick():
     """Makes a detector that fits in milliseconds; settings change it."""
 
     def make(**settings):
-        small = {"epochs": 2, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
-        return ADDML(**small | settings)
+        small = {
+            "epochs": 2,
+            "members": 2,
+            "encoder": MLP((8,), 4),
+            "random_state": 0,
+            "device": "cpu",
+        }
+        return ADDML(**small).set_params(**settings)
 
     return make
 

@@ -23,7 +23,7 @@ def images():
 
 @pytest.fixture(scope="module")
 def detector(images):
-    return addml.ADDML(encoder="conv", members=3, epochs=4, examples=10, random_state=0).fit(images)
+    return addml.ADDML(encoder="conv", members=3, epochs=4, random_state=0).fit(images)
 
 
 def test_the_strange_image_is_found(images, detector):
@@ -65,9 +65,7 @@ def test_the_heat_map_adds_up_and_shows_the_place(images, detector):
 
 def test_width_and_depth(images):
     for hidden in [(), (5,), (3, 4, 5)]:
-        found = addml.ADDML(encoder="conv", hidden=hidden, metric_dim=6, members=2, epochs=2, random_state=0).fit(
-            images
-        )
+        found = addml.ADDML(encoder=addml.Conv(hidden, 6), members=2, epochs=2, random_state=0).fit(images)
         assert found.encoder_.channels == hidden
         assert found.encoder_.outputs == 6
         assert np.isfinite(found.anomaly_scores_).all()
@@ -94,10 +92,11 @@ def test_distillation_drops_the_strange_image_and_keeps_the_share(images):
 
 def test_mining_and_both_losses_change_what_is_learned(images):
     def weights(**changes):
-        return addml.ADDML(encoder="conv", members=1, epochs=2, random_state=0, **changes).fit(images).encoder_.weights
+        detector = addml.ADDML(members=1, epochs=2, random_state=0).set_params(encoder="conv", **changes)
+        return detector.fit(images).encoder_.weights
 
     plain = weights()
-    for changes in ({"hard_ratio": 1.0}, {"loss": "center"}, {"distance": "cosine"}, {"learning_rate": 1e-3}):
+    for changes in ({"loss__hard_ratio": 1.0}, {"loss": "center"}, {"loss__distance": "cosine"}, {"epochs": 1}):
         assert not np.array_equal(plain, weights(**changes))
     np.testing.assert_array_equal(plain, weights(learning_rate=3e-5))  # the encoder's own
 
@@ -118,7 +117,7 @@ def test_labels_and_refit(images, detector):
     before = found.encoder_.weights.copy()
     assert not np.array_equal(found.refit(images).encoder_.weights, before)
     with pytest.raises(ValueError, match="refit goes on with 3 networks"):
-        found.set_params(hidden=(4,)).refit(images)
+        found.set_params(encoder__hidden=(4,)).refit(images)
 
 
 def test_floats_grey_images_without_channels_and_uneven_sizes():

@@ -91,13 +91,11 @@ def test_tau_may_be_any_finite_number(quick, X, tau):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({}, "give a method, contamination or tau"),
-        ({"contamination": 0.1, "tau": 1.0}, "give no method and no contamination with it"),
-        ({"method": "mad", "tau": 1.0}, "give no method and no contamination with it"),
-        ({"method": "best"}, "method='best' is not known; use one of 'quantile', 'mad'"),
-        ({"method": "quantile"}, "needs a share; give contamination=0.1"),
-        ({"method": "mad", "contamination": 0.1}, "finds the share by itself; leave out contamination=0.1"),
-        ({"method": "mad", "contamination": "auto"}, "leave out method='mad'"),
+        ({}, "nothing: give one of contamination, alarm_rate, method and tau"),
+        ({"contamination": 0.1, "tau": 1.0}, "contamination=0.1, tau=1.0: give one of"),
+        ({"method": "best"}, "method='best' is not known; use one of 'auto'"),
+        ({"alarm_rate": 0}, r"alarm_rate=0 must be a number in \(0, 1\]"),
+        ({"alarm_rate": 0.001}, "alarm_rate=0.001 flags nothing with 60 calibration rows"),
         ({"contamination": 0}, r"contamination=0 must be a number in \(0, 0.5\]"),
         ({"contamination": 0.6}, r"contamination=0.6 must be a number in \(0, 0.5\]"),
         ({"contamination": "high"}, "contamination='high' must be a number"),
@@ -119,7 +117,7 @@ def test_a_threshold_that_makes_no_sense_is_refused(quick, X, asked, message):
 
 
 def test_embeddings_hold_the_members_side_by_side(quick, X):
-    detector = quick(members=3, metric_dim=4, scaling="standard").fit(X)
+    detector = quick(members=3, encoder__metric_dim=4, scaling="standard").fit(X)
     embeddings = detector.transform(X)
     assert embeddings.shape == (60, 12)
     assert embeddings.dtype == np.float32

@@ -15,8 +15,8 @@ SETTINGS = [
     {},
     {"members": 1},
     {"scorer": "knn"},
-    {"loss": "center", "distance": "cosine"},
-    {"distance": "euclidean", "scorer": "dissimilarity"},
+    {"loss": "center", "loss__distance": "cosine"},
+    {"loss__distance": "euclidean", "scorer": "dissimilarity"},
 ]
 
 

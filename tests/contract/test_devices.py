@@ -25,11 +25,11 @@ def table():
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"members": 1}, {"scorer": "knn"}, {"distance": "euclidean", "loss": "center"}]
+    "settings", [{}, {"members": 1}, {"scorer": "knn"}, {"loss__distance": "euclidean", "loss": "center"}]
 )
 def test_a_model_trained_on_one_device_scores_alike_on_the_other(cuda, X, tmp_path, settings):
     for trained, loaded in (("cpu", cuda), (cuda, "cpu")):
-        detector = addml.ADDML(epochs=5, random_state=0, device=trained, **settings).fit(X)
+        detector = addml.ADDML().set_params(epochs=5, random_state=0, device=trained, **settings).fit(X)
         detector.save(tmp_path / trained)
         other = addml.load(tmp_path / trained, device=loaded)
         ours, theirs = detector.anomaly_score(X), other.anomaly_score(X)
@@ -64,13 +64,13 @@ def test_pair_distances_on_the_device_are_symmetric_to_the_last_bit(cuda, size):
         assert torch.equal(pairs, pairs.mT)
 
 
-@pytest.mark.parametrize("settings", [{}, {"loss": "center"}, {"distance": "euclidean"}, {"members": 3}])
+@pytest.mark.parametrize("settings", [{}, {"loss": "center"}, {"loss__distance": "euclidean"}, {"members": 3}])
 def test_recorded_steps_are_the_steps_made_one_by_one(cuda, X, monkeypatch, settings):
     from addml.learning.learner import MetricLearner
 
-    recorded = addml.ADDML.paper(epochs=3, random_state=0, device=cuda, **settings).fit(X)
+    recorded = addml.ADDML.paper().set_params(epochs=3, random_state=0, device=cuda, **settings).fit(X)
     monkeypatch.setattr(MetricLearner, "capturable", False)
-    eager = addml.ADDML.paper(epochs=3, random_state=0, device=cuda, **settings).fit(X)
+    eager = addml.ADDML.paper().set_params(epochs=3, random_state=0, device=cuda, **settings).fit(X)
     np.testing.assert_allclose(recorded.anomaly_scores_, eager.anomaly_scores_, rtol=1e-3)
     assert recorded.history_[-1]["train_loss"] == pytest.approx(eager.history_[-1]["train_loss"], rel=1e-3)
 

@@ -10,7 +10,7 @@ PLACES = [
     "addml.learning.training.adam",
     "addml.learning.training.distill",
     "addml.fit.metric_space",
-    "addml.fit.MetricModel.member_scores",
+    "addml.fit.Model.member_scores",
     "addml.decisions.decision.Decision.__init__",
 ]
 

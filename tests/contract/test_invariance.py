@@ -16,7 +16,7 @@ ROWS = 600  # two full blocks of a product and a part of a third
 
 def fit(width, **settings):
     table = np.random.default_rng(width).standard_normal((ROWS, width))
-    return ADDML(epochs=1, random_state=0, device="cpu", **settings).fit(table), table
+    return ADDML().set_params(epochs=1, random_state=0, device="cpu", **settings).fit(table), table
 
 
 def assert_rows_stand_alone(function, table):
@@ -43,7 +43,7 @@ def assert_rows_stand_alone(function, table):
     ),
 )
 def test_a_score_does_not_depend_on_the_rows_beside_it(scorer, distance, members, width):
-    detector, table = fit(width, scorer=scorer, distance=distance, members=members)
+    detector, table = fit(width, scorer=scorer, loss__distance=distance, members=members)
     assert_rows_stand_alone(detector.anomaly_score, table)
 
 
@@ -53,8 +53,8 @@ def test_a_score_does_not_depend_on_the_rows_beside_it(scorer, distance, members
     pairwise([(), (13, 5)], [1, 5, 64], ["tanh", "sigmoid", "relu", "leaky_relu", "elu", "linear"]),
 )
 def test_an_embedding_does_not_depend_on_the_rows_beside_it(activation, hidden, metric_dim):
-    settings = {"hidden": hidden, "metric_dim": metric_dim, "members": 3}
-    detector, table = fit(7, activation=activation, output_activation=activation, **settings)
+    settings = {"encoder__hidden": hidden, "encoder__metric_dim": metric_dim, "members": 3}
+    detector, table = fit(7, encoder__activation=activation, encoder__output_activation=activation, **settings)
     assert_rows_stand_alone(detector.transform, table)
     assert_rows_stand_alone(detector.anomaly_score, table)
 

@@ -4,6 +4,7 @@ import copy
 import math
 import re
 import sys
+from dataclasses import fields
 from fractions import Fraction
 
 import numpy as np
@@ -11,8 +12,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from addml import ADDML, compute
-from addml.scoring import KNN
+from addml import ADDML, KNN, MLP, InstanceCloseness, Recurrent, Views, compute
+from addml.config import Config
 
 NOT_IN_RANGE = [0, -1, 1.5, math.nan, math.inf, "a", True, None, [0.5], 1 + 0j, 10**400, np.array(0.5), np.bool_(True)]
 NOT_WHOLE = [0, -1, 2.5, 2.0, "a", True, None, math.nan, np.float64(2)]
@@ -20,10 +21,10 @@ NOT_WHOLE = [0, -1, 2.5, 2.0, "a", True, None, math.nan, np.float64(2)]
 
 def refused(name, value):
     """A pattern that holds the parameter's name and the value as written."""
-    return "^" + re.escape(f"{name}={value!r} ")
+    return "(^|: )" + re.escape(f"{name.rpartition('__')[2]}={value!r} ")
 
 
-@pytest.mark.parametrize("name", ["normal_ratio", "hard_ratio", "validation_ratio", "contamination"])
+@pytest.mark.parametrize("name", ["normal_ratio", "loss__hard_ratio", "validation_ratio", "contamination"])
 def test_a_ratio_out_of_range(quick, X, name):
     end = {"validation_ratio": r"1\)", "contamination": r"0.5\]"}.get(name, r"1\]")
     for value in NOT_IN_RANGE:
@@ -39,7 +40,7 @@ def test_a_ratio_just_out_of_range(quick, X, name, value):
 
 @pytest.mark.parametrize("value", [1, 1.0, 1e-9, np.float32(0.5), Fraction(1, 3), np.int64(1)], ids=repr)
 def test_a_ratio_in_range(quick, X, value):
-    assert np.isfinite(quick(normal_ratio=value, hard_ratio=value).fit(X).anomaly_scores_).all()
+    assert np.isfinite(quick(normal_ratio=value, loss__hard_ratio=value).fit(X).anomaly_scores_).all()
 
 
 @pytest.mark.parametrize("value", [0.5, 0.99, 1e-9])
@@ -47,7 +48,7 @@ def test_any_share_may_be_held_out(quick, X, value):
     assert np.isfinite(quick(validation_ratio=value).fit(X).anomaly_scores_).all()
 
 
-@pytest.mark.parametrize("name", ["metric_dim", "members", "epochs", "patience", "batch_size"])
+@pytest.mark.parametrize("name", ["encoder__metric_dim", "members", "epochs", "patience", "batch_size"])
 def test_a_count_that_is_none(quick, X, name):
     least = 2 if name == "batch_size" else 1
     for value in NOT_WHOLE:
@@ -57,8 +58,8 @@ def test_a_count_that_is_none(quick, X, name):
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("members", 2**16), ("metric_dim", 2**16), ("hidden", 2**16), ("window", 2**20)]
-    + [(name, 2**63 - 1) for name in ("epochs", "patience", "batch_size", "examples", "verbose")],
+    [("members", 2**16), ("encoder__metric_dim", 2**16), ("encoder__hidden", 2**16), ("window__length", 2**20)]
+    + [(name, 2**63 - 1) for name in ("epochs", "patience", "batch_size", "verbose")],
 )
 @pytest.mark.parametrize("beyond", [1, 10**400], ids=["just", "far"])
 def test_a_count_that_no_machine_has_room_for(quick, X, name, most, beyond):
@@ -66,10 +67,10 @@ def test_a_count_that_no_machine_has_room_for(quick, X, name, most, beyond):
     with pytest.raises(
         ValueError, match=refused(name, value) + f"is too large; give a whole number of at most {most}$"
     ):
-        quick(**{name: (4, value) if name == "hidden" else value}).fit(X)
+        quick(window=3 if "window" in name else None, **{name: (4, value) if "hidden" in name else value}).fit(X)
 
 
-@pytest.mark.parametrize("name", ["patience", "batch_size", "examples"])
+@pytest.mark.parametrize("name", ["patience", "batch_size"])
 def test_as_many_as_there_are(quick, X, name):
     assert np.isfinite(quick(**{name: sys.maxsize}).fit(X).anomaly_scores_).all()
 
@@ -85,7 +86,7 @@ def test_a_batch_of_one_makes_no_pair(quick, X):
         quick(batch_size=1).fit(X)
 
 
-@pytest.mark.parametrize("name", ["learning_rate", "margin"])
+@pytest.mark.parametrize("name", ["learning_rate", "loss__margin"])
 @pytest.mark.parametrize(
     "value", [0, -1, "a", (), math.nan, math.inf, True, 10**400], ids=lambda value: repr(value)[:9]
 )
@@ -111,16 +112,18 @@ def test_layers_that_are_none(quick, X, value):
     with pytest.raises(
         ValueError, match=refused("hidden", value) + r"must be a tuple of layer widths.*\(64,\) or \(\)"
     ):
-        quick(hidden=value).fit(X)
+        quick(encoder__hidden=value).fit(X)
 
 
 @pytest.mark.parametrize("value", [(), (1,), (3, 4, 5), [3], np.array([3, 2]), (np.int64(3),)], ids=repr)
 def test_layers(quick, X, value):
-    assert quick(hidden=value).fit(X).encoder_.widths == (4, *value, 4)
+    assert quick(encoder__hidden=value).fit(X).encoder_.widths == (4, *value, 4)
 
 
 @pytest.mark.parametrize("value", ["x", "", None, 3, ["tanh"]], ids=repr)
-@pytest.mark.parametrize("name", ["encoder", "activation", "output_activation", "loss", "distance", "scorer"])
+@pytest.mark.parametrize(
+    "name", ["encoder", "encoder__activation", "encoder__output_activation", "loss", "loss__distance", "scorer"]
+)
 def test_a_word_that_is_not_known(quick, X, name, value):
     with pytest.raises(ValueError, match=refused(name, value) + "is not known; use one of '"):
         quick(**{name: value}).fit(X)
@@ -178,31 +181,61 @@ def test_a_random_state_that_is_none(quick, X, value):
 @pytest.mark.parametrize("value", ["yes", None, 1], ids=repr)
 def test_a_flag_that_is_none(quick, X, value):
     with pytest.raises(ValueError, match=refused("anomaly_pairs", value) + "must be True or False"):
-        quick(anomaly_pairs=value).fit(X)
+        quick(loss__anomaly_pairs=value).fit(X)
 
 
 @pytest.mark.parametrize("value", ["hard", 5, []], ids=repr)
 def test_a_miner_that_is_none(quick, X, value):
     with pytest.raises(ValueError, match=refused("miner", value) + "must be None or a pair miner"):
-        quick(miner=value).fit(X)
+        quick(loss__miner=value).fit(X)
 
 
-@pytest.mark.parametrize("settings", [{"anomaly_pairs": True}, {"miner": print}], ids=str)
-def test_the_centre_loss_has_no_pairs(quick, X, settings):
-    with pytest.raises(ValueError, match="loss='center' has not; use 'instance'"):
-        quick(loss="center", **settings).fit(X)
+@pytest.mark.parametrize("settings", [{"loss__anomaly_pairs": True}, {"loss__miner": print}], ids=str)
+def test_the_centre_loss_has_no_pairs(quick, settings):
+    with pytest.raises(ValueError, match=r"CenterCloseness has no parameter '(anomaly_pairs|miner)'; its param"):
+        quick(loss="center", **settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("hidden", r"encoder=MLP\(hidden=...\)"),
+        ("pooling", r"encoder=Recurrent\(pooling=...\)"),
+        ("hard_ratio", r"loss=InstanceCloseness\(hard_ratio=...\)"),
+        ("causal", r"window=Window\(16, causal=...\)"),
+        ("memory", r"fit\(X, memory=...\)"),
+    ],
+)
+def test_a_parameter_that_moved_says_where_it_is(name, place):
+    with pytest.raises(TypeError, match=f"ADDML has no parameter {name!r} of its own any more; write {place}"):
+        ADDML(**{name: 1})
+    with pytest.raises(TypeError, match="'colour'"):
+        ADDML(colour="red")
+
+
+@pytest.mark.parametrize("part", [MLP, Recurrent, InstanceCloseness, Views])
+def test_a_class_is_no_part(quick, X, part):
+    name = "loss" if part is InstanceCloseness else "scorer" if part is Views else "encoder"
+    with pytest.raises(ValueError, match=f"{name}=<class .*or a part such as [A-Za-z]+\\(\\)"):
+        quick(**{name: part}).fit(X)
+
+
+@pytest.mark.parametrize("value", ["long", 2.5, (3,), MLP()], ids=repr)
+def test_a_window_that_is_none(quick, X, value):
+    with pytest.raises(ValueError, match=re.escape(f"window={value!r} must be a number of steps")):
+        quick(window=value).fit(X)
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, "a", None, True], ids=repr)
 @pytest.mark.parametrize("name", ["k", "references"])
 def test_neighbors_that_are_none(name, value):
-    with pytest.raises(ValueError, match=rf"KNN\({name}={value!r}\): give a whole number of at least 1"):
-        KNN(**{name: value})
+    with pytest.raises(ValueError, match=f"{name}={value!r} must be a whole number of at least 1"):
+        KNN(**{name: value}).check()
 
 
 def test_nothing_is_checked_before_fit(quick):
-    detector = quick(epochs=0, hidden="a", device="abacus", random_state=-1)
-    assert detector.get_params()["hidden"] == "a"
+    detector = quick(epochs=0, encoder__hidden="a", device="abacus", random_state=-1)
+    assert detector.get_params()["encoder__hidden"] == "a"
 
 
 # Labels -----------------------------------------------------------------------------------------------------
@@ -274,7 +307,13 @@ def test_anomalies_are_never_kept_and_normal_rows_always(quick, X):
 
 @pytest.mark.parametrize("anomaly_pairs", [False, True])
 def test_labelled_anomalies_are_pushed_away(quick, X, anomaly_pairs):
-    settings = {"epochs": 20, "members": 1, "normal_ratio": 1, "margin": 4.0, "anomaly_pairs": anomaly_pairs}
+    settings = {
+        "epochs": 20,
+        "members": 1,
+        "normal_ratio": 1,
+        "loss__margin": 4.0,
+        "loss__anomaly_pairs": anomaly_pairs,
+    }
     with_labels = quick(**settings).fit(X, labels=MARKS).anomaly_scores_
     without = quick(**settings).fit(X).anomaly_scores_
     assert (with_labels[54:].mean() / with_labels[:54].mean()) > (without[54:].mean() / without[:54].mean())
@@ -290,3 +329,8 @@ def test_a_learning_rate_that_is_not_said_is_the_method_s():
     X = np.random.default_rng(0).standard_normal((40, 3))
     said, unsaid = (ADDML(members=1, epochs=2, random_state=0, learning_rate=rate).fit(X) for rate in (1e-3, None))
     np.testing.assert_array_equal(said.encoder_.weights, unsaid.encoder_.weights)
+
+
+def test_the_constructor_and_a_fit_without_it_have_the_same_defaults():
+    own = {one.name: one.default for one in fields(Config) if one.name != "settings"}
+    assert own == ADDML().get_params(deep=False)

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import addml
-from addml import ADDML
+from addml import ADDML, Recurrent, Window
 
 STEPS, CHANNELS, WINDOW = 400, 3, 12
 
@@ -23,8 +23,13 @@ def waves(steps=STEPS, seed=0, channels=CHANNELS):
 
 
 def detector(**changes):
-    settings = {"encoder": "recurrent", "window": WINDOW, "epochs": 3, "members": 2, "hidden": (16,), "metric_dim": 8}
-    return ADDML(**{**settings, "random_state": 0, **changes})
+    settings = {
+        "encoder": Recurrent((16,), 8),
+        "window": WINDOW,
+        "epochs": 3,
+        "members": 2,
+    }
+    return ADDML(**settings, random_state=0).set_params(**changes)
 
 
 @pytest.fixture(scope="module")
@@ -52,23 +57,23 @@ def test_every_step_has_a_score_and_a_broken_one_stands_out(fitted):
     "changes",
     [
         {},
-        {"cell": "gru"},
-        {"cell": "tcn", "hidden": None},
-        {"cell": "tcn", "hidden": (8,), "pooling": "last"},
-        {"pooling": "last"},
-        {"members": 1, "hidden": (), "scorer": "center"},
-        {"hidden": (16, 10), "members": 5},
+        {"encoder__cell": "gru"},
+        {"encoder__cell": "tcn", "encoder__hidden": None},
+        {"encoder__cell": "tcn", "encoder__hidden": (8,), "encoder__pooling": "last"},
+        {"encoder__pooling": "last"},
+        {"members": 1, "encoder__hidden": (), "scorer": "center"},
+        {"encoder__hidden": (16, 10), "members": 5},
         {"scorer": "center"},
         {"scorer": "knn"},
         {"scaling": "robust"},
-        {"distance": "cosine"},
+        {"loss__distance": "cosine"},
         {"window": 40},
         {"encoder": "mlp"},
     ],
     ids=str,
 )
 def test_a_stream_gives_the_bits_of_the_causal_scores(changes):
-    model = detector(causal=True, epochs=1, **changes).fit(waves())
+    model = detector(window__causal=True, epochs=1, **changes).fit(waves())
     test = waves(100, seed=2)
     test[50, 1] = test[51, 1] = test[0, 2] = np.nan
     test[60:70] *= 30
@@ -80,9 +85,11 @@ def test_a_stream_gives_the_bits_of_the_causal_scores(changes):
     np.testing.assert_array_equal([replayed.score(step) for step in waves()[:60]], model.anomaly_score(waves()[:60]))
 
 
-@pytest.mark.parametrize("changes", [{}, {"cell": "tcn", "hidden": None}, {"encoder": "mlp"}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"encoder__cell": "tcn", "encoder__hidden": None}, {"encoder": "mlp"}], ids=str
+)
 def test_a_copy_of_a_stream_goes_on_as_the_stream_does(changes):
-    model, test = detector(causal=True, epochs=1, **changes).fit(waves()), waves(40, seed=2)
+    model, test = detector(window__causal=True, epochs=1, **changes).fit(waves()), waves(40, seed=2)
     stream, expected = model.stream(), model.anomaly_score(test)
     for step in test[:20]:
         stream.score(step)
@@ -91,7 +98,7 @@ def test_a_copy_of_a_stream_goes_on_as_the_stream_does(changes):
 
 
 def test_causal_scores_do_not_know_the_future_and_others_do():
-    long, model = waves(300, seed=3), detector(causal=True).fit(waves())
+    long, model = waves(300, seed=3), detector(window__causal=True).fit(waves())
     np.testing.assert_array_equal(model.anomaly_score(long[:200]), model.anomaly_score(long)[:200])
     changed = long.copy()
     changed[150:] += 5
@@ -110,7 +117,7 @@ def views_of_steps(model, X):
 
 def test_embeddings_say_nothing_of_a_step_until_its_window_is_whole():
     test = np.random.default_rng(3).standard_normal((STEPS, CHANNELS))  # nothing is as strange to it as what is flat
-    one = detector(causal=True).fit(test)
+    one = detector(window__causal=True).fit(test)
     test[3, 1] += 9  # the plain channels see it
     strangest = views_of_steps(one.model_, test).max(axis=0)
     expected = np.sign(strangest) * np.log1p(abs(strangest))
@@ -120,7 +127,7 @@ def test_embeddings_say_nothing_of_a_step_until_its_window_is_whole():
 
 
 def test_windows_that_are_not_whole_do_not_tell_what_is_usual():
-    model = detector(causal=True).fit(waves()).model_
+    model = detector(window__causal=True).fit(waves()).model_
     scores = model.member_scores(model.vectorizer.read(waves()), "cpu", 1, learned=True)[:, WINDOW - 1 :]
     median = np.median(scores, axis=1)
     np.testing.assert_allclose(model.scale.median[:, 0], median, rtol=1e-6)
@@ -129,7 +136,7 @@ def test_windows_that_are_not_whole_do_not_tell_what_is_usual():
 
 @pytest.mark.parametrize("members", [1, 2])
 def test_a_step_of_which_nothing_is_known_yet_has_the_usual_score(members):
-    one = detector(causal=True, scorer="center", members=members).fit(waves())
+    one = detector(window__causal=True, scorer="center", members=members).fit(waves())
     known = one.anomaly_scores_[WINDOW - 1 :]
     usual = np.exp(np.log(known).mean()) if members == 1 else 0
     np.testing.assert_allclose(one.anomaly_scores_[: WINDOW - 1], usual, atol=1e-12)
@@ -140,7 +147,7 @@ def test_a_step_of_which_nothing_is_known_yet_has_the_usual_score(members):
 @pytest.mark.parametrize("seed", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_first_steps_of_noise_are_as_ordinary_as_the_others(seed):
     X = np.random.default_rng(seed).standard_normal((3000, 2))
-    scores = ADDML(encoder="recurrent", window=16, causal=True, random_state=0, device="cpu").fit(X).anomaly_scores_
+    scores = ADDML(window=Window(16, causal=True), random_state=0, device="cpu").fit(X).anomaly_scores_
     far = abs(X[:15]).max(axis=1) > 2  # what is far along a channel is strange from the first step on
     assert scores[:15][~far].max() < np.quantile(scores, 0.9)
     assert (scores[:15] > np.quantile(scores, 0.99)).sum() <= 1
@@ -150,7 +157,7 @@ def test_the_first_steps_of_noise_are_as_ordinary_as_the_others(seed):
 def test_after_a_long_gap_a_series_begins_anew():
     times = pd.date_range("2026-01-01", periods=200, freq="min")
     times = times[:100].append(times[100:] + pd.Timedelta("2h"))
-    one, test = detector(causal=True, epochs=1).fit(waves()), waves(200, seed=2)
+    one, test = detector(window__causal=True, epochs=1).fit(waves()), waves(200, seed=2)
     scores = one.anomaly_score(pd.DataFrame(test, index=times))
     apart = [one.anomaly_score(test[:100]), one.anomaly_score(test[100:])]
     np.testing.assert_array_equal(scores, np.concatenate(apart))
@@ -163,7 +170,7 @@ def test_streams_follow_labels_and_a_refit(scorer):
     labels, X = np.full(STEPS, -1), waves()
     labels[[2, 100, 101, 102]] = 1
     X[labels == 1] += 3
-    one = detector(causal=True, scorer=scorer).fit(X, labels=labels)
+    one = detector(window__causal=True, scorer=scorer).fit(X, labels=labels)
     for again in (one, one.refit(waves(seed=9))):
         stream, test = again.stream(), waves(40, seed=2)
         np.testing.assert_array_equal([stream.score(step) for step in test], again.anomaly_score(test))
@@ -173,7 +180,7 @@ def test_streams_follow_labels_and_a_refit(scorer):
 def test_contributions_of_causal_scores_add_up(scorer):
     """To the score of the views, of the others to the score less that of the usual row, judged as the step is."""
     test = np.random.default_rng(3).standard_normal((STEPS, CHANNELS))
-    one = detector(causal=True, scorer=scorer).fit(test)
+    one = detector(window__causal=True, scorer=scorer).fit(test)
     test[3, 1] += 9
     contributions, scores = one.explain(test), one.anomaly_score(test)
     rest = scores - contributions.sum(axis=1)
@@ -206,13 +213,17 @@ def test_one_channel_and_frames_by_name(fitted):
     np.testing.assert_allclose(named.anomaly_scores_, fitted.anomaly_scores_, rtol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{}, {"cell": "gru", "causal": True}, {"cell": "tcn", "hidden": (8,)}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"encoder__cell": "gru", "window__causal": True}, {"encoder__cell": "tcn", "encoder__hidden": (8,)}],
+    ids=str,
+)
 def test_save_and_load(tmp_path, changes):
     model = detector(**changes).fit(waves())
     model.save(tmp_path / "model")
     again, test = addml.load(tmp_path / "model"), waves(seed=7)
     np.testing.assert_array_equal(again.anomaly_score(test), model.anomaly_score(test))
-    np.testing.assert_array_equal(again.confidence(test), model.confidence(test))
+    np.testing.assert_array_equal(again.p_values(test), model.p_values(test))
     if changes.get("causal"):
         np.testing.assert_array_equal([again.stream().score(test[0])], model.anomaly_score(test)[:1])
 
@@ -241,7 +252,7 @@ def test_too_little_to_learn_from():
     labels[:2] = 0  # steps without a whole window
     with pytest.raises(ValueError, match=r"normal or unknown, .* needed; give a longer series"):
         detector().fit(X, labels=labels)
-    with pytest.raises(ValueError, match=f"refit prepares rows as before, not by window={model.window + 1}:"):
+    with pytest.raises(ValueError, match=rf"not by window=Window\(length={model.window + 1}\):"):
         model.set_params(window=model.window + 1).refit(X)
 
 
@@ -254,7 +265,7 @@ def test_the_window_that_an_error_proposes_is_one_to_learn_from(steps):
 
 
 def test_the_stride_is_how_far_windows_to_learn_from_lie_apart():
-    every, few = detector(stride=1).fit(waves()), detector(stride=40).fit(waves())
+    every, few = detector(window__stride=1).fit(waves()), detector(window__stride=40).fit(waves())
     assert every.rows_kept().any(axis=(0, 1)).sum() > 200
     kept = np.flatnonzero(few.rows_kept().any(axis=(0, 1)))
     assert set((kept - (WINDOW - 1)) % 40) == {0}
@@ -263,23 +274,32 @@ def test_the_stride_is_how_far_windows_to_learn_from_lie_apart():
 @pytest.mark.parametrize(
     ("settings", "X", "message"),
     [
-        ({"window": None}, waves(), r"encoder='recurrent' needs window=\.\.\."),
+        ({"window": None}, waves(), r"encoder=Recurrent\(.*\) needs window=\.\.\."),
         ({"window": 500}, waves(), r"window=500 makes 0 whole windows of X, whose longest series has 400 steps in"),
-        ({"window": 399}, waves(), r"window=399, stride=99: .* 1 ends .* at least 2 are needed; give a longer"),
-        ({"stride": 500}, waves(), "window=12, stride=500: .* a smaller window or stride"),
-        ({"window": 0}, waves(), "window=0 must be a whole number of at least 1"),
-        ({"stride": 0}, waves(), "stride=0 must be"),
-        ({"cell": "lstm"}, waves(), "cell='lstm' is not known"),
-        ({"pooling": "max"}, waves(), "pooling='max' is not known"),
-        ({"causal": "yes"}, waves(), "causal='yes' must be True or False"),
-        ({"activation": "relu"}, waves(), "activation='relu' does not act on cell='tanh'"),
-        ({"cell": "tcn", "hidden": (8,) * 5}, waves(), "5 convolutions see 63 steps, more than window=12"),
+        (
+            {"window": 399},
+            waves(),
+            r"length=399\): .* every 99 steps, 1 ends .* at least 2 are needed; give a longer",
+        ),
+        (
+            {"window__stride": 500},
+            waves(),
+            r"Window\(length=12, stride=500\): .* a smaller window or stride",
+        ),
+        ({"window": 0}, waves(), "length=0 must be a whole number of at least 1"),
+        ({"window__stride": 0}, waves(), "stride=0 must be"),
+        ({"encoder__cell": "lstm"}, waves(), "cell='lstm' is not known"),
+        ({"encoder__pooling": "max"}, waves(), "pooling='max' is not known"),
+        ({"window__causal": "yes"}, waves(), "causal='yes' must be True or False"),
+        ({"encoder__activation": "relu"}, waves(), "activation='relu' does not act on cell='tanh'"),
+        (
+            {"encoder__cell": "tcn", "encoder__hidden": (8,) * 5},
+            waves(),
+            "5 convolutions see 63 steps, more than window=12",
+        ),
         ({}, np.zeros((2, 3, 4)), "X has shape"),
         ({}, waves()[:1], r"has 1 step in a row at most; give a longer series"),
         ({}, [waves()[:9], waves()[:7]], r"has 9 steps in a row at most; give a window of at most 7, or a longer"),
-        ({"encoder": "mlp", "window": None, "stride": 2}, waves(), "stride=2 is about series; give window"),
-        ({"encoder": "mlp", "window": None, "causal": True}, waves(), "causal=True is about series"),
-        ({"encoder": "mlp", "cell": "gru"}, waves(), "cell='gru' is about encoder='recurrent'"),
     ],
 )
 def test_what_cannot_be_is_said(settings, X, message):
@@ -289,7 +309,7 @@ def test_what_cannot_be_is_said(settings, X, message):
 
 @pytest.mark.parametrize("scaling", ["standard", "robust"])
 def test_the_largest_numbers_are_scored_as_they_come_without_a_warning(scaling, recwarn):
-    model = detector(causal=True, epochs=1, scaling=scaling).fit(waves() * 1e-3)
+    model = detector(window__causal=True, epochs=1, scaling=scaling).fit(waves() * 1e-3)
     steps = np.full((3, waves().shape[1]), 1e308) * [[1], [-1], [1]]
     stream = model.stream()
     scores = [stream.score(step) for step in steps]
@@ -300,7 +320,7 @@ def test_the_largest_numbers_are_scored_as_they_come_without_a_warning(scaling, 
 def test_a_stream_of_channels_near_the_largest_numbers():
     """Differences from their mean are beyond float64, deviations are not."""
     series = waves() * [1, 1e307, 1] + [0, 9e307, 0]
-    fitted = detector(causal=True, epochs=1, scaling="standard").fit(series)
+    fitted = detector(window__causal=True, epochs=1, scaling="standard").fit(series)
     steps = series[:6].copy()
     steps[3, 1] = -1.7e308
     stream = fitted.stream()
@@ -310,11 +330,11 @@ def test_a_stream_of_channels_near_the_largest_numbers():
 def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
     with pytest.raises(ValueError, match="X has 2 channels, the detector was fitted to 3"):
         fitted.anomaly_score(waves()[:, :2])
-    with pytest.raises(ValueError, match="fit with causal=True"):
+    with pytest.raises(ValueError, match=r"as Window\(\.\.\., causal=True\) does"):
         fitted.stream()
     with pytest.raises(ValueError, match=r"stream\(\) is for series"):
         ADDML(epochs=1, members=1).fit(waves()).stream()
-    stream = detector(causal=True, epochs=1).fit(waves()).stream()
+    stream = detector(window__causal=True, epochs=1).fit(waves()).stream()
     with pytest.raises(ValueError, match="the step has 2 channels, the"):
         stream.score([1.0, 2.0])
     with pytest.raises(ValueError, match="infinity"):
@@ -331,7 +351,7 @@ def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
 def test_steps_with_names_go_by_them():
     """As frames do, in `anomaly_score`."""
     frame = pd.DataFrame(waves(), columns=["a", "b", "c"])
-    one, test = detector(causal=True, epochs=1).fit(frame), frame[["c", "a", "b"]][:20]
+    one, test = detector(window__causal=True, epochs=1).fit(frame), frame[["c", "a", "b"]][:20]
     expected = one.anomaly_score(frame[:20])
     for steps in (
         [step for _, step in test.iterrows()],
@@ -356,7 +376,7 @@ def test_values_missing_at_the_start_are_filled_as_in_training(changes):
     one = detector(epochs=1, **changes).fit(X)
     assert np.nanmedian(X[:, 0]) == pytest.approx(one.model_.step_features.median[0])
     np.testing.assert_array_equal(one.anomaly_score(X), one.anomaly_scores_)
-    causal = detector(epochs=1, causal=True, **changes).fit(X)
+    causal = detector(epochs=1, window__causal=True, **changes).fit(X)
     stream = causal.stream()
     np.testing.assert_array_equal([stream.score(step) for step in X], causal.anomaly_score(X))
 

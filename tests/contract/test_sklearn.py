@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from addml import ADDML
+from addml import ADDML, KNN, MLP, CenterCloseness, InstanceCloseness, Window
 
 NAMES = ["ash", "beech", "cedar", "dogwood"]
 
@@ -32,7 +32,7 @@ def test_scikit_learns_own_checks(estimator, check):
     [
         ADDML.paper(epochs=2),
         ADDML.paper(epochs=2, scorer="knn", loss="center"),
-        ADDML(epochs=2, members=2, scorer="dissimilarity", distance="cosine"),
+        ADDML(epochs=2, members=2, scorer="dissimilarity", loss=CenterCloseness("cosine")),
     ]
 )
 def test_scikit_learns_own_checks_of_other_settings(estimator, check):
@@ -57,27 +57,14 @@ def test_no_check_is_skipped_where_scipy_knows_the_array_api():
 
 def test_the_defaults_are_those_of_the_method():
     assert ADDML().get_params() == {
-        "encoder": "mlp",
-        "hidden": None,
-        "metric_dim": 32,
-        "activation": "tanh",
-        "output_activation": "tanh",
+        "encoder": "auto",
         "loss": "instance",
-        "distance": "sqeuclidean",
-        "margin": None,
-        "anomaly_pairs": False,
         "normal_ratio": 2 / 3,
-        "hard_ratio": 1 / 3,
-        "miner": None,
         "scorer": "views",
         "scaling": "auto",
         "one_sided": None,
+        "by": None,
         "window": None,
-        "stride": None,
-        "causal": False,
-        "cell": "tanh",
-        "pooling": "mean",
-        "examples": 0,
         "contamination": 0.1,
         "members": 5,
         "epochs": 10,
@@ -89,7 +76,6 @@ def test_the_defaults_are_those_of_the_method():
         "device": "auto",
         "n_jobs": None,
         "random_state": None,
-        "memory": "2GiB",
         "verbose": 0,
     }
 
@@ -97,13 +83,13 @@ def test_the_defaults_are_those_of_the_method():
 def test_the_papers_preset_is_the_papers_method():
     paper = {
         "members": 1,
-        "metric_dim": 64,
+        "encoder": MLP(metric_dim=64),
         "epochs": 50,
         "scorer": "center",
         "scaling": "standard",
         "learning_rate": 1e-3,
     }
-    assert ADDML.paper().get_params() == ADDML().get_params() | paper
+    assert ADDML.paper().get_params(deep=False) == ADDML().get_params() | paper
     assert ADDML.paper(normal_ratio=1, members=3).get_params()["normal_ratio"] == 1
     assert ADDML.paper(normal_ratio=1, members=3).get_params()["members"] == 3
 
@@ -112,6 +98,20 @@ def test_every_parameter_and_fitted_attribute_is_documented(fitted):
     learned = {name for name in vars(fitted) if name.endswith("_") and not name.startswith("_")} - {"model_"}
     for name in [*ADDML().get_params(), *learned]:
         assert name in ADDML.__doc__, name
+
+
+def test_the_signature_stays_small_and_holds_nothing_of_the_parts():
+    assert len(ADDML().get_params()) == 20
+
+
+def test_the_repr_shows_what_was_changed():
+    detector = ADDML(encoder=MLP(hidden=(8,)), loss=InstanceCloseness(hard_ratio=0.5), window=Window(12, causal=True))
+    text = " ".join(repr(detector).split())
+    assert text == (
+        "ADDML(encoder=MLP(hidden=(8,)), loss=InstanceCloseness(hard_ratio=0.5), window=Window(length=12, causal=True))"
+    )
+    assert repr(ADDML(scorer=KNN())) == "ADDML(scorer=KNN())"
+    assert "hard_ratio" in detector._repr_html_()
 
 
 # Composition ------------------------------------------------------------------------------------------------
@@ -152,10 +152,10 @@ def test_grid_search_scores_by_auc(quick, X):
     y = np.r_[np.ones(54), np.zeros(6)]  # decision_function is higher for normal rows
     order = np.random.default_rng(0).permutation(60)
     folds = [(order[:30], order[30:]), (order[30:], order[:30])]
-    search = GridSearchCV(quick(epochs=1), {"metric_dim": [1, 4]}, scoring="roc_auc", cv=folds).fit(X, y)
+    search = GridSearchCV(quick(epochs=1), {"encoder__metric_dim": [1, 4]}, scoring="roc_auc", cv=folds).fit(X, y)
     for place, width in enumerate([1, 4]):
         expected = [
-            roc_auc_score(y[test], quick(epochs=1, metric_dim=width).fit(X[train]).decision_function(X[test]))
+            roc_auc_score(y[test], quick(epochs=1, encoder__metric_dim=width).fit(X[train]).decision_function(X[test]))
             for train, test in folds
         ]
         assert search.cv_results_["mean_test_score"][place] == pytest.approx(np.mean(expected))
@@ -267,9 +267,9 @@ def test_a_refit_forgets_the_names(quick, X):
 
 
 def test_embeddings_have_names(quick, X):
-    detector = quick(members=2, metric_dim=3).fit(X)
+    detector = quick(members=2, encoder__metric_dim=3).fit(X)
     names = [f"addml{place}" for place in range(6)]
     assert detector.get_feature_names_out().tolist() == names
-    frame = quick(members=2, metric_dim=3).set_output(transform="pandas").fit(X).transform(X)
+    frame = quick(members=2, encoder__metric_dim=3).set_output(transform="pandas").fit(X).transform(X)
     assert frame.columns.tolist() == names
     np.testing.assert_array_equal(frame.to_numpy(), detector.transform(X))

@@ -28,7 +28,7 @@ REFUSED = {
     "no columns": (np.empty((9, 0)), ValueError, r"0 feature\(s\)"),
     "one row": (rows(1), ValueError, r"1 sample\(s\).*minimum of 2"),
     "1-D": (rows(9)[:, 0], ValueError, "Expected 2D array, got 1D array"),
-    "3-D": (np.ones((4, 3, 2)), ValueError, "dim 3, while dim <= 2"),
+    "5-D": (np.ones((4, 3, 2, 2, 2)), ValueError, "dim 5, while dim <= 2"),
     "a number": (3.0, ValueError, "Expected 2D array, got scalar"),
     "nothing": (None, ValueError, "Expected 2D array"),
     "a word": ("table", ValueError, "table: no such file"),
@@ -149,7 +149,7 @@ def test_a_strange_table_has_finite_scores(quick, scorer, distance, kind):
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "columns without a single value")
         warnings.filterwarnings("ignore", "member . collapsed")
-        detector = quick(scorer=scorer, distance=distance).fit(SCORED[kind])
+        detector = quick(scorer=scorer, loss__distance=distance).fit(SCORED[kind])
         scores = detector.anomaly_score(SCORED[kind])
     assert np.isfinite(scores).all()
     assert np.isfinite(detector.threshold_)
@@ -211,7 +211,7 @@ def test_float32_around_1e38_is_scored_as_it_would_be_around_1(quick):
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "linear"])
 def test_the_largest_numbers_at_scoring_are_far_and_finite(quick, X, activation):
-    detector = quick(activation=activation, output_activation=activation).fit(X)
+    detector = quick(encoder__activation=activation, encoder__output_activation=activation).fit(X)
     largest = np.finfo(float).max
     scores = detector.anomaly_score(np.array([[largest] * 4, [-largest] * 4, [1e38] * 4]))
     assert np.isfinite(scores).all()

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from addml import ADDML, load, to_onnx
-from addml.detector import DroppedColumnsWarning, TextCellsWarning
+from addml.errors import DroppedColumnsWarning, TextCellsWarning
 
 ROWS, ROW = 3000, 70
 SETTINGS = {"members": 2, "epochs": 2, "random_state": 0, "device": "cpu"}
@@ -96,9 +96,9 @@ def test_rows_on_disk_count_as_those_in_memory_do(tmp_path, monkeypatch):
     texts = {name: pa.array(numbers[name].round(4)).cast(pa.string()).to_pylist() for name in ("fare", "tip")}
     texts["fare"][ROW], texts["tip"][ROW + 1] = "void", "5..5"
     parquet.write_table(pa.table({**numbers, **texts}), tmp_path / "trips.parquet", row_group_size=5000)
-    detector = ADDML(**SETTINGS, memory="1MiB")
+    detector = ADDML(**SETTINGS)
     with pytest.warns(TextCellsWarning) as said:
-        detector.fit(tmp_path / "trips.parquet")
+        detector.fit(tmp_path / "trips.parquet", memory="1MiB")
     tips = LISTED.replace("fare", "tip").replace("void", "5..5").replace("71", "72")
     assert str(said[0].message) == f"{LISTED}; {tips}"
     assert "fare (text)" in detector.model_.columns.names

@@ -1,20 +1,18 @@
-"""Thresholds by hand, against scipy's laws, and on scores that are awkward."""
+"""Thresholds by hand, and on scores that are awkward."""
 
 import numpy as np
 import pytest
-from scipy.stats import expon, genpareto, norm
 
-from addml.decisions.thresholds import (
-    AUTO_SHARE,
-    METHODS,
-    auto_threshold,
+from addml.decisions.decision import (
+    Decision,
+    TrainingScores,
+    best_separation,
+    budget_threshold,
+    clear_threshold,
     foreign_threshold,
-    iqr_threshold,
-    mad_threshold,
-    pareto_tail,
     quantile_threshold,
-    tail_threshold,
 )
+from addml.text import one_in
 
 
 @pytest.mark.parametrize(
@@ -52,7 +50,7 @@ def test_ties_at_the_threshold_lie_not_above():
     assert (np.repeat([1.0, 2.0], [5, 15]) > quantile_threshold(np.repeat([1.0, 2.0], [5, 15]), 0.1)).sum() == 0
 
 
-# Other methods ----------------------------------------------------------------------------------------------
+# auto, labels, budgets --------------------------------------------------------------------------------------
 
 AWKWARD = {
     "constant": np.full(40, 2.5),
@@ -61,70 +59,92 @@ AWKWARD = {
     "nearly constant": np.append(np.zeros(99), 1.0),
     "ties": np.repeat([0.0, 1.0, 2.0], [80, 15, 5]),
     "heavy tail": np.random.default_rng(0).pareto(0.5, 500),
-    "huge": np.random.default_rng(0).lognormal(0, 60, 200),
     "negative": -np.random.default_rng(0).lognormal(size=300),
     "tiny": 1e-300 * np.random.default_rng(0).random(50),
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("kind", AWKWARD)
-def test_no_method_fails_on_awkward_scores(method, kind):
-    scores = AWKWARD[kind]
-    tau = METHODS[method](scores, 0.1 if method == "quantile" else None)
-    assert isinstance(tau, float)
+def test_auto_never_flags_more_than_half(kind, compressed):
+    tau = clear_threshold(np.sort(AWKWARD[kind]), compressed)
     assert np.isfinite(tau)
-    assert (scores > tau).mean() <= 0.5
+    assert (AWKWARD[kind] > tau).mean() <= 0.5
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_no_row_of_equal_scores_is_an_anomaly(method):
-    assert not (AWKWARD["constant"] > METHODS[method](AWKWARD["constant"], 0.1)).any()
+def test_no_row_of_equal_scores_is_flagged():
+    assert not (AWKWARD["constant"] > clear_threshold(AWKWARD["constant"], True)).any()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_follows_place_and_scale_of_the_scores(method):
-    scores = np.random.default_rng(3).gamma(2.0, size=400)
-    share = 0.1 if method == "quantile" else None
-    assert METHODS[method](8 * scores - 3, share) == pytest.approx(8 * METHODS[method](scores, share) - 3)
+def test_auto_flags_the_rows_far_from_an_exponential_bulk_and_no_other():
+    bulk = -np.log((np.arange(1000) + 0.5) / 1000)[::-1]
+    far = np.array([25.0, 30.0, 40.0])
+    tau = clear_threshold(np.concatenate([bulk, far]), compressed=False)
+    assert bulk[-1] <= tau < 25
+    assert clear_threshold(bulk, compressed=False) > bulk[-1]  # nothing stands clear of an ordinary tail
 
 
-def test_three_deviations_above_the_median():
-    scores = norm.ppf((np.arange(10_001) + 0.5) / 10_001)
-    assert mad_threshold(scores) == pytest.approx(3, rel=1e-3)
+def test_labels_of_both_kinds_decide_what_auto_takes():
+    scores, labels = np.array([1.0, 2, 3, 4, 5, 6, 7, 8]), np.array([0, -1, 0, 1, -1, 0, 1, 1])
+    f1 = {tau: 2 * labels[scores > tau].clip(0).sum() / ((scores > tau) & (labels >= 0)).sum() for tau in (3.5, 6.5)}
+    assert f1[3.5] == 1.5  # 3 hits of 4 flagged: F1 is 2 * 3 / (4 + 3), that of 6.5 is 2 * 2 / (2 + 3)
+    assert best_separation(scores, labels) == 3.5
+    held_out = np.zeros((1, 8), bool)
+    assert TrainingScores.of(scores, held_out, labels, by_views=True).decide("auto").tau == 3.5
+    assert TrainingScores.of(scores, held_out, labels.clip(max=0), by_views=True).separation is None
 
 
-def test_the_whisker_of_a_box_plot():
-    assert iqr_threshold(np.arange(101.0)) == 75 + 1.5 * 50
+def test_labelled_rows_do_not_calibrate_and_without_views_only_held_out_rows_do():
+    scores, labels = np.arange(6.0), np.array([0, -1, -1, -1, -1, 1])
+    held_out = np.array([[False, True, False, True, False, True]])
+    of = TrainingScores.of
+    assert of(scores, held_out, labels, by_views=True).calibration.tolist() == [1, 2, 3, 4]
+    assert of(scores, held_out, labels, by_views=False).calibration.tolist() == [1, 3]
+    assert of(scores, held_out, by_views=False).calibration.tolist() == [1, 3, 5]
 
 
-@pytest.mark.parametrize("shape", [-0.3, 0.0, 0.3, 0.8])
-def test_the_tail_is_scipys(shape):
-    peaks = genpareto.ppf((np.arange(20_000) + 0.5) / 20_000, shape, scale=2.5)
-    assert pareto_tail(peaks) == pytest.approx((shape, 2.5), abs=0.01)
+@pytest.mark.parametrize(("count", "flagged"), [(1, 1), (3, 3), (4, 3), (8, 8), (20, 8)])
+def test_a_budget_flags_at_most_so_many(count, flagged):
+    scores = np.array([5.0, 1, 2, 2, 2, 9, 7, 0])  # the fourth to the sixth are equal
+    assert (scores > budget_threshold(scores, count)).sum() == flagged
 
 
-@pytest.mark.parametrize("alarms", [0.02, 0.01, 0.001])
-def test_false_alarms_come_as_often_as_allowed(alarms):
-    scores = expon.ppf((np.arange(20_000) + 0.5) / 20_000)
-    assert tail_threshold(scores, alarms) == pytest.approx(-np.log(alarms), rel=0.02)
+def test_an_alarm_rate_that_the_rows_cannot_hold_is_refused():
+    training = TrainingScores.of(np.arange(99.0), np.zeros((1, 99), bool), by_views=True)
+    assert training.decide("alarm_rate", 0.01).tau == 98  # p = 1 / 100 above all
+    assert training.decide("alarm_rate", 0.03).tau == 96
+    with pytest.raises(ValueError, match=r"alarm_rate=0.001 flags nothing with 99 calibration rows.*1,000 rows"):
+        training.decide("alarm_rate", 0.001)
 
 
-def test_anomalies_in_the_tail_hardly_move_it():
-    scores = expon.ppf((np.arange(20_000) + 0.5) / 20_000)
-    strange = np.append(scores, np.full(300, 40.0))  # 1.5 % of the rows, far out
-    assert tail_threshold(strange, 0.001) < 2 * -np.log(0.001)  # by a fit to all peaks it would lie beyond them
-    assert (strange > tail_threshold(strange, 0.001)).sum() == 300
+@pytest.mark.parametrize(
+    ("decision", "words"),
+    [
+        (Decision(1.0, "tau"), "as given"),
+        (Decision(1.0, "quantile", 0.1), "the 10% highest-scoring training rows"),
+        (Decision(1.0, "alarm_rate", 0.001), "flags at most 1 in 1,000 rows like the training rows"),
+        (Decision(1.0, "max_false_alarms", 0.1), "at most 10% of the flagged rows are like the training rows"),
+        (Decision(1.0, "flag", 20), "the 20 highest-scoring rows"),
+        (Decision(1.0, "per_day", 5), "5 a day on average, the highest-scoring ones"),
+        (Decision(1.0, "FILTER"), "by FILTER"),
+    ],
+)
+def test_a_decision_says_how_it_was_made(decision, words):
+    assert decision.words == words
 
 
-def test_auto_splits_two_heaps_and_else_takes_a_share():
-    random = np.random.default_rng(0)
-    heaps = np.concatenate([random.normal(0, 1, 900), random.normal(9, 1, 100)])
-    assert (heaps > auto_threshold(heaps)).sum() == 100
-    one = random.standard_normal(1000)
-    assert (one > auto_threshold(one)).mean() == AUTO_SHARE
-    upside_down = np.concatenate([random.normal(0, 1, 100), random.normal(9, 1, 900)])
-    assert (upside_down > auto_threshold(upside_down)).mean() == AUTO_SHARE  # most rows are no anomalies
+@pytest.mark.parametrize(
+    ("p", "least", "words"),
+    [
+        (1 / 2400, 0, "1 in 2,400"),
+        (1 / 1601, 1 / 1601, "fewer than 1 in 1,600"),
+        (2 / 1601, 1 / 1601, "1 in 800"),
+        (0.4, 0, "1 in 2"),
+        (0.9, 0, "ordinary"),
+    ],
+)
+def test_rarity_in_words(p, least, words):
+    assert one_in(p, least) == words
 
 
 # PyThresh ---------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from torch import nn
 import addml
 from addml.encoders import ModuleNetwork
 from addml.model_file import ModelFileError
-from addml.pipeline.fitted import Fitted
-from addml.pipeline.options import Options
+from addml.pipeline.options import TABLE, Options
+from addml.pipeline.run import load_model
 
 
 class Net(nn.Module):
@@ -31,7 +31,7 @@ def images():
 @pytest.fixture(scope="module")
 def detector(images):
     """One that no test may change."""
-    return addml.ADDML(encoder=Net, metric_dim=4, members=2, epochs=2, random_state=0).fit(images)
+    return addml.ADDML(encoder=Net, members=2, epochs=2, random_state=0).fit(images)
 
 
 def designed(given=Net, members=2):
@@ -73,16 +73,16 @@ def test_only_matrices_and_kernels_decay():
 def test_fit_leaves_the_users_module_and_torchs_generator_alone(images):
     module, state = Net(), torch.random.get_rng_state()
     before = nn.utils.parameters_to_vector(module.parameters()).detach().clone()
-    addml.ADDML(encoder=module, metric_dim=4, members=1, epochs=2, random_state=0).fit(images)
+    addml.ADDML(encoder=module, members=1, epochs=2, random_state=0).fit(images)
     assert torch.equal(nn.utils.parameters_to_vector(module.parameters()), before)
     made = torch.random.get_rng_state()
-    addml.ADDML(encoder=Net, metric_dim=4, members=1, epochs=1, random_state=0).fit(images)
+    addml.ADDML(encoder=Net, members=1, epochs=1, random_state=0).fit(images)
     assert torch.equal(torch.random.get_rng_state(), made)
     assert not torch.equal(state, torch.zeros_like(state))
 
 
 def test_same_seed_same_scores(images, detector):
-    again = addml.ADDML(encoder=Net, metric_dim=4, members=2, epochs=2, random_state=0).fit(images)
+    again = addml.ADDML(encoder=Net, members=2, epochs=2, random_state=0).fit(images)
     np.testing.assert_array_equal(detector.anomaly_scores_, again.anomaly_scores_)
 
 
@@ -99,7 +99,7 @@ def test_saved_without_code_and_loaded_with_it(tmp_path, images, detector):
     with pytest.raises(ValueError, match=message):  # and nothing of fitting or saving it again
         addml.load(tmp_path / "model")
     with pytest.raises(ValueError, match=message):
-        Fitted.load(str(tmp_path / "model"), Options(), Options())
+        load_model(Options(model=str(tmp_path / "model")), TABLE)
     loaded = addml.load(tmp_path / "model", encoder=Net)
     np.testing.assert_array_equal(loaded.anomaly_score(images), detector.anomaly_scores_)
     with pytest.raises(ValueError, match=r"encoder.weights is float32 \(2, 109\), not float32 \(n, 132\)"):
@@ -120,7 +120,7 @@ class Turned(nn.Module):
 
 def test_constants_of_a_module_are_no_part_of_the_file_and_must_be_the_same(tmp_path):
     X = np.random.default_rng(0).standard_normal((50, 3))
-    settings = {"metric_dim": 4, "members": 1, "epochs": 1, "random_state": 0}
+    settings = {"members": 1, "epochs": 1, "random_state": 0}
     with pytest.raises(ValueError, match="buffers that differ each time it is made"):
         addml.ADDML(encoder=lambda: Turned(torch.randn(3, 3)), **settings).fit(X)
     turn = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
@@ -137,7 +137,7 @@ def test_a_table_through_a_module():
     X = np.random.default_rng(0).standard_normal((50, 6))
     X[0] += 8
     make = lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))  # noqa: E731
-    detector = addml.ADDML(encoder=make, metric_dim=4, members=2, random_state=0).fit(X)
+    detector = addml.ADDML(encoder=make, members=2, random_state=0).fit(X)
     assert detector.anomaly_scores_.argmax() == 0
     contributions = detector.explain(X)
     assert contributions.shape == X.shape
@@ -145,21 +145,19 @@ def test_a_table_through_a_module():
 
 
 @pytest.mark.parametrize(
-    ("encoder", "changes", "message"),
+    ("encoder", "message"),
     [
-        (Net, {"metric_dim": 5}, "metric_dim=5, but the encoder gives 4 numbers a row; set metric_dim=4"),
-        (Net, {"hidden": (8,)}, r"hidden=\(8,\) says nothing of an encoder of your own"),
-        (lambda: 3, {}, "made int; give a torch.nn.Module"),
-        (lambda: nn.Sequential(nn.BatchNorm2d(2), Net()), {}, "BatchNorm2d, which makes a row depend on the rows"),
-        (lambda: nn.Flatten(), {}, "no parameters to learn"),
-        (lambda: Net().requires_grad_(False), {}, "no parameters to learn"),
-        (lambda: nn.Conv2d(2, 4, 3), {}, r"gives \(2, 4, 2, 2\) for two rows; embeddings \(2, w\) are wanted"),
-        (lambda: nn.Linear(7, 4), {}, r"cannot take rows of shape \(b, 2, 4, 4\)"),
+        (lambda: 3, "made int; give a torch.nn.Module"),
+        (lambda: nn.Sequential(nn.BatchNorm2d(2), Net()), "BatchNorm2d, which makes a row depend on the rows"),
+        (lambda: nn.Flatten(), "no parameters to learn"),
+        (lambda: Net().requires_grad_(False), "no parameters to learn"),
+        (lambda: nn.Conv2d(2, 4, 3), r"gives \(2, 4, 2, 2\) for two rows; embeddings \(2, w\) are wanted"),
+        (lambda: nn.Linear(7, 4), r"cannot take rows of shape \(b, 2, 4, 4\)"),
     ],
 )
-def test_modules_that_are_no_encoders(images, encoder, changes, message):
+def test_modules_that_are_no_encoders(images, encoder, message):
     with pytest.raises(ValueError, match=message):
-        addml.ADDML(encoder=encoder, **{"metric_dim": 4, "members": 1, **changes}).fit(images)
+        addml.ADDML(encoder=encoder, members=1).fit(images)
 
 
 def frozen():
@@ -170,7 +168,7 @@ def frozen():
 
 def test_parameters_that_are_frozen_stay_as_they_are(images):
     net = frozen()
-    detector = addml.ADDML(encoder=net, metric_dim=4, members=2, epochs=3, weight_decay=0.1, random_state=0).fit(images)
+    detector = addml.ADDML(encoder=net, members=2, epochs=3, weight_decay=0.1, random_state=0).fit(images)
     start = np.concatenate([part.detach().numpy().ravel() for part in net.parameters()])
     of_convolution = 3 * 2 * 3 * 3 + 3
     for weights in detector.encoder_.weights:
@@ -214,12 +212,12 @@ class Squeezed(Net):
 @pytest.mark.parametrize("encoder", [Together, Steps, Chance])
 def test_a_module_must_take_each_row_by_itself(images, encoder):
     with pytest.raises(ValueError, match=r"other embeddings of two rows together than of each alone.*batch_first=True"):
-        addml.ADDML(encoder=encoder, metric_dim=4, members=1).fit(images)
+        addml.ADDML(encoder=encoder, members=1).fit(images)
 
 
 def test_a_module_must_take_one_row(images):
     with pytest.raises(ValueError, match=r"the encoder gives \(4,\) for one row; embeddings \(1, w\) are wanted"):
-        addml.ADDML(encoder=Squeezed, metric_dim=4, members=1).fit(images)
+        addml.ADDML(encoder=Squeezed, members=1).fit(images)
 
 
 def test_an_encoder_for_a_model_that_has_its_own(tmp_path):
@@ -241,7 +239,7 @@ def test_another_module_with_as_many_weights_is_refused(tmp_path, between):
         return two_layers(nn.Tanh())
 
     X = np.random.default_rng(0).standard_normal((30, 3))
-    detector = addml.ADDML(encoder=net, metric_dim=4, members=2, epochs=1, scorer="center", random_state=0).fit(X)
+    detector = addml.ADDML(encoder=net, members=2, epochs=1, scorer="center", random_state=0).fit(X)
     detector.save(tmp_path)
     np.testing.assert_array_equal(addml.load(tmp_path, encoder=net).anomaly_score(X), detector.anomaly_scores_)
     with pytest.raises(
@@ -261,4 +259,4 @@ def test_a_module_that_gives_no_finite_numbers(images):
     with torch.no_grad():
         net[1].bias[0] = torch.nan
     with pytest.raises(ValueError, match="not finite before any step"):
-        addml.ADDML(encoder=net, metric_dim=4, members=1, epochs=1).fit(images)
+        addml.ADDML(encoder=net, members=1, epochs=1).fit(images)

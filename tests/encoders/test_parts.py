@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import BaseEstimator, clone
 
 from addml.encoders import MLP, Conv, Recurrent
-from addml.learning.losses import CenterCloseness, InstanceCloseness, Objective
+from addml.learning.losses import CenterCloseness, InstanceCloseness
 
 PARTS = (MLP, Conv, Recurrent, InstanceCloseness, CenterCloseness)
 
@@ -65,7 +65,5 @@ def test_parts_build_what_training_works_with():
     assert MLP(hidden=()).build((2, 3), rngs).to_plain()["widths"] == [6, 32]
     assert Conv().build((1, 8, 8), rngs).to_plain()["channels"] == [16, 32]
     assert Recurrent(cell="gru").build((9, 2), rngs).to_plain()["hidden"] == [64]
-    assert InstanceCloseness(margin=2.0, hard_ratio=0.5).objective() == Objective(
-        "instance", hard_ratio=0.5, margin=2.0
-    )
-    assert CenterCloseness(distance="cosine").objective() == Objective("center", "cosine", margin=1.0)
+    assert InstanceCloseness(margin=2.0).used_margin == 2
+    assert CenterCloseness(distance="cosine").used_margin == 1

@@ -7,7 +7,7 @@ from addml.encoders import MLPNetwork
 from addml.explain.contributions import features_by_column
 from addml.explain.replacement import Replacement
 from addml.inputs.array import ArrayVectorizer
-from addml.model import MetricModel
+from addml.model import Model
 from addml.preprocessing.scaling import Features
 from addml.scoring import SCORERS
 from addml.scoring.base import MetricSpace
@@ -42,7 +42,7 @@ def random_model(
     )
     named = {name: kind() for name, kind in SCORERS.items()} | {"knn": KNN(k=5)}
     chosen = named[scorer] if isinstance(scorer, str) else scorer
-    model = MetricModel(vectorizer_with(features), encoder, distance, chosen, chosen.fit(space))
+    model = Model(vectorizer_with(features), encoder, distance, chosen, chosen.fit(space))
     rows = random.standard_normal((100, len(features.median)))
     return model.with_scale(model.member_scores(model.prepare(rows), "cpu", 1))
 

@@ -33,19 +33,20 @@ def _shown(usual, value):
 
 def _number_words(usual, value):
     name, low, middle, high, number = usual.column, usual.low, usual.middle, usual.high, float(value)
-    if low is None or high is None or low <= number <= high:
+    if low is None or high is None or low <= number <= high or usual.form:
         return None
     if number < 0 <= low:
         return f"{name} {_figures(number, 3)}, usually not negative", f"{name} negative"
     side = "above" if number > high else "below"
     summary = f"{name} unusually {'high' if number > high else 'low'}"
     ratio = number / middle if middle and low >= 0 and number > 0 else 1  # only what has a zero has multiples
-    if ratio >= 2 or ratio <= 0.5:
+    if high > low and middle is not None and (ratio >= 2 or ratio <= 0.5 or _is_far_outside(usual, number)):
         return f"{name} {_figures(number, 3)}, far {side} the usual {_figures(middle, 3)}", summary
     for digits in (3, 4, 6):
         shown, usually = _figures(number, digits), _bounds(low, high, digits)
         if shown not in usually:
-            return f"{name} {shown}, {side} the usual {' to '.join(usually)}", summary
+            said = f"{side} the usual" if len(usually) > 1 else "usually"
+            return f"{name} {shown}, {said} {' to '.join(usually)}", summary
     return None
 
 
@@ -54,12 +55,13 @@ def _bounds(low, high, digits):
 
 
 def _figures(number, digits):
-    """A number with so many significant digits, and all digits before the point: 97.3, 60, 1234567, 2.5e-09."""
+    """A number with so many significant digits, and all digits before the point: 97.3, 60, 1,234,567, 2.5e-09."""
     size = abs(number)
     if size and not 1e-4 <= size < 1e15:
         return f"{number:.{digits}g}"
-    text = f"{number:.{max(0, digits - 1 - math.floor(math.log10(size or 1)))}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    text = f"{number:,.{max(0, digits - 1 - math.floor(math.log10(size or 1)))}f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return text.replace(",", "") if len(text.partition(".")[0].lstrip("-")) == 5 else text  # 1,234
 
 
 def _level_words(usual, value):
@@ -135,42 +137,50 @@ def unusual_together(usual, value):
     return f"{usual.column} {shown}, {said}", f"{usual.column} {said}"
 
 
-def reasons(contributions, apart, said, usual, values, most):
-    """The reasons of each row, from the contributions of its columns, what they explain, what is said of several."""
-    rows = zip(contributions.tolist(), apart.tolist(), said, strict=True)
+def reasons(shares, strange, said, usual, values, most):
+    """The reasons of each row, from the shares of its columns, whether it is strange, and what is said of several."""
+    rows = zip(shares.tolist(), strange.tolist(), said, strict=True)
     return [tuple(_of_row(row, *one, usual, values, most)) for row, one in enumerate(rows)]
 
 
-def _of_row(row, contributions, apart, said, usual, values, most):
+def _of_row(row, shares, strange, said, usual, values, most):
     def value(column):
         return values[usual[column].column][row]
 
-    if apart <= 0:
-        return [Reason((), 0, "nothing unusual", "nothing unusual")]
-    order = sorted(range(len(contributions)), key=lambda column: -contributions[column])[: max(3, most)]
-    adding = [column for column in order if contributions[column] > 0]
-    matters = [column for column in adding if contributions[column] >= 0.1 * apart]
-    if not adding:
-        return [Reason((), 1, "unusual as a whole", "unusual as a whole")]
-    if not matters:
-        return [_together("unusual as a whole, mostly in {}", adding[:3], contributions, apart, usual, value)]
-    if sum(contributions[column] for column in matters) < 0.5 * apart:
-        matters += [column for column in adding[:3] if column not in matters]
-    named = {column: column_words(usual[column], value(column)) for column in matters}
+    order = sorted(range(len(shares)), key=lambda column: -shares[column])
+    outside = [column for column in order if _is_far_outside(usual[column], value(column))]
+    enough = [column for column in order if shares[column] >= 0.1] if strange else []
+    named = {
+        column: column_words(usual[column], value(column)) for column in order if column in outside or column in enough
+    }
     found = [
-        Reason((usual[column].column,), min(1, contributions[column] / apart), *words)
+        Reason((usual[column].column,), min(1, max(0, shares[column])), *words)
         for column, words in named.items()
         if words
     ]
-    ordinary = [column for column, words in named.items() if not words][:3]
+    ordinary = [column for column, words in named.items() if not words]
+    if strange and not enough:
+        said, ordinary = (
+            "unusual as a whole, mostly in {}",
+            [column for column in order if shares[column] > 0 and column not in outside],
+        )
     if ordinary:
-        found.append(_together(said, ordinary, contributions, apart, usual, value))
-    return found[:most]
+        found.append(_together(said, ordinary[:3], shares, usual, value))
+    if not found and strange:
+        return [Reason((), 1, "unusual as a whole", "unusual as a whole")]
+    return found[:most] or [Reason((), 0, "nothing unusual", "nothing unusual")]
 
 
-def _together(said, columns, contributions, apart, usual, value):
+def _is_far_outside(usual, value):
+    """A number more than two half widths of the middle 90 % away from its centre."""
+    if usual.kind != "number" or _is_gap(value) or usual.low is None or not usual.high > usual.low:
+        return False
+    return abs(float(value) - (usual.low + usual.high) / 2) > usual.high - usual.low
+
+
+def _together(said, columns, shares, usual, value):
     names = tuple(usual[column].column for column in columns)
-    share = min(1, sum(contributions[column] for column in columns) / apart)
+    share = min(1, sum(shares[column] for column in columns))
     if len(columns) == 1 and said != "somewhat extreme values of {}":
         return Reason(names, share, *unusual_together(usual[columns[0]], value(columns[0])))
     in_order = [usual[column].column for column in sorted(columns)]

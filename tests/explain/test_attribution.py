@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from addml import ADDML
+from addml import ADDML, MLP
 from addml.explain.attribution import attributions, steps
 from addml.scoring import KNN, Views
 from tests.grids import pairwise
@@ -32,12 +32,11 @@ def fitted(X, **settings):
         "epochs": 2,
         "scorer": "center",
         "members": 2,
-        "hidden": (8,),
-        "metric_dim": 4,
+        "encoder": MLP((8,), 4),
         "random_state": 0,
         "device": "cpu",
     }
-    return ADDML(**small | settings).fit(X)
+    return ADDML(**small).set_params(**settings).fit(X)
 
 
 @pytest.mark.parametrize("scorer", ["views", "center"])
@@ -65,7 +64,7 @@ def baseline_score(detector):
 @pytest.mark.parametrize("distance", ["sqeuclidean", "cosine"])
 @pytest.mark.parametrize("members", [1, 3])
 def test_contributions_of_views_add_up_to_the_score(X, scorer, distance, members):
-    detector = fitted(X, scorer=scorer, distance=distance, members=members)
+    detector = fitted(X, scorer=scorer, loss__distance=distance, members=members)
     found = detector.explain(X)
     assert found.shape == X.shape
     np.testing.assert_allclose(found.sum(axis=1), detector.anomaly_score(X), atol=1e-6)
@@ -76,7 +75,7 @@ def test_contributions_of_views_add_up_to_the_score(X, scorer, distance, members
     pairwise(["center", "dissimilarity", "knn", KNN(k=3)], ["sqeuclidean", "euclidean", "cosine"], [1, 3]),
 )
 def test_contributions_add_up_to_the_score_less_that_of_the_usual_row(X, scorer, distance, members):
-    detector = fitted(X, scorer=scorer, distance=distance, members=members)
+    detector = fitted(X, scorer=scorer, loss__distance=distance, members=members)
     found = detector.explain(X)
     assert found.shape == X.shape
     expected = detector.anomaly_score(X) - baseline_score(detector)
@@ -186,7 +185,13 @@ def test_a_usual_row_that_is_strange_is_replaced_by_a_real_one():
 def test_on_tensors_as_on_an_accelerator(X, scorer, labelled, monkeypatch):
     torch = pytest.importorskip("torch")
     labels = np.where(np.arange(len(X)) < 3, 1, -1) if labelled else None
-    small = {"epochs": 2, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
+    small = {
+        "epochs": 2,
+        "members": 2,
+        "encoder": MLP((8,), 4),
+        "random_state": 0,
+        "device": "cpu",
+    }
     detector = ADDML(scorer=scorer, **small).fit(X, labels=labels)
     features, expected = detector.model_.prepare(X), detector.explain(X)
     model = replace(detector.model_)  # which has made nothing ready yet

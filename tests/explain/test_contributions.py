@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from addml import ADDML
+from addml import ADDML, MLP, Window
 from addml.explain.contributions import columns_of, explained, views_of
 from addml.scoring import Views
 from tests.explain.conftest import random_model
@@ -161,7 +161,13 @@ def test_blocks_and_threads_change_nothing(random):
 
 # Detectors --------------------------------------------------------------------------------------------------
 
-SMALL = {"epochs": 2, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
+SMALL = {
+    "epochs": 2,
+    "members": 2,
+    "encoder": MLP((8,), 4),
+    "random_state": 0,
+    "device": "cpu",
+}
 
 
 def assert_adds_up(detector, X):
@@ -227,7 +233,7 @@ def test_levels_of_a_category_count_for_their_column():
 def test_steps_of_a_series(random, causal):
     X = np.sin(np.arange(300) / 5)[:, None] + 0.1 * random.standard_normal((300, 3))
     X[200:204, 1] += 5
-    detector = ADDML(**SMALL, window=8, causal=causal).fit(X)
+    detector = ADDML(**SMALL, window=Window(8, causal=causal)).fit(X)
     found = assert_adds_up(detector, X)
     assert found.shape == X.shape
     strangest = detector.anomaly_score(X).argsort()[-3:]

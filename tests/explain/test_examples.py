@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from addml import ADDML, load
+from addml import ADDML, MLP, load
 from addml.explain.attribution import kept_by_most
 
 
@@ -16,17 +16,25 @@ def table():
 
 
 def fitted(X, **settings):
-    small = {"epochs": 3, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
-    return ADDML(**small | settings).fit(X)
+    small = {
+        "epochs": 3,
+        "members": 2,
+        "encoder": MLP((8,), 4),
+        "random_state": 0,
+        "device": "cpu",
+    }
+    return ADDML(**small).set_params(**settings).fit(X)
 
 
-def test_without_examples_the_remedy_is_said(X):
-    with pytest.raises(ValueError, match="fit with examples=1000"):
-        fitted(X).nearest_normal(X)
+@pytest.mark.parametrize("scorer", ["center", "dissimilarity"])
+def test_a_scorer_without_references_keeps_no_rows(X, scorer):
+    with pytest.raises(ValueError, match=f"scorer='{scorer}' keeps no training rows; fit with scorer='views'"):
+        fitted(X, scorer=scorer).nearest_normal(X)
 
 
-def test_examples_are_bounded_kept_rows(X):
-    detector = fitted(X, examples=20)
+def test_examples_are_bounded_kept_rows(X, monkeypatch):
+    monkeypatch.setattr("addml.fit.EXAMPLES", 20)
+    detector = fitted(X)
     found = detector.nearest_normal(X, k=5)
     assert found.rows.shape == found.distances.shape == (120, 5)
     assert len(np.unique(found.rows)) <= 20
@@ -46,15 +54,15 @@ def test_rows_that_most_keep_by_hand():
 @pytest.mark.parametrize("seed", range(3))
 def test_members_that_keep_other_rows_each(seed):
     X = np.random.default_rng(seed).standard_normal((300, 20))
-    detector = fitted(X, normal_ratio=1e-9, members=5, epochs=1, random_state=seed, examples=5)
+    detector = fitted(X, normal_ratio=1e-9, members=5, epochs=1, random_state=seed)
     assert np.isfinite(detector.baseline_).all()
-    assert len(detector._examples.rows)
+    assert len(detector.model_.examples.rows)
 
 
 def test_the_nearest_by_brute_force(X):
-    detector = fitted(X, examples=1000)
+    detector = fitted(X)
     found = detector.nearest_normal(X[:7], k=3)
-    own = detector._examples.rows
+    own = detector.model_.examples.rows
     z = detector.embed(X).reshape(120, 2, 4).astype(float)
     middle = z[own].mean(axis=0)
     spread = np.sqrt(((z[own] - middle) ** 2).sum(axis=2).mean(axis=0))
@@ -63,32 +71,25 @@ def test_the_nearest_by_brute_force(X):
 
 
 def test_a_kept_row_is_most_like_itself(X):
-    detector = fitted(X, examples=1000)
-    own = detector._examples.rows
+    detector = fitted(X)
+    own = detector.model_.examples.rows
     np.testing.assert_array_equal(detector.nearest_normal(X[own], k=1).rows[:, 0], own)
 
 
-def test_more_than_there_are_gives_all(X):
-    assert fitted(X, examples=4).nearest_normal(X[:2], k=50).rows.shape == (2, 4)
+def test_more_than_there_are_gives_all(X, monkeypatch):
+    monkeypatch.setattr("addml.fit.EXAMPLE_NUMBERS", 4 * 3)  # room for four rows of three numbers
+    assert fitted(X).nearest_normal(X[:2], k=50).rows.shape == (2, 4)
 
 
 @pytest.mark.parametrize("k", [0, -1, 1.5, "many"])
 def test_k_must_be_a_whole_number(X, k):
     with pytest.raises(ValueError, match=r"k=.* must be a whole number of at least 1"):
-        fitted(X, examples=4).nearest_normal(X, k=k)
+        fitted(X).nearest_normal(X, k=k)
 
 
-@pytest.mark.parametrize("examples", [-1, 2.5, None])
-def test_examples_must_be_a_whole_number(X, examples):
-    with pytest.raises(ValueError, match=r"examples=.* must be a whole number of at least 0"):
-        fitted(X, examples=examples)
-
-
-@pytest.mark.parametrize("examples", [0, 20])
-def test_they_are_saved_with_the_model(X, tmp_path, examples):
-    detector = fitted(X, examples=examples)
+def test_they_are_saved_with_the_model(X, tmp_path):
+    detector = fitted(X)
     detector.save(tmp_path / "model")
     again = load(tmp_path / "model", device="cpu")
-    np.testing.assert_array_equal(again._examples.rows, detector._examples.rows)
-    if examples:
-        np.testing.assert_array_equal(again.nearest_normal(X).rows, detector.nearest_normal(X).rows)
+    np.testing.assert_array_equal(again.model_.examples.rows, detector.model_.examples.rows)
+    np.testing.assert_array_equal(again.nearest_normal(X).rows, detector.nearest_normal(X).rows)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from addml.explain import ColumnProfile, Reason, Reasons, reasons
+from addml.explain import Reason, Reasons, reasons
 from addml.explain.contributions import explained
 from addml.explain.phrases import as_values, figures, unusual, unusual_together
+from addml.preprocessing.profile import ColumnProfile
 from addml.scoring import Views
 from tests.explain import row_by_row
 from tests.explain.conftest import column_contributions, random_model
@@ -142,13 +143,14 @@ SAID = {"columns": NOT_SIMILAR, "distilled": NOT_SIMILAR, "space": "unusual as a
 
 
 def known_of(model, rows, baseline, origins):
-    """Contributions, what they explain, and what is said of several columns, by the functions that give these."""
+    """Shares, whether rows are strange, and what is said of several columns, by the functions that give these."""
     if model.scorer.name == "views":
         found = explained(model, rows, origins)
-        return found.contributions, found.scores, [SAID[model.scorer.views[view]] for view in found.view]
+        return found.shares, found.scores > 0, [SAID[model.scorer.views[view]] for view in found.view]
     falls = column_contributions(model, rows, baseline, origins)
     apart = model.scores(rows, "cpu", 1) - model.scores(baseline[None], "cpu", 1)
-    return falls, apart, ["unusual combination of {}"] * len(rows)
+    shares = falls / np.where(apart > 0, apart, np.inf)[:, None]
+    return shares, apart > 0, ["unusual combination of {}"] * len(rows)
 
 
 @pytest.mark.parametrize("scorer", ["center", "knn", "views", *(Views(views=(view,)) for view in SAID)], ids=str)

@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.explain import ColumnProfile, column_words
+from addml.explain import column_words
+from addml.explain.phrasebook import and_list
 from addml.explain.phrases import unusual_together
-from addml.explain.reasons import and_list
+from addml.preprocessing.profile import ColumnProfile
 
 AMOUNT = ColumnProfile("amount", "number", low=3, middle=30, high=400)
 LATITUDE = ColumnProfile("latitude", "number", low=33, middle=38, high=42)
@@ -29,6 +30,8 @@ WHEN = ColumnProfile(
     hours=(8, 18),
     weekdays=(0.2, 0.2, 0.2, 0.2, 0.19, 0.005, 0.005),
 )
+COUNTY = ColumnProfile("county_id", "number", low=1001, middle=29_000, high=54_000, form="code")
+ARRIVAL = ColumnProfile("arrival_time", "number", low=600, middle=1400, high=2300, form="clock")
 NIGHTLY = ColumnProfile("backup", "date", hours=(22, 4))
 BORN = ColumnProfile("born", "date", earliest=date(1940, 1, 1), latest=date(2005, 12, 31))
 
@@ -37,20 +40,20 @@ BORN = ColumnProfile("born", "date", earliest=date(1940, 1, 1), latest=date(2005
     ("profile", "value", "words", "summary"),
     [
         (AMOUNT, 1230, "amount 1230, far above the usual 30", "amount unusually high"),
-        (AMOUNT, 30 * 2345.6, "amount 70368, far above the usual 30", "amount unusually high"),
+        (AMOUNT, 30 * 2345.6, "amount 70,368, far above the usual 30", "amount unusually high"),
         (AMOUNT, 1.5, "amount 1.5, far below the usual 30", "amount unusually low"),
         (AMOUNT, 0, "amount 0, below the usual 3 to 400", "amount unusually low"),
         (AMOUNT, -2, "amount -2, usually not negative", "amount negative"),
         (BALANCE, -0.01, "balance -0.01, usually not negative", "balance negative"),
         (LATITUDE, 9.5, "latitude 9.5, far below the usual 38", "latitude unusually low"),
-        (TEMPERATURE, 97.3, "temperature 97.3, above the usual 60 to 72", "temperature unusually high"),
+        (TEMPERATURE, 97.3, "temperature 97.3, far above the usual 66", "temperature unusually high"),
         (TEMPERATURE, 72.0004, "temperature 72.0004, above the usual 60 to 72", "temperature unusually high"),
         (TEMPERATURE, 132, "temperature 132, far above the usual 66", "temperature unusually high"),
         (TEMPERATURE, np.float32(59.5), "temperature 59.5, below the usual 60 to 72", "temperature unusually low"),
-        (CHANGE, 12.345, "change 12.3, above the usual -5 to 5", "change unusually high"),
-        (CHANGE, -123456789.5, "change -123456790, below the usual -5 to 5", "change unusually low"),
-        (CHANGE, 1e20, "change 1e+20, above the usual -5 to 5", "change unusually high"),
-        (STEADY, 61, "steady 61, above the usual 60", "steady unusually high"),
+        (CHANGE, 12.345, "change 12.3, far above the usual 0.01", "change unusually high"),
+        (CHANGE, -123456789.5, "change -123,456,790, far below the usual 0.01", "change unusually low"),
+        (CHANGE, 1e20, "change 1e+20, far above the usual 0.01", "change unusually high"),
+        (STEADY, 61, "steady 61, usually 60", "steady unusually high"),
         (COUNTRY, "ZZ", "country 'ZZ', never seen in training", "country with a new value"),
         (COUNTRY, "XK", "country 'XK', rare (0.1% of rows)", "country with a rare value"),
         (COUNTRY, "IT", "country 'IT', uncommon (9.9% of rows)", "country with an uncommon value"),
@@ -111,6 +114,8 @@ def test_unusual_values(profile, value, words, summary):
         (NIGHTLY, datetime(2024, 3, 6, 23, 5)),
         (NIGHTLY, datetime(2024, 3, 6, 4, 59)),
         (BORN, date(1980, 5, 5)),
+        (COUNTY, 99_999),
+        (ARRIVAL, 5),
     ],
 )
 def test_ordinary_values_have_no_words(usual, value):
@@ -121,6 +126,8 @@ def test_ordinary_values_have_no_words(usual, value):
     ("profile", "value", "words"),
     [
         (AMOUNT, 12.0, "12, unusual given the other columns"),
+        (COUNTY, 48_201, "48201, unusual given the other columns"),
+        (ARRIVAL, 5, "0005, unusual given the other columns"),
         (COUNTRY, "DE", "'DE', unusual given the other columns"),
         (AGE, float("nan"), "missing, unusual given the other columns"),
     ],

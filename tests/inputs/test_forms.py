@@ -5,8 +5,8 @@ import pytest
 
 from addml import ADDML
 from addml.config import Config
-from addml.inputs.forms import Form
 from addml.inputs.image import as_images, varied
+from addml.inputs.vectorizer import Form
 from addml.inputs.vectorizers import ImageVectorizer
 from addml.preprocessing.scaling import Features
 

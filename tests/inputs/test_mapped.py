@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from addml.inputs.disk import MappedRows, Portions, SourceRows, cached, open_source
+from addml.inputs.disk import DiskRows, Portions, cached, open_source
 
 ROWS = 10_000
 
@@ -25,12 +25,9 @@ def prepare(batch):
     return 2 * np.column_stack([column.to_numpy() for column in batch.columns])
 
 
-@pytest.fixture(params=["cache", "no cache"])
-def rows(request, source, tmp_path):
-    portions = Portions.of(ROWS, 4096 * 2, 5)
-    if request.param == "no cache":
-        return SourceRows(source, portions, "cpu", prepare)
-    return MappedRows(source, portions, "cpu", cached(source, prepare, 3, tmp_path))
+@pytest.fixture
+def rows(source, tmp_path):
+    return DiskRows(source, Portions.of(ROWS, 4096 * 2, 5), "cpu", cached(source, prepare, 3, tmp_path))
 
 
 def test_rows_are_taken_by_their_ids(rows, values):
@@ -58,9 +55,3 @@ def test_every_epoch_shuffles_each_row_once_in_other_portions(most):
 
 def test_rows_that_fit_make_one_portion():
     assert list(Portions.of(ROWS, ROWS, 0).portions(3)) == [[(0, ROWS)]]
-
-
-def test_few_blocks_are_held_where_there_is_no_cache(source):
-    rows = SourceRows(source, Portions(ROWS, 100, 0), "cpu", prepare)
-    rows.take(np.arange(ROWS))
-    assert len(rows._kept) == 17

@@ -8,7 +8,16 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from addml.inputs.series import carried, check_times, read_series, utc_times, windows_of
+from addml.inputs.series import (
+    Series,
+    carried,
+    check_times,
+    choose_window,
+    period_of,
+    read_series,
+    utc_times,
+    windows_of,
+)
 
 
 def frame(times, **columns):
@@ -163,3 +172,38 @@ def test_where_series_begin_is_known():
     series = [*read_series(frame(times)), *read_series(np.zeros((5, 1)))]
     _, sampling = windows_of(series, 4, np.zeros(1))
     assert sampling.begins == [0, 20, 25, 65]
+
+
+def wave(period, steps):
+    noise = np.random.default_rng(0).normal(0, 0.1, steps)
+    return np.sin(2 * np.pi * np.arange(steps) / period) + noise
+
+
+@pytest.mark.parametrize("period", [12, 50, 288])
+def test_the_period_is_the_lag_at_which_a_series_resembles_itself_most(period):
+    assert abs(period_of(wave(period, 3000)) - period) <= 2
+
+
+def test_what_rises_for_ever_or_never_changes_has_no_period():
+    assert period_of(np.arange(1000.0)) is None
+    assert period_of(np.ones(1000)) is None
+    assert period_of(wave(900, 9000).cumsum().cumsum()) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "window", "reason"),
+    [
+        (wave(50, 3000)[:, None], 50, "the period of the series"),
+        (np.where(np.arange(3000) % 7, wave(50, 3000), np.nan)[:, None], 50, "the period of the series"),
+        (np.tile(wave(50, 3000)[:, None], 3), 16, "the default for 3 channels"),
+        (np.arange(1000.0)[:, None], 125, "no period of 6 to 303 steps stands out"),
+        (np.arange(100.0)[:, None], 25, "no period of 6 to 303 steps stands out"),
+        (wave(50, 120)[:, None], 30, "a quarter of the series, whose period is 5"),
+        (wave(50, 200_000)[:, None], 16, "too long for windows of 50 steps"),
+        (np.full((9, 1), np.nan), 4, "no period"),
+    ],
+)
+def test_the_window_is_the_period_of_a_single_channel(values, window, reason):
+    chosen, said = choose_window(Series(values))
+    assert abs(chosen - window) <= 1
+    assert reason in said

@@ -63,8 +63,47 @@ def test_marks_in_quotes_do_not_mislead_a_file_without_a_header(tmp_path: Path) 
 
 
 def test_a_title_above_a_table_does_not_hide_its_delimiter(tmp_path: Path) -> None:
-    with pytest.raises(ReadError, match=r"line 2: too many fields, 3 where 1 are expected.*what stands above"):
-        read(tmp_path, "Sales of May\n" + "1;2,5;x\n" * 20)
+    result = read(tmp_path, "Sales of May\n" + "1;2,5;x\n" * 20)
+    assert result.table.num_rows == 20
+    assert result.table["x1"].to_pylist() == [2.5] * 20
+    assert "above the table: 1 line not read (--skip-rows 0 reads them)" in result.notes
+
+
+@pytest.mark.parametrize(
+    "above", ["Sales\nof May, 2026\n\n", "Sales,,\n,,\n", "# made by x\n# at 10:00\n", 'A "quoted title\n']
+)
+def test_lines_above_a_table_are_found(tmp_path: Path, above: str) -> None:
+    body = "".join(f"{n},{n}.5,w{n % 3}\n" for n in range(20))
+    result = read(tmp_path, above + "id,amount,word\n" + body)
+    assert result.table.column_names == ["id", "amount", "word"]
+    assert result.table["amount"].to_pylist() == [n + 0.5 for n in range(20)]
+
+
+def test_a_header_that_is_too_short_is_no_title(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match="line 2: too many fields, 4 where 2 are expected"):
+        read(tmp_path, "a,b\n" + "x,y,z,1\n" * 20)
+
+
+def test_lines_are_skipped_as_told(tmp_path: Path) -> None:
+    text = "p,q,r\n7,8,9\na,b,c\n1,2,3\n"
+    assert read(tmp_path, text, skip_rows=2).table.to_pydict() == {"a": [1], "b": [2], "c": [3]}
+    with pytest.raises(ReadError, match="line 3: too many fields"):
+        read(tmp_path, "Title\n\n" + "a,b\n" + "1,2\n" * 5, skip_rows=0)
+
+
+def test_a_header_of_r_leaves_out_the_row_names(tmp_path: Path) -> None:
+    result = read(tmp_path, '"a","b"\n"1",5.5,2\n"2",6.5,3\n"3",7.5,4\n')
+    assert result.table.to_pydict() == {"x0": [1, 2, 3], "a": [5.5, 6.5, 7.5], "b": [2, 3, 4]}
+
+
+def test_titles_over_several_columns_make_names_unique(tmp_path: Path) -> None:
+    text = ",2023,,2024,\nshop,q1,q2,q1,q2\n" + "".join(f"s{n},{n},2,3,4\n" for n in range(9))
+    assert read(tmp_path, text).table.column_names == ["shop", "2023 q1", "2023 q2", "2024 q1", "2024 q2"]
+
+
+def test_negative_numbers_of_accountants(tmp_path: Path) -> None:
+    text = 'n,amount\na,"(1,234.50)"\nb,"2,000.00"\nc,(5.25)\nd,\u22127\ne,3.5-\n'
+    assert read(tmp_path, text).table["amount"].to_pylist() == [-1234.5, 2000, -5.25, -7, -3.5]
 
 
 def test_separator_line_of_excel(tmp_path: Path) -> None:
@@ -340,7 +379,32 @@ def test_unknown_extension_is_looked_into(tmp_path: Path) -> None:
     assert read(tmp_path, "a;b\n1;2\n", "table.weird").table.to_pydict() == {"a": [1], "b": [2]}
 
 
-@pytest.mark.parametrize("content", [b"a,b\n1,2\n", gzip.compress(b"a,b\n1,2\n"), b'{"a": 1, "b": 2}\n'])
+@pytest.mark.parametrize("content", [b"a,b\n1,2\n", gzip.compress(b"a,b\n1,2\n", mtime=0), b'{"a": 1, "b": 2}\n'])
 def test_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
     assert read_table("-").table.to_pydict() == {"a": [1], "b": [2]}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        (
+            "cp1252",
+            "Name,Ort\nMüller,Köln\nJosé,Málaga\nFrançois,Besançon\nZoë,Düsseldorf\nJürgen,Zürich\n",
+        ),
+        ("cp1252", "Name,Ort\nMüller,Köln\n"),
+        ("cp1250", "Jméno,Město\nNovák,Plzeň\nDvořák,Žďár nad Sázavou\nKučera,Třebíč\nŘezníček,České Budějovice\n"),
+        ("cp1251", "Имя,Город\nИванов,Москва\nПетров,Санкт-Петербург\nСидоров,Казань\n"),
+        ("koi8_r", "Имя,Город\nИванов,Москва\nПетров,Санкт-Петербург\nСидоров,Казань\n"),
+        ("cp1253", "Όνομα,Πόλη\nΓιώργος,Αθήνα\nΜαρία,Θεσσαλονίκη\n"),
+        ("shift_jis", "名前,都市\n田中,東京\n鈴木,大阪\n佐藤,名古屋\n"),
+        ("gb18030", "姓名,城市\n王伟,北京\n李娜,上海\n张敏,广州\n"),
+        ("euc_kr", "이름,도시\n김민수,서울\n이영희,부산\n"),
+    ],
+)
+def test_encodings_beyond_utf8_are_detected(tmp_path: Path, encoding: str, text: str) -> None:
+    pytest.importorskip("charset_normalizer")
+    header, *rows = (line.split(",") for line in text.splitlines())
+    table = read(tmp_path, text.encode(encoding), header=True).table
+    assert table.column_names == header
+    assert [list(row.values()) for row in table.to_pylist()] == rows

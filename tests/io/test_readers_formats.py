@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import json
+import lzma
 import sqlite3
 import sys
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +20,7 @@ import scipy.sparse
 from pyarrow import feather, ipc, parquet
 
 from addml.io.read import ReadError, open_batches, read_table
+from addml.io.source import NoRowsError
 
 TABLE = pa.table({"a": [1, 2, 3], "b": ["x", None, "z"]})
 
@@ -316,7 +321,7 @@ def test_database_that_does_not_exist_is_not_made(shop: str, tmp_path: Path) -> 
         ("nosuch://user:secret@host/db", "no address of a database"),
         ("postgresql+nodriver://user:secret@host/db", "no address of a database"),
         ("nosuch://user:pass/secret@host/db", "no address of a database"),
-        ("https://user:secret@example.org/t.csv", "Download the file"),
+        ("ftp://user:secret@example.org/t.csv", "Download the file"),
     ],
 )
 def test_addresses_that_are_not_read_and_keep_their_password(address: str, said: str) -> None:
@@ -353,3 +358,63 @@ def test_real_text(data_folder: Path) -> None:
     assert "header: none found, the columns are called x0 to x10" in result.notes
     taxi = read_table(data_folder / "series" / "nab" / "realKnownCause" / "nyc_taxi.csv").table
     assert taxi.slice(0, 1).to_pylist() == [{"timestamp": datetime.datetime(2014, 7, 1), "value": 10_844}]
+
+
+def test_xz_and_zip(tmp_path: Path) -> None:
+    text = b"a,b\n1,2\n3,4\n"
+    (tmp_path / "t.csv.xz").write_bytes(lzma.compress(text))
+    assert read_table(tmp_path / "t.csv.xz").table.to_pydict() == {"a": [1, 3], "b": [2, 4]}
+    (tmp_path / "cut.csv.xz").write_bytes(lzma.compress(text * 1000)[:-40])
+    with pytest.raises(ReadError, match="the xz data is damaged or cut short"):
+        read_table(tmp_path / "cut.csv.xz")
+    with zipfile.ZipFile(tmp_path / "one.zip", "w") as archive:
+        archive.writestr("__MACOSX/._t.csv", "x")
+        archive.writestr("folder/t.csv", text)
+    result = read_table(tmp_path / "one.zip")
+    assert result.table.num_rows == 2
+    assert "compression: zip, its file folder/t.csv" in result.notes
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        archive.writestr("a.csv", text)
+        archive.writestr("b.jsonl", '{"c": 5}\n')
+    with pytest.raises(ReadError, match=r"a zip archive of 2 files \(a.csv, b.jsonl\)"):
+        read_table(tmp_path / "two.zip")
+    assert read_table(tmp_path / "two.zip", part="b.jsonl").table.to_pydict() == {"c": [5]}
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"meta": {"n": 2}, "results": [{"a": 1}, {"a": 2}]}, {"a": [1, 2]}),
+        ({"page": 1, "data": {"items": [{"a": 1, "b": {"c": 3}}]}}, {"a": [1], "b.c": [3]}),
+        ({"columns": ["a", "b"], "index": [0, 1], "data": [[1, "x"], [2, "y"]]}, {"a": [1, 2], "b": ["x", "y"]}),
+        ({"a": {"0": 1, "1": 2}, "b": {"0": "x", "1": "y"}}, {"a": [1, 2], "b": ["x", "y"]}),
+        ({"a": [1, 2], "b": [3, 4]}, {"a": [1, 2], "b": [3, 4]}),
+        ([["a", "b"], [1, 2], [3, 4]], {"a": [1, 3], "b": [2, 4]}),
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 1])
+def test_rows_of_a_json_document(tmp_path: Path, document: Any, expected: Any, indent: int | None) -> None:
+    (tmp_path / "t.json").write_text(json.dumps(document, indent=indent))
+    assert read_table(tmp_path / "t.json").table.to_pydict() == expected
+
+
+def test_geojson_is_a_table_of_its_features(tmp_path: Path) -> None:
+    point = {"type": "Feature", "id": "p", "properties": {"mag": 2.5}, "geometry": {"type": "Point"}}
+    point["geometry"]["coordinates"] = [10.0, 50.0, 7.0]
+    line = {"type": "LineString", "coordinates": [[0, 2], [2, 4]]}
+    other = {"type": "Feature", "id": "l", "properties": {"mag": 3.5}, "geometry": line}
+    document = {"type": "FeatureCollection", "bbox": [0, 0, 1, 1], "features": [point, other]}
+    (tmp_path / "t.geojson").write_text(json.dumps(document))
+    result = read_table(tmp_path / "t.geojson")
+    table = result.table.to_pydict()
+    assert table["id"] == ["p", "l"]
+    assert (table["longitude"], table["latitude"], table["z"]) == ([10, 1], [50, 3], [7, None])
+    assert "not read: type, bbox" in result.notes
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "a,b\n", "[]", "{}"])
+def test_a_file_without_rows_has_its_own_error(tmp_path: Path, content: str) -> None:
+    path = tmp_path / ("t.json" if content[:1] in ("[", "{") else "t.csv")
+    path.write_text(content)
+    with pytest.raises(NoRowsError):
+        read_table(path)

@@ -6,7 +6,7 @@ import pytest
 from addml.encoders import MLPNetwork
 from addml.inputs.rows import MemoryRows
 from addml.learning.learner import MetricLearner
-from addml.learning.losses import Objective
+from addml.learning.losses import CLOSENESS
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import Schedule, train
 
@@ -27,7 +27,18 @@ def rows():
 def fit(rows):
     """Train members with these seeds; (encoder before, members, state after)."""
 
-    def run(seeds, *, epochs=3, batch_size=32, dtype=np.float64, ratios=None, patience=50, sizes=None, **objective):
+    def run(
+        seeds,
+        *,
+        epochs=3,
+        batch_size=32,
+        dtype=np.float64,
+        ratios=None,
+        patience=50,
+        sizes=None,
+        loss="instance",
+        **settings,
+    ):
         randoms = [np.random.default_rng(seed) for seed in seeds]
         before = MLPNetwork.initial(WIDTHS, ACTIVATIONS, randoms)
         members = []
@@ -36,9 +47,9 @@ def fit(rows):
             ratio = ratios[i] if ratios else 2 / 3
             members.append(Member(np.sort(order[20:]), np.sort(order[:20]), random, ratio))
         weights = before.weights.astype(dtype)
-        learner = MetricLearner(before.with_weights(weights.copy()), Objective(**objective))
+        learner = MetricLearner(before.with_weights(weights.copy()), CLOSENESS[loss](**settings))
         state = TrainingState.begin(learner.encoder.weights, patience)
-        least = 1 if objective.get("loss") == "center" else 2
+        least = 1 if loss == "center" else 2
         schedule = Schedule(epochs=epochs, batch_size=batch_size, patience=patience, least_batch=least)
         table = MemoryRows(rows.values.astype(dtype))
         return before, members, train(learner, table, members, schedule, state)

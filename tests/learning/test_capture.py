@@ -8,7 +8,7 @@ from addml.encoders import MLPNetwork
 from addml.inputs.rows import MemoryRows
 from addml.learning import cuda_graphs
 from addml.learning.learner import MetricLearner
-from addml.learning.losses import Objective
+from addml.learning.losses import CLOSENESS
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import Schedule, train
 
@@ -34,7 +34,7 @@ def replayed(monkeypatch):
     return steps
 
 
-def fit(learner=MetricLearner, epochs=4, patience=50, rate=1e-3, **objective):
+def fit(learner=MetricLearner, epochs=4, patience=50, rate=1e-3, loss="instance", **settings):
     """Five members with unequal rows and ratios in float64: those of half the rows end their epochs early."""
     random = np.random.default_rng(7)
     X = random.standard_normal((400, 5)) @ random.standard_normal((5, 5))
@@ -46,7 +46,7 @@ def fit(learner=MetricLearner, epochs=4, patience=50, rate=1e-3, **objective):
         members.append(Member(np.sort(order[20:]), np.sort(order[:20]), own, [2 / 3, 1.0, 0.3][e % 3]))
     state = TrainingState.begin(torch.as_tensor(encoder.weights, device="cuda"), patience)
     schedule = Schedule(epochs=epochs, batch_size=32, patience=patience, learning_rate=rate)
-    learner = learner(encoder.with_weights(state.weights), Objective(**objective))
+    learner = learner(encoder.with_weights(state.weights), CLOSENESS[loss](**settings))
     return train(learner, MemoryRows(torch.as_tensor(X, device="cuda")), members, schedule, state)
 
 

@@ -6,7 +6,7 @@ from scipy.spatial.distance import pdist
 
 from addml.distances import count_of
 from addml.learning import losses
-from addml.learning.losses import Batch, Objective
+from addml.learning.losses import Batch, InstanceCloseness
 
 
 @pytest.mark.parametrize("size", [2, 3, 16, 65])
@@ -44,7 +44,7 @@ def test_ties_at_the_cutoff_are_all_kept():
 def test_a_full_batch_is_as_one_that_pads(monkeypatch):
     z = np.tanh(np.random.default_rng(0).standard_normal((3, 40, 6)))
     batch = Batch(None, 40, [40] * 3, [0] * 3)
-    few = losses.instance_closeness(z, None, batch, Objective())
+    few = losses.instance_closeness(z, None, batch, InstanceCloseness())
     monkeypatch.setattr(losses, "_is_plain", lambda objective, batch: False)
-    for ours, theirs in zip(few, losses.instance_closeness(z, None, batch, Objective()), strict=True):
+    for ours, theirs in zip(few, losses.instance_closeness(z, None, batch, InstanceCloseness()), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-12)

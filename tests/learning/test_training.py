@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from addml.learning import collapse, training
+from addml.learning import training
 from benchmarks.reference import fit_reference, flat_weights, plain_encoder
 from tests.grids import pairwise
 from tests.learning.conftest import WIDTHS
@@ -139,7 +139,7 @@ def test_collapse_by_shrinking_is_found_and_the_epoch_before_it_kept(rows, fit, 
     z = before.embed(rows.values[None, members[0].train])[0]
     untrained = ((z - z.mean(0)) ** 2).sum(1).mean()
     assert spreads == sorted(spreads, reverse=True)
-    monkeypatch.setattr(collapse, "COLLAPSED", (spreads[2] + spreads[3]) / 2 / untrained)
+    monkeypatch.setattr(training, "COLLAPSED", (spreads[2] + spreads[3]) / 2 / untrained)
     healthy = fit([3], epochs=3)[2].weights
     state = fit([3], epochs=5)[2]
     assert state.collapsed.tolist() == [4]

@@ -4,8 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.pipeline import batches
-from addml.pipeline.batches import Pieces, joined, ranks
+from addml.pipeline import batches, ranking
+from addml.pipeline.batches import Pieces, joined
+from addml.pipeline.ranking import ranks
 from addml.scratch import folder_of, mapped
 
 
@@ -31,7 +32,7 @@ def test_pieces_come_back_as_often_as_wanted(tmp_path, monkeypatch, most):
 
 @pytest.mark.parametrize("levels", [3, 10**9])
 def test_ranks_on_disk_are_those_in_memory(tmp_path, monkeypatch, levels):
-    monkeypatch.setattr(batches, "AT_ONCE", 77)
+    monkeypatch.setattr(ranking, "AT_ONCE", 77)
     scores = np.random.default_rng(0).integers(-levels, levels, 1000) / levels
     on_disk = mapped(tmp_path, scores.shape, scores.dtype)
     on_disk[...] = scores

@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 
 from addml.pipeline import protocol, rivals
-from addml.pipeline.protocol import Case, LabelledArray, LabelledTable, Machine, check, fits, run_case, stability
+from addml.pipeline.protocol import Case, LabelledTable, Machine, check, fits, run_case, stability
+from research.datasets import LabelledArray
 
 Y = np.array([0, 0, 0, 0, 0, 0, 1, 1, 1])  # six normal rows, three anomalies: two and one in each fold
 FOLDS_OF_SEED_0 = [[2, 4, 7], [1, 3, 8], [0, 5, 6]]  # worked out below

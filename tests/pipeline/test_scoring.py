@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from addml.explain import Reasons
-from addml.pipeline.batches import LIKELY, SCORE, SURE, Explained, Part, Sample, Scored, highest, joined
+from addml.pipeline.batches import SCORE, Explained, Part, Sample, Scored, highest, joined
 
 
 def part(scores, start):
@@ -15,7 +15,7 @@ def part(scores, start):
     rows = pa.record_batch({"place": places})
     explained = Explained(places, scores[order], rows, places[:, None].astype(np.float32), Reasons.none(len(scores)))
     nothing = Sample(np.empty(0), np.empty(0, np.int64), np.empty((0, 1), np.float32))
-    return Part(scores, scores / 2, scores / 3, rows, explained, order, explained.reasons.texts(), nothing)
+    return Part(scores, rows, explained, order, explained.reasons.texts(), nothing)
 
 
 @pytest.mark.parametrize("most", [1, 7, 40, 1000])
@@ -32,5 +32,3 @@ def test_the_highest_of_all_batches_are_listed_the_first_of_equals_first(most, l
     assert [one.features.tolist() for one in scored.listed] == [[place] for place in expected]
     assert all(one.reasons == () for one in scored.listed)
     np.testing.assert_array_equal(joined(scored.pieces, SCORE, scored.rows), scores)
-    for name, parts in {LIKELY: 2, SURE: 3}.items():
-        np.testing.assert_array_equal(joined(scored.pieces, name, scored.rows), scores / parts)

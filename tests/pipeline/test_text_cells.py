@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from addml import model_file
 from addml.errors import AddmlError
 from addml.pipeline import run as detecting
 from addml.pipeline import sources
-from addml.pipeline.fitted import Fitted
 from addml.pipeline.options import Options, check
 from addml.progress import Silent
-from addml.server import models
+from addml.server import models, row_requests
 
 ROWS, ROW = 2000, 1234  # the place of the text, from 0
 QUICK = {"members": 1, "epochs": 2}
@@ -101,7 +101,7 @@ def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("clean")
     trained, said = run(detecting.fit, options(write(folder / "trips.csv", TABLE)))
     assert said == []
-    trained.model.save(folder / "trips.model")
+    model_file.save(trained.model, folder / "trips.model")
     return folder / "trips.model"
 
 
@@ -124,7 +124,7 @@ def test_so_it_is_by_a_model_that_has_never_seen_one(tmp_path, model, kind):
 def test_and_by_one_that_has(tmp_path):
     trained, said = run(detecting.fit, options(write(tmp_path / "trips.csv", with_text())))
     assert said == [LISTED]
-    trained.model.save(tmp_path / "trips.model")
+    model_file.save(trained.model, tmp_path / "trips.model")
     path = write(tmp_path / "new.csv", with_text(row=7))
     outcome, said = run(detecting.score, options(path, model=str(tmp_path / "trips.model")))
     check_found(outcome, said, row=7)
@@ -218,7 +218,7 @@ def test_a_csv_that_is_read_in_parts_gives_what_one_that_is_held_gives(tmp_path,
     np.testing.assert_array_equal(parts.findings.scores, whole.findings.scores)
     with pytest.raises(AddmlError, match=r"trips\.csv, line 1236: column 'fare'"):
         run(detecting.fit, options(path, strict=True))
-    parts.model.save(tmp_path / "trips.model")
+    model_file.save(parts.model, tmp_path / "trips.model")
     again, said = run(detecting.score, options(path, model=str(tmp_path / "trips.model")))
     check_found(again, said)
     np.testing.assert_array_equal(again.findings.scores, parts.findings.scores)
@@ -227,16 +227,20 @@ def test_a_csv_that_is_read_in_parts_gives_what_one_that_is_held_gives(tmp_path,
 # Rows by REST -------------------------------------------------------------------------------------------------
 
 
+def scored_by(served, rows):
+    question = row_requests.RowRequest(json.dumps({"rows": rows}).encode())
+    return json.loads(row_requests.score_rows(served, question, lambda: False))
+
+
 def test_rows_by_rest_get_what_those_of_a_file_get(tmp_path, model):
     path = write(tmp_path / "trips.csv", with_text())
     outcome, _ = run(detecting.score, options(path, model=str(model)))
-    fitted = Fitted.load(str(model), Options(device="cpu", jobs=1), Options())
+    served = models.Models.load([str(model)], "cpu")["trips"]
     chosen = [ROW - 1, ROW, ROW + 1]
     sent = [lines(with_text())[row] for row in chosen]
-    answer = models.score_rows(fitted, {"rows": sent}, lambda: False)
+    answer = scored_by(served, sent)
     assert [one["score"] for one in answer["results"]] == pytest.approx(outcome.findings.scores[chosen], rel=1e-4)
     assert answer["results"][1]["is_anomaly"]
     assert answer["results"][1]["reasons"][0]["words"] == REASON
     assert answer["notes"] == [LISTED.replace("1,235", "2")]
-    alone = models.score_rows(fitted, {"rows": sent[1:2]}, lambda: False)
-    assert alone["results"] == answer["results"][1:2]
+    assert scored_by(served, sent[1:2])["results"] == answer["results"][1:2]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from addml import model_file
 from addml.errors import UserError
 from addml.inputs.table import CellError
 from addml.pipeline import batches, table_source, workers
@@ -143,7 +144,7 @@ def test_scored_tables_are_those_of_threads(table, monkeypatch):
     monkeypatch.setattr(table_source, "BATCH_ROWS", 200)
     options = Options(str(table / "table.csv"), epochs=2, members=2)
     trained = detecting.fit(options, Silent())
-    trained.model.save(table / "model")
+    model_file.save(trained.model, table / "model")
     later = replace(options, file=str(table / "later.csv"), model=str(table / "model"))
     begun = []
     monkeypatch.setattr(batches, "in_processes", lambda *given: begun.append(1) or in_processes(*given))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from addml.inputs.table import Columns, DriftCounter
-from addml.preprocessing.drift import stability_index
+from addml.preprocessing.drift import drift_warning, stability_index
 from addml.preprocessing.numbers import TALLIED, QuantileBins
 
 START = datetime.datetime(2024, 1, 1)
@@ -49,6 +50,21 @@ def test_values_far_outside_are_counted() -> None:
     )
     assert counted(columns, now).outside == {"amount": 2, "country": 2, "when": 2}
     assert counted(columns, trained()).outside == {}
+
+
+def test_drift_is_said_with_figures() -> None:
+    table = trained()
+    columns = Columns.fit(table)
+    when = [one.as_py() + datetime.timedelta(days=9) for one in table["when"]]
+    now = pa.table({"amount": np.array(table["amount"]) + 40, "country": ["FR", "FR", "DE", "FR"] * 250, "when": when})
+    now = now.append_column("flag", table["flag"])
+    found = counted(columns, *now.to_batches(max_chunksize=500)).summary()
+    words = str(drift_warning(found, hidden=False))
+    assert words.startswith("2 columns have drifted since training: ")
+    assert re.search(r"amount: median 49(\.\d)? -> (8[89]|9[01])(\.\d)?(;|$)", words), words  # of two blocks
+    assert "country: 'DE' 75% -> 25%" in words
+    assert "->" not in str(drift_warning(found, hidden=True))
+    assert drift_warning(counted(columns, table).summary(), hidden=False) is None
 
 
 def test_the_same_table_does_not_drift() -> None:

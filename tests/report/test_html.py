@@ -163,7 +163,7 @@ def test_dropped_columns_and_notes_are_listed(findings):
 
 def test_each_top_row_is_compared_with_the_usual_values():
     said = Reader(rendered(shop())).text
-    assert "amount 51234.75 12.5, mostly 3 to 40 above the usual 62%" in said
+    assert "amount 51,234.75 12.5, mostly 3 to 40 above the usual 62%" in said
     assert "country Elbonia mostly DE, FR, AT rare or unseen 21%" in said
     assert "age missing 41, mostly 22 to 67" in said
 
@@ -171,7 +171,7 @@ def test_each_top_row_is_compared_with_the_usual_values():
 def test_without_usual_values_only_values_are_shown():
     said = Reader(rendered(replace(shop(), usual=()))).text
     assert "compared with usual values" not in said
-    assert re.search(r"Column Value Contribution amount 51234\.75 62%", said)
+    assert re.search(r"Column Value Contribution amount 51,234\.75 62%", said)
     assert "Column Position Contribution" in Reader(rendered(redacted(shop()), is_redacted=True)).text
 
 
@@ -285,3 +285,9 @@ def test_a_million_rows_stay_under_five_megabytes(million):
     assert "800 more notes are not shown" in said
     assert "5,000 of 900,000 normal rows (sample)" in said
     numbers_of(page)
+
+
+def test_the_lead_says_how_rows_were_chosen_and_how_many_stand_clear():
+    share = "the 10% highest-scoring training rows"
+    found = replace(shop(), decided_by=share, clear=1)
+    assert f"Flagged: {share} (score above {found.threshold:.4g}); it stands clear of the rest." in rendered(found)

@@ -87,27 +87,27 @@ def test_settings_are_flat():
 
 def decided():
     findings = shop()
-    ranked = tuple(replace(one, probability=0.875 / one.rank, confidence=1.0) for one in findings.ranked)
-    return replace(findings, ranked=ranked, decided_by="by the tail of the scores for 0.01 false alarms")
+    ranked = tuple(replace(one, p_value=one.rank / 2400) for one in findings.ranked)
+    return replace(findings, ranked=ranked, decided_by="the 10% highest-scoring training rows")
 
 
 @pytest.mark.parametrize("name", ["r.html", "r.md"])
 @pytest.mark.parametrize("redact", [False, True])
-def test_the_report_says_how_probable_and_how_decided(tmp_path, name, redact):
+def test_the_report_says_how_rare_and_how_decided(tmp_path, name, redact):
     text = write_report(decided(), tmp_path / name, redact=redact).read_text(encoding="utf-8")
-    assert ranking(decided()).rows[0].probability in text
-    assert "by the tail of the scores for 0.01 false alarms" in text
+    assert ranking(decided()).rows[0].rarity in text
+    assert "the 10% highest-scoring training rows" in text
 
 
-def test_probabilities_and_threshold():
-    assert ranking(decided()).rows[0].probability == "probability 88%"
-    assert ranking(shop()).rows[0].probability == ""
+def test_rarity_and_threshold():
+    assert ranking(decided()).rows[0].rarity == "1 in 2,400"
+    assert ranking(shop()).rows[0].rarity == ""
     assert ("Threshold", "higher scores are flagged") in [(label, note) for label, _, note in key_figures(shop())]
 
 
 @pytest.mark.parametrize("name", ["r.html", "r.md"])
-def test_without_probabilities_nothing_is_said(tmp_path, name):
-    assert "probability" not in write_report(shop(), tmp_path / name).read_text(encoding="utf-8")
+def test_without_p_values_nothing_is_said(tmp_path, name):
+    assert "1 in " not in write_report(shop(), tmp_path / name).read_text(encoding="utf-8")
 
 
 # Comparison with the usual values ---------------------------------------------------------------------------

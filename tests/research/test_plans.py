@@ -46,7 +46,7 @@ def test_every_plan_has_tasks_of_their_own():
     assert len(keys) == len(set(keys)) == 6
 
 
-@pytest.mark.parametrize(("name", "setting"), [("figure-rho-n", "normal_ratio"), ("figure-rho-h", "hard_ratio")])
+@pytest.mark.parametrize(("name", "setting"), [("figure-rho-n", "normal_ratio"), ("figure-rho-h", "loss__hard_ratio")])
 def test_sweeps_go_from_a_twentieth_to_one(name, setting):
     values = [case.settings[setting] for case in plans.load(name).cases]
     assert values == pytest.approx([0.05 * step for step in range(1, 21)])
@@ -59,7 +59,7 @@ def test_one_class_fits_learn_from_all_rows_unless_the_plan_says_otherwise():
 
     assert ratio() == 1
     assert ratio(normal_ratio=0.5) == 0.5
-    assert ratio(hard_ratio=0.5) == 1
+    assert ratio(loss__hard_ratio=0.5) == 1
     assert ratio(one_class=False) == pytest.approx(2 / 3)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from addml.errors import UserError
-from addml.pipeline import compare
+from addml.pipeline import workers
 from addml.pipeline.protocol import Case
 from research import reproduce, run_store
 from research.reproduce import Choice, stored, waiting
@@ -124,7 +124,7 @@ def test_a_stopped_experiment_goes_on_where_it_was(tmp_path, monkeypatch):
         ("one", "KNN"),
         ("two", "KNN"),
     ]
-    run_task, calls = compare.run_task, []
+    run_task, calls = workers.run_task, []
 
     def stopped_at_the_third(task, machine):
         calls.append(task)
@@ -132,10 +132,10 @@ def test_a_stopped_experiment_goes_on_where_it_was(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return run_task(task, machine)
 
-    monkeypatch.setattr(compare, "run_task", stopped_at_the_third)
+    monkeypatch.setattr(workers, "run_task", stopped_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         reproduce.run(own, tasks, tmp_path, choice)
-    monkeypatch.setattr(compare, "run_task", run_task)
+    monkeypatch.setattr(workers, "run_task", run_task)
     left = waiting(own, tmp_path, choice)
     assert [(task.set, task.case.method) for task in left] == [("one", "KNN"), ("two", "KNN")]
     reproduce.run(own, left, tmp_path, choice)

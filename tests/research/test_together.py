@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from addml import ADDML
-from addml.pipeline.protocol import Case, LabelledArray, Machine
+from addml import ADDML, InstanceCloseness
+from addml.pipeline.protocol import Case, Machine
+from research.datasets import LabelledArray
 from research.experiment import run_case, trains_together
 from research.together import fit_together
 from tests.research.toy import blob
@@ -19,15 +20,15 @@ def tables():
     [
         {},
         {"loss": "center"},
-        {"hard_ratio": 0.1},
+        {"loss__hard_ratio": 0.1},
         {"members": 3},
         {"members": 2, "scorer": "knn"},
-        {"scorer": "dissimilarity", "distance": "euclidean"},
+        {"scorer": "dissimilarity", "loss__distance": "euclidean"},
     ],
 )
 def test_as_though_fitted_alone(changes):
     detectors = [
-        ADDML.paper(**changes, epochs=4, normal_ratio=ratio, random_state=seed, device="cpu", n_jobs=1)
+        ADDML.paper().set_params(**changes, epochs=4, normal_ratio=ratio, random_state=seed, device="cpu", n_jobs=1)
         for seed, ratio in enumerate((2 / 3, 1.0, 0.5))
     ]
     new = blob("new", 30, 4, 9).X
@@ -60,8 +61,11 @@ def test_the_detectors_themselves_stay_as_they_were():
 
 
 def test_settings_that_must_agree_are_named():
-    with pytest.raises(ValueError, match=r"hard_ratio=1.0 and hard_ratio=0.5 cannot train together"):
-        fit_together([ADDML.paper(hard_ratio=0.5), ADDML.paper(hard_ratio=1.0)], tables()[:2])
+    with pytest.raises(
+        ValueError,
+        match=r"loss=InstanceCloseness\(hard_ratio=1.0\) and loss=.*0.5\) cannot train together",
+    ):
+        fit_together([ADDML.paper(loss=InstanceCloseness(hard_ratio=ratio)) for ratio in (0.5, 1.0)], tables()[:2])
 
 
 def test_gaps_in_different_columns_are_refused():

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from addml.pipeline.protocol import Case, LabelledArray, Row
+from addml.pipeline.protocol import Case, Row
 from research import plans
+from research.datasets import LabelledArray
 from research.plans import Plan
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from addml import ADDML
+from addml import ADDML, MLP
 from addml.explain.replacement import Replacement
 from addml.scoring import guidance, scorer_from_plain
 from addml.scoring.guidance import (
@@ -32,8 +32,14 @@ def table():
 
 
 def fitted(X, labels, **settings):
-    small = {"epochs": 2, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
-    return ADDML(**small | settings).fit(X, labels=labels)
+    small = {
+        "epochs": 2,
+        "members": 2,
+        "encoder": MLP((8,), 4),
+        "random_state": 0,
+        "device": "cpu",
+    }
+    return ADDML(**small).set_params(**settings).fit(X, labels=labels)
 
 
 def marks(anomalies, normal=()):
@@ -282,7 +288,7 @@ def test_the_best_weight_ranks_labelled_anomalies_highest():
 def test_a_guided_scorer_is_plain_values_and_back():
     for inner in (Views(references=64), Center()):
         one = Guided(inner)
-        assert scorer_from_plain({"name": one.name, **one.settings()}) == one
+        assert scorer_from_plain({"name": one.name, **one.settings()}).settings() == one.settings()
 
 
 def test_it_is_no_scorer_that_a_user_names():

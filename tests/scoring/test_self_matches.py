@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from addml import ADDML
+from addml import ADDML, Window
 from addml.inputs.series import Windows
 from addml.scoring.base import score_rows
 from addml.scoring.self_matches import Overlaps, reference_keys
@@ -64,7 +64,7 @@ def test_where_the_past_alone_counts_the_threshold_is_that_of_new_steps():
     """What was learned from is measured as new steps are, which overlap with nothing."""
     random = np.random.default_rng(0)
     learned, new = random.standard_normal((600, 2)), random.standard_normal((1000, 2))
-    detector = ADDML(encoder="recurrent", window=50, random_state=0, device="cpu", causal=True).fit(learned)
+    detector = ADDML(window=Window(50, causal=True), random_state=0, device="cpu").fit(learned)
     assert 0.03 < detector.is_anomaly(new).mean() < 0.2
     assert (detector.anomaly_scores_ >= detector.anomaly_score(learned) - 1e-9).mean() > 0.99
 

@@ -5,11 +5,17 @@ import math
 import numpy as np
 import pytest
 
-from addml import ADDML
+from addml import ADDML, MLP
 from addml.scoring.base import MetricSpace
 from addml.scoring.views import VIEWS, Views
 
-SMALL = {"epochs": 1, "members": 2, "hidden": (8,), "metric_dim": 4, "random_state": 0, "device": "cpu"}
+SMALL = {
+    "epochs": 1,
+    "members": 2,
+    "encoder": MLP((8,), 4),
+    "random_state": 0,
+    "device": "cpu",
+}
 
 
 # The definitions --------------------------------------------------------------------------------------------
@@ -282,23 +288,22 @@ def test_the_score_is_the_strangest_view_compressed():
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        ({"references": 7}, r"Views\(references=7\): give a whole number of at least 8"),
+        ({"references": 7}, r"references=7 must be a whole number of at least 8"),
         ({"references": 100.0}, "whole number"),
         ({"references": True}, "whole number"),
-        ({"at_once": 0}, r"Views\(at_once=0\): give a whole number of 1 to 256"),
-        ({"at_once": 257}, "1 to 256"),
-        ({"views": ()}, "give some of columns, space, distilled, tails, each once"),
+        ({"at_once": 0}, "at_once=0 must be a whole number of at least 1"),
+        ({"at_once": 257}, "at most 256"),
+        ({"views": ()}, "must be some of columns, space, distilled, tails, each once"),
         ({"views": ("columns", "columns")}, "each once"),
-        ({"views": ("columns", "rows")}, "give some of columns"),
-        ({"views": "tails"}, "give some of columns"),
+        ({"views": ("columns", "rows")}, "must be some of columns"),
+        ({"views": "tails"}, "must be some of columns"),
     ],
 )
 def test_wrong_arguments_are_named(wrong, match):
     with pytest.raises(ValueError, match=match):
-        Views(**wrong)
+        Views(**wrong).check()
 
 
 def test_settings_make_the_same_scorer():
     one = Views(references=64, views=["tails", "space"], at_once=8)
     assert Views(**one.settings()) == one
-    assert hash(Views(**one.settings())) == hash(one)

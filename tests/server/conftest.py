@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -50,15 +53,20 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: object, hangup: Any = signal.SIG_DFL, **variables: str) -> Iterator[Server]:
+def serving(
+    folder: Path, *arguments: object, hangup: Any = signal.SIG_DFL, files: int | None = None, **variables: str
+) -> Iterator[Server]:
     """`addml serve` at a free port, with these variables; it is gone at the end, with all that it has begun.
 
-    What it does when its terminal goes is up to `hangup`, not to whatever ran the tests, which may be nohup.
+    What it does when its terminal goes is up to `hangup`, not to whatever ran the tests, which may be nohup. It may
+    have so many open `files`.
     """
 
     def heed() -> None:
         for number, way in ((signal.SIGINT, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, hangup)):
             signal.signal(number, way)
+        if files is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
     process = subprocess.Popen(
         command("serve", *arguments, "--port", 0),
@@ -94,6 +102,22 @@ def ended(server: Server) -> str:
     """What it said on standard error, once it has ended as after a polite kill."""
     server.process.terminate()
     return server.process.communicate(timeout=60)[1]
+
+
+def connected(server):
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def asked(server, method, path, body=None, **headers):
+    return server.ask(method, path, body, authorization=f"Bearer {server.token}", **headers)
+
+
+def over(server, job):
+    """A job when it has ended."""
+    while (now := asked(server, "GET", f"/api/v1/jobs/{job['id']}")[2])["state"] in ("waiting", "running"):
+        time.sleep(0.1)
+    return now
 
 
 @pytest.fixture(scope="package")

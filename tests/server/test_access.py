@@ -10,9 +10,9 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 
 from addml.client import Client, ServerError
-from addml.server.access import Access, DrainBody, Guard
+from addml.server.access import Access, Guard
 
-ADDRESSES = ["/", "/inspector.js", "/api/models", "/api/models/small", "/api/jobs", "/nowhere"]
+ADDRESSES = ["/", "/inspector.js", "/api/v1/models", "/api/v1/models/small", "/api/v1/jobs", "/nowhere"]
 
 
 @pytest.mark.parametrize("path", ADDRESSES)
@@ -23,7 +23,8 @@ ADDRESSES = ["/", "/inspector.js", "/api/models", "/api/models/small", "/api/job
 def test_without_the_token_nothing_is_said(server, path, headers):
     status, _, said = server.ask("GET", path, **headers)
     assert status == 401
-    assert "token" in said["error"]
+    assert "token" in said["error"]["message"]
+    assert said["error"]["code"] == "unauthorized"
     assert server.token not in str(said)
 
 
@@ -35,7 +36,9 @@ def test_with_the_token_everything_is(server, path):
 MUCH = 400 * 10**6  # bytes, far more than the buffers of two sockets hold
 
 
-@pytest.mark.parametrize("path", ["/api/jobs?name=a.csv", "/api/models/small/score", "/api/health", "/nowhere"])
+@pytest.mark.parametrize(
+    "path", ["/api/v1/jobs?name=a.csv", "/api/v1/models/small/score", "/api/v1/health", "/nowhere"]
+)
 @pytest.mark.parametrize("framing", [f"Content-Length: {MUCH}", "Transfer-Encoding: chunked"])
 def test_little_is_read_from_a_client_that_may_send_nothing(server, path, framing):
     host, _, port = server.url.removeprefix("http://").partition(":")
@@ -62,8 +65,8 @@ def test_how_much_is_read_of_what_is_refused(size, is_read, is_closed):
     async def send(message):
         sent.append(message)
 
-    app = DrainBody(Guard(None, Access("t" * 20, "addml")))
-    asyncio.run(app({**asked("/api/jobs").scope, "method": "POST"}, receive, send))
+    app = Guard(None, Access("t" * 20, "addml"))
+    asyncio.run(app({**asked("/api/v1/jobs").scope, "method": "POST"}, receive, send))
     assert sum(read) == is_read
     assert sent[0]["status"] == 401
     assert ((b"connection", b"close") in sent[0]["headers"]) == is_closed
@@ -78,19 +81,19 @@ def test_a_client_hears_why_a_large_file_is_refused(server, tmp_path):
 
 def test_a_connection_goes_on_after_a_small_body(server):
     connection = HTTPConnection(server.url.removeprefix("http://"))
-    connection.request("POST", "/api/jobs?name=a.csv", b"x" * 900_000)
+    connection.request("POST", "/api/v1/jobs?name=a.csv", b"x" * 900_000)
     answer = connection.getresponse()
     assert (answer.status, answer.headers["connection"]) == (401, None)
     own = connection.sock
     answer.read()
-    connection.request("GET", "/api/health")
+    connection.request("GET", "/api/v1/health")
     assert connection.getresponse().status == 200
     assert connection.sock is own
     connection.close()
 
 
 def test_only_that_it_is_there_is_said_to_all(server):
-    status, _, said = server.ask("GET", "/api/health")
+    status, _, said = server.ask("GET", "/api/v1/health")
     assert status == 200
     assert set(said) == {"status", "addml"}
 
@@ -102,13 +105,13 @@ def asked(path, **headers):
     return Request(scope)
 
 
-@pytest.mark.parametrize("host", ["x/api/health?", "x/api/health#", "[::", ""])
+@pytest.mark.parametrize("host", ["x/api/v1/health?", "x/api/v1/health#", "[::", ""])
 def test_the_host_header_opens_nothing(host, monkeypatch):
     """Older versions of Starlette put it into the address unread."""
-    monkeypatch.setattr(Request, "url", URL(f"http://{host}/api/models"))
+    monkeypatch.setattr(Request, "url", URL(f"http://{host}/api/v1/models"))
     guard = Guard(None, Access("t" * 20, "addml"))
-    assert guard._answer(asked("/api/models", host=host)).status_code == 401
-    assert guard._answer(asked("/api/health", host=host)) is None
+    assert guard._answer(asked("/api/v1/models", host=host)).status_code == 401
+    assert guard._answer(asked("/api/v1/health", host=host)) is None
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "/\\\\evil.example/", "///evil.example/"])
@@ -131,15 +134,15 @@ def test_the_first_address_becomes_a_cookie_that_no_script_reads(server):
     assert "samesite=strict" in answer.headers["set-cookie"].lower()
     assert answer.headers["set-cookie"].startswith(cookie(server))
     connection.close()
-    assert server.ask("GET", "/api/models", cookie=cookie(server))[0] == 200
+    assert server.ask("GET", "/api/v1/models", cookie=cookie(server))[0] == 200
 
 
 @pytest.mark.parametrize("origin", [None, "http://127.0.0.1:1", "http://evil.example", "null"])
 def test_a_page_of_another_server_cannot_use_the_cookie(server, origin):
     headers = {"cookie": cookie(server), **({"origin": origin} if origin else {})}
-    assert server.ask("POST", "/api/models/small/score", b"{}", **headers)[0] == 401
-    assert server.ask("DELETE", "/api/jobs/x", **headers)[0] == 401
-    assert server.ask("DELETE", "/api/jobs/x", cookie=cookie(server), origin=server.url)[0] == 404
+    assert server.ask("POST", "/api/v1/models/small/score", b"{}", **headers)[0] == 401
+    assert server.ask("DELETE", "/api/v1/jobs/x", **headers)[0] == 401
+    assert server.ask("DELETE", "/api/v1/jobs/x", cookie=cookie(server), origin=server.url)[0] == 404
 
 
 def test_pages_load_nothing_from_elsewhere_and_are_kept_nowhere(server):

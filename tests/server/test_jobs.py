@@ -19,8 +19,8 @@ from pyarrow import parquet
 
 from addml.client import ServerError
 from addml.errors import AddmlError
+from addml.server import Limits, jobs
 from addml.server import job as job_process
-from addml.server import jobs
 from addml.server.app import _failed
 from addml.server.jobs import _label, _suffix, _values, taken_options
 from addml.server.models import Models, ServedModel
@@ -178,18 +178,18 @@ def test_what_is_wrong_with_a_file_is_said(server, tmp_path, content, words):
 def test_a_job_that_is_removed_is_stopped_and_the_next_has_its_turn(server, tmp_path):
     write_small(tmp_path / "long.csv", rows=20_000)
     head, body = {"authorization": f"Bearer {server.token}"}, (tmp_path / "long.csv").read_bytes()
-    _, headers, long = server.ask("POST", "/api/jobs?name=long.csv&members=50&epochs=50", body, **head)
-    _, _, waiting = server.ask("POST", "/api/jobs?name=other.csv&members=2&epochs=2", body, **head)
-    assert headers["location"] == f"/api/jobs/{long['id']}"
-    while get(server, f"/api/jobs/{long['id']}")[2]["state"] == "waiting":
+    _, headers, long = server.ask("POST", "/api/v1/jobs?name=long.csv&members=50&epochs=50", body, **head)
+    _, _, waiting = server.ask("POST", "/api/v1/jobs?name=other.csv&members=2&epochs=2", body, **head)
+    assert headers["location"] == f"/api/v1/jobs/{long['id']}"
+    while get(server, f"/api/v1/jobs/{long['id']}")[2]["state"] == "waiting":
         time.sleep(0.05)
-    assert get(server, f"/api/jobs/{waiting['id']}")[2]["state"] == "waiting"
-    assert get(server, f"/api/jobs/{long['id']}/report")[0] == 409
+    assert get(server, f"/api/v1/jobs/{waiting['id']}")[2]["state"] == "waiting"
+    assert get(server, f"/api/v1/jobs/{long['id']}/report")[0] == 409
     server.client.remove(long)
-    assert get(server, f"/api/jobs/{long['id']}")[0] == 404
-    while get(server, f"/api/jobs/{waiting['id']}")[2]["state"] in ("waiting", "running"):
+    assert get(server, f"/api/v1/jobs/{long['id']}")[0] == 404
+    while get(server, f"/api/v1/jobs/{waiting['id']}")[2]["state"] in ("waiting", "running"):
         time.sleep(0.1)
-    done = get(server, f"/api/jobs/{waiting['id']}")[2]
+    done = get(server, f"/api/v1/jobs/{waiting['id']}")[2]
     assert done["state"] == "done"
     assert any(one["name"] == done["made"] for one in server.client.models())
     server.client.remove(done)
@@ -198,22 +198,26 @@ def test_a_job_that_is_removed_is_stopped_and_the_next_has_its_turn(server, tmp_
 
 @pytest.mark.slow
 def test_a_file_over_the_limit_is_refused(server, tmp_path):
-    with serving(server.folder, "--limit", "1MiB") as one:
+    with serving(server.folder, "--limit", "upload=1MiB") as one:
         for rows in (300_000, 5_000_000):
             (tmp_path / "large.csv").write_bytes(b"a,b\n" + b"1,2\n" * rows)
-            with pytest.raises(ServerError, match=r"more than 1 MB; allow more by --limit") as found:
+            with pytest.raises(ServerError, match=r"more than 1 MB; allow more by --limit upload") as found:
                 one.client.detect(tmp_path / "large.csv")
             assert found.value.status == 413
-        assert one.ask("GET", "/api/jobs", authorization=f"Bearer {one.token}")[2] == {"jobs": []}
+        assert one.ask("GET", "/api/v1/jobs", authorization=f"Bearer {one.token}")[2] == {
+            "jobs": [],
+            "total": 0,
+            "next": None,
+        }
 
 
 def test_a_client_that_goes_away_is_no_failure(server):
     host, _, port = server.url.removeprefix("http://").partition(":")
-    before = get(server, "/api/jobs")[2]["jobs"]
-    head = f"POST /api/jobs?name=a.csv HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
+    before = get(server, "/api/v1/jobs")[2]["jobs"]
+    head = f"POST /api/v1/jobs?name=a.csv HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
     with socket.create_connection((host, int(port))) as gone:
         gone.sendall(f"{head}Content-Length: 1000\r\n\r\na,b\n".encode())
-    assert [one["id"] for one in get(server, "/api/jobs")[2]["jobs"]] == [one["id"] for one in before]
+    assert [one["id"] for one in get(server, "/api/v1/jobs")[2]["jobs"]] == [one["id"] for one in before]
 
 
 class Quick:
@@ -245,7 +249,7 @@ def test_a_job_that_is_removed_while_its_model_is_loaded_leaves_none(monkeypatch
         def remove(self, name):
             names.discard(name)
 
-    work = jobs.Jobs(Offered())
+    work = jobs.Jobs(Offered(), Limits())
     job = work.new("a.csv", None, [("learn-from", "known")])
     assert job.request["options"] == {"train_labels": "known", "device": "cpu", "file": str(job.folder / "input.csv")}
     assert job.options == [("train_labels", "known")]  # by its name of today
@@ -259,7 +263,7 @@ def test_a_job_that_is_removed_while_its_model_is_loaded_leaves_none(monkeypatch
 
 
 def test_models_of_images_take_no_files(tmp_path):
-    work = jobs.Jobs({"faces": ServedModel("faces", tmp_path, {"noun": "image"}, None)})
+    work = jobs.Jobs({"faces": ServedModel("faces", tmp_path, {"noun": "image"}, None)}, Limits())
     with pytest.raises(ValueError, match="faces is about images; score folders of them by the command addml score"):
         work.new("a.png", "faces", [])
     work.close()
@@ -268,7 +272,7 @@ def test_models_of_images_take_no_files(tmp_path):
 @pytest.fixture
 def work(tmp_path):
     (tmp_path / "shop").mkdir()
-    one = jobs.Jobs(Models("cpu"))
+    one = jobs.Jobs(Models("cpu"), Limits())
     one.models._models["~shop"] = ServedModel("~shop", tmp_path / "shop", {"noun": "row"}, None)
     yield one
     one.close()
@@ -352,11 +356,11 @@ def test_people_read_the_name_that_they_gave(server, tmp_path):
 
 
 def test_failures_of_the_server_are_told_in_its_terminal(caplog):
-    request = SimpleNamespace(method="GET", scope={"path": "/api/jobs"})
+    request = SimpleNamespace(method="GET", scope={"path": "/api/v1/jobs"})
     answer = asyncio.run(_failed(request, KeyError("/home/somebody")))
     assert answer.status_code == 500
     assert b"/home" not in answer.body
-    assert [(one.name, one.getMessage()) for one in caplog.records] == [("addml", "GET /api/jobs")]
+    assert [(one.name, one.getMessage()) for one in caplog.records] == [("addml", "GET /api/v1/jobs")]
     assert caplog.records[0].exc_info
 
 
@@ -394,6 +398,7 @@ def test_a_job_takes_these_options_and_no_others():
         "sheet",
         "delimiter",
         "header",
+        "skip_rows",
         "encoding",
         "decimal",
         "strict",
@@ -410,9 +415,9 @@ def test_a_job_takes_these_options_and_no_others():
         "cell",
         "causal",
     ]
-    train += ["epochs", "members", "sample", "all_rows", "clean", "one_sided", "scorer", "seed"]
-    assert {*taken_options("score")} == {*score}
-    assert {*taken_options("detect")} == {*score, *train}
+    train += ["by", "encoder", "epochs", "members", "sample", "all_rows", "clean", "one_sided", "scorer", "seed"]
+    assert {*taken_options("score")} == {*score, "flag", "per_day", "alarm_rate", "max_false_alarms"}
+    assert {*taken_options("detect")} == {*score, *train, "flag", "per_day"}
 
 
 @pytest.mark.parametrize("command", ["score", "detect"])
@@ -452,6 +457,7 @@ def answered(monkeypatch, request):
     monkeypatch.setattr("sys.stdin", io.StringIO(request))
     monkeypatch.setattr("sys.stdout", out)
     monkeypatch.setattr(job_process.signal, "signal", lambda *given: None)
+    monkeypatch.setattr(job_process, "_end_with_server", lambda: None)
     job_process.main()
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
@@ -459,7 +465,12 @@ def answered(monkeypatch, request):
 def test_errors_cross_as_data_under_the_names_that_people_know(monkeypatch, tmp_path):
     path = tmp_path / "input.csv"
     path.write_text("a,b\n1,2\n3,5\n")
-    request = {"command": "detect", "options": {"file": str(path), "ignore": ["c"]}, "labels": {str(path): "my.csv"}}
+    request = {
+        "command": "detect",
+        "options": {"file": str(path), "ignore": ["c"]},
+        "labels": {str(path): "my.csv"},
+        "unpacked": 10**9,
+    }
     *progress, last = answered(monkeypatch, json.dumps(request))
     assert progress == [{"progress": "Reading my.csv"}]
     error = AddmlError.from_json(last["error"])

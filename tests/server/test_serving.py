@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from addml.errors import UserError
-from addml.server import _listen, is_loopback
+from addml.server import is_loopback, listen
 from tests.cli.running import QUICK, run_addml, spawn_addml, write_small
 from tests.server import conftest
 from tests.server.conftest import ended, serving
@@ -21,9 +21,9 @@ def test_an_interrupt_ends_it_and_leaves_nothing(tmp_path, number, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     write_small(tmp_path / "small.csv", rows=20_000)
     with serving(tmp_path) as one:
-        body, path = (tmp_path / "small.csv").read_bytes(), "/api/jobs?name=small.csv&members=50&epochs=50"
+        body, path = (tmp_path / "small.csv").read_bytes(), "/api/v1/jobs?name=small.csv&members=50&epochs=50"
         _, _, job = one.ask("POST", path, body, authorization=f"Bearer {one.token}")
-        while one.ask("GET", f"/api/jobs/{job['id']}", authorization=f"Bearer {one.token}")[2]["state"] == "waiting":
+        while one.ask("GET", f"/api/v1/jobs/{job['id']}", authorization=f"Bearer {one.token}")[2]["state"] == "waiting":
             pass
         assert list((tmp_path / "tmp").iterdir())
         with socket.create_connection(("127.0.0.1", int(one.url.rpartition(":")[2]))) as stalled:
@@ -40,7 +40,7 @@ def test_an_interrupt_ends_it_and_leaves_nothing(tmp_path, number, monkeypatch):
 def test_it_outlives_its_terminal_under_nohup(tmp_path):
     with serving(tmp_path, hangup=signal.SIG_IGN) as one:
         one.process.send_signal(signal.SIGHUP)
-        assert one.ask("GET", "/api/health")[0] == 200
+        assert one.ask("GET", "/api/v1/health")[0] == 200
         one.process.send_signal(signal.SIGTERM)
         assert one.process.communicate(timeout=60)[1] == ""
     assert one.process.returncode == 128 + signal.SIGTERM  # not of SIGHUP, which came first
@@ -68,7 +68,7 @@ def test_it_listens_to_this_machine_alone(tmp_path):
 def test_answers_go_out_at_once(host):
     """Nagle's algorithm would keep the second part of an answer until the client has confirmed the first."""
     try:
-        listening = _listen(host, 0)
+        listening = listen(host, 0)
     except UserError:
         pytest.skip(f"this machine has no {host}")
 
@@ -118,7 +118,8 @@ def test_a_port_that_is_taken_is_named(tmp_path):
     ],
 )
 def test_what_cannot_be_served_is_said(tmp_path, arguments, words):
-    run_addml(tmp_path, "serve", "--port", 0, *arguments).failed(words)
+    code = 2 if words == "--limit" else 1
+    run_addml(tmp_path, "serve", "--port", 0, *arguments).failed(words, code=code)
 
 
 def test_two_models_of_one_name(tmp_path):

@@ -17,14 +17,13 @@ import typer
 from typer.models import ArgumentInfo
 
 from addml.errors import USAGE, AddmlError
-from addml.pipeline.options import Options, current_name, flag, is_list, is_switch, options_of, parse, types
+from addml.pipeline.options import DECISIONS, Options, current_name, flag, is_list, is_switch, options_of, parse, types
 from addml.text import did_you_mean
 
 RUN = "run"  # the table of a run's record that is no option
 WRITES_MODEL = ("detect", "fit")
 REPLACES = {  # an option of the command line, and the options of a file that it replaces
-    "threshold": ("contamination",),
-    "contamination": ("threshold",),
+    **{name: tuple(other for other in DECISIONS if other != name) for name in DECISIONS},
     "no_report": ("report", "format"),
     "report": ("no_report",),
     "format": ("no_report",),
@@ -206,6 +205,5 @@ def _replace_from_file(context: typer.Context, values: dict[str, Any]) -> None:
         if sources.get(name) != "COMMANDLINE" or values[name] is False:  # a switch that is off replaces nothing
             continue
         for other in others:
-            is_share = name == "contamination" and values[other] == "tail"  # tail has a share of its own
-            if sources.get(other) == "DEFAULT_MAP" and not is_share:
+            if sources.get(other) == "DEFAULT_MAP":
                 values[other] = defaults[other]

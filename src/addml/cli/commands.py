@@ -21,17 +21,17 @@ from addml.cli.compare import compare
 from addml.cli.outputs import Files
 from addml.cli.screen import Screen, bars
 from addml.errors import USAGE, AddmlError
-from addml.io.source import STANDARD_INPUT, is_special
+from addml.io.source import STANDARD_INPUT, NoRowsError, is_special
 from addml.pipeline.options import Options, check
 from addml.progress import Progress
 from addml.text import counted, visible
 
 if TYPE_CHECKING:
     from addml.findings import Findings
-    from addml.pipeline.run import Result
+    from addml.pipeline.ranking import Result
 
 LONGEST_LINE = 1000  # characters of a line of an error, which may hold a cell of the table
-MORE_ANOMALIES = 3  # exit code
+MORE_ANOMALIES, NO_ROWS, DRIFTED = 3, 4, 5  # exit codes
 
 File = Annotated[
     str,
@@ -43,8 +43,10 @@ File = Annotated[
     ),
 ]
 Model = Annotated[str, typer.Argument(help="Model folder.", metavar="MODEL", show_default=False)]
-Before = Annotated[str, typer.Argument(help="Folder of the first model.", metavar="MODEL_A", show_default=False)]
-After = Annotated[str, typer.Argument(help="Folder of the second model.", metavar="MODEL_B", show_default=False)]
+Before = Annotated[str, typer.Argument(help="Model folder.", metavar="MODEL", show_default=False)]
+After = Annotated[
+    str, typer.Argument(help="File of an earlier day, or a second model folder.", metavar="BEFORE", show_default=False)
+]
 DemoFolder = Annotated[str, typer.Argument(help="Folder for the table and the results.", metavar="FOLDER")]
 OnnxFile = Annotated[
     str | None, typer.Option("--output", help="ONNX file; named after the model by default.", metavar="FILE")
@@ -66,7 +68,22 @@ Token = Annotated[
         metavar="TEXT",
     ),
 ]
-Limit = Annotated[str, typer.Option("--limit", help="Largest file accepted.", metavar="SIZE")]
+Limit = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        help="Change a limit, such as upload=500MB, memory=8GB, seconds=3600 or queue=50; may be repeated. "
+        "docs/serving.md lists them.",
+        metavar="NAME=VALUE",
+    ),
+]
+RootPath = Annotated[
+    str, typer.Option("--root-path", help="Path under which a proxy shows the server.", metavar="/PATH")
+]
+AccessLog = Annotated[
+    str | None,
+    typer.Option("--access-log", help="File for a line per request; - for standard error.", metavar="FILE"),
+]
 ServeDevice = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, ...", metavar="NAME")]
 
 app = typer.Typer(
@@ -75,7 +92,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     epilog="Exit codes: 0 success; 1 bad input, model or disk; 2 wrong usage; 3 more rows flagged than --fail-above; "
-    "130 interrupted. ADDML_DEBUG=1 shows the traceback of an error.",
+    "4 no rows in the input; 5 drift with --fail-on-drift; 130 interrupted. ADDML_DEBUG=1 shows the traceback.",
 )
 
 
@@ -113,7 +130,7 @@ def _detect(options: Options, folder: Path = Path()) -> None:
     options = _with_checkpoint(options, options.model or name, "detect")
     with _session("detect", options, files) as session:
         result = run.detect(options, session.progress, files.shows_map)
-        outputs.save_model(files, result.model.save)
+        outputs.save_model(files, result.model)
         session.finish(result)
 
 
@@ -129,7 +146,7 @@ def fit(file: File, options: Options) -> None:
     options = _with_checkpoint(options, str(files.model), "fit")
     with _session("fit", options, files) as session:
         result = run.fit(options, session.progress)
-        outputs.save_model(files, result.model.save)
+        outputs.save_model(files, result.model)
         session.finish_training(result.findings)
 
 
@@ -170,9 +187,9 @@ def evaluate(file: File, options: Options) -> None:
 @with_options("info")
 def info(model: Model, options: Options) -> None:
     """Describe a saved model: columns, settings, training, threshold, versions and size."""
-    from addml.pipeline.about import about_model
+    from addml.pipeline import run
 
-    about = about_model(model)
+    about = run.info(model)
     out = Screen(options)
     out.document(about)
     screen.show_model(out, about)
@@ -181,16 +198,18 @@ def info(model: Model, options: Options) -> None:
 @app.command()
 @with_options("diff")
 def diff(before: Before, after: After, file: File, options: Options) -> None:
-    """Score a table with two saved models and show which ranks and decisions changed."""
+    """Compare two days under one model (MODEL YESTERDAY TODAY), or two models on one table (MODEL MODEL FILE)."""
     from addml.pipeline import run
 
     options = check(options, "diff")
     files = outputs.planned(options, "diff")
     with _session("diff", options, files, before=before, after=after) as session:
-        moved = run.model_diff(before, after, options, session.progress)
+        are_models = run.is_model(after)
+        compare: Any = run.model_diff if are_models else run.day_diff
+        moved = compare(before, after, options, session.progress)
         outputs.write_scored(files, [moved.table])
-        session.write_record({"rows": len(moved.before)})
-        screen.show_diff(session.screen, moved, options.top)
+        session.write_record({"rows": moved.to_json(0)["rows"]})
+        (screen.show_diff if are_models else screen.show_days)(session.screen, moved, options.top)
         screen.show_files(session.screen, files.named())
         session.screen.document(moved.to_json(options.top) | {"files": files.named()})
 
@@ -199,7 +218,7 @@ def diff(before: Before, after: After, file: File, options: Options) -> None:
 @with_options("export")
 def export(model: Model, options: Options, output: OnnxFile = None) -> None:
     """Write a saved model of a table of numbers as an ONNX file, to score without Python."""
-    from addml.detector import load
+    from addml import load
     from addml.onnx import to_onnx
 
     file = output or f"{Path(os.path.abspath(os.path.expanduser(model))).name.removesuffix('.model')}.onnx"
@@ -252,15 +271,16 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8765,
     token: Token = None,
-    limit: Limit = "200MB",
+    limit: Limit = None,
+    root_path: RootPath = "",
+    access_log: AccessLog = None,
     device: ServeDevice = "auto",
 ) -> None:
     """Serve models and the inspector in the browser and over REST: score rows, upload files, read reports."""
-    from addml import parameters
-    from addml.server import serve
+    from addml.server import Address, Limits, serve
 
-    most = parameters.size("--limit", limit)
-    serve(models or [], host, port, token or os.environ.get("ADDML_TOKEN") or None, most, device)
+    address, own = Address(host, port, root_path, access_log), token or os.environ.get("ADDML_TOKEN") or None
+    serve(models or [], address, own, Limits.parse(limit or []), device)
 
 
 # One run ----------------------------------------------------------------------------------------------------
@@ -288,6 +308,7 @@ class Session:
         )
         notes = outputs.write_scored(self.files, result.scored)
         findings = replace(findings, notes=(*findings.notes, *notes))
+        outputs.write_maps(self.files, result.maps)
         outputs.write_reports(self.files, findings, options)
         self.write_record({"rows": findings.rows, "anomalies": findings.anomalies})
         if options.redact:
@@ -297,6 +318,8 @@ class Session:
         screen.show_findings(self.screen, findings, options.top)
         screen.show_files(self.screen, self.files.named())
         self.screen.document(findings.to_json(options.top) | {"files": self.files.named()})
+        if options.fail_on_drift and any(entry["drifted"] for entry in result.findings.drift):
+            raise typer.Exit(DRIFTED)
         if options.fail_above is not None and findings.anomalies > options.fail_above:
             flagged = counted(findings.anomalies, findings.noun)
             print(f"{flagged} flagged, more than {options.fail_above:,} (--fail-above)", file=sys.stderr)
@@ -335,6 +358,8 @@ def run(app: typer.Typer = app, name: str = "addml") -> None:
             raise
         message = str(error) or "not enough memory; --sample trains on fewer rows"
         print("Error: " + "\n".join(visible(_shortened(line)) for line in message.splitlines()), file=sys.stderr)
+        if isinstance(error, NoRowsError):
+            sys.exit(NO_ROWS)
         sys.exit(2 if isinstance(error, AddmlError) and error.code == USAGE else 1)
 
 

@@ -23,7 +23,8 @@ from addml.text import counted
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from addml.pipeline.compare import Ended, Labelled, Result
+    from addml.pipeline.protocol import Labelled, Result
+    from addml.pipeline.workers import Ended
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl", ".json")
 ROWS = 10_000  # some rivals grow with the square of the rows
@@ -42,9 +43,11 @@ Methods = Annotated[
         metavar="NAMES",
     ),
 ]
-By = Annotated[
+RankBy = Annotated[
     str,
-    typer.Option("--by", help="Setting to rank by: seen, unseen or one-class.", metavar="SETTING", show_default=True),
+    typer.Option(
+        "--rank-by", help="Setting to rank by: seen, unseen or one-class.", metavar="SETTING", show_default=True
+    ),
 ]
 Output = Annotated[
     str | None,
@@ -60,39 +63,38 @@ def compare(
     file: File,
     options: Options,
     methods: Methods = None,
-    by: By = "unseen",
+    rank_by: RankBy = "unseen",
     output: Output = None,
     sample: Sample = ROWS,
     jobs: Jobs = 1,
     device: Device = "auto",
 ) -> None:
     """Compare detectors on a labelled table: 3 folds x 3 seeds, labels for the evaluation only."""
-    from addml.pipeline import compare as comparison
-    from addml.pipeline.protocol import SETTINGS, known_methods
+    from addml.pipeline import protocol
 
     if options.label is None:
         raise typer.BadParameter("compare needs a label column: --label NAME.")
-    if by not in SETTINGS:
-        raise typer.BadParameter(f"{by!r} is not one of {', '.join(SETTINGS)} (--by).")
+    if rank_by not in protocol.SETTINGS:
+        raise typer.BadParameter(f"{rank_by!r} is not one of {', '.join(protocol.SETTINGS)} (--rank-by).")
     with usage_errors():
-        chosen = known_methods(methods or comparison.METHODS)
+        chosen = protocol.known_methods(methods or protocol.METHODS)
         target = _target(output, file)
     screen, failures = Screen(options), list[str]()
     with screen.warned():
         with bars(screen).stage(f"Reading {file}", None):
-            labelled = comparison.read(options, sample)
+            labelled = protocol.read(options, sample)
         with task_progress("compare", len(chosen), screen, failures) as on_end:
-            rows = comparison.compare(labelled.data, chosen, comparison.machine_for(device, jobs), jobs, on_end)
+            rows = protocol.compare(labelled.data, chosen, protocol.machine_for(device, jobs), jobs, on_end)
     for line in failures:
         print(f"Failed: {line}", file=sys.stderr)
     if not rows:
         raise UserError(f"{labelled.data.name}: no method could be run.")
-    found = comparison.summary(rows, by)
-    _show(screen, labelled, found, by)
+    found = protocol.summary(rows, rank_by)
+    _show(screen, labelled, found, rank_by)
     if target is not None:
         _write(target, found)
         screen.say(f"figures: {target}")
-    screen.document(_document(labelled, found, by, failures))
+    screen.document(_document(labelled, found, rank_by, failures))
     if failures:
         raise typer.Exit(1)
 

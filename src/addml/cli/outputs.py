@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 from addml import __version__
 from addml.errors import USAGE, AddmlError
-from addml.io.source import COMPRESSION_NAMES, STANDARD_INPUT, STREAMS, is_special
-from addml.pipeline.options import Options, versions
+from addml.findings import versions
+from addml.io.source import PACKED_NAMES, STANDARD_INPUT, STREAMS, is_special
+from addml.pipeline.options import Options
 from addml.text import without_password
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from addml.findings import Findings
+    from addml.model import Model
 
 STDOUT = 1  # the number of the stream
-FOLDERS = ("figures", "model")
+FOLDERS = ("figures", "maps", "model")
 TABLES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson")
 ENDINGS = (".gz", ".zst", ".bz2", ".lz4", *TABLES, ".html", ".htm", ".md", ".scored", ".report", ".model")
 
@@ -39,6 +41,7 @@ class Files:
     scored: Path | None = None
     report: Path | None = None
     figures: Path | None = None
+    maps: Path | None = None
     model: Path | None = None
     record: Path | None = None
 
@@ -65,7 +68,7 @@ def name_of(file: str) -> str:
     if "://" in file:
         return Path(re.sub(r"[?#].*", "", file).rpartition("/")[2]).stem or file.partition("://")[0]
     path = Path(os.path.abspath(os.path.expanduser(file)))
-    stem = path.stem if path.suffix.lower() in COMPRESSION_NAMES else path.name
+    stem = path.stem if path.suffix.lower() in PACKED_NAMES else path.name
     return Path(stem).stem if path.is_file() or not path.is_dir() else path.name
 
 
@@ -77,7 +80,8 @@ def planned(
     page = options.report or (f"{name}.report.{options.format or 'html'}" if report else None)
     if options.format is not None and page is None:
         raise AddmlError("--format is that of a report; name one: --report FILE.", USAGE, option="format")
-    files = Files(_path(table), _path(None if options.no_report else page), _path(options.figures), _path(model))
+    page = None if options.no_report else page
+    files = Files(*map(_path, (table, page, options.figures, options.maps, model)))
     files = replace(files, record=_record_beside(files))
     _check(options.file, files)
     _check_stdout(files, options)
@@ -138,7 +142,7 @@ def _check(file: str, files: Files) -> None:
             named, given = (other, "record of this run") if what == "record" else (_spoken(what), other)
             raise AddmlError(f"{path}: is also the {given}; give the {named} another name.")
         seen[path.resolve()] = _spoken(what)
-        if is_part(path, file) or (what == "figures" and source in path.resolve().parents):
+        if is_part(path, file) or (what in ("figures", "maps") and source in path.resolve().parents):
             raise AddmlError(
                 f"{path}: lies in the input, which would hold it the next time; write the {_spoken(what)} elsewhere."
             )
@@ -167,13 +171,14 @@ def check_writable(path: Path) -> None:
         raise AddmlError(f"{path}: cannot be written: {error.strerror}. Write elsewhere.") from error
 
 
-def save_model(files: Files, save: Callable[[Path], None]) -> None:
+def save_model(files: Files, model: Model) -> None:
     """The model, where it is asked for."""
+    from addml import model_file
     from addml.io.write import naming
 
     if files.model is not None:
         with naming(files.model):
-            save(files.model)
+            model_file.save(model, files.model)
 
 
 def write_scored(files: Files, pieces: Iterable[pa.Table]) -> list[str]:
@@ -181,6 +186,18 @@ def write_scored(files: Files, pieces: Iterable[pa.Table]) -> list[str]:
     from addml.io.write import write_pieces
 
     return [] if files.scored is None else write_pieces(pieces, files.scored)
+
+
+def write_maps(files: Files, maps: Iterable[tuple[str, bytes]]) -> None:
+    """The maps and masks of images, where they are asked for, in the folders of their images."""
+    from addml.io.write import naming, write_whole
+
+    for name, content in maps if files.maps is not None else ():
+        assert files.maps is not None
+        path = files.maps / name
+        with naming(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
 
 
 def write_reports(files: Files, findings: Findings, options: Options) -> None:

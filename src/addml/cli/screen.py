@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from addml.pipeline.options import Options
 from addml.progress import Advance, Progress, Silent
-from addml.text import counted, json_value, listed
+from addml.text import counted, json_value, listed, one_in
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from addml.findings import Finding, Findings
+    from addml.pipeline.day_diff import DayDiff
     from addml.pipeline.model_diff import ModelDiff
 
 
@@ -76,7 +77,14 @@ PLAIN_WIDTH = 120  # columns, where the output is no terminal
 MOST_NAMED = 8  # columns listed in a sentence
 MOST_DRIFTED = 10  # columns that have changed
 UNCHANGED = "much as in training"
-AREAS = {"roc_auc": "ROC-AUC", "average_precision": "average precision", "vus_pr": "VUS-PR", "vus_roc": "VUS-ROC"}
+AREAS = {
+    "roc_auc": "ROC-AUC",
+    "average_precision": "average precision",
+    "vus_pr": "VUS-PR",
+    "vus_roc": "VUS-ROC",
+    "pixel_roc_auc": "pixel ROC-AUC",
+    "pro": "PRO",
+}
 
 
 class Screen:
@@ -181,25 +189,21 @@ def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     ids = list(listed[0].ids) if listed else []
     if listed:
         screen.say()
-        names = ("rank", "row", *ids, "score", "probability", "", "reasons")
-        screen.grid(names, [_cells(one, ids) for one in listed], right=("rank", "row", "score", "probability"))
+        names = ("rank", "row", *ids, "score", "rarity", "", "reasons")
+        cells = [_cells(one, ids, findings.least_p_value) for one in listed]
+        screen.grid(names, cells, right=("rank", "row", "score", "rarity"))
     flagged = f"{findings.anomalies:,} of {counted(findings.rows, findings.noun)} flagged"
-    above = f"score above {findings.threshold:.4g}"
+    events = "" if findings.track is None else f"{counted(len(findings.ranked), 'event')}: "
     screen.say()
-    if findings.track is None:
-        screen.say(f"{flagged} (*): {above}", style="bold")
-    else:
-        screen.say(f"{counted(len(findings.ranked), 'event')}: {flagged}, {above}", style="bold")
-    if findings.decided_by:
-        screen.say(f"  threshold {findings.decided_by}")
+    screen.say(f"{events}{flagged} (*): {findings.rule}", style="bold")
 
 
-def _cells(finding: Finding, ids: Sequence[str]) -> list[str]:
+def _cells(finding: Finding, ids: Sequence[str], least: float) -> list[str]:
     names = [str(finding.ids.get(name, "")) for name in ids]
     why = "; ".join(reason.words for reason in finding.reasons)
-    likely = "" if finding.probability is None else f"{finding.probability:.2f}"
+    rarity = "" if finding.p_value is None else one_in(finding.p_value, least)
     mark = "*" if finding.is_anomaly else ""
-    return [str(finding.rank), str(finding.row), *names, f"{finding.score:.4g}", likely, mark, why]
+    return [str(finding.rank), str(finding.row), *names, f"{finding.score:.4g}", rarity, mark, why]
 
 
 def show_groups(screen: Screen, findings: Findings, most: int = 5) -> None:
@@ -218,7 +222,8 @@ def show_evaluation(screen: Screen, findings: Findings) -> None:
     screen.say()
     marked = counted(evaluation["anomalies"], "anomaly", "anomalies")
     rows = counted(evaluation["rows"], findings.noun)
-    screen.say(f"Compared with the label column {evaluation['label']} ({marked} in {rows})", style="bold")
+    what = "" if "kinds" in evaluation else "label column "
+    screen.say(f"Compared with the {what}{evaluation['label']} ({marked} in {rows})", style="bold")
     for name, words in AREAS.items():
         if name in evaluation:
             screen.say(f"  {words}: {evaluation[name]:.4f}")
@@ -229,6 +234,15 @@ def show_evaluation(screen: Screen, findings: Findings) -> None:
     screen.say(f"  of the flagged {findings.noun}s: {figures}")
     if evaluation["unlabelled"]:
         screen.say(f"  not counted: {counted(evaluation['unlabelled'], findings.noun)} without a label")
+    if evaluation.get("kinds"):
+        keys = list(dict.fromkeys(key for one in evaluation["kinds"] for key in one))
+        names = ["kind of defect", *(AREAS.get(key, key) for key in keys[1:])]
+        cells = [[_figure(one.get(key, "")) for key in keys] for one in evaluation["kinds"]]
+        screen.grid(names, cells, right=names[1:])
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def show_training(screen: Screen, findings: Findings) -> None:
@@ -243,11 +257,13 @@ def show_drift(screen: Screen, findings: Findings) -> None:
     """How the table differs from the training rows, where that is known."""
     if not findings.drift:
         return
+    from addml.preprocessing.drift import drift_words
+
     changed = [entry for entry in findings.drift if entry["words"] != UNCHANGED]
     screen.say()
     screen.say("Compared with the training rows", style="bold")
     for entry in changed[:MOST_DRIFTED]:
-        screen.say(f"  {entry['column']}: {entry['words']}")
+        screen.say(f"  {entry['column']}: {drift_words(entry)}")
     more = len(changed) - MOST_DRIFTED
     if more > 0:
         screen.say(f"  and {counted(more, 'more column has', 'more columns have')} changed; --json lists all")
@@ -276,6 +292,23 @@ def show_diff(screen: Screen, moved: ModelDiff, top: int) -> None:
     )
 
 
+def show_days(screen: Screen, diff: DayDiff, top: int) -> None:
+    """Which kinds of anomaly are new, grown or gone; rows are named only of these."""
+    (first, second), (before, after) = diff.files, diff.rows
+    screen.say(f"{first} ({before:,} rows) and {second} ({after:,} rows) by {diff.model}", style="bold", whole=True)
+    kinds = ", ".join(f"{count:,} {status}" for status, count in diff.counts.items() if count) or "none"
+    screen.say(f"  flagged: {diff.flagged(0):,} before, {diff.flagged(1):,} after; kinds of anomaly: {kinds}")
+    listed = [one for one in diff.kinds if one.status in ("new", "grown", "gone")][:top]
+    if not listed:
+        return
+    screen.say()
+    screen.grid(
+        ("", "kind", "before", "after", "", "row", "strangest row"),
+        [(x.status, x.id, x.before, x.after, x.words, x.example.row, x.example.words) for x in listed],
+        right=("before", "after", "row"),
+    )
+
+
 def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
     """A saved model."""
     flagged, epochs = about["anomalies_in_training"], counted(about["epochs"], "epoch")
@@ -297,6 +330,7 @@ def show_files(screen: Screen, files: Mapping[str, str]) -> None:
     words = {
         "scored": "scored table",
         "figures": "figures",
+        "maps": "maps",
         "model": "model",
         "record": "options of this run",
         "report": "report",

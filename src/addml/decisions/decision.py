@@ -1,60 +1,58 @@
-"""The decision of a fitted detector: its threshold, how that was chosen, and how sure it is."""
+"""The decision of a fitted detector: a threshold on scores, and how it was chosen."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from addml.decisions.probability import Probability, tail_beyond
-from addml.decisions.thresholds import METHODS, foreign_threshold, quantile_threshold
+from addml.decisions import p_values as rarity
+from addml.decisions.p_values import Curve, Tail
+from addml.text import counted, one_in, percent
 
-BY_HAND = "tau"
-MOST_REMEMBERED = 2**20  # training rows: more would take memory that they do not take themselves
-WORDS = {
-    "mad": "the median absolute deviation of the scores",
-    "iqr": "the quartiles of the scores",
-    "tail": "the tail of the scores",
-    "mixture": "a mixture of two laws of the scores",
-    "auto": "what the scores themselves tell (auto)",
+logger = logging.getLogger("addml")
+
+QUANTILE, AUTO, GIVEN = "quantile", "auto", "tau"
+ALARM_RATE, MAX_FALSE_ALARMS, FLAG, PER_DAY = "alarm_rate", "max_false_alarms", "flag", "per_day"
+CLEAR = 0.1  # q at most of rows that stand clear of the rest
+WORDS = {  # how a threshold was chosen
+    GIVEN: "as given",
+    AUTO: "rows that stand clear of the rest, by an estimate from the bulk of the scores",
 }
-OWN_ARRAYS = (  # of a saved detector, beside those of its model
-    "center",
-    "anomaly_scores",
-    "kept",
-    "held_out",
-    "baseline",
-    "examples.rows",
-    "examples.features",
-    "probability.scores",
-    "probability.values",
-)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """An anomaly is a row that scores above tau."""
+    """A row is flagged if it scores above tau."""
 
     tau: float
-    method: str  # a name of METHODS, "tau" where it was given, or the class of a thresholder
-    share: float | None = None  # of anomalies or of false alarms, where one was given
+    method: str  # one of the names above, or the class of a PyThresh object
+    share: float | None = None  # the share, rate or count that was asked for
 
     @property
     def words(self) -> str:
-        """How it was chosen: "by the share 0.1 of the training rows"."""
-        if self.method == BY_HAND:
-            return "as given"
-        if self.method == "quantile":
-            return f"by the share {self.share:g} of the training rows"
-        alarms = "" if self.share is None else f" for {self.share:g} false alarms"
-        return f"by {WORDS.get(self.method, self.method)}{alarms}"
+        """How it was chosen: "the 10% highest-scoring training rows"."""
+        share = self.share or 0.0
+        match self.method:
+            case "quantile":
+                return f"the {percent(share)} highest-scoring training rows"
+            case "alarm_rate":
+                return f"flags at most {one_in(share)} rows like the training rows"
+            case "max_false_alarms":
+                return f"at most {percent(share)} of the flagged rows are like the training rows"
+            case "flag":
+                return f"the {counted(int(share), 'highest-scoring row')}"
+            case "per_day":
+                return f"{int(share):,} a day on average, the highest-scoring ones"
+        return WORDS.get(self.method, f"by {self.method}")
 
     @classmethod
-    def from_plain(cls, document: dict[str, Any]) -> Decision:
-        """The decision of a saved detector."""
-        tau, method, share = document["threshold"], document["decision"]["method"], document["decision"]["share"]
+    def from_json(cls, document: dict[str, Any]) -> Decision:
+        """The decision of a saved model."""
+        tau, method, share = document["tau"], document["method"], document["share"]
         if not isinstance(method, str) or type(tau) not in (int, float):
             raise ValueError(f"tau={tau!r} by the method {method!r}")
         return cls(float(tau), method, None if share is None else float(share))
@@ -62,27 +60,41 @@ class Decision:
 
 @dataclass(frozen=True)
 class TrainingScores:
-    """The scores of the training rows, and what decisions take from them, worked out when it is asked for."""
+    """The scores of the training rows, and what decisions take from them."""
 
     values: np.ndarray  # (n,)
-    labels: np.ndarray | None = None  # (n,): 0 normal, 1 anomaly, -1 unknown
-    curve: Probability | None = None  # of a saved detector
-    labelled: bool = False  # whether labels of both kinds bent the curve
-
-    def __post_init__(self) -> None:
-        if self.labels is not None:
-            object.__setattr__(self, "labelled", {0, 1} <= set(np.unique(self.labels).tolist()))
+    calibrating: np.ndarray  # (n,) which of them new rows are compared with
+    compressed: bool = True  # whether scores are those of views, sign(z) log(1 + |z|)
+    separation: float | None = None  # the threshold that separates labelled rows best, where both kinds are labelled
 
     @classmethod
-    def from_plain(cls, document: dict[str, Any], arrays: dict[str, np.ndarray]) -> TrainingScores:
-        """Those of a saved detector."""
-        curve = Probability(arrays["probability.scores"], arrays["probability.values"])
-        return cls(arrays["anomaly_scores"], None, curve.checked(), bool(document["labelled"]))
+    def of(
+        cls,
+        values: np.ndarray,
+        held_out: np.ndarray,
+        labels: np.ndarray | None = None,
+        *,
+        by_views: bool,
+    ) -> TrainingScores:
+        """Views leave a training row out of its own score: all rows without a label calibrate.
 
-    @cached_property
-    def probability(self) -> Probability:
-        """The curve from scores to probabilities."""
-        return Probability.fit(self.values, self.labels) if self.curve is None else self.curve
+        With other scorers those do that some member held out (members, n) from training.
+        """
+        calibrating = np.ones(len(values), bool) if labels is None else labels < 0
+        if not by_views and (calibrating & held_out.any(axis=0)).any():
+            calibrating &= held_out.any(axis=0)
+        calibrating = calibrating if calibrating.any() else np.ones(len(values), bool)
+        both = labels is not None and {0, 1} <= set(np.unique(labels).tolist())
+        return cls(values, calibrating, by_views, best_separation(values, labels) if both else None)
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any], values: np.ndarray, calibrating: np.ndarray) -> TrainingScores:
+        """Those of a saved model, `calibrating` as bits."""
+        marks = np.unpackbits(calibrating, count=len(values)).astype(bool)
+        if not marks.any():
+            raise ValueError("no row calibrates")
+        separation = document["separation"]
+        return cls(values, marks, bool(document["compressed"]), None if separation is None else float(separation))
 
     @cached_property
     def ordered(self) -> np.ndarray:
@@ -90,71 +102,117 @@ class TrainingScores:
         return np.sort(self.values)
 
     @cached_property
-    def _tail(self) -> tuple[np.ndarray, np.ndarray]:
-        """How far above the highest score, and what share of the rows that pass that one pass this too."""
-        far, shares = tail_beyond(self.ordered, 1.0)
-        return np.concatenate([[0.0], far - self.ordered[-1]]), np.concatenate([[1.0], shares])
+    def calibration(self) -> np.ndarray:
+        """The scores that new rows are compared with, ascending."""
+        return self.ordered if self.calibrating.all() else np.sort(self.values[self.calibrating])
 
-    def stability(self, scores: np.ndarray, tau: float) -> np.ndarray:
-        """How often each decision stays the same when as many training rows are drawn again, with replacement.
+    @cached_property
+    def curve(self) -> Curve:
+        """From scores to probabilities."""
+        return rarity.probability_curve(self.ordered, self.compressed)
 
-        As many of the rows drawn as now lie above the threshold then lie above the new one. So a row is an anomaly
-        where fewer than that score higher than it: a binomial law of the share of training rows that do (compare
-        ExCeeD, Perini et al. 2020), O(log n) a row. Above the threshold and all training rows, where their number tells
-        nothing any more, the law of their tail does.
-        """
-        n, end = len(self.ordered), max(tau, float(self.ordered[-1]))
-        flagged = n - int(np.searchsorted(self.ordered, tau, side="right"))
-        higher = n - np.searchsorted(self.ordered, scores, side="right")
-        anomalous = _remembered(higher, n, flagged) if n <= MOST_REMEMBERED else _anomalous(higher, n, flagged)
-        far = scores > end
-        if far.any():
-            anomalous[far] = _anomalous(higher[far], n, flagged, np.interp(scores[far] - end, *self._tail))
-        return np.asarray(np.where(scores > tau, anomalous, 1 - anomalous))
+    def p_values(self, scores: np.ndarray) -> np.ndarray:
+        """Conformal p-values of new rows."""
+        return rarity.p_values(scores, self.calibration)
+
+    def probability(self, scores: np.ndarray) -> np.ndarray:
+        """1 - q of each score, by the tail estimate within the training rows."""
+        return self.curve(scores)
+
+    def rarity(self, scores: np.ndarray, batch: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """p-values and probabilities 1 - q of rows: new ones with all scores of their `batch`, or training rows."""
+        if batch is None:
+            return rarity.ranked_p_values(scores, self.ordered), self.probability(scores)
+        levels = rarity.adjusted_levels(batch, self.calibration)
+        return self.p_values(scores), 1 - levels[rarity.at_least(scores, self.calibration)]
+
+    @cached_property
+    def clear(self) -> float:
+        """The score above which rows stand clear of the rest."""
+        return clear_threshold(self.ordered, self.compressed)
 
     def decide(self, method: Any, share: float | None = None) -> Decision:
-        """The decision of a method of METHODS, or of a thresholder of PyThresh.
+        """The decision of a method, or of a PyThresh object.
 
-        With labels of both kinds `auto` takes the threshold of the highest F1 to be expected.
+        With labels of both kinds `auto` takes the threshold that separates them best.
         """
         if not isinstance(method, str):
             return Decision(foreign_threshold(self.values, method), type(method).__name__)
-        if method == "auto" and self.labelled:
-            return Decision(best_expected(self.values, self.probability(self.values)), method)
-        return Decision(METHODS[method](self.values, share), method, share)
+        if method == AUTO:
+            return Decision(self.clear if self.separation is None else self.separation, AUTO)
+        assert share is not None
+        if method == QUANTILE:
+            return Decision(quantile_threshold(self.values, share), QUANTILE, share)
+        tau = rarity.alarm_threshold(self.calibration, share)
+        if not np.isfinite(tau):
+            raise ValueError(too_few_rows("alarm_rate", share, len(self.calibration)))
+        return Decision(tau, ALARM_RATE, share)
 
 
-def best_expected(scores: np.ndarray, probability: np.ndarray) -> float:
-    """tau with the highest F1 that is to be expected where every row is an anomaly with its own probability."""
-    order = np.argsort(-scores, kind="stable")
-    hits, flagged = np.cumsum(probability[order]), np.arange(1, len(scores) + 1)
-    expected = np.where(np.diff(scores[order], append=-np.inf) < 0, 2 * hits / (flagged + hits[-1]), -1.0)
-    best = int(expected.argmax())
-    return float(scores[order[best + 1]]) if best + 1 < len(scores) else quantile_threshold(scores, 0.5)
+def too_few_rows(name: str, rate: float, rows: int) -> str:
+    """Why nothing can be flagged at this rate."""
+    return (
+        f"{name}={rate:g} flags nothing with {counted(rows, 'calibration row')}: p-values are at least 1 in "
+        f"{rows + 1:,}; give a rate of at least {1 / (rows + 1):.2g}, or train on {int(np.ceil(1 / rate)):,} rows"
+    )
 
 
-def _anomalous(higher: np.ndarray, n: int, flagged: int, rest: np.ndarray | float = 1.0) -> np.ndarray:
-    """How often a row is an anomaly that so many of n training rows score higher than, of which some are flagged.
+def quantile_threshold(scores: np.ndarray, contamination: float) -> float:
+    """tau, above which the given share of the scores lies (exactly, unless scores tie at it)."""
+    return float(np.quantile(scores, 1 - contamination))
 
-    One row more is taken to do so, or the `rest` of one that would still come as far. A draw with as many above the
-    row as are flagged is a draw between both, until the row lies far above all.
+
+def clear_threshold(ordered: np.ndarray, compressed: bool) -> float:
+    """tau, above which at most a tenth of the rows is expected to be ordinary, by the tail of ascending scores.
+
+    At most half of the rows lie above it.
     """
-    from scipy.special import bdtr
-
-    share = (higher + rest) / (n + 2)
-    fewer = bdtr(flagged - 1, n, share) if flagged else np.zeros(len(share))
-    return np.asarray((rest * fewer + (2 - rest) * bdtr(flagged, n, share)) / 2)
-
-
-def _remembered(higher: np.ndarray, n: int, flagged: int) -> np.ndarray:
-    """The same, each worked out once: of many rows most have as many above them as another had before."""
-    known = _known(n, flagged)
-    new = np.unique(higher[np.isnan(known[higher])])
-    if len(new):
-        known[new] = _anomalous(new, n, flagged)
-    return np.asarray(known[higher])
+    tail, n = Tail.fit(ordered, compressed), len(ordered)
+    at, first = np.unique(ordered, return_index=True)
+    is_clear = np.minimum.accumulate(tail.p_values(at) * n / (n - first)) <= CLEAR
+    if not is_clear.any():
+        return max(float(at[-1]), tail.score(CLEAR / n))
+    return float(at[max(int(is_clear.argmax()) - 1, 0)])
 
 
-@lru_cache(maxsize=4)
-def _known(n: int, flagged: int) -> np.ndarray:
-    return np.full(n + 1, np.nan)
+def best_separation(scores: np.ndarray, labels: np.ndarray | None) -> float:
+    """tau with the highest F1 on the labelled rows (0 normal, 1 anomaly, -1 unknown), halfway to the next of them."""
+    assert labels is not None
+    known = labels >= 0
+    order = np.argsort(-scores[known], kind="stable")
+    ordered, hits = scores[known][order], np.cumsum(labels[known][order])
+    f1 = 2 * hits / (np.arange(1, len(ordered) + 1) + hits[-1])
+    f1[:-1][ordered[:-1] == ordered[1:]] = -1.0  # equal scores are on one side
+    best = int(f1.argmax())
+    below = ordered[best + 1] if best + 1 < len(ordered) else np.quantile(scores, 0.5)
+    return float(min(below + (ordered[best] - below) / 2, np.nextafter(ordered[best], -np.inf)))
+
+
+def budget_threshold(scores: np.ndarray, count: int) -> float:
+    """tau, above which at most `count` of the scores lie; the others are at or below it."""
+    if count >= len(scores):
+        return float(np.nextafter(scores.min(), -np.inf))
+    return float(np.partition(scores, len(scores) - 1 - count)[len(scores) - 1 - count])
+
+
+def foreign_threshold(scores: np.ndarray, thresholder: Any) -> float:
+    """tau of a PyThresh object: between the highest row that it calls ordinary and the lowest that it does not.
+
+    Where its marks do not follow the scores, as many rows lie above tau as it marked. One that fails, as some do where
+    scores are all alike, marks none, and that is logged.
+    """
+    try:
+        marked = np.asarray(thresholder.eval(scores.copy())).ravel() == 1
+        if len(marked) != len(scores):
+            raise ValueError(f"{len(marked)} marks for {len(scores)} scores")
+    except Exception as error:  # whatever a foreign object raises: a fitted model always decides
+        logger.warning("%s failed (%r): it marks no training row", type(thresholder).__name__, error)
+        marked = np.zeros(len(scores), bool)
+    if not marked.any():
+        return float(scores.max())
+    if marked.all():
+        return float(np.nextafter(scores.min(), -np.inf))
+    ordinary, strange = scores[~marked].max(), scores[marked].min()
+    if strange > ordinary:
+        return float(ordinary + (strange - ordinary) / 2)
+    return quantile_threshold(scores, float(marked.mean()))

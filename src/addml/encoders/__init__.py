@@ -8,10 +8,11 @@ from addml.encoders.base import ACTIVATIONS, Encoder, Network
 from addml.encoders.conv import Conv, ConvNetwork
 from addml.encoders.mlp import MLP, MLPNetwork
 from addml.encoders.module import ModuleNetwork
+from addml.encoders.pretrained import Pretrained, PretrainedNetwork
 from addml.encoders.recurrent import Recurrent, RecurrentNetwork
 
-ENCODERS: dict[str, type[Encoder]] = {one.name: one for one in (MLP, Conv, Recurrent)}
-NETWORKS: dict[str, Any] = {one.name: one for one in (MLPNetwork, ConvNetwork, RecurrentNetwork)}
+ENCODERS: dict[str, type[Encoder]] = {one.name: one for one in (MLP, Conv, Recurrent, Pretrained)}
+NETWORKS: dict[str, Any] = {one.name: one for one in (MLPNetwork, ConvNetwork, RecurrentNetwork, PretrainedNetwork)}
 
 
 class WrongModuleError(ValueError):
@@ -44,6 +45,8 @@ __all__ = [
     "MLPNetwork",
     "ModuleNetwork",
     "Network",
+    "Pretrained",
+    "PretrainedNetwork",
     "Recurrent",
     "RecurrentNetwork",
     "WrongModuleError",

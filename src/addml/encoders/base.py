@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 
 from addml.arrays import Array, copy, namespace
-from addml.parts import Part, check_one_of, check_whole, check_widths
+from addml.parameters import WIDEST, Part, check_one_of, check_whole, check_widths
 
 LEAK = 0.01  # slope of leaky_relu below 0
 
@@ -69,7 +69,7 @@ class Network(Protocol):
     def to_plain(self) -> dict[str, Any]: ...
 
 
-@dataclass
+@dataclass(repr=False)
 class Encoder(Part, ABC):
     """A kind of network, and its layers."""
 
@@ -78,6 +78,9 @@ class Encoder(Part, ABC):
     activation: str = "tanh"
     output_activation: str = "tanh"
     name: ClassVar[str]
+    kind: ClassVar[str | None] = None  # of the rows that it is for, "images" or "series"; None for any
+    frozen: ClassVar[bool] = False  # whether it is not trained
+    learning_rate: ClassVar[float] = 1e-3  # unless the detector is given one
 
     def check(self) -> None:
         """Raise ValueError for a parameter that has no meaning."""
@@ -85,7 +88,7 @@ class Encoder(Part, ABC):
         check_one_of("output_activation", self.output_activation, ACTIVATIONS)
         if self.hidden is not None:
             check_widths("hidden", self.hidden)
-        check_whole("metric_dim", self.metric_dim)
+        check_whole("metric_dim", self.metric_dim, most=WIDEST)
 
     @abstractmethod
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> Network:

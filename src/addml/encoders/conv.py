@@ -43,11 +43,13 @@ class Size(NamedTuple):
         return self.height, self.width, self.channels
 
 
-@dataclass
+@dataclass(repr=False)
 class Conv(Encoder):
     """Convolutions over images; hidden are their channels, None is (16, 32)."""
 
     name: ClassVar[str] = "conv"
+    kind: ClassVar[str | None] = "images"
+    learning_rate: ClassVar[float] = 3e-5
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> ConvNetwork:
         """Untrained networks for images of this shape, (channels, height, width)."""

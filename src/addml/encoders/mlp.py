@@ -17,7 +17,7 @@ from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape, bias, 
 HIDDEN = (64,)
 
 
-@dataclass
+@dataclass(repr=False)
 class MLP(Encoder):
     """Fully connected layers over flat rows; hidden=None is (64,)."""
 

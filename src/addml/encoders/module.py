@@ -174,10 +174,10 @@ def _check(module: Module) -> None:
     from torch.nn.modules.batchnorm import _BatchNorm
 
     for name, layer in module.named_modules():
-        if isinstance(layer, _BatchNorm):
+        if isinstance(layer, _BatchNorm) and (layer.training or layer.running_mean is None):
             raise ValueError(
                 f"the layer {name!r} of the encoder is {type(layer).__name__}, which makes a row depend on the rows "
-                "beside it; use GroupNorm or LayerNorm"
+                "beside it; freeze it with .eval(), or use GroupNorm or LayerNorm"
             )
     if not any(part.requires_grad for part in module.parameters()):
         raise ValueError("the encoder has no parameters to learn")

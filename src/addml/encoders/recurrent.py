@@ -16,7 +16,7 @@ from addml.arrays import Array, column_sums, copy, namespace
 from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape, bias, matrix
 from addml.encoders.cells import CELLS, Cells, product
 from addml.encoders.tcn import Convolutions, receptive_field
-from addml.parts import check_one_of
+from addml.parameters import check_one_of
 
 KINDS = (*CELLS, "tcn")
 POOLINGS = ("last", "mean")
@@ -72,13 +72,14 @@ def default_hidden(cell: str, window: int) -> tuple[int, ...]:
     return (CONVOLUTION,) * most
 
 
-@dataclass
+@dataclass(repr=False)
 class Recurrent(Encoder):
     """Recurrent layers, or temporal convolutions (cell="tcn"), over the steps of a window."""
 
     cell: str = "tanh"  # the paper's recurrence, "gru", or "tcn"
     pooling: str = "mean"  # of the states over a window, or the "last" one, which is the paper's
     name: ClassVar[str] = "recurrent"
+    kind: ClassVar[str | None] = "series"
 
     def check(self) -> None:
         """Raise ValueError for a parameter that has no meaning."""

@@ -1,13 +1,12 @@
 """Why a row is unusual: what each column contributes to its score, and that in words."""
 
-from addml.explain.attribution import Examples, Nearest, attributions, baseline_row
+from addml.explain.attribution import Nearest, attributions, baseline_row, contributions_of, nearest
 from addml.explain.contributions import columns_of, feature_origins
-from addml.explain.phrases import ColumnProfile, column_words
-from addml.explain.reasons import Reason, Reasons, groups, reasons
+from addml.explain.phrasebook import Reason
+from addml.explain.phrases import column_words
+from addml.explain.reasons import Reasons, groups, reasons
 
 __all__ = [
-    "ColumnProfile",
-    "Examples",
     "Nearest",
     "Reason",
     "Reasons",
@@ -15,7 +14,9 @@ __all__ = [
     "baseline_row",
     "column_words",
     "columns_of",
+    "contributions_of",
     "feature_origins",
     "groups",
+    "nearest",
     "reasons",
 ]

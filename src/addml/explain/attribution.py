@@ -7,7 +7,6 @@ column, and every column contributes what the score falls by on its step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,10 @@ from addml.explain.contributions import (
     features_by_column,
     views_of,
 )
-from addml.model import MetricModel
+from addml.inputs.image import heat_map
+from addml.inputs.rows import Rows, WindowRows
+from addml.model import Model
+from addml.scoring.patches import resized
 from addml.scoring.simple import Center, Dissimilarity
 
 ROWS_AT_ONCE = 1024
@@ -65,7 +67,7 @@ def kept_by_most(kept: list[np.ndarray], train: list[np.ndarray], rows: int) -> 
     return np.flatnonzero(share >= min(0.5, share.max()))
 
 
-def baseline_of(model: MetricModel, kept: np.ndarray, scores: np.ndarray, ordinary: float) -> np.ndarray:
+def baseline_of(model: Model, kept: np.ndarray, scores: np.ndarray, ordinary: float) -> np.ndarray:
     """The features (d',) of the row that contributions are counted from, by kept training rows (m, d').
 
     That is the row of their medians, or, where it is stranger than an `ordinary` row (between two clusters, say), the
@@ -77,40 +79,51 @@ def baseline_of(model: MetricModel, kept: np.ndarray, scores: np.ndarray, ordina
     return np.asarray(kept[int(scores.argmin())])
 
 
-@dataclass(frozen=True)
-class Examples:
-    """A bounded set of kept training rows, prepared: their places in the training table, and their features."""
+def nearest(model: Model, features: np.ndarray, k: int) -> Nearest:
+    """The k examples of the model nearest to each row with these features, in the metric space of all members.
 
-    rows: np.ndarray  # (R,)
-    features: np.ndarray  # (R, d')
-
-    def nearest(self, model: MetricModel, features: np.ndarray, k: int) -> Nearest:
-        """The k examples nearest to each of the rows with these features, in the metric space of all members.
-
-        A distance is the mean over members of the Euclidean one, in deviations of the examples from their middle.
-        """
-        own = _embedded(model, self.features)  # (E, R, w)
-        middle = own.mean(axis=1, keepdims=True)
-        spread = np.sqrt(((own - middle) ** 2).sum(axis=2).mean(axis=1))[:, None, None]
-        spread, k = np.where(spread > 0, spread, 1.0), min(k, len(self.rows))
-        rows, distances = np.empty((len(features), k), np.int64), np.empty((len(features), k))
-        for start in range(0, len(features), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
-            z = (_embedded(model, features[part]) - middle) / spread
-            away = cross_distances(z, (own - middle) / spread, "euclidean").mean(axis=0)
-            order = np.argsort(away, axis=1, kind="stable")[:, :k]
-            rows[part], distances[part] = self.rows[order], np.take_along_axis(away, order, axis=1)
-        return Nearest(rows, distances)
+    A distance is the mean over members of the Euclidean one, in deviations of the examples from their middle.
+    """
+    examples = model.examples
+    own = _embedded(model, examples.features)  # (E, R, w)
+    middle = own.mean(axis=1, keepdims=True)
+    spread = np.sqrt(((own - middle) ** 2).sum(axis=2).mean(axis=1))[:, None, None]
+    spread, k = np.where(spread > 0, spread, 1.0), min(k, len(examples.rows))
+    rows, distances = np.empty((len(features), k), np.int64), np.empty((len(features), k))
+    for start in range(0, len(features), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        z = (_embedded(model, features[part]) - middle) / spread
+        away = cross_distances(z, (own - middle) / spread, "euclidean").mean(axis=0)
+        order = np.argsort(away, axis=1, kind="stable")[:, :k]
+        rows[part], distances[part] = examples.rows[order], np.take_along_axis(away, order, axis=1)
+    return Nearest(rows, distances)
 
 
-def _embedded(model: MetricModel, features: np.ndarray) -> np.ndarray:
+def _embedded(model: Model, features: np.ndarray) -> np.ndarray:
     """Embeddings (E, n, w) of rows of features, float64."""
     z = model.embeddings(features, "cpu", 1).astype(np.float64)
     return z.reshape(len(features), len(model.encoder.weights), -1).transpose(1, 0, 2)
 
 
+def contributions_of(model: Model, rows: Rows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
+    """Contributions (m, columns) to the scores of the rows at these places; of images maps (m, height, width)."""
+    if model.scorer.on_patches:
+        assert model.form is not None
+        return np.stack([resized(one, model.form.shape[1:]) for one in model.maps(rows.take(places), threads)])
+    incomplete, series = model.incomplete(rows), None
+    if isinstance(rows, WindowRows) and views_of(model) is not None:
+        series = SeriesContext.of(model, rows, places, device, threads)
+    incomplete = None if incomplete is None else incomplete[places]
+    found = attributions(model, rows.take(places), model.baseline, device, threads, incomplete, series)
+    if rows.groups is not None:  # parts add up to the score within the group
+        scores = found.sum(axis=1)
+        within = model.within_groups(scores, rows.groups[places])
+        found *= np.divide(within, scores, where=scores != 0, out=np.ones(len(scores)))[:, None]
+    return found if model.form is None or model.form.is_series else heat_map(found, model.form)
+
+
 def attributions(
-    model: MetricModel,
+    model: Model,
     rows: np.ndarray,
     baseline: np.ndarray,
     device: str = "cpu",
@@ -149,7 +162,7 @@ def steps(columns: int, alone: int) -> np.ndarray:
 class _Walks:
     """Walks of blocks of rows, all of one shape, so that no row's result depends on the others."""
 
-    def __init__(self, model: MetricModel, baseline: np.ndarray, device: str) -> None:
+    def __init__(self, model: Model, baseline: np.ndarray, device: str) -> None:
         self.model, self.device, self.ready = model, device, model.scorer_ready(device)
         self.encoder = model.encoder.with_weights(on_device(model.encoder.weights, device))
         self.block = model.block(device if model.form is None else "cpu")  # who asks about images asks about a few

@@ -16,7 +16,7 @@ from addml.compute import in_threads
 from addml.encoders import MLPNetwork, Network
 from addml.inputs.image import patch_of
 from addml.inputs.rows import WindowRows
-from addml.model import MetricModel
+from addml.model import Model
 from addml.scoring.base import ViewScale
 from addml.scoring.guidance import Guided
 from addml.scoring.self_matches import NO_ROWS, Overlaps, SelfMatches
@@ -25,7 +25,7 @@ from addml.scoring.views import NEIGHBOURS, ColumnDistances, Views, side_by_side
 TINY = np.finfo(np.float64).tiny
 
 
-def columns_of(model: MetricModel) -> list[int]:
+def columns_of(model: Model) -> list[int]:
     """The column that each feature belongs to, by its place among those in use; a patch of an image, or a channel."""
     if model.form is not None:
         return model.form.channel_of().tolist() if model.form.is_series else patch_of(model.form)
@@ -66,11 +66,16 @@ def displacements(
 
 
 class Explained(NamedTuple):
-    """Scores (m,), what each column adds to them (m, columns), and the view that found each row strangest, (m,)."""
+    """Scores (m,), the share of each column in them (m, columns), and the view that found each row strangest, (m,)."""
 
     scores: np.ndarray
-    contributions: np.ndarray
+    shares: np.ndarray
     view: np.ndarray
+
+    @property
+    def contributions(self) -> np.ndarray:
+        """What each column adds to the scores, (m, columns)."""
+        return np.asarray(self.scores[:, None] * self.shares)
 
 
 class SeriesContext(NamedTuple):
@@ -81,7 +86,7 @@ class SeriesContext(NamedTuple):
     overlaps: Overlaps | None  # with references
 
     @classmethod
-    def of(cls, model: MetricModel, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> SeriesContext:
+    def of(cls, model: Model, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> SeriesContext:
         """The context of the windows that end at these steps (m,); the embeddings of several count for a step."""
         scores, incomplete = model.member_scores(rows, device, threads), model.incomplete(rows)
         scores = scores if incomplete is None else model.neutral_scores(scores, incomplete)
@@ -95,14 +100,14 @@ class SeriesContext(NamedTuple):
         return np.repeat(np.arange(len(found)), [len(own) for own in found]), np.concatenate(found)
 
 
-def views_of(model: MetricModel) -> Views | None:
+def views_of(model: Model) -> Views | None:
     """The views that a model scores by, guided by labels or not; None where it scores otherwise."""
     scorer = model.scorer.inner if isinstance(model.scorer, Guided) else model.scorer
     return scorer if isinstance(scorer, Views) else None
 
 
 def explained(
-    model: MetricModel, rows: np.ndarray, origins: Sequence[int], threads: int = 1, series: SeriesContext | None = None
+    model: Model, rows: np.ndarray, origins: Sequence[int], threads: int = 1, series: SeriesContext | None = None
 ) -> Explained:
     """The scores of rows of features (m, d') and what each column adds; origins are the columns of the features."""
     features = features_by_column(origins)
@@ -114,16 +119,15 @@ def explained(
         scores, parts, view = _block(model, rows[chosen], chosen, size, series)
         totals = sums_by_column(parts, features)
         whole = totals.sum(axis=1, keepdims=True)
-        shares = np.where(whole > 0, totals / np.maximum(whole, TINY), 1 / len(features))  # of nothing, all the same
-        result.scores[chosen], result.contributions[chosen] = scores, scores[:, None] * shares
-        result.view[chosen] = view
+        result.shares[chosen] = np.where(whole > 0, totals / np.maximum(whole, TINY), 1 / len(features))
+        result.scores[chosen], result.view[chosen] = scores, view
 
     in_threads(work, -(-len(rows) // size), min(threads, model.scorer.max_threads))
     return result
 
 
 def _block(
-    model: MetricModel, rows: np.ndarray, chosen: slice, size: int, series: SeriesContext | None
+    model: Model, rows: np.ndarray, chosen: slice, size: int, series: SeriesContext | None
 ) -> tuple[np.ndarray, ...]:
     """The scores (n,) of at most `size` rows, what each feature adds to the strangest view (n, d'), and that view."""
     n, x = len(rows), np.zeros((size, rows.shape[1]), np.float32)
@@ -147,7 +151,7 @@ def _block(
 
 def _parts(
     view: str,
-    model: MetricModel,
+    model: Model,
     x: np.ndarray,
     z: np.ndarray,
     ready: dict[str, Any],
@@ -181,7 +185,7 @@ def _mean(values: np.ndarray, counted: np.ndarray) -> np.ndarray:
 
 
 def _in_space(
-    model: MetricModel, x: np.ndarray, z: np.ndarray, ready: dict[str, Any], located: ColumnDistances, rows: np.ndarray
+    model: Model, x: np.ndarray, z: np.ndarray, ready: dict[str, Any], located: ColumnDistances, rows: np.ndarray
 ) -> np.ndarray:
     """The gradient of the distance in the metric space times what rows (k,) differ by from their neighbours there.
 

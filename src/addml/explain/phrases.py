@@ -2,51 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import date, datetime
-from functools import cached_property, lru_cache
+from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.text import shortened
+from addml.preprocessing.profile import CLOCK, CODE, ColumnProfile
+from addml.text import figure, shortened
 
 RARE, RARE_BESIDE = 0.05, 0.1  # a rare level has under 5 %, and under a tenth of the commonest level's share
 UNCOMMON_BESIDE = 0.25  # an uncommon one under a quarter of it
 RARITIES = {"new": "{} with a new value", "rare": "{} with a rare value", "uncommon": "{} with an uncommon value"}
 FAR = 2.0  # times the usual number, or a part as small
+FAR_OUTSIDE = 2.0  # half widths of the middle 90 % from its centre
 LONGEST = 40  # characters of a level
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 Words = tuple[str, str]  # with the value, and without
 Values = Any  # of one kind: float64 for numbers, datetime64[us] for dates, Arrow's text for levels
-
-
-@dataclass(frozen=True)
-class ColumnProfile:
-    """The typical values of one column of the training rows."""
-
-    column: str
-    kind: str  # "number", "boolean", "date", "category"
-    low: float | None = None  # the middle 90 % of a number
-    middle: float | None = None
-    high: float | None = None
-    levels: Mapping[str, float] = field(default_factory=dict)  # shares of a category's levels, of "true" and "false"
-    unlisted: float = 0.0  # share of the training rows whose level is not among them
-    gaps: float = 0.0  # share of the training rows without a value
-    earliest: date | None = None  # of a date
-    latest: date | None = None
-    hours: tuple[int, int] | None = None  # the middle 90 % of its hours, both included; (22, 4) goes over midnight
-    weekdays: tuple[float, ...] = ()  # shares, Monday first
-
-    @cached_property
-    def commonest(self) -> float:
-        """The share of the commonest level."""
-        return max(self.levels.values(), default=0.0)
 
 
 Profiles = Sequence[ColumnProfile]
@@ -100,7 +77,7 @@ def unusual(profiles: Profiles, which: np.ndarray, values: Values) -> Iterator[P
         yield group._replace(places=places)
     rest = np.flatnonzero(ordinary & (share > 0.5))
     if len(rest):
-        words = joined(shown_as(kind, taken(values, rest)), ", usually missing")
+        words = joined(shown(profiles, which[rest], taken(values, rest)), ", usually missing")
         yield PhraseGroup(rest, words, "{} present, usually missing")
 
 
@@ -110,9 +87,8 @@ def unusual_together(profiles: Profiles, which: np.ndarray, values: Values) -> I
     yield from _same(np.flatnonzero(gaps), f"missing, {words}", f"{{}} {words}")
     known = np.flatnonzero(~gaps)
     if len(known):
-        yield PhraseGroup(
-            known, joined(shown_as(profiles[0].kind, taken(values, known)), f", {words}"), f"{{}} {words}"
-        )
+        texts = shown(profiles, which[known], taken(values, known))
+        yield PhraseGroup(known, joined(texts, f", {words}"), f"{{}} {words}")
 
 
 def _is_gap(value: Any) -> bool:
@@ -140,7 +116,8 @@ def _number_words(profiles: Profiles, which: np.ndarray, numbers: np.ndarray) ->
         yield PhraseGroup(places, joined(figures(numbers[places], 3), ", usually not negative"), "{} negative")
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         ratios = np.where((low >= 0) & (middle != 0) & (numbers > 0), numbers / middle, 1)  # of what has a zero
-    far = (ratios >= FAR) | (ratios <= 1 / FAR)
+    far = (ratios >= FAR) | (ratios <= 1 / FAR) | (abs(numbers - (low + high) / 2) > FAR_OUTSIDE * (high - low) / 2)
+    far &= (high > low) & ~np.isnan(middle)
     sides = (("below", "{} unusually low", (numbers < low) & ~negative), ("above", "{} unusually high", numbers > high))
     for side, summary, beyond in sides:
         places = np.flatnonzero(beyond & far)
@@ -153,8 +130,23 @@ def _number_words(profiles: Profiles, which: np.ndarray, numbers: np.ndarray) ->
 
 def _middle_ninety(profile: ColumnProfile) -> tuple[float | None, float | None, float | None]:
     """The ends and the middle, or nothing, beyond which no number lies."""
-    known = profile.low is not None and profile.high is not None
+    known = profile.low is not None and profile.high is not None and not profile.form
     return (profile.low, profile.middle, profile.high) if known else (None, None, None)
+
+
+def sides(groups: Sequence[Profiles], which: np.ndarray, values: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Where numbers lie (rows, columns): 1 above the middle 90 % of their columns, -1 below, else 0; which lie far out.
+
+    Row i is compared with the profiles of `groups[which[i]]`. Values of other kinds lie nowhere.
+    """
+    side, far = (np.zeros((len(which), len(groups[0])), kind) for kind in (np.int64, bool))
+    for place, one in enumerate(groups[0]):
+        if one.kind == "number":
+            low, _, high = np.array([_middle_ninety(own[place]) for own in groups], np.float64).T[:, which]
+            numbers = as_values("number", values[one.column])
+            side[:, place] = (numbers > high).astype(np.int64) - (numbers < low)
+            far[:, place] = (abs(numbers - (high + low) / 2) > FAR_OUTSIDE * (high - low) / 2) & (high > low)
+    return side, far
 
 
 def _beside_range(
@@ -167,11 +159,12 @@ def _beside_range(
 ) -> Iterator[PhraseGroup]:
     """Numbers beside the usual range, with as many digits as it takes to tell them apart."""
     for digits in (3, 4, 6):
-        shown = figures(numbers[places], digits)
+        own = figures(numbers[places], digits)
         low, high, usual = (texts.take(pa.array(which[places])) for texts in _ranges(profiles, digits))
-        apart = np.asarray(pc.and_(pc.not_equal(shown, low), pc.not_equal(shown, high)), bool)
+        apart = np.asarray(pc.and_(pc.not_equal(own, low), pc.not_equal(own, high)), bool)
         if apart.any():
-            words = joined(shown, f", {side} the usual ", usual).filter(pa.array(apart))
+            said = pc.if_else(pc.equal(low, high), ", usually ", f", {side} the usual ")
+            words = joined(own, said, usual).filter(pa.array(apart))
             yield PhraseGroup(places[apart], words, summary)
         places = places[~apart]
         if not len(places):
@@ -299,19 +292,25 @@ def joined(*parts: pa.Array | str) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "")
 
 
-def shown_as(kind: str, values: Any) -> pa.Array:
-    """Values, none a gap, as text."""
+def shown(profiles: Profiles, which: np.ndarray, values: Any) -> pa.Array:
+    """Values of columns of one kind, none a gap, as text."""
+    kind, forms = profiles[0].kind, np.array([one.form for one in profiles])[which]
     if kind == "number":
-        return figures(values, 4)
+        texts = figures(values, 4)
+        for form, written in ((CODE, "{:.0f}"), (CLOCK, "{:04.0f}")):
+            if (own := forms == form).any():
+                texts = pc.replace_with_mask(texts, own, pa.array([written.format(one) for one in values[own]]))
+        return texts
     if kind == "date":
         days, minutes = day_and_minute(values)
-        return pc.if_else(minutes == 0, _days(days), joined(_days(days), " ", clock().take(pa.array(minutes))))
+        moments = pc.if_else(minutes == 0, _days(days), joined(_days(days), " ", clock().take(pa.array(minutes))))
+        return pc.if_else(forms == CLOCK, clock().take(pa.array(minutes)), moments)
     encoded = values.dictionary_encode()
     return pa.array([level_text(kind, one) for one in encoded.dictionary.to_pylist()]).take(encoded.indices)
 
 
 def figures(numbers: np.ndarray, digits: int) -> pa.Array:
-    """Numbers with so many significant digits, and all digits before the point: 97.3, 60, 1234567, 2.5e-09.
+    """Numbers as `figure` writes them, many at a time.
 
     A number that is rounded to so many digits is the shortest text of the nearest float, which Arrow writes. What
     lies so near the middle between two such texts that the product below may have crossed it is written one by one.
@@ -323,20 +322,13 @@ def figures(numbers: np.ndarray, digits: int) -> pa.Array:
     scaled = np.where(plain, numbers, 0) * tens
     whole = np.rint(scaled)
     texts = pa.array(whole / tens).cast(pa.string())
+    if (sizes >= 9999).any():
+        for pattern in (r"^(-?\d{2,})(\d{3})(\.|$)", r"^(-?\d+)(\d{3})(,)", r"^(-?\d+)(\d{3})(,)"):
+            texts = pc.replace_substring_regex(texts, pattern, r"\1,\2\3")
     hard = ~plain | (np.abs(np.abs(scaled - whole) - 0.5) < 1e-6)
     if not hard.any():
         return texts
     return pc.replace_with_mask(texts, hard, pa.array([figure(one, digits) for one in numbers[hard].tolist()]))
-
-
-@lru_cache(maxsize=4096)
-def figure(number: float, digits: int) -> str:
-    """One number as `figures` writes it."""
-    size = abs(number)
-    if size and not 1e-4 <= size < 1e15:
-        return f"{number:.{digits}g}"
-    text = f"{number:.{max(0, digits - 1 - math.floor(math.log10(size or 1)))}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def level_text(kind: str, text: str) -> str:

@@ -11,7 +11,7 @@ from addml.arrays import index_like, to_numpy
 from addml.compute import in_threads, on_device
 from addml.encoders import MLPNetwork
 from addml.explain.contributions import displacements
-from addml.model import MetricModel
+from addml.model import Model
 from addml.scoring.guidance import LabelDistances
 from addml.scoring.self_matches import SelfMatches
 
@@ -28,7 +28,7 @@ class Replacement:
     column. The other layers take blocks of one fixed shape.
     """
 
-    def __init__(self, model: MetricModel, rows: np.ndarray, baseline: np.ndarray, device: str, threads: int) -> None:
+    def __init__(self, model: Model, rows: np.ndarray, baseline: np.ndarray, device: str, threads: int) -> None:
         self.model, self.rows, self.device = model, rows, device
         self.threads = min(threads, model.scorer.max_threads) if device == "cpu" else 1
         self.baseline = baseline.astype(np.float64)  # what is taken out of a float32 sum leaves its rounding behind

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,13 +55,16 @@ class Portions:
             yield [(int(first), min(self.rows, int(first) + self.block)) for first in chosen]
 
 
-class DiskRows(ABC):
-    """Prepared rows that do not lie in memory; the table they come from must not change meanwhile."""
+class DiskRows:
+    """Prepared rows in a file of float32 numbers mapped into memory: the system keeps what it has room for.
+
+    The table they come from must not change meanwhile.
+    """
 
     resident = False
 
-    def __init__(self, source: Source, portions: Portions, device: str) -> None:
-        self.source, self._portions, self.device = source, portions, device
+    def __init__(self, source: Source, portions: Portions, device: str, values: np.ndarray) -> None:
+        self.source, self._portions, self.device, self.values = source, portions, device, values
         self._served = 0
 
     def __len__(self) -> int:
@@ -77,31 +78,7 @@ class DiskRows(ABC):
     def take(self, ids: Array) -> Array:
         """The rows with these ids, of shape (*ids.shape, ...), where the network is."""
         self._report(ids.shape[0] * ids.shape[1] if ids.ndim > 1 else len(ids))
-        return on_device(self._rows(to_numpy(ids)), self.device)
-
-    @abstractmethod
-    def _rows(self, ids: np.ndarray) -> np.ndarray: ...
-
-    @abstractmethod
-    def blocks(self, size: int) -> Iterator[np.ndarray]:
-        """All rows in their order, so many at a time."""
-
-    def _report(self, rows: int) -> None:
-        self._served += rows
-        if self._served >= REPORTED:
-            logger.debug("%(rows)d rows", {"rows": self._served})
-            self._served = 0
-
-
-class MappedRows(DiskRows):
-    """Rows in a file of prepared float32 numbers that is mapped into memory: the system keeps what it has room for."""
-
-    def __init__(self, source: Source, portions: Portions, device: str, values: np.ndarray) -> None:
-        super().__init__(source, portions, device)
-        self.values = values
-
-    def _rows(self, ids: np.ndarray) -> np.ndarray:
-        return np.asarray(self.values).take(ids, axis=0)
+        return on_device(np.asarray(self.values).take(to_numpy(ids), axis=0), self.device)
 
     def blocks(self, size: int) -> Iterator[np.ndarray]:
         """All rows in their order, so many at a time."""
@@ -110,43 +87,11 @@ class MappedRows(DiskRows):
             self._report(len(part))
             yield part
 
-
-class SourceRows(DiskRows):
-    """Rows that are read and prepared whenever they are asked for; the blocks used last are kept."""
-
-    def __init__(self, source: Source, portions: Portions, device: str, prepare: Prepare) -> None:
-        super().__init__(source, portions, device)
-        self._prepare = prepare
-        self._kept: OrderedDict[int, np.ndarray] = OrderedDict()
-
-    def _rows(self, ids: np.ndarray) -> np.ndarray:
-        flat, size = ids.reshape(-1), self._portions.block
-        numbers = flat // size
-        first = self._block(int(numbers[0]))
-        out = np.empty((len(flat), *first.shape[1:]), first.dtype)
-        for number in np.unique(numbers):
-            own = np.flatnonzero(numbers == number)
-            out[own] = self._block(int(number)).take(flat[own] - number * size, axis=0)
-        return out.reshape(*ids.shape, *first.shape[1:])
-
-    def _block(self, number: int) -> np.ndarray:
-        if number not in self._kept:
-            start = number * self._portions.block
-            self._kept[number] = self._prepared(start, min(len(self), start + self._portions.block))
-            if len(self._kept) > BLOCKS + 1:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(number)
-        return self._kept[number]
-
-    def _prepared(self, start: int, stop: int) -> np.ndarray:
-        return np.concatenate([self._prepare(batch) for batch in self.source.batches(start, stop)])
-
-    def blocks(self, size: int) -> Iterator[np.ndarray]:
-        """All rows in their order, so many at a time."""
-        for batch in self.source.batches(rows=size):
-            part = self._prepare(batch)
-            self._report(len(part))
-            yield part
+    def _report(self, rows: int) -> None:
+        self._served += rows
+        if self._served >= REPORTED:
+            logger.debug("%(rows)d rows", {"rows": self._served})
+            self._served = 0
 
 
 def cached(source: Source, prepare: Prepare, width: int, folder: str | os.PathLike[str]) -> np.ndarray:

@@ -11,14 +11,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from addml.arrays import is_resident, to_numpy
 from addml.text import listed
 
 NO_FRAMES = ("builtins", "numpy", "scipy", "torch")  # whose objects need no closer look
 
 
 def settled(X: Any) -> Any:
-    """X itself, or a batch of pyarrow as a table; a lazy frame, which holds no rows yet, is refused."""
+    """X itself, a batch of pyarrow as a table, a tensor of a device as an array; a lazy frame is refused."""
     kind = type(X).__name__
+    if is_resident(X):
+        return to_numpy(X)
     if kind == "LazyFrame":
         raise TypeError("X is a lazy frame, which holds no rows yet; give its .collect()")
     if kind != "RecordBatch":

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from addml.inputs.forms import Form
+from addml.inputs.vectorizer import Form
 from addml.text import counted
 
 COLOURS = (1, 3, 4)  # channels that images have: grey, colour, colour with a mask

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,14 +11,13 @@ from addml.arrays import Array, take
 from addml.compute import on_device
 from addml.inputs.series import Sampling, Windows
 
-if TYPE_CHECKING:
-    from addml.preprocessing.text_values import TextCells
-
 ROWS_AT_ONCE = 65536
 
 
 class Rows(Protocol):
     """Rows of features (n, d), in memory or prepared when they are asked for."""
+
+    groups: np.ndarray | None  # (n,) the group of each row, where rows are judged within groups
 
     def __len__(self) -> int: ...
 
@@ -62,6 +61,8 @@ class HeldRows(TrainingRows, Protocol):
 class InMemory:
     """Rows that are shuffled all together."""
 
+    groups: np.ndarray | None = None
+
     def portions(self, epoch: int) -> Iterator[None]:
         """One portion: all rows."""
         yield None
@@ -74,9 +75,9 @@ class InMemory:
 class MemoryRows(InMemory):
     """Prepared rows in memory or on a device."""
 
-    def __init__(self, values: Array) -> None:
+    def __init__(self, values: Array, groups: np.ndarray | None = None) -> None:
         """Values are (n, d)."""
-        self.values = values
+        self.values, self.groups = values, groups
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -105,7 +106,6 @@ class LazyRows(InMemory):
     def __init__(self, values: Any, prepare: Callable[[Any], np.ndarray], prepared: np.ndarray | None = None) -> None:
         """Values are an array (n, ...) or a pyarrow table; `prepared` their features, where these are at hand."""
         self.values, self.prepare, self.prepared = values, prepare, prepared
-        self.texts: TextCells | None = None  # found in columns of numbers
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -150,6 +150,7 @@ class WindowRows(InMemory):
     def __init__(self, windows: Windows, sampling: Sampling | None = None) -> None:
         """The windows (n, window, channels) of prepared steps, and what was done to make these even."""
         self.windows, self.sampling = windows, sampling
+        self.steps: np.ndarray | None = None  # of training, as they were given
 
     @property
     def values(self) -> np.ndarray:

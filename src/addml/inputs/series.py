@@ -103,6 +103,11 @@ def _sums(scores: np.ndarray, windows: Windows, counted: np.ndarray) -> tuple[np
 # What a user passes as series: one or many, of one channel or many, in order or with times; checked and made even.
 
 
+LAGS = 400  # steps within which a period is looked for, as in TSB-AD
+PERIODS = (6, 303)  # steps: a shorter or longer one is not taken for a period, as in TSB-AD
+NO_PERIOD = 125  # steps of a window where there is no period, as in TSB-AD
+SHORT_WINDOW = 16  # steps, for several channels and for series too long for windows of a period
+MOST_WORK = 5_000_000  # steps times window: a network sees every step once for each window over it
 EVEN = 0.1  # of the middle step, that a step may differ by and still be one
 MOSTLY = 0.9  # of the steps, from which the sampling is regular
 
@@ -304,6 +309,40 @@ def check_times(times: np.ndarray, what: str, first: int = 0) -> None:
             row = int(wrong.argmax()) + 1
             remedy = remedy or "keep one row a time, or give each machine's rows as a series of its own"
             raise ValueError(f"{what} {word} in row {row + first}: {times[row]} after {times[row - 1]}; {remedy}")
+
+
+# The window -------------------------------------------------------------------------------------------------
+
+
+def period_of(values: np.ndarray) -> int | None:
+    """The lag at the highest local maximum of the autocorrelation of the first 20,000 values (n,); None without one."""
+    values = values[:20_000] - values[:20_000].mean()
+    spectrum = np.fft.rfft(values, 2 * len(values))
+    correlation = np.fft.irfft(spectrum * spectrum.conj())[3 : min(LAGS + 1, len(values))]
+    inner = correlation[1:-1]
+    peaks = np.flatnonzero((inner > correlation[:-2]) & (inner > correlation[2:])) + 1
+    if not len(peaks):
+        return None
+    lag = int(peaks[correlation[peaks].argmax()]) + 3
+    return lag if PERIODS[0] <= lag <= PERIODS[1] else None
+
+
+def choose_window(series: Series) -> tuple[int, str]:
+    """The steps of a window that suit a series, and the reason: one channel gets its period."""
+    steps, channels = series.values.shape
+    if channels > 1:
+        return SHORT_WINDOW, f"the default for {channels} channels"
+    known = series.values[~np.isnan(series.values)]
+    filled, _ = carried(series.values, np.array([np.median(known) if len(known) else 0.0]))
+    found = period_of(filled[:, 0])
+    window = min(found or NO_PERIOD, max(4, steps // 4))
+    if window * steps > MOST_WORK:
+        return SHORT_WINDOW, f"the series is too long for windows of {window} steps"
+    if window == found:
+        return window, "the period of the series, by its autocorrelation"
+    if found is None:
+        return window, f"no period of {PERIODS[0]} to {PERIODS[1]} steps stands out"
+    return window, f"a quarter of the series, whose period is {found}"
 
 
 # Even steps -------------------------------------------------------------------------------------------------

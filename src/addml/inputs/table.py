@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import types
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +27,8 @@ from addml.preprocessing.column_types import (
     number_copies,
 )
 from addml.preprocessing.dates import DateColumn
-from addml.preprocessing.document import DocumentError, from_document
 from addml.preprocessing.drift import DriftCounter
+from addml.preprocessing.groups import Groups
 from addml.preprocessing.numbers import BooleanColumn, CellError, Column, NumberColumn, flag_distance
 from addml.preprocessing.scaling import Features
 from addml.text import did_you_mean, listed
@@ -49,6 +53,7 @@ class Columns:
     left_out: list[tuple[str, str]]  # (column, reason in words)
     notes: list[str]
     rows: int  # of training
+    groups: Groups | None = None  # within which rows are judged
     starts: tuple[int, ...] = field(init=False, repr=False)  # of each column's features, and their number
 
     def __post_init__(self) -> None:
@@ -82,6 +87,17 @@ class Columns:
         A high one would count as usual there.
         """
         return replace(self, fitted=tuple(map(_facing, self.fitted, sides[list(self.starts[:-1])].tolist())))
+
+    def within_groups(self, table: pa.Table, by: Sequence[str]) -> Columns:
+        """The columns whose numbers are measured within the groups that these columns of the table name."""
+        if not by:
+            return self
+        names = [one.name for one in self.fitted if isinstance(one, NumberColumn)]
+        values = [np.concatenate(parts) for parts in zip(*self.read(table), strict=True)]
+        numbers = {name: values[self.used.index(name)].astype(np.float64) for name in names}
+        groups = Groups.fit(table, by, numbers)
+        left_out = [*self.left_out, *((name, "names the group (--by)") for name in by)]
+        return replace(self, groups=groups, left_out=left_out, notes=[*self.notes, groups.note])
 
     # What there is ------------------------------------------------------------------------------------------
 
@@ -161,6 +177,10 @@ class Columns:
         done = 0
         for values in self.read(table, drift):
             rows = len(values[0])
+            if self.groups is not None:
+                codes = self.groups.codes(table.slice(done, rows))
+                pairs = zip(self.fitted, values, strict=True)
+                values = [self.groups.apply(column.name, part, codes) for column, part in pairs]
             write(values, out[done : done + rows])
             done += rows
 
@@ -186,6 +206,8 @@ class Columns:
             if drift is not None:
                 drift.count(values, arrays)
             yield values
+        if drift is not None and self.groups is not None:
+            drift.unseen.update(self.groups.unseen(table))
 
     def _check_present(self, names: Sequence[str]) -> None:
         repeated = [name for name in self.used if names.count(name) > 1] if len(set(names)) < len(names) else []
@@ -209,10 +231,11 @@ class Columns:
     def to_plain(self) -> dict[str, Any]:
         """The preparation as a JSON document."""
         return {
-            "columns": [column.to_plain() for column in self.fitted],
+            "columns": [to_document(column) for column in self.fitted],
             "left_out": [list(pair) for pair in self.left_out],
             "notes": list(self.notes),
             "rows": self.rows,
+            "groups": None if self.groups is None else self.groups.to_json(),
         }
 
     @classmethod
@@ -235,8 +258,9 @@ def _facing(column: Column, side: int) -> Column:
 
 
 def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
-    """Copy -> original; of a date and its number, the date is the original."""
+    """Copy -> original; of a date and its number, the date is the original, of codes and words the words."""
     codes = {name: one.mark for name, one in kept.items() if isinstance(one.mark, bytes)}
+    words_first = sorted(codes, key=lambda name: -_letters(kept[name].column))
     numbers = {name: one.mark for name, one in kept.items() if isinstance(one.mark, float)}
     dates_first = sorted(numbers, key=lambda name: kept[name].column.kind != "date")
 
@@ -244,7 +268,15 @@ def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
         chunks = [kept[name].column.read(chunk) for chunk in table[name].chunks]
         return np.concatenate(chunks)
 
-    return number_copies({name: numbers[name] for name in dates_first}, read) | code_copies(codes)
+    return number_copies({name: numbers[name] for name in dates_first}, read) | code_copies(
+        {name: codes[name] for name in words_first}
+    )
+
+
+def _letters(column: Column) -> float:
+    """Letters of a level on average."""
+    levels = column.levels if isinstance(column, CategoryColumn) else ()
+    return sum(sum(map(str.isalpha, level)) for level in levels) / max(1, len(levels))
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -323,3 +355,49 @@ def _runs(places: np.ndarray) -> Runs:
     ends = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
     stretches = [(left, right) for left, right in pairwise(ends) if left < right]
     return [(slice(int(places[left]), int(places[right - 1]) + 1), slice(left, right)) for left, right in stretches]
+
+
+# Fitted columns as JSON objects ------------------------------------------------------------------------------
+
+
+Dataclass = TypeVar("Dataclass")
+
+TYPES = {str: "a text", bool: "true or false", int: "a whole number, zero or more", float: "a finite number"}
+
+
+class DocumentError(ValueError):
+    """A document that is not what was written."""
+
+
+def to_document(column: Any) -> dict[str, Any]:
+    """The dataclass of a fitted column as a JSON object."""
+    return {"name": column.name, "kind": column.kind, **dataclasses.asdict(column)}
+
+
+def from_document(cls: type[Dataclass], document: Any, place: str = "a fitted column") -> Dataclass:
+    """The dataclass back from a JSON object, the type of each value checked; other keys are ignored."""
+    if not isinstance(document, Mapping):
+        raise DocumentError(f"{place} is {document!r:.60}, expected an object; fit and save again")
+    place = f"fitted column {document['name']!r}" if "name" in document else place
+    kinds, values = typing.get_type_hints(cls), dict[str, Any]()
+    for one in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if one.name in document:
+            values[one.name] = _value(kinds[one.name], document[one.name], f"{place}: {one.name!r}")
+        elif one.default is dataclasses.MISSING:
+            raise DocumentError(f"{place} has no {one.name!r}; fit and save again")
+    return cls(**values)
+
+
+def _value(kind: Any, value: Any, place: str) -> Any:
+    if isinstance(kind, types.UnionType):  # with None
+        return None if value is None else _value(kind.__args__[0], value, place)
+    if dataclasses.is_dataclass(kind):
+        return from_document(typing.cast(type, kind), value, place)
+    if typing.get_origin(kind) is tuple and isinstance(value, list | tuple):
+        return tuple(_value(kind.__args__[0], one, place) for one in value)
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    if kind is not float and type(value) is kind and (kind is not int or value >= 0):
+        return value
+    expected = TYPES.get(kind, "a list")
+    raise DocumentError(f"{place} is {value!r:.60}, expected {expected}; fit and save again")

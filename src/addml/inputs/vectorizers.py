@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -12,61 +13,59 @@ import numpy as np
 from addml.arrays import evenly_spaced_with_ends
 from addml.errors import DroppedColumnsWarning, warn, warn_of_columns, warn_of_texts
 from addml.inputs.array import ArrayVectorizer
-from addml.inputs.forms import Form
 from addml.inputs.frame import has_other_than_numbers, is_frame
 from addml.inputs.image import as_images, channels_last, other_scale, varied
-from addml.inputs.rows import LazyRows, WindowRows
+from addml.inputs.rows import LazyRows, Rows, WindowRows
 from addml.inputs.series import Sampling, Series, Windows, read_series, windows_of
-from addml.inputs.vectorizer import Settings, Vectorizer, names_or_places, sides_of
+from addml.inputs.vectorizer import Form, Settings, Vectorizer, names_or_places, sides_of
+from addml.preprocessing.profile import ColumnProfile, channel_profiles, column_profiles
 from addml.preprocessing.scaling import Features
-from addml.text import counted, listed
+from addml.text import counted, did_you_mean, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from addml.inputs.table import Columns
+    from addml.inputs.table import Columns, DriftCounter, Standardised
 
+BRIGHTER = 0.08  # of white: how far the median brightness of images may lie from that of training
+PHOTO_SIDE = 256  # pixels; photographs of one size up to this keep it
 VALUES = 2**24  # numbers of images, at even steps, that scales are learned from
 
 
-def vectorizer_for(X: Any, settings: Settings, encoder: Any = "mlp") -> type[Vectorizer]:
-    """The vectorizer for the kind of rows that X and the settings ask for."""
+def vectorizer_for(X: Any, settings: Settings, *, images: bool = False) -> type[Vectorizer]:
+    """The vectorizer for the kind of rows that X and the settings ask for; `images` for an encoder of images alone."""
+    if settings.by and (settings.window is not None or not is_frame(X)):
+        kind = "a series" if settings.window is not None else type(X).__name__
+        raise ValueError(f"by={list(settings.by)!r} names columns of a data frame or an Arrow table, and X is {kind}")
     if settings.window is not None:
         return SeriesVectorizer
-    if isinstance(X, (str, os.PathLike)) or getattr(X, "ndim", 2) == 4 or encoder == "conv":
-        return ImageVectorizer
-    return TableVectorizer if has_other_than_numbers(X) else ArrayVectorizer
+    if isinstance(X, (str, os.PathLike)) or getattr(X, "ndim", 2) in (3, 4) or images:
+        return PhotoVectorizer if settings.frozen else ImageVectorizer
+    return TableVectorizer if settings.by or has_other_than_numbers(X) else ArrayVectorizer
 
 
-def vectorizer_of(document: dict[str, Any], features: Features) -> Vectorizer:
+def vectorizer_of(document: dict[str, Any], features: Features, *, photographs: bool = False) -> Vectorizer:
     """The vectorizer of a saved model; raises ValueError where its parts do not fit together."""
-    columns, form = document["columns"], document["form"]
-    own: dict[str, Any] = {"columns_in": document["columns_in"], "names": _names(document), "features": features}
+    columns, form, names, given = (document[name] for name in ("columns", "form", "names", "columns_in"))
+    numbers, gaps = len(features.median), features.gaps.tolist()
+    named = names is None or (len(set(names)) == given and all(isinstance(name, str) for name in names))
+    own: dict[str, Any] = {"columns_in": given, "names": names and tuple(names), "features": features}
     if columns is not None:
         from addml.inputs.table import Columns
 
-        one: Vectorizer = TableVectorizer(columns=Columns.from_plain(columns), **own)
-        fits = one.names is not None and set(one.columns.used) <= set(one.names)  # type: ignore[union-attr]
+        known = Columns.from_plain(columns)
+        one: Vectorizer = TableVectorizer(columns=known, **own)
+        fits = len(known.names) == numbers and set(known.used) <= set(names)
     elif form is not None:
         shape = Form.from_plain(form)
-        one = (SeriesVectorizer if shape.is_series else ImageVectorizer)(form=shape, **own)
-        fits = one.columns_in == (shape.channels if shape.is_series else shape.size)
+        images = PhotoVectorizer if photographs else ImageVectorizer
+        one = (SeriesVectorizer if shape.is_series else images)(form=shape, **own)
+        fits = given == (shape.channels if shape.is_series else shape.size) and shape.size == numbers
     else:
-        one, fits = ArrayVectorizer(**own), True  # the model checks its features
-    if not fits:
-        raise ValueError(f"columns_in={one.columns_in!r} and the names {one.names} are not those of the model")
+        one, fits = ArrayVectorizer(**own), given == numbers
+    if type(given) is not int or not named or not fits or gaps != sorted({*gaps} & {*range(numbers)}):
+        raise ValueError(f"columns_in={given!r}, the names {names} and {numbers} medians do not fit together")
     return one
-
-
-def _names(document: dict[str, Any]) -> tuple[str, ...] | None:
-    names, columns = document["names"], document["columns_in"]
-    if type(columns) is not int:
-        raise ValueError(f"columns_in={columns!r}")
-    if names is None:
-        return None
-    if len(names) != columns or not all(isinstance(name, str) for name in names) or len(set(names)) < columns:
-        raise ValueError(f"the names {names} for {columns} columns")
-    return tuple(names)
 
 
 # Tables -----------------------------------------------------------------------------------------------------
@@ -84,8 +83,9 @@ class TableVectorizer(Vectorizer):
         from addml.inputs.table import Columns, DriftCounter
 
         table = _read_table(X, least=2)
-        columns = Columns.fit(table)
+        columns = Columns.fit(table.drop_columns(_group_columns(table, settings.by)))
         warn_of_dropped(columns)
+        columns = columns.within_groups(table, settings.by)
         sides = sides_of(settings.one_sided, columns.own_names)
         columns = columns.facing(sides)
         drift = DriftCounter(columns)
@@ -95,7 +95,7 @@ class TableVectorizer(Vectorizer):
         names = tuple(table.column_names)
         one = cls(features=features, columns_in=len(names), names=names, columns=columns)
         rows = LazyRows(table, one.prepare, features.transform(numbers))
-        rows.texts = drift.texts
+        rows.groups = one.groups_of(table)
         return one, rows
 
     def read(self, X: Any) -> LazyRows:
@@ -104,16 +104,26 @@ class TableVectorizer(Vectorizer):
             raise TypeError(f"the detector was fitted to a table with named columns; give such a table, not {type(X)}")
         table = _read_table(X, least=1)
         drift = self.columns.counted(table)
-        for sentence in drift.new_gaps:
+        for sentence in (*drift.new_gaps, *drift.unseen_words):
             warn(sentence)
         warn_of_texts(drift.texts)
         rows = LazyRows(table, self.prepare)
-        rows.texts = drift.texts
+        rows.groups = self.groups_of(table)
         return rows
 
-    def prepare(self, values: pa.Table) -> np.ndarray:
-        """Some rows as features."""
-        return self.features.transform(self.columns.transform(values))
+    def prepare(self, values: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
+        """Some rows as features; `drift` counts them in passing."""
+        return self._standardised.transform(values, drift)
+
+    @cached_property
+    def _standardised(self) -> Standardised:
+        from addml.inputs.table import Standardised
+
+        return Standardised(self.columns, self.features)
+
+    def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
+        """The profiles of the columns in the normal training rows, or what the columns remember."""
+        return column_profiles(self.columns, rows.values.filter(normal) if isinstance(rows, LazyRows) else None)
 
     def sides(self, one_sided: Any) -> np.ndarray:
         """Which side of each number matters, by these settings."""
@@ -129,6 +139,15 @@ def _read_table(X: Any, least: int) -> pa.Table:
             f"X has {counted(len(table), 'sample')}, while a minimum of {least} is required: give more rows"
         )
     return table
+
+
+def _group_columns(table: pa.Table, by: tuple[str, ...]) -> list[str]:
+    """The columns that name groups, which must be there."""
+    for name in by:
+        if name not in table.column_names:
+            hint = did_you_mean(name, table.column_names) or f" The columns are: {listed(table.column_names, 10)}."
+            raise ValueError(f"by={list(by)!r}: there is no column {name!r}.{hint}")
+    return list(by)
 
 
 def warn_of_dropped(columns: Columns) -> None:
@@ -149,18 +168,19 @@ class ImageVectorizer(Vectorizer):
 
     form: Form
     noun: ClassVar[str] = "image"
+    largest: ClassVar[int] = 64  # pixels of a side
 
     @classmethod
     def fit(cls, X: Any, settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
         """Learn the scale of every channel."""
-        images = as_images(_folder(X) if isinstance(X, (str, os.PathLike)) else X, least=2)
+        images = as_images(_folder(X, largest=cls.largest) if isinstance(X, (str, os.PathLike)) else X, least=2)
         varied(images)
         turned = channels_last(images)
         if turned is not None:
             warn(turned)
         form = Form("images", tuple(images.shape[1:]))
         sides = sides_of(settings.one_sided, list(map(str, range(form.channels))))
-        features = _image_features(images, form, sides, robust=settings.robust)
+        features = cls.scaled(images, form, sides, robust=settings.robust)
         one = cls(features=features, columns_in=form.size, form=form)
         return one, LazyRows(images, one.prepare)
 
@@ -175,10 +195,19 @@ class ImageVectorizer(Vectorizer):
                 f"X holds images of shape {images.shape[1:]}, the detector was fitted to {self.form.shape} "
                 "(channels, height, width); convert or resize them"
             )
-        strange = other_scale(images, self.features.mean, self.features.scale)
+        strange = self.strange(images)
         if strange is not None:
             warn(strange)
         return LazyRows(images, self.prepare)
+
+    def strange(self, images: np.ndarray) -> str | None:
+        """How images differ from those of training as a whole; None if they do not."""
+        return other_scale(images, self.features.mean, self.features.scale)
+
+    @staticmethod
+    def scaled(images: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
+        """The scale of every channel."""
+        return _image_features(images, form, sides, robust=robust)
 
     def prepare(self, values: np.ndarray) -> np.ndarray:
         """Some images, flat and scaled."""
@@ -188,6 +217,40 @@ class ImageVectorizer(Vectorizer):
         """Which side of each number matters, by these settings."""
         sides = sides_of(one_sided, list(map(str, range(self.form.channels))))
         return np.asarray(sides[self.form.channel_of()])
+
+
+class PhotoVectorizer(ImageVectorizer):
+    """Photographs for the pretrained encoder, which takes (x - 127) / 128 of bytes."""
+
+    largest: ClassVar[int] = PHOTO_SIDE
+
+    def strange(self, images: np.ndarray) -> str | None:
+        """That their scale or their brightness is not that of training; None if both are."""
+        usual, white = float(self.features.median[0]), 255 / 128 * float(self.features.scale[0])
+        here = float(np.median(images.mean(axis=(1, 2, 3))))
+        found = super().strange(images)
+        if found is not None or abs(here - usual) <= BRIGHTER * white:
+            return found
+        word = "brighter" if here > usual else "darker"
+        return (
+            f"these images are {word} than those of training ({here / white:.0%} of white, {usual / white:.0%} then), "
+            "and may be flagged for that alone; light them as in training, or fit the model again"
+        )
+
+    @staticmethod
+    def scaled(images: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
+        """Black is 0 and white 255, or 1 where no number is larger; other numbers go from the least to the largest."""
+        if sides.any():
+            raise ValueError("one_sided does not apply to encoder='pretrained'; leave it out")
+        low, high = (0.0, 255.0) if images.dtype == np.uint8 else (float(images.min()), float(images.max()))
+        if low >= 0:
+            low, high = 0.0, 1.0 if high <= 1 else max(high, 255.0)
+        white = (high - low) / 255
+        size, own = np.zeros(form.size), images[:: -(-len(images) // 256)]
+        median = size + float(np.median(own.mean(axis=(1, 2, 3))))
+        mean, scale = size + low + 127 * white, size + 128 * white
+        gaps, knee = np.empty(0, np.int64), np.zeros(1)
+        return Features(median, gaps, mean, scale, size.astype(np.int64), knee, size, size + 1)
 
 
 def _folder(X: Any, **shape: Any) -> np.ndarray:
@@ -223,17 +286,20 @@ class SeriesVectorizer(Vectorizer):
         series = read_series(X)
         names = None if series[0].names is None else tuple(series[0].names)
         channels = series[0].values.shape[1]
-        labels, window = names_or_places(names, channels), int(settings.window or 0)
+        assert settings.window is not None
+        labels, window = names_or_places(names, channels), int(settings.window.length)
         series = [_in_order(one, labels, named=names is not None) for one in series]
         medians = _medians(series, labels)
         windows, sampling = _windows(series, window, medians)
         _check_enough(windows, window)
-        form = Form("series", windows.shape[1:], settings.causal)
+        form = Form("series", windows.shape[1:], bool(settings.window.causal))
         features = Features.fit(windows.steps, sides_of(settings.one_sided, labels), robust=settings.robust)
         features = replace(features, median=medians)  # later series are filled as this one was
         features = features.spread(form.channel_of())
         one = cls(features=features, columns_in=channels, names=names, form=form)
-        return one, one._rows(windows, sampling)
+        rows = one._rows(windows, sampling)
+        rows.steps = np.concatenate([own.values for own in series])
+        return one, rows
 
     def read(self, X: Any) -> WindowRows:
         """The windows of series with the same channels."""
@@ -254,6 +320,11 @@ class SeriesVectorizer(Vectorizer):
     def step_features(self) -> Features:
         """How one step becomes features."""
         return self.features.first(self.form.channels)
+
+    def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
+        """The profiles of the channels in the normal training steps."""
+        steps = rows.steps if isinstance(rows, WindowRows) else None
+        return () if steps is None else channel_profiles(self.labels, steps[normal])
 
     def prepare(self, values: np.ndarray) -> np.ndarray:
         """Some windows, flat and scaled."""

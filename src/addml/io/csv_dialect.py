@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
@@ -15,10 +14,22 @@ import numpy as np
 import pyarrow as pa
 
 from addml import text_formats
-from addml.io.source import Origin, ReadError, decode_start, encoding_of
+from addml.io.header import (
+    AGREEMENT,
+    DATE_LIKE,
+    ISO_DATE,
+    MOST_ABOVE,
+    filled_cells,
+    grouped_names,
+    has_header,
+    is_missing,
+    table_start,
+    usual_width,
+)
+from addml.io.source import NoRowsError, Origin, ReadError, decode_start, encoding_of
 from addml.io.values import numbered_names, unique_names
 from addml.text import counted, listed
-from addml.text_formats import DAY_FIRST, MISSING_MARKERS, MONTH_FIRST, NumberFormat
+from addml.text_formats import DAY_FIRST, MONTH_FIRST, NumberFormat
 
 SAMPLE_BYTES = 1 << 18
 SAMPLE_LIMIT = 1 << 26  # a sample grows to this to hold a few rows of a very wide file
@@ -29,22 +40,18 @@ LONGEST_CELL = 1 << 30
 DELIMITERS = ",;\t|"
 NO_DELIMITER = "\x1f"  # stands in no text, so that all of a line is one cell
 DELIMITER_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space", NO_DELIMITER: "none"}
-AGREEMENT = 0.8  # the share of rows that must have equally many cells before a delimiter is believed
-TYPED_SHARE = 0.9  # a column is of numbers or dates when nearly all its cells are: one may be a slip
+NEARLY = 0.9  # of the score of the best delimiter, from which on another fits too
 SEPARATOR_LINE = re.compile(r"sep=(.)(\r\n|\r|\n)", re.IGNORECASE)  # as Excel writes and understands it
 EDGES = r"(^|[,;\t|]){}(?=[,;\t|\r\n]|$)"
 SINGLE_QUOTED = re.compile(EDGES.format(r"'[^'\r\n]*'"), re.MULTILINE)
 DOUBLE_QUOTED = re.compile(EDGES.format(r'"(?:[^"\\]|""|\\.)*"'), re.MULTILINE | re.DOTALL)
 
-MISSING = frozenset(MISSING_MARKERS)
-NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
+PLAIN_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
 POINT_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?")
 EITHER_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")  # 1,234: one and a bit, or over a thousand
 HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")  # which Arrow takes for a whole number, and for no other
-ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([ T].*)?")
 ZONED_DATE = re.compile(r"\d{4}-\d{2}-\d{2}[ T].*(?:Z|[+-]\d{2}(?::?\d{2})?)")
-DATE_LIKE = re.compile(r"\d{1,4}([./-])\d{1,2}\1(\d{4}|\d{2})([ T]\d{1,2}:\d{2}.*)?")
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class CsvHints:
     header: bool | None = None
     encoding: str | None = None
     decimal: str | None = None
+    skip_rows: int | None = None  # lines above the table
     columns: tuple[str, ...] = ()  # names of columns that must be there, which tell a header
     texts: tuple[str, ...] = ()  # columns to keep as they are written
     codes: bool = True  # whether columns of digits with zeros or 0x before them stay as they are written
@@ -109,31 +117,69 @@ def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
     """The dialect of a delimited text, and notes on it."""
     sample = _take_sample(origin, hints.encoding)
     separator = SEPARATOR_LINE.match(sample.text)
-    text = sample.text[separator.end() :] if separator else sample.text
+    skipped = int(separator is not None) + (hints.skip_rows or 0)
+    text = _below(sample.text, skipped)
     if not text.strip():
-        raise ReadError(f"{origin.name}: is empty: it holds no rows, only blank lines.")
+        raise NoRowsError(f"{origin.name}: is empty: it holds no rows, only blank lines.")
     given = hints.delimiter or (separator[1] if separator else None)
-    writing = _find_writing(text, sample.whole, given, origin.name)
+    writing, others = _find_writing(text, sample.whole, given, origin.name)
     found = sample_rows(text, sample.whole, writing)
-    rows = [row.cells for row in found]
-    named = _is_named(rows, hints)
+    start, named = _find_table([row.cells for row in found], hints)
+    rows, first = [row.cells for row in found[start:]], found[start]
     if named and len(rows) == 1 and sample.whole:
-        raise ReadError(f"{origin.name}: holds a header and no rows: {listed(rows[0], 8)}.")
-    names, renamed = unique_names(rows[0]) if named else (numbered_names(len(rows[0])), [])
-    above = int(separator is not None)
+        raise NoRowsError(f"{origin.name}: holds a header and no rows: {listed(rows[0], 8)}.")
+    above = found[start - 1].cells if start else []
+    names, renamed = _names(rows, above) if named else (numbered_names(len(rows[0])), [])
     dialect = Dialect(
         writing,
         sample.encoding,
         tuple(names),
-        skip_lines=above + (found[0].last if named else 0),
+        skip_lines=skipped + (first.last if named else first.first - 1),
         newlines_in_cells=any("\n" in cell or "\r" in cell for row in rows for cell in row),
         encoding_is_given=hints.encoding is not None,
         block_bytes=max(BLOCK_BYTES, 4 * max(map(len, text.splitlines()))),
         texts=tuple(name for name in names if name in hints.texts),
     )
     dialect, cell_notes = _with_cells(dialect, [row for row in rows[named:] if len(row) == len(names)], hints)
-    header = _header_note(above + found[0].first if named else None, names)
-    return dialect, [*_writing_notes(writing, sample), header, *renamed, *cell_notes]
+    header = _header_note(skipped + first.first if named else None, names)
+    lines = f"above the table: {counted(first.first - 1, 'line')} not read (--skip-rows 0 reads them)"
+    notes = [*_writing_notes(writing, others, sample), *([lines] if start else [])]
+    return dialect, [*notes, header, *renamed, *cell_notes]
+
+
+def _below(text: str, lines: int) -> str:
+    """The text below so many lines."""
+    stream = io.StringIO(text, newline="")
+    for _ in range(lines):
+        stream.readline()
+    return stream.read()
+
+
+def _find_table(rows: list[list[str]], hints: CsvHints) -> tuple[int, bool]:
+    """How many rows stand above the table, and whether it has a header."""
+    places = range(1 if hints.skip_rows is not None else min(len(rows), MOST_ABOVE))
+    wanted = set(hints.columns)
+    named = (place for place in places if wanted and wanted <= {cell.strip() for cell in rows[place]})
+    if hints.header is not False and (place := next(named, None)) is not None:
+        return place, True
+    start = table_start(rows) if hints.skip_rows is None else 0
+    if hints.header is not None:
+        return start, hints.header
+    return start, has_header([row for row in rows[start:] if len(row) == len(rows[start])])
+
+
+def _names(rows: list[list[str]], above: list[str]) -> tuple[list[str], list[str]]:
+    """The names in the first row, made unique, and what was changed."""
+    first, body = rows[0], rows[1:]
+    width, agreeing = usual_width(body)
+    if agreeing == len(body) > 0 and len(first) + 1 == width > 2 and len({row[0] for row in body}) == len(body):
+        names, renamed = unique_names(["", *first])
+        return names, ["header: one name short, as R writes row names: they are in the column x0", *renamed[1:]]
+    if len(first) == width + 1 and not first[-1].strip():  # a delimiter at the end of the header alone
+        first = first[:-1]
+    grouped = grouped_names(above, first)
+    names, renamed = unique_names(grouped or first)
+    return names, renamed + (["column names: joined with the titles above them"] if grouped else [])
 
 
 def csv_rows(lines: Iterable[str], writing: Writing) -> Iterator[CsvRow]:
@@ -172,19 +218,24 @@ def _take_sample(origin: Origin, encoding: str | None) -> Sample:
 # Delimiter and quotes ---------------------------------------------------------------------------------------
 
 
-def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> Writing:
+def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> tuple[Writing, list[str]]:
+    """How the text is written, and other delimiters that fit nearly as well."""
     if delimiter is not None and len(delimiter) != 1:
         raise ReadError(f"{name}: the delimiter must be one character, not {delimiter!r}.")
     writings = _possible_writings(text, delimiter)
     parsed = {one: _first_cells(text, whole, one) for one in writings}
-    bare = {one: _first_cells(_without_quoted(text, one.quote), whole, one) for one in writings}
-    best = max(writings, key=lambda one: _score(parsed[one], bare[one], one.delimiter))
+    scores = {
+        one: _score(parsed[one], _first_cells(_without_quoted(text, one.quote), whole, one), one.delimiter)
+        for one in writings
+    }
+    best = max(writings, key=scores.__getitem__)
     if delimiter is None and _is_column_of_commas(parsed[best], best.delimiter):
-        return Writing(NO_DELIMITER)
+        return Writing(NO_DELIMITER), []
     if delimiter is not None or _is_believable(parsed[best], best.delimiter):
-        return best
+        near = [one.delimiter for one in writings if scores[one] >= (scores[best][0], NEARLY * scores[best][1])]
+        return best, list(dict.fromkeys(mark for mark in near if mark != best.delimiter))
     _refuse_aligned_columns(text, name)
-    return Writing(",")
+    return Writing(","), []
 
 
 def _first_cells(text: str, whole: bool, writing: Writing) -> list[list[str]]:
@@ -214,7 +265,7 @@ def _score(rows: list[list[str]], bare: list[list[str]], delimiter: str) -> tupl
     Then how equally many cells the rows have, less those cells that hold another delimiter; `bare` are the rows
     without what is quoted.
     """
-    width, agreeing = _table_width(rows, delimiter)
+    width, agreeing = _table_width(rows[table_start(rows) :], delimiter)
     if width < 2:
         return False, 0.0
     others = [mark for mark in DELIMITERS if mark not in (delimiter, ",")]
@@ -224,102 +275,44 @@ def _score(rows: list[list[str]], bare: list[list[str]], delimiter: str) -> tupl
 
 
 def _is_believable(rows: list[list[str]], delimiter: str) -> bool:
-    width, agreeing = _table_width(rows, delimiter)
-    return width > 1 and (agreeing >= AGREEMENT * len(rows) or len(rows[0]) > 1)
+    table = rows[table_start(rows) :]
+    width, agreeing = _table_width(table, delimiter)
+    return width > 1 and (agreeing >= AGREEMENT * len(table) or len(rows[0]) > 1)
 
 
 def _table_width(rows: list[list[str]], delimiter: str) -> tuple[int, int]:
     """The commonest number of cells, and how many rows have it; spaces only delimit cells that are mostly numbers."""
-    width, agreeing = _usual_width(rows)
+    width, agreeing = usual_width(rows)
     cells = [cell for row in rows for cell in row]
-    is_numeric = agreeing == len(rows) and 2 * sum(bool(NUMBER.fullmatch(cell)) for cell in cells) > len(cells)
+    numbers = sum(bool(PLAIN_NUMBER.fullmatch(cell)) for cell in cells)
+    short = bool(rows) and len(rows[0]) + 1 == width  # the header of R, which names no column of row names
+    is_numeric = agreeing + short == len(rows) and 2 * numbers > len(cells)
     return (width, agreeing) if delimiter != " " or is_numeric else (1, 0)
-
-
-def _usual_width(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
-    counts = Counter(map(len, rows))
-    return max(counts.items(), key=lambda item: (item[1], item[0]), default=(0, 0))
 
 
 def _is_column_of_commas(rows: list[list[str]], delimiter: str) -> bool:
     """Whether it is one column of numbers with decimal commas below its name."""
     cells = [",".join(row) for row in rows[1:]]
     alone = delimiter == "," and len(rows[0]) == 1 and any(len(row) == 2 for row in rows)
-    return alone and all(NUMBER.fullmatch(cell) or is_missing(cell) for cell in cells)
+    return alone and all(PLAIN_NUMBER.fullmatch(cell) or is_missing(cell) for cell in cells)
 
 
 def _refuse_aligned_columns(text: str, name: str) -> None:
     rows = [line.split() for line in text.splitlines()[1:SAMPLE_ROWS] if line.strip()][:-1]
-    width, agreeing = _usual_width(rows)
-    if width > 1 and agreeing == len(rows) and all(NUMBER.fullmatch(cell) for row in rows for cell in row):
+    width, agreeing = usual_width(rows)
+    if width > 1 and agreeing == len(rows) and all(PLAIN_NUMBER.fullmatch(cell) for row in rows for cell in row):
         raise ReadError(
             f"{name}: its columns seem to be separated by several spaces, which is not supported. "
             f"Write commas instead, as by: sed 's/^ *//; s/  */,/g' {name}"
         )
 
 
-# Header -----------------------------------------------------------------------------------------------------
-
-
-def _is_named(rows: list[list[str]], hints: CsvHints) -> bool:
-    if hints.header is not None:
-        return hints.header
-    if hints.columns and set(hints.columns) <= {cell.strip() for cell in rows[0]}:
-        return True
-    return has_header([row for row in rows if len(row) == len(rows[0])])
-
-
-def has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row names the columns: text above numbers says so, numbers above numbers do not."""
-    first = [cell.strip() for cell in rows[0]]
-    if _counts_up(first):
-        return True
-    if len(rows) == 1:
-        return not any(map(_is_typed, first))
-    columns = [_filled(cells) for cells in zip(*rows[1:], strict=True)]
-    votes = sum(map(_vote, first, columns))
-    unique = len(set(first)) == len(first) and not any(cell in MISSING or _is_typed(cell) for cell in first)
-    return votes > 0 or (votes == 0 and unique)
-
-
-def _vote(name: str, cells: list[str]) -> int:
-    if cells and sum(map(_is_typed, cells)) >= TYPED_SHARE * len(cells):
-        return -1 if _is_typed(name) else int(name not in MISSING)
-    return -1 if name in cells else 0
-
-
-def _counts_up(names: list[str]) -> bool:
-    """0, 1, 2, ... as arrays are written, or the years of a table that has one column for each."""
-    numbers = [int(name) for name in names if name.isdecimal()]
-    if len(numbers) < 3 or any(_is_typed(name) for name in names if not name.isdecimal()):
-        return False
-    in_order = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    years = numbers[0] >= 1900 and numbers[-1] <= 2100 and len(numbers) < len(names)
-    return in_order and (numbers[0] == 0 or years)
-
-
-def _is_typed(cell: str) -> bool:
-    """Whether the cell looks like a number, a date or a truth value: what column names are not."""
-    patterns = (NUMBER, ISO_DATE, DATE_LIKE)
-    return cell.lower() in ("true", "false") or any(pattern.fullmatch(cell) for pattern in patterns)
-
-
 # Cells ------------------------------------------------------------------------------------------------------
-
-
-def is_missing(cell: str) -> bool:
-    """Whether the cell is empty or marks a missing value."""
-    return cell.strip() in MISSING
-
-
-def _filled(cells: Iterable[str]) -> list[str]:
-    """The cells that hold a value, without the spaces around them."""
-    return [stripped for cell in cells if (stripped := cell.strip()) not in MISSING]
 
 
 def _with_cells(dialect: Dialect, rows: list[list[str]], hints: CsvHints) -> tuple[Dialect, list[str]]:
     """The dialect with what the cells tell: decimal mark, codes, numbers and dates that Arrow takes for text."""
-    columns = {name: _filled(cells) for name, cells in zip(dialect.names, zip(*rows, strict=True), strict=False)}
+    columns = {name: filled_cells(cells) for name, cells in zip(dialect.names, zip(*rows, strict=True), strict=False)}
     decimal = hints.decimal
     if decimal is None:
         decimal = _decimal_mark((cell for cells in columns.values() for cell in cells), dialect.writing.delimiter)
@@ -360,7 +353,7 @@ def _decimal_mark(cells: Iterable[str], delimiter: str) -> str:
 def _number_format(cells: list[str], decimal: str) -> NumberFormat | None:
     """How a column of numbers is written if Arrow would take it for text, and else None."""
     plain = re.compile(NumberFormat(decimal=decimal).digits)
-    if not cells[0][-1].isdecimal() or all(map(plain.match, cells)):
+    if not re.search(r"[\d)-]$", cells[0]) or all(map(plain.match, cells)):
         return None
     found = text_formats.number_format(pa.array(cells, pa.string()), decimal)
     return None if found in (None, text_formats.PLAIN_NUMBERS) or found.before or found.after else found
@@ -374,10 +367,11 @@ def _date_form(cells: list[str], decimal: str) -> str | None:
     return found.form if found is not None and found.form in ("iso", DAY_FIRST, MONTH_FIRST) else None
 
 
-def _writing_notes(writing: Writing, sample: Sample) -> list[str]:
+def _writing_notes(writing: Writing, others: list[str], sample: Sample) -> list[str]:
     ends = {"CRLF": r"\r\n", "LF": r"(?<!\r)\n", "CR": r"\r(?!\n)"}
     found = [name for name, pattern in ends.items() if re.search(pattern, sample.text.rstrip("\r\n"))]
-    notes = [f"delimiter: {DELIMITER_NAMES.get(writing.delimiter, repr(writing.delimiter))}"]
+    delimiter, *near = (DELIMITER_NAMES.get(mark, repr(mark)) for mark in (writing.delimiter, *others))
+    notes = [f"delimiter: {delimiter}" + (f" (a guess: {' or '.join(near)} fits too; --delimiter)" if near else "")]
     notes.append(f"encoding: {sample.encoding_name}")
     if len(found) > 1:
         notes.append(f"line ends: mixed ({' and '.join(found)})")

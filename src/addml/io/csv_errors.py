@@ -41,8 +41,9 @@ def unclosed_quote(origin: Origin, dialect: Dialect) -> ReadError | None:
     if last.cells == [SENTINEL]:
         return None
     return ReadError(
-        f"{origin.name}, line {last.first}: a quote ({dialect.writing.quote}) is opened and never closed, so "
-        "that all lines after it would be one cell. Close the quote, or double it if it belongs to the text."
+        f"{origin.name}, line {last.first + dialect.skip_lines}: a quote ({dialect.writing.quote}) is opened and "
+        "never closed, so that all lines after it would be one cell. Close the quote, or double it if it belongs to "
+        "the text."
     )
 
 
@@ -97,9 +98,13 @@ def _undecodable(origin: Origin, dialect: Dialect) -> ReadError:
 
 def _body(origin: Origin, dialect: Dialect) -> Iterator[CsvRow]:
     with _text(origin, dialect) as stream:
-        yield from (row for row in csv_rows(stream, dialect.writing) if row.first > dialect.skip_lines)
+        for row in csv_rows(stream, dialect.writing):
+            yield row._replace(first=row.first + dialect.skip_lines)
 
 
 def _text(origin: Origin, dialect: Dialect) -> io.TextIOWrapper:
-    raw = io.BufferedReader(origin.open())
-    return io.TextIOWrapper(raw, encoding=dialect.encoding, errors="replace", newline="")
+    """The text below the header."""
+    stream = io.TextIOWrapper(io.BufferedReader(origin.open()), encoding=dialect.encoding, errors="replace", newline="")
+    for _ in range(dialect.skip_lines):
+        stream.readline()
+    return stream

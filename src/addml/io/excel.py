@@ -8,32 +8,46 @@ from typing import Any
 
 import pyarrow as pa
 
-from addml.io.csv_dialect import has_header, is_missing
-from addml.io.source import Origin, ReadError, missing_extra
+from addml.io.header import grouped_names, has_header, is_missing, table_start
+from addml.io.source import NoRowsError, Origin, ReadError, missing_extra
 from addml.io.values import numbered_names, table_from_rows
 from addml.text import counted, did_you_mean
 
 HEADER_ROWS = 500
+SHEET_ROWS = 1_048_576  # that Excel allows; a few bytes can claim any number
+Rows = list[list[Any]]
 
 
-def read_excel(origin: Origin, sheet: str | None, header: bool | None) -> tuple[pa.Table, list[str]]:
-    """The table of one sheet, the first unless named, and what was found out."""
-    name, whole, others = _sheet_rows(origin, sheet)
+def read_excel(
+    origin: Origin, sheet: str | None, header: bool | None, skip_rows: int | None
+) -> tuple[pa.Table, list[str]]:
+    """The table of one sheet, the first that holds something unless named, and what was found out."""
+    name, whole, others = _sheet_rows(origin, sheet, skip_rows or 0)
     rows = _trimmed(whole)
     elsewhere = f" Its other sheets: {', '.join(others)}." if others else ""
     if not rows:
-        raise ReadError(f"{origin.name}: sheet {name!r} is empty.{elsewhere}")
-    named = has_header([_texts(row) for row in rows[:HEADER_ROWS]]) if header is None else header
-    names = _texts(rows[0]) if named else numbered_names(len(rows[0]))
+        raise NoRowsError(f"{origin.name}: sheet {name!r} is empty.{elsewhere}")
+    texts = [_texts(row) for row in rows[:HEADER_ROWS]]
+    start = table_start(texts) if skip_rows is None else 0
+    above = texts[start - 1] if start else []
+    rows, texts = _trimmed(rows[start:]), texts[start:]
+    named = has_header(texts) if header is None else header
+    names = texts[0][: len(rows[0])] if named else numbered_names(len(rows[0]))
+    names = (grouped_names(above, names) if named else None) or names
     body = rows[1:] if named else rows
     if not body:
-        raise ReadError(f"{origin.name}: sheet {name!r} holds a header and no rows: {', '.join(names[:8])}.{elsewhere}")
+        held = f"holds a header and no rows: {', '.join(names[:8])}"
+        raise NoRowsError(f"{origin.name}: sheet {name!r} {held}.{elsewhere}")
     table, changed = table_from_rows(names, body)
-    read = f"sheet: {name}" + (f" (not read: {', '.join(others)})" if others else "")
-    return table, [read, f"header: {'first row' if named else 'none found'}", *_blank_note(whole, rows), *changed]
+    notes = [f"sheet: {name}" + (f" (not read: {', '.join(others)})" if others else "")]
+    notes += [f"above the table: {counted(start, 'row')} not read (--skip-rows 0 reads them)"] if start else []
+    notes.append(f"header: {'first row' if named else 'none found'}")
+    blank = len(whole) - len(rows) - start  # rows are counted without them, which who looks one up must know
+    notes += [f"left out: {counted(blank, 'blank row')} of the sheet"] if blank else []
+    return table, [*notes, *changed]
 
 
-def _sheet_rows(origin: Origin, sheet: str | None) -> tuple[str, list[list[Any]], list[str]]:
+def _sheet_rows(origin: Origin, sheet: str | None, skipped: int) -> tuple[str, Rows, list[str]]:
     """The name and the rows of the sheet, from the first that holds something to the last, and the other names."""
     try:
         import openpyxl
@@ -43,36 +57,38 @@ def _sheet_rows(origin: Origin, sheet: str | None) -> tuple[str, list[list[Any]]
         with warnings.catch_warnings(), origin.open_python() as stream:
             warnings.simplefilter("ignore")  # about styles and validation, which are not data
             book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
-            chosen = _choose(book, sheet, origin.name)
-            rows = [[_value(cell) for cell in row] for row in chosen.iter_rows(values_only=True)]
+            for chosen in _candidates(book, sheet, origin.name):
+                cells = chosen.iter_rows(values_only=True, max_row=SHEET_ROWS + 1)
+                rows = [[_value(cell) for cell in row] for row in cells]
+                if len(rows) > SHEET_ROWS:
+                    raise ReadError(f"{origin.name}: sheet {chosen.title!r} has more than {SHEET_ROWS:,} rows.")
+                rows = rows[skipped:]
+                filled = [place for place, row in enumerate(rows) if _length(row)]
+                if filled:
+                    break
     except ReadError:
         raise
     except Exception as error:  # a damaged file may raise anything
         raise ReadError(f"{origin.name}: the workbook is damaged ({error}). Save or copy it again.") from error
-    filled = [place for place, row in enumerate(rows) if _length(row)] or [len(rows)]
+    filled = filled or [len(rows)]
     return chosen.title, rows[filled[0] : filled[-1] + 1], [other for other in book.sheetnames if other != chosen.title]
 
 
-def _choose(book: Any, sheet: str | None, source: str) -> Any:
+def _candidates(book: Any, sheet: str | None, source: str) -> list[Any]:
+    """The sheet that is named, or all, those that are visible first."""
     if sheet is None:
-        return next((one for one in book.worksheets if one.sheet_state == "visible"), book.worksheets[0])
+        return sorted(book.worksheets, key=lambda one: bool(one.sheet_state != "visible"))
     for one in book.worksheets:
         if one.title == sheet:
-            return one
+            return [one]
     names = [one.title for one in book.worksheets]
     raise ReadError(f"{source}: has no sheet {sheet!r}.{did_you_mean(sheet, names)} It has: {', '.join(names)}.")
 
 
-def _trimmed(rows: list[list[Any]]) -> list[list[Any]]:
+def _trimmed(rows: Rows) -> Rows:
     """The rows without blank ones and without blank columns at the right, all equally long."""
     width = max(map(_length, rows), default=0)
     return [row[:width] + [None] * (width - len(row)) for row in rows if _length(row)]
-
-
-def _blank_note(whole: list[list[Any]], rows: list[list[Any]]) -> list[str]:
-    """Rows are counted without blank ones: who looks one up in the sheet must know of them."""
-    blank = len(whole) - len(rows)
-    return [f"left out: {counted(blank, 'blank row')} of the sheet"] if blank else []
 
 
 def _length(row: list[Any]) -> int:

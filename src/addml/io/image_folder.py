@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
+MASKS = "ground_truth"
 PARQUET = (".parquet", ".pq")
 LARGEST = 64  # pixels of a side; images that have one size up to this keep it
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")  # Pillow's modes of more than 8 bits
@@ -41,6 +42,7 @@ class Pictures:
     names: tuple[str, ...]
     images: np.ndarray  # (n, channels, height, width), uint8, or float32 where some file has more than 8 bits
     notes: tuple[str, ...]
+    sizes: tuple[tuple[int, int], ...] = ()  # height and width of each file's own image
 
 
 def read_images(
@@ -49,6 +51,7 @@ def read_images(
     size: int | tuple[int, int] | None = None,
     channels: int | None = None,
     skip_broken: bool = False,
+    largest: int = LARGEST,
 ) -> Pictures:
     """All images of a folder and its subfolders, in the order of their names.
 
@@ -58,11 +61,15 @@ def read_images(
     are. Files that cannot be read are an error unless `skip_broken`. Other files and links to folders are passed over
     and counted.
     """
-    return look_at(folder, size=size, channels=channels).read(skip_broken)
+    return look_at(folder, size=size, channels=channels, largest=largest).read(skip_broken)
 
 
 def look_at(
-    folder: str | os.PathLike[str], *, size: int | tuple[int, int] | None = None, channels: int | None = None
+    folder: str | os.PathLike[str],
+    *,
+    size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    largest: int = LARGEST,
 ) -> Heads:
     """What the heads of all image files of a folder say, before their pixels are read, as `read_images` does."""
     _pillow()
@@ -72,7 +79,7 @@ def look_at(
         raise ImageError(f"{folder}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
     known, broken = _tried(files, lambda name: _seen(Path(folder), name))
     _alike(folder, known)
-    return Heads(Path(folder), tuple(known), tuple(broken), *_common(shape, known))
+    return Heads(Path(folder), tuple(known), tuple(broken), *_common(shape, known, largest))
 
 
 @dataclass(frozen=True)
@@ -99,8 +106,21 @@ class Heads:
             raise ImageError(_refusal(self.folder, broken, len(self.known) + len(self.broken)))
         left = [f"left out, as they cannot be read: {_listed(broken)} (--skip-unreadable)"] if broken else []
         lost = {name for name, _ in worse}
-        names = tuple(name for name in (_legible(one.name) for one in self.known) if name not in lost)
-        return Pictures(names, np.stack(images), (*left, *_passed_over(self.folder), *self.notes))
+        read = [one for one in self.known if _legible(one.name) not in lost]
+        notes = (*left, *_passed_over(self.folder), *self.notes)
+        names, sizes = tuple(_legible(one.name) for one in read), tuple(one.size for one in read)
+        return Pictures(names, np.stack(images), notes, sizes)
+
+
+def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
+    """The pixels (height, width) that a mask marks: all that are not black."""
+    one = _seen(path.parent, path.name)
+    if one.size != size:
+        raise ImageError(
+            f"{path}: has {one.size[0]} x {one.size[1]} pixels (height x width), its image {size[0]} x {size[1]}; "
+            "give a mask of the same size."
+        )
+    return np.asarray(_Layers(_Shape(1, *size), deep=True).of(path.parent, one)[0] > 0)
 
 
 def is_image_folder(path: str | os.PathLike[str]) -> bool:
@@ -125,7 +145,9 @@ def kinds_of(names: Iterable[str]) -> str:
 
 
 def _walk(folder: str | os.PathLike[str]) -> Iterator[str]:
-    for place, _, names in os.walk(folder, onerror=_unreadable):
+    for place, folders, names in os.walk(folder, onerror=_unreadable):
+        if place == os.fspath(folder) and MASKS in folders and {"test", "train"} & set(folders):
+            folders.remove(MASKS)  # MVTec's layout: masks are no images to rank
         for name in filter(_is_image, names):
             yield os.path.relpath(os.path.join(place, name), folder)
 
@@ -257,12 +279,12 @@ def _alike(folder: Any, known: Sequence[_Seen]) -> None:
         )
 
 
-def _common(shape: _Shape, known: Sequence[_Seen]) -> tuple[_Shape, list[str]]:
+def _common(shape: _Shape, known: Sequence[_Seen], largest: int) -> tuple[_Shape, list[str]]:
     """The shape of all images, and what has to be changed for it, in words."""
     have = Counter(one.size for one in known)
     if not shape.height:
-        only = next(iter(have)) if len(have) == 1 else (LARGEST + 1, 0)
-        height, width = only if max(only) <= LARGEST else (LARGEST, LARGEST)
+        only = next(iter(have)) if len(have) == 1 else (largest + 1, 0)
+        height, width = only if max(only) <= largest else (largest, largest)
         shape = replace(shape, height=height, width=width)
     shape = replace(shape, channels=shape.channels or max((one.channels for one in known), default=1))
     size = (shape.height, shape.width)

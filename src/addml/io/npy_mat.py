@@ -14,17 +14,8 @@ from addml.text import counted, did_you_mean
 
 FEATURES = "X"
 LABELS = (
-    "y",
-    "label",
-    "labels",
-    "target",
-    "targets",
-    "class",
-    "classes",
-    "outlier",
-    "outliers",
-    "anomaly",
-    "anomalies",
+    *("y", "label", "labels", "target", "targets", "class", "classes"),
+    *("outlier", "outliers", "anomaly", "anomalies"),
 )
 
 

@@ -17,9 +17,9 @@ from addml.io.csv_dialect import CsvHints, sniff
 from addml.io.csv_errors import line_of as csv_line
 from addml.io.excel import read_excel
 from addml.io.json import line_of as json_line
-from addml.io.json import read_json_lines, read_json_list
+from addml.io.json import read_json
 from addml.io.npy_mat import read_mat, read_npy, read_npz
-from addml.io.source import STANDARD_INPUT, Origin, ReadError, find_origin, format_of, is_special
+from addml.io.source import STANDARD_INPUT, NoRowsError, Origin, ReadError, find_origin, format_of, is_special
 from addml.io.sql import is_address, read_sql
 from addml.io.values import check_columns, conformed, shaped
 from addml.text import counted, without_password
@@ -31,7 +31,8 @@ TAKEN_BY = {  # what a caller may know of a file, and the formats that it says s
     "part": ("excel", "npz", "mat"),
     "delimiter": ("csv",),
     "header": ("csv", "excel"),
-    "encoding": ("csv", "json lines", "json list"),
+    "skip_rows": ("csv", "excel"),
+    "encoding": ("csv", "json"),
     "decimal": ("csv",),
 }
 STREAMED = ("csv", "parquet", "folder")
@@ -132,7 +133,7 @@ def line_of(source: str | os.PathLike[str], row: int, column: str, **known: Any)
     origin, kind, _ = _locate(source, options)
     if kind == "csv":
         return csv_line(origin, sniff(origin, options)[0], row)
-    return json_line(origin, options.encoding, row) if kind == "json lines" else None
+    return json_line(origin, options.encoding, row) if kind == "json" else None
 
 
 def refuse_idle(source: str, kind: str, known: Mapping[str, Any]) -> None:
@@ -146,12 +147,14 @@ def refuse_idle(source: str, kind: str, known: Mapping[str, Any]) -> None:
 
 def _locate(source: str | os.PathLike[str], options: FileOptions) -> tuple[Origin, str, list[str]]:
     """Where the bytes are, their format, and notes on them."""
+    name = without_password(str(source))
     if options.query is not None:
-        raise ReadError(f"{source}: a query is for databases (sqlite:///shop.db), and this is a file.")
-    origin = find_origin(source)
+        raise ReadError(f"{name}: a query is for databases (sqlite:///shop.db), and this is a file.")
+    origin = find_origin(source, options.part)
     kind, notes = format_of(origin)
-    refuse_idle(str(source), kind, vars(options))
-    return origin, kind, notes + ([f"compression: {origin.compression}"] if origin.compression else [])
+    refuse_idle(name, kind, vars(options) | ({"part": None} if origin.is_chosen else {}))
+    member = f", its file {origin.member}" if origin.member else ""
+    return origin, kind, notes + ([f"compression: {origin.compression}{member}"] if origin.compression else [])
 
 
 def _from_database(address: str, columns: Sequence[str] | None, options: FileOptions) -> ReadResult:
@@ -169,6 +172,7 @@ def _whole(
 
 def _read(origin: Origin, kind: str, columns: Sequence[str] | None, options: FileOptions) -> tuple[pa.Table, list[str]]:
     asked = {*options.labels, *options.columns}
+    part = None if origin.is_chosen else options.part  # which named a file of the archive
     match kind:
         case "csv":
             dialect, notes = sniff(origin, options)
@@ -180,25 +184,23 @@ def _read(origin: Origin, kind: str, columns: Sequence[str] | None, options: Fil
             return read_folder(origin, columns)
         case "arrow" | "arrow stream":
             return read_arrow(origin, is_stream=kind == "arrow stream"), []
-        case "json lines":
-            return read_json_lines(origin, options.encoding)
-        case "json list":
-            return read_json_list(origin, options.encoding)
+        case "json":
+            return read_json(origin, options.encoding)
         case "excel":
-            return read_excel(origin, options.part, options.header)
+            return read_excel(origin, part, options.header, options.skip_rows)
         case "npz":
-            return read_npz(origin, options.part, asked)
+            return read_npz(origin, part, asked)
         case "npy":
             return read_npy(origin)
         case "mat":
-            return read_mat(origin, options.part, asked)
+            return read_mat(origin, part, asked)
     raise ReadError(f"{origin.name}: {kind} files are not read.")
 
 
 def _finished(table: pa.Table, notes: list[str], columns: Sequence[str] | None, source: str) -> ReadResult:
     table, changed = shaped(table, columns, source)
     if not table.num_rows or not table.num_columns:
-        raise ReadError(f"{source}: holds no rows ({_size(table)}).")
+        raise NoRowsError(f"{source}: holds no rows ({_size(table)}).")
     return ReadResult(table, [*notes, *changed, f"read: {_size(table)}"])
 
 
@@ -233,5 +235,5 @@ def _begun(batches: Iterator[pa.RecordBatch], notes: list[str], source: str) -> 
     """The batches with the first one fetched, for its schema and for errors to come at once."""
     first = next(batches, None)
     if first is None:
-        raise ReadError(f"{source}: holds no rows.")
+        raise NoRowsError(f"{source}: holds no rows.")
     return Batches(first.schema, chain([first], batches), notes)

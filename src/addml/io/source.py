@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import codecs
 import io
+import lzma
 import os
 import re
 import sys
 import zipfile
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from addml.text import did_you_mean
+from addml.io.remote import NoRowsError as NoRowsError
+from addml.io.remote import ReadError as ReadError
+from addml.io.remote import fetched, is_remote, shown
+from addml.text import counted, did_you_mean, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,13 +28,12 @@ COMPRESSION_MARKS = {
     b"\x1f\x8b\x08": "gzip",
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\x04\x22\x4d\x18": "lz4",
+    b"\xfd7zXZ\x00": "xz",
     **{b"BZh%d1AY&SY" % level: "bz2" for level in range(1, 10)},
 }
-COMPRESSION_NAMES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
-
-
-class ReadError(ValueError):
-    """A source that cannot be read as a table; the message names it, the place and the remedy."""
+COMPRESSION_NAMES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}  # also written
+PACKED_NAMES = {**COMPRESSION_NAMES, ".xz": "xz", ".zip": "zip"}  # only read
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,18 @@ class Origin:
     path: Path | None = None
     content: bytes | None = None
     compression: str | None = None
+    member: str | None = None  # of a zip archive
+    is_chosen: bool = False  # whether `member` was one of several
+
+    def __fspath__(self) -> str:
+        return self.name
 
     def open(self) -> pa.NativeFile:
         """The bytes from the start, decompressed while reading."""
         import pyarrow as pa
 
+        if self.compression in PYTHON_STREAMS:
+            return pa.PythonFile(_Stream(PYTHON_STREAMS[self.compression](self)), mode="r")
         stream = self._raw()
         return stream if self.compression is None else pa.CompressedInputStream(stream, self.compression)
 
@@ -59,6 +70,11 @@ class Origin:
         if self.path is not None and self.compression is None:
             return open(self.path, "rb")
         return io.BytesIO(self._unpacked())
+
+    @property
+    def stored(self) -> Path | BinaryIO:
+        """The bytes as they are stored, for Python's decompressors."""
+        return self.path if self.path is not None else io.BytesIO(self.content or b"")
 
     def head(self, size: int) -> bytes:
         """The first `size` decompressed bytes, fewer when the source is shorter."""
@@ -80,8 +96,8 @@ class Origin:
     @property
     def suffix(self) -> str:
         """The extension in lower case, without that of the compression."""
-        path = Path(self.name.lower())
-        return Path(path.stem).suffix if path.suffix in COMPRESSION_NAMES else path.suffix
+        path = Path((self.member or self.name).lower())
+        return Path(path.stem).suffix if path.suffix in PACKED_NAMES else path.suffix
 
     def _raw(self) -> pa.NativeFile:
         import pyarrow as pa
@@ -93,11 +109,58 @@ class Origin:
             return bytes(stream.read())
 
 
-def find_origin(source: str | os.PathLike[str]) -> Origin:
-    """The file, folder or standard input that `source` names."""
-    name = os.fspath(source)
+class _Stream(io.RawIOBase):
+    """Decompressed bytes whose damage is an OSError, as it is for the formats that Arrow decompresses."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._stream.read(size)
+        except (lzma.LZMAError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise OSError(str(error)) from error
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def _open_member(origin: Origin) -> BinaryIO:
+    try:
+        return zipfile.ZipFile(origin.stored).open(str(origin.member))  # type: ignore[return-value]
+    except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way that Python does not know
+        raise ReadError(f"{origin.name}: {origin.member} cannot be unpacked: {error}. Unpack it first.") from error
+
+
+def _open_xz(origin: Origin) -> BinaryIO:
+    return lzma.LZMAFile(origin.stored)  # type: ignore[return-value]
+
+
+PYTHON_STREAMS = {"xz": _open_xz, "zip": _open_member}
+
+
+def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Origin:
+    """The file, folder or standard input that `source` names; `part` chooses a file of a zip archive.
+
+    An origin is what it is: an upload is never unpacked from an archive.
+    """
+    if isinstance(source, Origin):
+        return source
+    origin = _located(os.fspath(source))
+    is_file = origin.path is None or origin.path.is_file()
+    return _in_zip(origin, part) if is_file and origin.compression is None and origin.head(4) in ZIP else origin
+
+
+def _located(name: str) -> Origin:
     if name == STANDARD_INPUT:
         return _in_memory("standard input", sys.stdin.buffer.read())
+    if is_remote(name):
+        path = fetched(name)
+        return Origin(shown(name), path, compression=None if path.is_dir() else _compression_of_file(path))
     if not name:  # which Path takes for the present folder
         raise ReadError("an empty path names no table; give that of a file or a folder, '.' for the present one.")
     path = Path(os.path.expanduser(name))
@@ -108,8 +171,7 @@ def find_origin(source: str | os.PathLike[str]) -> Origin:
     try:
         if is_special(path):
             return _in_memory(name, path.read_bytes())
-        with path.open("rb") as stream:
-            return Origin(name, path, compression=compression_of(stream.read(16)))
+        return Origin(name, path, compression=_compression_of_file(path))
     except OSError as error:
         raise ReadError(f"{name}: cannot be opened: {error.strerror}.") from error
 
@@ -117,6 +179,35 @@ def find_origin(source: str | os.PathLike[str]) -> Origin:
 def is_special(path: Path) -> bool:
     """A device, a pipe or a standard stream, which is read only once, and written to, never replaced."""
     return str(path) in STREAMS or (path.exists() and not path.is_file() and not path.is_dir())
+
+
+def _in_zip(origin: Origin, part: str | None) -> Origin:
+    """The only file of a zip archive, or the one named; a workbook and an .npz are archives themselves."""
+    names = _zip_names(origin.name, origin.stored)
+    if _archive_format(names) is not None:
+        return origin
+    found = part if part in names else names[0] if len(names) == 1 else None
+    if found is None:
+        held = f"{counted(len(names), 'file')} ({listed(names)})" if names else "nothing"
+        raise ReadError(f"{origin.name}: is a zip archive of {held}. Name one of them as the sheet, or unpack it.")
+    return replace(origin, compression="zip", member=found, is_chosen=len(names) > 1)
+
+
+def _zip_names(source: str, stored: Path | BinaryIO) -> list[str]:
+    """The files of a zip archive, without those that macOS adds."""
+    try:
+        with zipfile.ZipFile(stored) as archive:
+            names = [one.filename for one in archive.infolist() if not one.is_dir()]
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise ReadError(f"{source}: is damaged or cut short ({error}). Copy or download it again.") from error
+    return [one for one in names if not one.startswith("__MACOSX/") and not Path(one).name.startswith(".")]
+
+
+def _archive_format(names: list[str]) -> str | None:
+    """The format that is itself a zip archive of these files."""
+    if any(name.startswith("xl/") for name in names):
+        return "excel"
+    return "npz" if names and all(name.endswith(".npy") for name in names) else None
 
 
 def no_such_file(path: Path) -> ReadError:
@@ -131,6 +222,11 @@ def no_such_file(path: Path) -> ReadError:
 def compression_of(head: bytes) -> str | None:
     """The compression that the first bytes of a file tell."""
     return next((kind for mark, kind in COMPRESSION_MARKS.items() if head.startswith(mark)), None)
+
+
+def _compression_of_file(path: Path) -> str | None:
+    with path.open("rb") as stream:
+        return compression_of(stream.read(16))
 
 
 def missing_extra(what: str, extra: str) -> ReadError:
@@ -150,8 +246,6 @@ SIGNATURES = {
     b"ARROW1": "arrow",
     b"\xff\xff\xff\xff": "arrow stream",
     b"\x93NUMPY": "npy",
-    b"PK\x03\x04": "zip",
-    b"PK\x05\x06": "zip",
     b"MATLAB 5.0 MAT-file": "mat",
     b"MATLAB 7.3 MAT-file": "mat 7.3",
     b"\x89HDF\r\n\x1a\n": "hdf5",
@@ -159,7 +253,6 @@ SIGNATURES = {
     b"\xd0\xcf\x11\xe0": "xls",
     b"SQLite format 3\x00": "sqlite",
     b"%PDF-": "pdf",
-    b"\xfd7zXZ\x00": "xz",
     **{b"\x80" + bytes([version]): "pickle" for version in range(2, 6)},
 }
 REFUSED = {
@@ -168,30 +261,19 @@ REFUSED = {
     "feather 1": "is a Feather file of version 1. Write it again as Feather 2 (Arrow) or Parquet.",
     "xls": "is an Excel file of the old .xls kind (or a protected one). Save it as .xlsx or CSV.",
     "pdf": "is a PDF document, not a table. Export the table as CSV or Excel.",
-    "xz": "is compressed with xz, which is not read here. Unpack it (xz -d) or use gzip or zstd.",
     "pickle": "is a Python pickle, refused because reading one can run any code. Write Parquet.",
     "sqlite": "is an SQLite database. Read it by its address sqlite:///{name} and a query.",
     "html": "is a web page, not a table; the download may have ended at a login page. Download it again.",
 }
 NAMED = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".npz": "npz",
-    ".npy": "npy",
-    ".mat": "mat",
-    ".xlsx": "excel",
-    ".xlsm": "excel",
-    ".jsonl": "json lines",
-    ".ndjson": "json lines",
-    ".json": "json lines",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".tab": "csv",
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow"),
+    **dict.fromkeys((".xlsx", ".xlsm"), "excel"),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json", ".geojson"), "json"),
+    **dict.fromkeys((".csv", ".tsv", ".tab"), "csv"),
+    **{f".{kind}": kind for kind in ("npz", "npy", "mat")},
 }
-TEXT_FORMATS = ("csv", "json lines", "json list")
+TEXT_FORMATS = ("csv", "json")
 
 
 def format_of(origin: Origin) -> tuple[str, list[str]]:
@@ -212,26 +294,19 @@ def format_of(origin: Origin) -> tuple[str, list[str]]:
 def _by_content(origin: Origin) -> str:
     head = origin.head(4096)
     if not head:
-        raise ReadError(f"{origin.name}: is empty (0 bytes).")
+        raise NoRowsError(f"{origin.name}: is empty (0 bytes).")
+    if head.startswith(ZIP):  # of which `find_origin` left these
+        with origin.open_python() as stream:
+            kind = _archive_format(_zip_names(origin.name, stream))
+        if kind is None:
+            raise ReadError(f"{origin.name}: is a zip archive. Unpack it first.")
+        return kind
     for mark, kind in SIGNATURES.items():
         if head.startswith(mark):
-            return _inside_zip(origin) if kind == "zip" else kind
+            return kind
     if NAMED.get(origin.suffix) == "mat":  # MATLAB 4 files begin with no mark
         return "mat"
     return _text_format(origin)
-
-
-def _inside_zip(origin: Origin) -> str:
-    try:
-        with origin.open_python() as stream, zipfile.ZipFile(stream) as archive:
-            names = archive.namelist()
-    except Exception as error:  # a damaged file may raise anything
-        raise ReadError(f"{origin.name}: is damaged or cut short ({error}). Copy or download it again.") from error
-    if any(name.startswith("xl/") for name in names):
-        return "excel"
-    if names and all(name.endswith(".npy") for name in names):
-        return "npz"
-    raise ReadError(f"{origin.name}: is a zip archive of {', '.join(names[:3]) or 'nothing'}. Unpack it first.")
 
 
 def _text_format(origin: Origin) -> str:
@@ -241,11 +316,9 @@ def _text_format(origin: Origin) -> str:
     text = decoded_head(origin, 4096).lstrip()
     if text[:15].lower().startswith(("<!doctype html", "<html")):
         return "html"
-    if named == "csv":
-        return "csv"
-    if text.startswith("[") and (named == "json lines" or text[1:].lstrip().startswith("{")):
-        return "json list"
-    return "json lines" if named == "json lines" or text.startswith("{") else "csv"
+    if named in TEXT_FORMATS:
+        return str(named)
+    return "json" if text.startswith("{") or (text[:1] == "[" and text[1:].lstrip()[:1] == "{") else "csv"
 
 
 def _is_binary(origin: Origin) -> bool:
@@ -273,6 +346,11 @@ MARKS = {
     codecs.BOM_UTF16_LE: ("utf-16", "UTF-16"),
     codecs.BOM_UTF16_BE: ("utf-16", "UTF-16"),
 }
+LATIN = ("cp1252", "cp1250", "cp1254")
+OTHER_SCRIPTS = ("cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr")
+LEAST_BEYOND = 12  # bytes beyond ASCII, under which no other encoding than Windows-1252 is guessed
+BEYOND_LINES = 2000  # that are looked at
+SAME_CHAOS = 0.02  # of charset-normalizer's measure
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 CONTROL_SHARE = 0.01  # random bytes hold about ten times as many
 WESTERN = "Windows-1252 (it is not UTF-8; if letters look wrong, say which encoding it has)"
@@ -280,21 +358,38 @@ WESTERN = "Windows-1252 (it is not UTF-8; if letters look wrong, say which encod
 
 def encoding_of(raw: bytes, name: str) -> tuple[str, str]:
     """The codec of the text that begins with `raw`, and its name for people; an error when it is not text."""
-    for mark, found in MARKS.items():
+    for mark, named in MARKS.items():
         if raw.startswith(mark):
-            return found
+            return named
     if (wide := _wide_without_mark(raw)) is not None:
         return wide, "UTF-16 without a byte order mark"
     if b"\x00" in raw or len(CONTROL.findall(raw)) > CONTROL_SHARE * len(raw):
         raise ReadError(f"{name}: holds binary data, not text: no table was found in it. Check what the file is.")
     if _decodes(raw, "utf-8"):
         return "utf-8", "UTF-8"
-    return (single := single_byte(raw)), WESTERN if single == "cp1252" else "Latin-1 (it is not UTF-8)"
+    if (guess := _detected(raw)) is not None:
+        return guess, f"{guess} (a guess; --encoding names another)"
+    return ("cp1252", WESTERN) if _decodes(raw, "cp1252") else ("latin-1", "Latin-1 (it is not UTF-8)")
 
 
-def single_byte(raw: bytes) -> str:
-    """Windows-1252 where its five unused bytes do not occur, else Latin-1, which takes any byte."""
-    return "cp1252" if _decodes(raw, "cp1252") else "latin-1"
+def _detected(raw: bytes) -> str | None:
+    """Another encoding than Windows-1252, where charset-normalizer is installed and finds one that fits better.
+
+    Letters beyond ASCII stand alone in Western and Central European words and side by side in other scripts.
+    """
+    try:
+        from charset_normalizer import from_bytes
+    except ImportError:
+        return None
+    beyond = [line for line in raw.splitlines() if not line.isascii()][:BEYOND_LINES]
+    runs = re.findall(rb"[\x80-\xff]+", b"\n".join(beyond))
+    if sum(map(len, runs)) < LEAST_BEYOND:
+        return None
+    is_latin = 2 * sum(len(run) == 1 for run in runs) > len(runs)
+    found = from_bytes(b"\n".join(beyond), cp_isolation=list(LATIN if is_latin else (*LATIN, *OTHER_SCRIPTS)))
+    western = next((one.chaos for one in found if one.encoding == "cp1252"), 1.0)
+    best = found.best()
+    return None if best is None or western <= best.chaos + SAME_CHAOS else str(best.encoding)
 
 
 def decoded_head(origin: Origin, size: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from addml.io.remote import is_remote
 from addml.io.source import ReadError, missing_extra, no_such_file
 from addml.io.values import table_from_rows
 from addml.text import without_password
@@ -15,12 +16,12 @@ from addml.text import without_password
 ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*)://")
 COMMENT = re.compile(r"\s+|--[^\n]*(\n|$)|/\*.*?\*/", re.DOTALL)
 READING = ("select", "with", "values", "table", "show", "from")
-NOT_DATABASES = ("http", "https", "ftp", "s3", "gs", "file", "abfs", "hdfs")
+NOT_DATABASES = ("ftp", "file", "abfs", "hdfs")
 
 
 def is_address(source: str) -> bool:
     """Whether the source is an address such as sqlite:///shop.db rather than a file."""
-    return ADDRESS.match(source) is not None
+    return ADDRESS.match(source) is not None and not is_remote(source)
 
 
 def read_sql(address: str, query: str | None) -> tuple[pa.Table, list[str]]:

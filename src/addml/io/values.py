@@ -19,8 +19,12 @@ QUOTED = re.compile(r"'(.*)'", re.DOTALL)
 
 def table_from_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> tuple[pa.Table, list[str]]:
     """The table of these rows, each as long as `names`, and what had to be changed."""
+    return table_from_columns(names, list(zip(*rows, strict=True)) or [()] * len(names))
+
+
+def table_from_columns(names: Sequence[str], columns: Iterable[Sequence[Any]]) -> tuple[pa.Table, list[str]]:
+    """The table of these columns, and what had to be changed."""
     unique, notes = unique_names(names)
-    columns = list(zip(*rows, strict=True)) or [()] * len(unique)
     arrays = []
     for name, values in zip(unique, columns, strict=True):
         array, mixed = _array(values)

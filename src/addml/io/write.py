@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -22,12 +23,9 @@ from addml.io.json import as_json
 from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special
 
 FORMATS = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".jsonl": "json",
-    ".ndjson": "json",
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".jsonl", ".ndjson"), "json"),
 }
 JSON_ROWS = 10_000
 BUFFER_BYTES = 1 << 20
@@ -40,13 +38,12 @@ class WriteError(OSError):
     """An output that cannot be written; the message names it and the remedy."""
 
 
+@dataclass(frozen=True)
 class TableWriter:
-    """Takes a table piece by piece."""
+    """Writes a table to `target`, piece by piece."""
 
-    def __init__(self, sink: Sink, target: Path) -> None:
-        """Pieces go to `sink`, which writes to `target`."""
-        self._sink = sink
-        self._target = target
+    _sink: Sink
+    _target: Path
 
     def write(self, piece: pa.Table | pa.RecordBatch) -> None:
         """Add rows, of the schema that the writer was opened with."""
@@ -312,8 +309,4 @@ def _json_line(names: list[str], values: tuple[Any, ...]) -> str:
     return as_json(dict(zip(names, values, strict=True))) + "\n"
 
 
-SINKS: dict[str, type[CsvSink] | type[ParquetSink] | type[JsonSink]] = {
-    "csv": CsvSink,
-    "parquet": ParquetSink,
-    "json": JsonSink,
-}
+SINKS: dict[str, type[CsvSink | ParquetSink | JsonSink]] = {"csv": CsvSink, "parquet": ParquetSink, "json": JsonSink}

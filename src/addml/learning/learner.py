@@ -11,10 +11,11 @@ import numpy as np
 from addml.arrays import Array, as_like, column_sums, namespace, present, to_numpy
 from addml.distances import center_distances, cross_distances, matched_distances, unordered
 from addml.learning.distillation import Portion, Stacked
-from addml.learning.losses import LOSSES, Batch, Loss, Objective
+from addml.learning.losses import LOSSES, Batch, CenterCloseness, Loss
 from addml.scratch import room
 
 ROWS_AT_ONCE = 2048  # on the CPU
+NUMBERS_AT_ONCE = 2**23  # of rows as wide as large images
 ROWS_ON_A_DEVICE = 2**20
 EMBEDDINGS_TO_KEEP = 64 * 2**20  # numbers; above that a second pass computes them again
 MOST_VALIDATION_PAIRS = 1_000_000
@@ -46,14 +47,13 @@ class TakesRows(Protocol):
 class MetricLearner:
     """The paper's learner f with its distances to the centre, its closeness loss and its validation loss."""
 
-    def __init__(self, encoder: Network, objective: Objective) -> None:
-        self.encoder, self.objective = encoder, objective
-        self._loss = LOSSES[objective.loss]
+    def __init__(self, encoder: Network, loss: CenterCloseness) -> None:
+        self.encoder, self.loss = encoder, loss
 
     @property
     def capturable(self) -> bool:
         """Whether a step is the same operations for every batch of one shape, so that a device may record them."""
-        return self.objective.miner is None
+        return getattr(self.loss, "miner", None) is None
 
     def set_weights(self, weights: Array) -> None:
         """Go on with these weights, which the loop changes in place."""
@@ -82,26 +82,26 @@ class MetricLearner:
     def loss_and_grad(self, x: Array, center: Array, batch: Batch) -> tuple[Loss, Array]:
         """The loss of a mini-batch and its gradient (E, P) with respect to the weights."""
         z, back = self.encoder.forward(x)
-        loss = self._loss(z, center, batch, self.objective)
+        loss = LOSSES[self.loss.name](z, center, batch, self.loss)
         return loss, back(loss.grad)
 
     def validation_loss(self, rows: TakesRows, ids: Array, sizes: Sequence[int], center: Array) -> np.ndarray:
         """Mean distance over the pairs of V, or of the rows of V to the centre: (E,), no mining."""
-        by_pairs = self.objective.loss == "instance" and self.objective.distance != "sqeuclidean"
+        by_pairs = self.loss.name == "instance" and self.loss.distance != "sqeuclidean"
         if by_pairs and isinstance(ids, Stacked) and ids.shape[1] > PAIRED_ROWS:
             ids, sizes = _evenly(ids, PAIRED_ROWS), [PAIRED_ROWS] * len(ids)
         blocks, real = self._embeddings(rows, ids), _real(ids, sizes)
         if by_pairs:
             z = namespace(center).concat(list(blocks()), axis=1)
             return np.array([self._pair_mean(one[None, :size]) for one, size in zip(z, sizes, strict=True)])
-        if self.objective.loss == "instance":
+        if self.loss.name == "instance":
             center = self._mean(blocks(), real, sizes)
         distances = self._to_center(blocks(), center, ids)
         if real is not None:
             distances = namespace(distances).where(real, distances, 0)
         n, total = np.asarray(sizes, float), to_numpy(distances.sum(axis=1)).astype(float)
         # The lemma: the mean over unordered pairs of squared distances is 2n/(n-1) times the mean to the centre.
-        return np.asarray(total / n if self.objective.loss == "center" else 2 * total / np.maximum(n - 1, 1))
+        return np.asarray(total / n if self.loss.name == "center" else 2 * total / np.maximum(n - 1, 1))
 
     def embed(self, rows: TakesRows, ids: Array) -> np.ndarray:
         """The embeddings (E, n, w) of rows with ids (E, n)."""
@@ -111,14 +111,14 @@ class MetricLearner:
         """The mean distance over the pairs of z (1, n, w): all of them, or a fixed sample where they are many."""
         n = z.shape[1]
         if n * (n - 1) // 2 <= MOST_VALIDATION_PAIRS:
-            return float(unordered(cross_distances(z, z, self.objective.distance)).mean())
+            return float(unordered(cross_distances(z, z, self.loss.distance)).mean())
         shifts = np.random.default_rng(0).choice(np.arange(1, n), VALIDATION_SHIFTS, replace=False)
         others = (namespace(z).roll(z, int(shift), 1) for shift in shifts)
-        return float(np.mean([float(matched_distances(z, other, self.objective.distance).mean()) for other in others]))
+        return float(np.mean([float(matched_distances(z, other, self.loss.distance).mean()) for other in others]))
 
     def _to_center(self, blocks: Iterable[Array], center: Array, ids: Array) -> Array:
         """The distances (E, n) of all blocks to the centre; on disk where the ids (E, n) are."""
-        parts = (center_distances(z, center, self.objective.distance)[0] for z in blocks)
+        parts = (center_distances(z, center, self.loss.distance)[0] for z in blocks)
         if not isinstance(ids, Stacked):
             return namespace(center).concat(list(parts), axis=1)
         distances, done = room(ids.shape, to_numpy(center).dtype, ids.parts[0]), 0
@@ -131,7 +131,10 @@ class MetricLearner:
         """The embeddings of rows with ids (E, n) in blocks, as often as wanted; kept where memory allows."""
 
         def compute() -> Iterator[Array]:
-            return (self.encoder.embed(rows.take(part)) for part in _blocks(ids, self.encoder.weights))
+            return (
+                self.encoder.embed(rows.take(part))
+                for part in _blocks(ids, self.encoder.weights, getattr(self.encoder, "inputs", 1))
+            )
 
         first = compute()
         head = next(first)
@@ -148,11 +151,11 @@ class MetricLearner:
         return total / as_like(sizes, self.encoder.weights)[:, None]
 
 
-def _blocks(ids: Array, like: Array) -> Iterator[Array]:
+def _blocks(ids: Array, like: Array, inputs: int = 1) -> Iterator[Array]:
     """The ids (E, n) some columns at a time: as many rows of all members together as a core's cache holds."""
     size = ids.shape[1]
     if isinstance(like, np.ndarray):
-        size = max(64, ROWS_AT_ONCE // len(ids))
+        size = min(max(64, ROWS_AT_ONCE // len(ids)), max(8, NUMBERS_AT_ONCE // inputs))
     elif len(ids) * size > ROWS_ON_A_DEVICE:
         size = max(1, ROWS_ON_A_DEVICE // len(ids))
     return (ids[:, start : start + size] for start in range(0, ids.shape[1], size))

@@ -35,7 +35,7 @@ from addml.distances import (
     pair_distances,
     unordered,
 )
-from addml.parts import Part, check_flag, check_one_of, check_positive
+from addml.parameters import Part, check_flag, check_number, check_one_of
 
 Miner = Callable[[Any, Any], tuple[Any, ...]]
 
@@ -76,23 +76,11 @@ def _pairs(first: np.ndarray, second: np.ndarray, like: Array) -> Array:
     return as_like(pairs, like)
 
 
-@dataclass(frozen=True)
-class Objective:
-    """What is minimised."""
-
-    loss: str = "instance"
-    distance: Distance = "sqeuclidean"
-    hard_ratio: float = 1 / 3
-    margin: float = 1.0
-    anomaly_pairs: bool = False
-    miner: Miner | None = None
-
-
-@dataclass
+@dataclass(repr=False)
 class CenterCloseness(Part):
     """The distances of a mini-batch's rows to the centre."""
 
-    distance: str = "sqeuclidean"  # or "euclidean", "cosine"
+    distance: Distance = "sqeuclidean"  # or "euclidean", "cosine"
     hard_ratio: float = 1 / 3  # share of the distances, the largest, that the loss takes
     margin: float | None = None  # of labelled anomalies from normal rows; None for the mean distance before training
     name: ClassVar[str] = "center"
@@ -100,17 +88,17 @@ class CenterCloseness(Part):
     def check(self) -> None:
         """Raise ValueError for a parameter that has no meaning."""
         check_one_of("distance", self.distance, DISTANCES)
-        check_positive("hard_ratio", self.hard_ratio, most=1)
+        check_number("hard_ratio", self.hard_ratio, 0, 1, with_low=False)
         if self.margin is not None:
-            check_positive("margin", self.margin)
+            check_number("margin", self.margin, 0, with_low=False)
 
-    def objective(self) -> Objective:
-        """What training minimises."""
-        own = {**self.get_params(), "margin": 1.0 if self.margin is None else self.margin}
-        return Objective(self.name, **own)
+    @property
+    def used_margin(self) -> float:
+        """The margin, 1 until it is known."""
+        return 1.0 if self.margin is None else self.margin
 
 
-@dataclass
+@dataclass(repr=False)
 class InstanceCloseness(CenterCloseness):
     """The distances of all pairs of a mini-batch's rows."""
 
@@ -146,28 +134,28 @@ class Loss(NamedTuple):
     cutoff: Array
 
 
-def instance_closeness(z: Array, center: Array, batch: Batch, objective: Objective) -> Loss:
+def instance_closeness(z: Array, center: Array, batch: Batch, part: InstanceCloseness) -> Loss:
     """Mean distance over the hard pairs of normal rows, and the hinge over pairs of a normal row and an anomaly."""
-    if isinstance(z, np.ndarray) and _is_plain(objective, batch):
+    if isinstance(z, np.ndarray) and _is_plain(part, batch):
         pairs = batch.normal * (batch.normal - 1) // 2
-        return Loss(*hard_closeness(z, count_of(objective.hard_ratio, pairs)))
-    distances, back = pair_distances(z, objective.distance)  # D^(m)
-    if objective.miner is not None:
-        return _mined_by(objective.miner, z, distances, back, batch, objective)
+        return Loss(*hard_closeness(z, count_of(part.hard_ratio, pairs)))
+    distances, back = pair_distances(z, part.distance)  # D^(m)
+    if part.miner is not None:
+        return _mined_by(part.miner, z, distances, back, batch, part.used_margin)
     size = batch.normal
     pulled = distances[:, :size, :size]
     fill_diagonal(pulled, NOT_A_DISTANCE)
     if min(batch.normal_counts) < size:
         absent = ~present(batch.normal_counts, size, z)
         pulled[absent[:, :, None] | absent[:, None, :]] = NOT_A_DISTANCE
-    (cutoff, count, mean), hard = hard_pairs(pulled, batch.normal_counts, objective.hard_ratio)  # tau^h, Q^(m)
+    (cutoff, count, mean), hard = hard_pairs(pulled, batch.normal_counts, part.hard_ratio)  # tau^h, Q^(m)
     if not any(batch.anomaly_counts):
         grad = back(hard)
         grad *= (1 / at_least_one(count))[:, None, None]
         return Loss(mean, grad, cutoff)
     coefficients = namespace(z).zeros_like(distances)
     coefficients[:, :size, :size] = hard
-    total, pairs = _push(coefficients, distances, batch, objective)
+    total, pairs = _push(coefficients, distances, batch, part)
     total, count = total + mean * count, at_least_one(count + pairs)
     return Loss(total / count, back(coefficients) / count[:, None, None], cutoff)
 
@@ -193,25 +181,25 @@ def hard_closeness(z: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.nd
     return dots(z.reshape(flat), grad.reshape(flat)) / 2, grad, 2 * cutoff
 
 
-def _is_plain(objective: Objective, batch: Batch) -> bool:
+def _is_plain(part: InstanceCloseness, batch: Batch) -> bool:
     """Whether squared distances of full batches are meant, without labelled anomalies or a miner."""
     is_full = min(batch.normal_counts) == batch.normal and not any(batch.anomaly_counts)
-    return is_full and objective.distance == "sqeuclidean" and objective.miner is None
+    return is_full and part.distance == "sqeuclidean" and part.miner is None
 
 
-def _push(coefficients: Array, distances: Array, batch: Batch, objective: Objective) -> tuple[Array, Array]:
+def _push(coefficients: Array, distances: Array, batch: Batch, part: InstanceCloseness) -> tuple[Array, Array]:
     """Fill in the coefficients of pairs with an anomaly; the sum of their losses and how many they are, (E,)."""
     size = batch.normal
     normal = present(batch.normal_counts, size, distances)
     anomalous = present(batch.anomaly_counts, distances.shape[1] - size, distances)
     pushed = distances[:, size:, :size]
     pairs = anomalous[:, :, None] & normal[:, None, :]
-    inside = convert(pairs & (pushed < objective.margin), distances)
+    inside = convert(pairs & (pushed < part.used_margin), distances)
     coefficients[:, size:, :size] = -inside
     coefficients[:, :size, size:] = -inside.mT
-    total = (inside * (objective.margin - pushed)).sum(axis=(1, 2))
+    total = (inside * (part.used_margin - pushed)).sum(axis=(1, 2))
     count = convert(pairs.sum(axis=(1, 2)), distances)
-    if objective.anomaly_pairs:
+    if part.anomaly_pairs:
         both = convert(anomalous[:, :, None] & anomalous[:, None, :], distances)
         fill_diagonal(both, 0)
         coefficients[:, size:, size:] = both
@@ -221,7 +209,7 @@ def _push(coefficients: Array, distances: Array, batch: Batch, objective: Object
 
 
 def _mined_by(
-    miner: Miner, z: Array, distances: Array, back: Callable[[Array], Array], batch: Batch, objective: Objective
+    miner: Miner, z: Array, distances: Array, back: Callable[[Array], Array], batch: Batch, margin: float
 ) -> Loss:
     """The contrastive loss over the pairs that a miner of the metric-learning literature chooses."""
     xp = namespace(z)
@@ -232,34 +220,34 @@ def _mined_by(
         (own,) = xp.nonzero(real[e]) if xp.__name__ == "numpy" else xp.nonzero(real[e], as_tuple=True)
         positive, negative = mined_pairs(miner, z[e][own], own >= batch.normal)
         near = distances[e][own[:, None], own]
-        inside = negative * (near < objective.margin)
+        inside = negative * (near < margin)
         count = ((positive.sum() + negative.sum()) / 2).clip(1)
-        values.append((positive * near + inside * (objective.margin - near)).sum() / (2 * count))
+        values.append((positive * near + inside * (margin - near)).sum() / (2 * count))
         lowest.append(xp.where(positive > 0, near, near.max()).min())  # the largest where it chose no positive pair
         coefficients[e, own[:, None], own] = (positive - inside) / count
     return Loss(xp.stack(values), back(coefficients), xp.stack(lowest))
 
 
-def center_closeness(z: Array, center: Array, batch: Batch, objective: Objective) -> Loss:
+def center_closeness(z: Array, center: Array, batch: Batch, part: CenterCloseness) -> Loss:
     """Mean distance to the centre over the hard rows, and the hinge over the anomalies."""
     xp = namespace(z)
-    distances, back = center_distances(z, center, objective.distance)  # D^(m)
+    distances, back = center_distances(z, center, part.distance)  # D^(m)
     pulled, pushed = distances[:, : batch.normal], distances[:, batch.normal :]
     if min(batch.normal_counts) < batch.normal:
         pulled = xp.where(present(batch.normal_counts, batch.normal, z), pulled, NOT_A_DISTANCE)
-    cutoff, count, mean = hard_normals(pulled, batch.normal_counts, objective.hard_ratio)  # tau^h
+    cutoff, count, mean = hard_normals(pulled, batch.normal_counts, part.hard_ratio)  # tau^h
     hard = from_cutoff(pulled, cutoff[:, None])  # Q^(m), as 0 and 1
     if not any(batch.anomaly_counts):
         return Loss(mean, back(hard / at_least_one(count)[:, None]), cutoff)
     anomalous = present(batch.anomaly_counts, pushed.shape[1], z)
-    inside = convert(anomalous & (pushed < objective.margin), z)
+    inside = convert(anomalous & (pushed < part.used_margin), z)
     coefficients = xp.concat([hard, -inside], axis=1)
-    total = mean * count + (inside * (objective.margin - pushed)).sum(axis=1)
+    total = mean * count + (inside * (part.used_margin - pushed)).sum(axis=1)
     count = (count + convert(anomalous.sum(axis=1), z)).clip(1)
     return Loss(total / count, back(coefficients / count[:, None]), cutoff)
 
 
-LOSSES: dict[str, Callable[[Array, Array, Batch, Objective], Loss]] = {
+LOSSES: dict[str, Callable[[Array, Array, Batch, Any], Loss]] = {
     "instance": instance_closeness,
     "center": center_closeness,
 }

@@ -5,27 +5,32 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from addml.compute import blas_threads, on_threads
-from addml.pipeline.sources import names_beside
+from addml.arrow import as_text
+from addml.compute import blas_threads, max_threads, on_threads, resolve_device
+from addml.inputs.rows import MemoryRows
 from addml.pipeline.workers import Batch, in_processes
+from addml.preprocessing.numbers import CellError
+from addml.preprocessing.profile import moments
 from addml.progress import Advance
-from addml.scratch import folder_of, mapped, room
+from addml.scratch import mapped
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from addml.explain import Reason
-    from addml.pipeline.fitted import Fitted
+    from addml.explain import Reason, Reasons
+    from addml.explain.phrasebook import GroupProfiles
+    from addml.inputs.vectorizers import TableVectorizer
+    from addml.model import Model
+    from addml.pipeline.options import Options
     from addml.preprocessing.drift import Counts, DriftCounter
     from addml.preprocessing.text_values import TextCells
 
 IN_MEMORY = 256 << 20  # bytes
-AT_ONCE = 1 << 20  # rows
 
 
 class Pieces:
@@ -65,32 +70,16 @@ def joined(pieces: Pieces, name: str, rows: int) -> np.ndarray:
     return whole
 
 
-def ranks(scores: np.ndarray) -> np.ndarray:
-    """The rank of every score: 1 is the highest, of equal ones the first."""
-    found = room(scores.shape, np.int64, scores)
-    if folder_of(scores) is None:
-        found[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
-        return found
-    keys = room(scores.shape, np.complex128, scores)  # sorted by the score and then by the place, where they lie
-    for start in range(0, len(scores), AT_ONCE):
-        part = slice(start, start + AT_ONCE)
-        keys.real[part], keys.imag[part] = -scores[part], np.arange(start, start + len(scores[part]))
-    keys.sort()
-    for start in range(0, len(scores), AT_ONCE):
-        places = keys.imag[start : start + AT_ONCE].astype(np.int64)
-        found[places] = np.arange(start + 1, start + len(places) + 1)
-    return found
-
-
 # Scoring ----------------------------------------------------------------------------------------------------
 
 BATCH_ROWS = 32768
 THREADS = 4  # at the most that share the interpreter's lock
 WORTH_PROCESSES = 250_000  # rows, in which processes win what their start takes
 LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
+TRIED = 8  # columns of a row whose replacement is worked out, the farthest from the usual
+CLOSELY = 64  # rows of a batch, those of the highest scores, for which all columns are tried
 MAPPED = 3000  # rows in the map of the metric space, besides the listed ones
-SCORE, LIKELY, SURE, WORDS = "\0score", "\0likely", "\0sure", "\0words"  # columns of a piece that no table has
-RESERVED = ("row", "score", "rank", "is_anomaly", "probability", "confidence", "reasons")
+SCORE, WORDS = "\0score", "\0words"  # columns of a piece that no table has
 
 
 @dataclass(frozen=True)
@@ -142,8 +131,6 @@ class Part:
     """What came of one batch."""
 
     scores: np.ndarray
-    likely: np.ndarray  # the probability of an anomaly
-    sure: np.ndarray  # how sure the decision is
     carried: pa.RecordBatch  # columns that only pass through: ids, the label
     explained: Explained
     spoken: np.ndarray  # the places in the batch of the rows that are explained
@@ -185,13 +172,19 @@ def _piece(part: Part) -> pa.RecordBatch:
     places = np.full(len(part.scores), -1)
     places[part.spoken] = np.arange(len(part.spoken))
     words = part.words.take(pa.array(places, mask=places < 0))
-    numbers = {SCORE: part.scores, LIKELY: part.likely, SURE: part.sure}
-    own = [*part.carried.columns, *map(pa.array, numbers.values()), words]
-    return pa.record_batch(own, names=[*part.carried.schema.names, *numbers, WORDS])
+    own = [*part.carried.columns, pa.array(part.scores), words]
+    return pa.record_batch(own, names=[*part.carried.schema.names, SCORE, WORDS])
+
+
+def scoring_place(options: Options, model: Model) -> tuple[str, int]:
+    """The device that scores, and how many batches at once: a table, unless a device is named, where it is read."""
+    device = "cpu" if options.device == "auto" and model.form is None else resolve_device(options.device)
+    return device, max_threads(options.jobs) if device == "cpu" else 1
 
 
 def score_all(
-    fitted: Fitted,
+    model: Model,
+    place: tuple[str, int],
     batches: Iterable[pa.RecordBatch],
     carried: Sequence[str],
     top: int,
@@ -211,9 +204,9 @@ def score_all(
     memory should not hold.
     """
     scored = Scored(max(LISTED, top), MAPPED if mapped else 0, Pieces(folder))
-    work = ScorePart(fitted, tuple(carried), top, reasons, scored.most_listed, scored.most_mapped)
+    work = ScorePart(model, place[0], tuple(carried), top, reasons, scored.most_listed, scored.most_mapped)
     with blas_threads(1):
-        for part in _at_once(work, _with_starts(batches), rows):
+        for part in _at_once(work, _with_starts(batches), rows, place[1]):
             scored.add(part)
             if part.counts is not None:
                 drift.add(part.counts)
@@ -229,22 +222,21 @@ def _with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Re
         start += batch.num_rows
 
 
-def _at_once(work: ScorePart, batches: Iterator[Batch], rows: int | None) -> Iterator[Part]:
+def _at_once(work: ScorePart, batches: Iterator[Batch], rows: int | None, threads: int) -> Iterator[Part]:
     """In processes where rows are many and their scores keep threads waiting for each other, else on threads."""
-    fitted = work.fitted
-    waiting = fitted.threads > 1 and fitted.model.scorer.max_threads <= THREADS
+    waiting = threads > 1 and work.model.scorer.max_threads <= THREADS
     if waiting and (rows or 0) >= WORTH_PROCESSES:
-        sent = replace(work, fitted=replace(fitted, detector=None))  # and nothing that was worked out of it
         with suppress(OSError):  # where a system has no room for them, threads do as well
-            return in_processes(sent, batches, fitted.threads)
-    return on_threads(work, batches, min(fitted.threads, THREADS))
+            return in_processes(work, batches, threads)
+    return on_threads(work, batches, min(threads, THREADS))
 
 
 @dataclass(frozen=True)
 class ScorePart:
     """What is done with every batch, and how many of its rows may be listed and mapped."""
 
-    fitted: Fitted
+    model: Model
+    device: str
     carried: tuple[str, ...]
     top: int
     reasons: int
@@ -254,20 +246,18 @@ class ScorePart:
     def __call__(self, item: Batch) -> Part:
         """Score a batch that so many rows came before, and explain the rows that stand out."""
         start, batch = item
-        fitted, drift = self.fitted, self.fitted.drift()
-        features = fitted.features(batch, start, drift)
-        scores = fitted.scores(features)
-        flagged = int((scores > fitted.threshold).sum())
+        model, drift = self.model, drift_of(self.model)
+        features = features_of(model, batch, start, drift)
+        scores = scores_of(model, batch, features, self.device)
+        flagged = int((scores > model.threshold).sum())
         chosen = highest(scores, max(flagged, self.top))
         rows, own = batch.take(chosen), features[chosen]
-        reasons = fitted.reasons(rows, own, self.reasons)
+        reasons = reasons_for(model, rows, own, self.reasons, self.device)
         first = slice(min(self.most_listed, len(chosen)))
         top = chosen[first]
         explained = Explained(top + start, scores[top], batch.take(top), own[first], reasons[first])
         return Part(
             scores,
-            fitted.probability(scores),
-            fitted.confidence(scores),
             batch.select(list(self.carried)),
             explained,
             chosen,
@@ -275,6 +265,101 @@ class ScorePart:
             sample_of(features, start, self.most_mapped),
             drift.counts,
         )
+
+
+# Rows of a batch --------------------------------------------------------------------------------------------
+
+
+def drift_of(model: Model) -> DriftCounter:
+    """A count of what is scored, against training."""
+    from addml.preprocessing.drift import DriftCounter
+
+    assert model.columns is not None
+    return DriftCounter(model.columns)
+
+
+def features_of(model: Model, batch: pa.RecordBatch, start: int, drift: DriftCounter | None = None) -> np.ndarray:
+    """The rows of a batch as the encoder takes them (n, d'); `start` rows came before them."""
+    vectorizer: TableVectorizer = model.vectorizer  # type: ignore[assignment]
+    try:
+        return vectorizer.prepare(batch, drift)
+    except CellError as error:
+        error.row += start
+        raise
+
+
+def scores_of(model: Model, batch: pa.RecordBatch, features: np.ndarray, device: str) -> np.ndarray:
+    """The scores of a batch, which has these features, within the groups of its rows."""
+    return model.scores(MemoryRows(features, model.vectorizer.groups_of(batch)), device, 1)
+
+
+def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most: int, device: str = "cpu") -> Reasons:
+    """Why each row of a batch, which has these features, is unusual; at most so many reasons."""
+    from addml.explain import Reasons, columns_of, reasons
+
+    if not most or not batch.num_rows:
+        return Reasons.none(batch.num_rows)
+    return reasons(
+        model,
+        features,
+        _baseline(model),
+        columns_of(model),
+        model.profiles,
+        *_raw_values(model, batch),
+        within=_group_profiles(model, batch),
+        most=most,
+        tried=max(TRIED, 2 * most),
+        closely=CLOSELY,
+        device=device,
+    )
+
+
+def _group_profiles(model: Model, batch: pa.RecordBatch) -> GroupProfiles | None:
+    """The profiles of the groups of these rows, where rows are judged within groups."""
+    groups, codes = model.vectorizer.groups, model.vectorizer.groups_of(batch)
+    if groups is None or codes is None:
+        return None
+    found, which = np.unique(codes, return_inverse=True)
+    return [groups.profiles(model.profiles, code) for code in found.tolist()], which
+
+
+def _baseline(model: Model) -> np.ndarray:
+    """The usual value in every column; where no row is like that, the row that `explain` counts from."""
+    from addml.explain.contributions import views_of
+
+    if views_of(model) is not None or model.columns is None:  # which count from nothing
+        return model.baseline
+    usual = np.asarray(model.features.transform(model.columns.usual[None])[0])
+    is_ordinary = model.scores(usual[None], "cpu", 1)[0] <= np.median(model.training.values)
+    return usual if is_ordinary else model.baseline
+
+
+def _raw_values(model: Model, batch: pa.RecordBatch) -> tuple[dict[str, Any], dict[str, pa.Array]]:
+    """The values of the columns used, read as in training, and the texts in columns of numbers, null elsewhere."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    assert model.columns is not None
+    parts = [np.concatenate(blocks) for blocks in zip(*model.columns.read(batch), strict=True)]
+    kinds, found = model.columns.kinds, dict(zip(model.used, parts, strict=True))
+    values = {name: _readable(part, kinds[name], batch[name]) for name, part in found.items()}
+    texts = {name: np.isinf(part) for name, part in found.items() if kinds[name] == "number" and part.dtype.kind == "f"}
+    return values, {
+        name: pc.if_else(pa.array(own), as_text(batch[name]), None) for name, own in texts.items() if own.any()
+    }
+
+
+def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Any:
+    """Values as words are made of them."""
+    if kind == "number":
+        return np.where(np.isinf(values), np.nan, values)
+    if kind == "date":
+        return moments(values)
+    if kind == "category":
+        return as_text(column)
+    import pyarrow as pa
+
+    return pa.array(["false", "true"]).take(pa.array(np.nan_to_num(values).astype(np.int8), mask=values != values))
 
 
 def highest(scores: np.ndarray, count: int) -> np.ndarray:
@@ -290,40 +375,3 @@ def sample_of(features: np.ndarray, start: int, most: int) -> Sample:
     keys = np.random.default_rng([start, 2]).random(len(features) if most else 0)
     kept = np.sort(np.argpartition(keys, most)[:most]) if len(keys) > most else np.arange(len(keys))
     return Sample(keys[kept], kept + start, features[kept])
-
-
-@dataclass(frozen=True)
-class ScoredRows:
-    """The scored table, in pieces: ids, row, score, rank, decision, how likely and how sure it is, and the reasons."""
-
-    scored: Scored
-    scores: np.ndarray
-    fitted: Fitted
-    ids: Sequence[str]
-    top: int
-
-    def __iter__(self) -> Iterator[pa.Table]:
-        start, places = 0, ranks(self.scores)
-        for piece in self.scored.pieces:
-            yield self._table(piece, start, places[start : start + piece.num_rows])
-            start += piece.num_rows
-
-    def _table(self, piece: pa.RecordBatch, start: int, places: np.ndarray) -> pa.Table:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        scores = piece[SCORE].to_numpy()
-        flagged, words = scores > self.fitted.threshold, piece[WORDS]
-        wanted = pc.and_(pa.array(flagged | (places <= self.top)), pc.not_equal(words, ""))
-        return pa.table(
-            {
-                **dict(zip(names_beside(self.ids, RESERVED), map(piece.column, self.ids), strict=True)),
-                "row": pa.array(np.arange(start + 1, start + len(scores) + 1)),
-                "score": piece[SCORE],
-                "rank": pa.array(places),
-                "is_anomaly": pa.array(flagged),
-                "probability": piece[LIKELY],
-                "confidence": piece[SURE],
-                "reasons": pc.if_else(pc.fill_null(wanted, False), words, None),
-            }
-        )

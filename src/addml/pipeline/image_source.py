@@ -3,37 +3,51 @@
 from __future__ import annotations
 
 import io
+import os
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from addml.compute import resolve_device
+from addml.encoders.pretrained import Pretrained, is_installed
 from addml.errors import AddmlError
-from addml.explain import Reason
+from addml.explain import Reason, contributions_of
 from addml.findings import Picture
 from addml.inputs.census import draw_places
-from addml.inputs.image import other_scale
 from addml.inputs.rows import LazyRows
-from addml.io.image_folder import Heads, Pictures, look_at
-from addml.pipeline.batches import LISTED, MAPPED, Explained, Part, Scored, ScoredRows, highest, sample_of
-from addml.pipeline.fitted import Fitted
-from addml.pipeline.options import IMAGE, Options
-from addml.pipeline.ranking import Result, left_out_epochs, ranked_findings, training_findings
+from addml.inputs.vectorizers import PHOTO_SIDE
+from addml.io.image_folder import LARGEST, Heads, Pictures, look_at
+from addml.pipeline.batches import (
+    LISTED,
+    MAPPED,
+    Explained,
+    Part,
+    Scored,
+    highest,
+    sample_of,
+    scoring_place,
+)
+from addml.pipeline.options import DECISIONS, IMAGE, Options
+from addml.pipeline.ranking import Result, ScoredRows, left_out_epochs, ranked_findings, settled, training_findings
 from addml.pipeline.sources import free_memory
-from addml.pipeline.training import LONG, decided, duration, estimate_images, images_held, new_detector
+from addml.pipeline.training import LONG, duration, estimate_images, fit_model, images_held
 from addml.progress import Advance, Progress, epochs_to
+from addml.scoring.patches import resized
 from addml.text import counted
 
 if TYPE_CHECKING:
     from addml.findings import Findings
+    from addml.model import Model
 
 STRANGEST, TYPICAL = 24, 12  # at the most: a report stays small
 SIDE = 96  # pixels, at the most
 GLOW = np.array([222.0, 45.0, 38.0])  # the colour of what is strange
 STRONGEST = 0.85  # of that colour over the picture
+AT_THRESHOLD = 128  # grey of a map where a place is as strange as the threshold
 
 
 def thumbnails(
@@ -81,15 +95,25 @@ def _glowing(seen: np.ndarray, heat: np.ndarray) -> np.ndarray:
     return np.asarray((1 - strength) * grey + strength * GLOW)
 
 
-def _png(pixels: np.ndarray) -> bytes:
+def _png(pixels: np.ndarray, side: float = SIDE) -> bytes:
     from PIL import Image
 
     image = Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
-    if max(image.size) > SIDE:
-        image.thumbnail((SIDE, SIDE))
+    if max(image.size) > side:
+        image.thumbnail((side, side))
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
     return file.getvalue()
+
+
+def map_files(pictures: Pictures, places: np.ndarray, threshold: float) -> Iterator[tuple[str, bytes]]:
+    """The map and the mask of each image at its own resolution: the threshold is 128, and places above it are white."""
+    stems = [os.path.splitext(name)[0] for name in pictures.names]
+    count, unit = Counter(stems), threshold if 0 < threshold < np.inf else 1.0
+    for name, stem, size, own in zip(pictures.names, stems, pictures.sizes, places, strict=True):
+        found, target = resized(own, size), stem if count[stem] == 1 else name
+        yield f"{target}.map.png", _png(AT_THRESHOLD * found / unit, np.inf)
+        yield f"{target}.mask.png", _png(255.0 * (found > threshold), np.inf)
 
 
 # Reasons ----------------------------------------------------------------------------------------------------
@@ -118,9 +142,12 @@ def _reason(place: int, share: float) -> Reason:
 
 # A folder of images -----------------------------------------------------------------------------------------
 
+PRETRAINED = Pretrained.name
 FILE = "file"  # the column that names an image
+ALARM_RATE = 0.01  # of new normal images, by default where all training images are normal
 SCORING_COPIES = 2  # of the images, as read and as one array
 NUMBERS_AT_ONCE = 2**25  # of the images that are scored between two steps of the progress bar
+SHOWN = 0.95  # share of the places of a photograph that are not coloured: the others make its score
 MAPPED_NUMBERS = 2**26  # of the images in the map of the metric space, which are fewer where they are large
 
 
@@ -132,30 +159,54 @@ class ImageSource:
     def __init__(self, options: Options) -> None:
         """Nothing is read yet."""
         self.options = options
+        self.choice = ""  # of the encoder, in words
         self.pictures: Pictures | None = None  # until they are read
         self.places = np.zeros(0, np.int64)  # of the training images among all
+        self.strangeness: np.ndarray | None = None  # of the places of all images, where somebody asked
 
-    def train(self, progress: Progress) -> Fitted:
+    def train(self, progress: Progress) -> Model:
         """A model of all images or of a sample of them."""
         options = self.options
         heads = look_at(options.file, size=_size(options.size))
+        encoder = self._encoder(heads)
+        self._check_maps(encoder == PRETRAINED)
+        if encoder == PRETRAINED:
+            heads = look_at(options.file, size=_size(options.size), largest=PHOTO_SIDE)
         self._check_work(heads, progress)
         self.pictures = pictures = self._read(heads, progress)
         self.places = draw_places(len(pictures.names), None if options.all_rows else options.sample, options.seed)
-        detector = new_detector(options, encoder="conv")
         rows = len(self.places) * options.members
         with progress.stage("Training", options.epochs, rows) as advance, epochs_to(advance):
             try:
-                detector.fit(pictures.images[self.places], checkpoint=options.checkpoint)
+                model = fit_model(options, pictures.images[self.places], encoder=encoder)
             except ValueError as error:
                 raise AddmlError(f"{options.file}: {error}.", file=options.file) from error
-        return Fitted.of(decided(detector, options))
+        return self._decided(model)
 
-    def training_findings(self, fitted: Fitted) -> Findings:
+    def _decided(self, model: Model) -> Model:
+        """The model with its threshold; of images known to be normal, by a rate of false alarms."""
+        options = self.options
+        if not options.clean or any(getattr(options, name) is not None for name in DECISIONS):
+            return model
+        return model.decided(alarm_rate=max(ALARM_RATE, 1 / (1 + len(model.training.calibration))))
+
+    def _encoder(self, heads: Heads) -> str:
+        """The encoder that was asked for, or the one for these images."""
+        if self.options.encoder is not None:
+            return self.options.encoder
+        if max(max(one.size) for one in heads.known) <= LARGEST:
+            return "conv"
+        if is_installed():
+            self.choice = "encoder: pretrained, as images are larger than 64 pixels (--encoder)"
+            return PRETRAINED
+        self.choice = "encoder: conv; for photographs pip install 'addml[pretrained]' finds much more"
+        return "conv"
+
+    def training_findings(self, model: Model) -> Findings:
         """What training found; the images are not ranked."""
         assert self.pictures is not None
         known = {"rows": len(self.pictures.names), "trained_rows": len(self.places), "noun": "image"}
-        return training_findings(fitted, self.options.file, self.notes, **known)
+        return training_findings(model, self.options.file, self.notes, **known)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -163,37 +214,56 @@ class ImageSource:
         assert self.pictures is not None
         rows, drawn = len(self.pictures.names), len(self.places)
         sampled = f"trained on {drawn:,} of {rows:,} images, drawn at random (--all-rows takes all)"
-        return (*self.pictures.notes, sampled) if 0 < drawn < rows else self.pictures.notes
+        notes = (*self.pictures.notes, self.choice) if self.choice else self.pictures.notes
+        return (*notes, sampled) if 0 < drawn < rows else notes
 
-    def rank(self, fitted: Fitted, progress: Progress, mapped: bool = True) -> Result:
+    def rank(self, model: Model, progress: Progress, mapped: bool = True) -> Result:
         """Score and rank the images; `mapped` for the map of the metric space, which only a report shows."""
         is_own = self.pictures is not None
-        pictures = self.pictures = self.pictures or self._read_for(fitted, progress)
-        scores = self._scores(fitted, pictures, progress)
-        flagged, top = int((scores > fitted.threshold).sum()), self.options.top
+        pictures = self.pictures = self.pictures or self._read_for(model, progress)
+        scores = self._scores(model, pictures, progress)
+        model = settled(model, scores, self.options)
+        flagged, top = int((scores > model.threshold).sum()), self.options.top
         shown = highest(scores, max(min(flagged, LISTED), top))
-        heat = self._heat(fitted, pictures.images[shown], progress) if self.options.reasons else None
-        scored = self._scored(fitted, pictures, scores, shown, heat, mapped)
-        findings = ranked_findings(fitted, scored, [FILE], top, self.options.file, self.notes)
+        places = self.places_of(model, progress) if self.options.maps is not None else None
+        heat = self._heat(model, shown, progress) if self.options.reasons else None
+        scored = self._scored(model, pictures, scores, shown, heat, mapped)
+        findings = ranked_findings(
+            model, scored, scores, [FILE], top, self.options.file, self.notes, are_new=not is_own
+        )
         picked = thumbnails(pictures, scores, shown, highest(-scores, top), heat)
         findings = replace(findings, pictures=picked, noun="image")
         if is_own:
-            dropped = left_out_epochs(fitted, self.places, findings.ranked)
+            dropped = left_out_epochs(model, self.places, findings.ranked)
             findings = replace(findings, dropped=dropped, trained_rows=len(self.places))
-        return Result(findings, ScoredRows(scored, scores, fitted, [FILE], top), fitted)
+        maps = () if places is None else map_files(pictures, places, model.threshold)
+        return Result(findings, ScoredRows(scored, scores, model, [FILE], top, not is_own), model, maps)
 
-    def _read_for(self, fitted: Fitted, progress: Progress) -> Pictures:
+    def places_of(self, model: Model, progress: Progress) -> np.ndarray:
+        """How strange each place of all images is, (n, height, width); worked out once."""
+        assert self.pictures is not None
+        images, threads = self.pictures.images, scoring_place(self.options, model)[1]
+        if self.strangeness is None:
+            with progress.stage("Maps", len(images)) as advance:
+                part = 8 * threads
+                rows = (LazyRows(images[start : start + part], model.prepare) for start in range(0, len(images), part))
+                found = [_advanced(model.maps(some, threads), advance) for some in rows]
+            self.strangeness = np.concatenate(found)
+        return self.strangeness
+
+    def _read_for(self, model: Model, progress: Progress) -> Pictures:
         """The images in the size that the model knows."""
-        options, form = self.options, fitted.model.form
+        options, form = self.options, model.form
         if form is None or form.kind != "images":
             raise AddmlError(f"{options.model}: was fitted to a table, {options.file} is a folder of images.")
+        self._check_maps(model.scorer.on_patches)
         if options.size is not None:
             raise AddmlError(f"--size {options.size}: the model knows its own size, {form.shape[1:]}; leave it out.")
         heads = look_at(options.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
         work = f"scoring {_counted(len(heads.known), heads)}"
         _check_memory(options.file, work, images_held(heads, SCORING_COPIES), "score a part of them at a time")
         pictures = self._read(heads, progress)
-        strange = other_scale(pictures.images, fitted.model.features.mean, fitted.model.features.scale)
+        strange = model.vectorizer.strange(pictures.images)  # type: ignore[attr-defined]
         if strange is not None:
             warnings.warn(f"{options.file}: {strange}", stacklevel=2)
         return pictures
@@ -216,20 +286,37 @@ class ImageSource:
         with progress.stage(f"Reading {self.options.file}", None):
             return heads.read(self.options.skip_unreadable)
 
-    def _scores(self, fitted: Fitted, pictures: Pictures, progress: Progress) -> np.ndarray:
+    def _scores(self, model: Model, pictures: Pictures, progress: Progress) -> np.ndarray:
         def score(images: np.ndarray) -> np.ndarray:
-            return fitted.model.scores(LazyRows(images, fitted.model.prepare), fitted.device, fitted.threads)
+            return model.scores(LazyRows(images, model.prepare), *scoring_place(self.options, model))
 
         with progress.stage("Scoring", len(pictures.names)) as advance:
-            return _in_parts(score, pictures.images, NUMBERS_AT_ONCE // fitted.model.encoder.inputs, advance)
+            return _in_parts(score, pictures.images, NUMBERS_AT_ONCE // model.encoder.inputs, advance)
 
-    def _heat(self, fitted: Fitted, images: np.ndarray, progress: Progress) -> np.ndarray:
+    def _heat(self, model: Model, shown: np.ndarray, progress: Progress) -> np.ndarray:
+        """Maps of some images, (k, height, width)."""
+        assert self.pictures is not None
+        device, threads = scoring_place(self.options, model)
+        images = self.pictures.images[shown]
+
+        def heat(images: np.ndarray) -> np.ndarray:
+            rows = LazyRows(images, model.prepare)
+            return contributions_of(model, rows, np.arange(len(images)), device, threads)
+
+        if self.strangeness is not None:
+            return _strangest(np.stack([resized(one, images.shape[2:]) for one in self.strangeness[shown]]))
+
         with progress.stage("Explaining", len(images)) as advance:
-            return _in_parts(fitted.heat, images, fitted.model.block("cpu") * fitted.threads, advance)
+            maps = _in_parts(heat, images, model.block("cpu") * threads, advance)
+        return _strangest(maps) if model.scorer.on_patches else maps
+
+    def _check_maps(self, has_patches: bool) -> None:
+        if self.options.maps is not None and not has_patches:
+            raise AddmlError("--maps needs a model with --encoder pretrained; fit one, or leave it out.", option="maps")
 
     def _scored(
         self,
-        fitted: Fitted,
+        model: Model,
         pictures: Pictures,
         scores: np.ndarray,
         shown: np.ndarray,
@@ -239,18 +326,27 @@ class ImageSource:
         """The scores as those of a table's rows; the file's name is the only column."""
         import pyarrow as pa
 
-        names, prepare = pa.record_batch({FILE: pa.array(pictures.names)}), fitted.model.prepare
+        names, prepare = pa.record_batch({FILE: pa.array(pictures.names)}), model.prepare
         reasons = [()] * len(shown) if heat is None else reasons_of(heat, self.options.reasons)
         words = pa.array(["; ".join(one.words for one in own) for own in reasons], pa.string())
         features = prepare(pictures.images[shown])
         explained = Explained(shown, scores[shown], names.take(pa.array(shown)), features, reasons)
-        most = min(MAPPED, MAPPED_NUMBERS // fitted.model.encoder.inputs) if mapped else 0
+        most = min(MAPPED, MAPPED_NUMBERS // model.encoder.inputs) if mapped else 0
         scored = Scored(max(LISTED, self.options.top), most)
         drawn = sample_of(np.arange(len(scores)), 0, scored.most_mapped)  # places, which are features afterwards
         sample = replace(drawn, features=prepare(pictures.images[drawn.places]))
-        decided = fitted.probability(scores), fitted.confidence(scores)
-        scored.add(Part(scores, *decided, names, explained, shown, words, sample))
+        scored.add(Part(scores, names, explained, shown, words, sample))
         return scored
+
+
+def _strangest(maps: np.ndarray) -> np.ndarray:
+    """By how much the strangest places of photographs exceed the others, which are not coloured."""
+    return np.asarray((maps - np.quantile(maps, SHOWN, axis=(1, 2), keepdims=True)).clip(0))
+
+
+def _advanced(found: np.ndarray, advance: Advance) -> np.ndarray:
+    advance(len(found))
+    return found
 
 
 def _counted(rows: int, heads: Heads) -> str:

@@ -10,8 +10,9 @@ import numpy as np
 
 from addml.compute import blas_threads
 from addml.errors import AddmlError
-from addml.pipeline.batches import BATCH_ROWS, ranks
+from addml.pipeline.batches import BATCH_ROWS, drift_of, features_of, scores_of, scoring_place
 from addml.pipeline.options import SERIES, TABLE, Options
+from addml.pipeline.ranking import ranks
 from addml.pipeline.run import load_model
 from addml.pipeline.series_source import SeriesSource
 from addml.pipeline.sources import check_text, expected_rows, names_beside, on_disk, open_for_model
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from addml.inputs.table import DriftCounter
-    from addml.pipeline.fitted import Fitted
+    from addml.model import Model
 
 FIRST = 100  # ranks whose rows are compared
 
@@ -137,11 +138,11 @@ def compare_tables(before: str, after: str, options: Options, progress: Progress
     ids, texts = None, dict[str, None]()
     with on_disk(options.file) as file:
         own = replace(options, file=file)
-        for folder, fitted in zip((before, after), models, strict=True):
-            data, names = open_for_model(own, fitted, BATCH_ROWS)
+        for folder, model in zip((before, after), models, strict=True):
+            data, names = open_for_model(own, model, BATCH_ROWS)
             with progress.stage(f"Scoring by {folder}", expected_rows(file, data.rows)) as advance, blas_threads(1):
-                drift = fitted.drift()
-                found, carried = _scored(data, fitted, [] if ids else names, advance, drift)
+                drift, device = drift_of(model), scoring_place(options, model)[0]
+                found, carried = _scored(data, model, device, [] if ids else names, advance, drift)
             check_text(own, drift.texts)
             texts |= dict.fromkeys(drift.texts.words())
             scores.append(found)
@@ -162,10 +163,10 @@ def compare_series(before: str, after: str, options: Options, progress: Progress
         for folder in (before, after):
             own = replace(options, file=file, model=folder)
             model = load_model(own, SERIES)
-            read, found = SeriesSource(own).score(model, progress)
+            read, _, found = SeriesSource(own).score(model, progress)
             reads.append(read)
             scores.append(found)
-            thresholds.append(model.detector.threshold_)
+            thresholds.append(model.threshold)
     names = (str(options.time), *(reads[0].chosen.ids or reads[1].chosen.ids))
     ids = reads[0].table.select(list(names))
     return _diff(options, (before, after), (scores[0], scores[1]), (thresholds[0], thresholds[1]), ids, "step")
@@ -185,13 +186,13 @@ def _diff(
 
 
 def _scored(
-    data: Any, fitted: Fitted, ids: list[str], advance: Any, drift: DriftCounter
+    data: Any, model: Model, device: str, ids: list[str], advance: Any, drift: DriftCounter
 ) -> tuple[np.ndarray, pa.Table]:
     import pyarrow as pa
 
     scores, carried, start = [], [], 0
     for batch in data:
-        scores.append(fitted.scores(fitted.features(batch, start, drift)))
+        scores.append(scores_of(model, batch, features_of(model, batch, start, drift), device))
         carried.append(batch.select(ids))
         start += batch.num_rows
         advance(batch.num_rows)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, get_type_hints
 
 from addml.errors import USAGE, AddmlError
@@ -16,8 +14,8 @@ from addml.text import without_password
 TRAINING_ROWS = 200_000
 CONTAMINATION = 0.1
 MEMORY = "2GiB"
-METHODS = ("auto", "mad", "iqr", "tail", "mixture")
-PACKAGES = ("addml", "numpy", "pyarrow", "scikit-learn", "scipy", "torch")
+METHODS = ("auto",)
+DECISIONS = ("threshold", "contamination", "alarm_rate", "max_false_alarms", "flag", "per_day")  # one at a time
 
 
 TABLE, IMAGE, SERIES = KINDS = ("table", "image", "series")
@@ -62,7 +60,7 @@ _windows = partial(option, panel="Series", commands=TRAIN, kinds=(SERIES,), remo
 _training = partial(option, panel="Training", commands=(*TRAIN, "demo"), remote=True, training=True)
 _flagging = partial(option, panel="Flagging and reasons", basic=True, remote=True)
 _reading = partial(option, panel="Reading (auto-detected unless set)", commands=(*FILES, "compare"), kinds=NOT_IMAGES)
-_images = partial(_reading, commands=("detect", "fit", "score"), kinds=(IMAGE,))
+_images = partial(_reading, commands=FILES[:4], kinds=(IMAGE,))
 _computing = partial(option, panel=COMPUTING, commands=(*FILES, "demo"))
 _storage = partial(option, panel=COMPUTING, commands=("detect", "fit"))
 
@@ -84,6 +82,10 @@ class Options:
         (), "Columns that identify a row: copied to the output, not trained on [default: auto-detected]",
         commands=(*FILES, "compare"), basic=True, metavar="NAMES",
     )  # fmt: skip
+    by: tuple[str, ...] = _column(
+        (), "Judge a row within its group, such as a store",
+        commands=TRAIN, kinds=(TABLE,), basic=True, metavar="NAMES", training=True,
+    )  # fmt: skip
     label: str | None = _column(
         None, "Column with the true labels: only for evaluation, never for training",
         commands=COMPARE, basic=True, metavar="NAME",
@@ -93,7 +95,7 @@ class Options:
         commands=COMPARE, metavar="VALUE", former="anomalous",
     )  # fmt: skip
     train_labels: str | None = _column(
-        None, "Column with known labels to train on: anomaly or normal (1 or 0, yes or no), empty where unknown",
+        None, "Column with known labels to train on: 1 or 0, yes or no, empty where unknown",
         commands=("detect", "fit"), kinds=(TABLE,), basic=True, metavar="NAME", former="learn_from",
     )  # fmt: skip
     known_anomalies: tuple[str, ...] = _column(
@@ -109,7 +111,9 @@ class Options:
         commands=FILES, kinds=(SERIES,), basic=True, metavar="NAME",
     )  # fmt: skip
 
-    window: int = _windows(16, "Steps per window", metavar="N", minimum=1)
+    window: int | None = _windows(
+        None, "Steps per window [default: the period of a single channel, else 16]", metavar="N", minimum=1
+    )
     cell: str = _windows(
         "tanh",
         "Recurrent cell, or tcn for dilated convolutions",
@@ -137,12 +141,28 @@ class Options:
     seed: int = _training(0, "Random seed: the same seed gives the same result", basic=True, metavar="N", minimum=0)
 
     threshold: str | None = _flagging(
-        None, f"Flag rows above this score, or by a method: {', '.join(METHODS)}",
-        commands=(*TRAIN, "score"), metavar="METHOD|SCORE", former="tau",
+        None, "Flag rows above this score, or those that stand clear of the rest (auto)",
+        commands=(*TRAIN, "score"), metavar="auto|SCORE", former="tau",
     )  # fmt: skip
     contamination: float | None = _flagging(
-        None, f"Share of training rows to flag, or of false alarms for tail [default: {CONTAMINATION}]",
+        None, f"Share of training rows to flag [default: {CONTAMINATION}]",
         commands=(*TRAIN, "score"), metavar="SHARE", minimum=0, maximum=0.5,
+    )  # fmt: skip
+    flag: int | None = _flagging(
+        None, "Flag this many rows, those with the highest scores", commands=("detect", "score"),
+        kinds=(TABLE, IMAGE), metavar="N", minimum=1,
+    )  # fmt: skip
+    per_day: int | None = _flagging(
+        None, "Flag this many rows a day on average, by the first date column",
+        commands=("detect", "score"), kinds=(TABLE,), metavar="N", minimum=1, basic=False,
+    )  # fmt: skip
+    alarm_rate: float | None = _flagging(
+        None, "Flag at most this share of new rows that are like the training rows",
+        commands=("fit", "score", "evaluate"), metavar="RATE", minimum=0, maximum=1,
+    )  # fmt: skip
+    max_false_alarms: float | None = _flagging(
+        None, "Flag new rows so that at most this share of the flagged ones is like the training rows",
+        commands=("score", "evaluate"), kinds=(TABLE, IMAGE), metavar="SHARE", minimum=0, maximum=1,
     )  # fmt: skip
     top: int = _flagging(
         20, "Number of rows to list, most anomalous first", commands=(*SCORE, "demo", "diff"), metavar="N", minimum=0
@@ -163,6 +183,10 @@ class Options:
         None, "Format of the report [default: by its name]", OUTPUT, SCORE, metavar="html|md", choices=("html", "md")
     )
     figures: str | None = option(None, "Folder for the report's charts as PNG and SVG", OUTPUT, SCORE, metavar="FOLDER")
+    maps: str | None = option(
+        None, "Folder for maps of photographs as PNG: 128 is the threshold; masks are white above it",
+        OUTPUT, SCORE, (IMAGE,), metavar="FOLDER",
+    )  # fmt: skip
     redact: bool = option(
         False, "Leave the table's values out of the report and the screen", OUTPUT, SCORE, remote=True
     )
@@ -182,9 +206,17 @@ class Options:
     header: bool | None = _reading(None, "Whether the first line names the columns", remote=True)
     encoding: str | None = _reading(None, "Text encoding: utf-8, latin-1, ...", metavar="NAME", remote=True)
     decimal: str | None = _reading(None, "Decimal mark of a CSV", metavar=".|,", choices=(".", ","), remote=True)
+    skip_rows: int | None = _reading(
+        None, "Lines or rows above the table of a CSV or a sheet [default: auto-detected]",
+        metavar="N", minimum=0, remote=True,
+    )  # fmt: skip
     strict: bool = _reading(
         False, "Stop at text in a number column instead of counting it as a missing value",
         commands=FILES, kinds=(TABLE,), remote=True,
+    )  # fmt: skip
+    encoder: str | None = _training(
+        None, "Network for images: conv or pretrained [default: pretrained above 64 pixels, if installed]",
+        kinds=(IMAGE,), metavar="conv|pretrained", choices=("conv", "pretrained"),
     )  # fmt: skip
     size: str | None = _images(None, "Resize images to N x N or height x width pixels", basic=True, metavar="N|HxW")
     skip_unreadable: bool = _images(False, "Skip image files that cannot be read, and list them", former="skip_broken")
@@ -209,17 +241,22 @@ class Options:
         None, "Exit with code 3 if more rows than this are flagged",
         commands=("detect", "score"), basic=True, metavar="N", minimum=0,
     )  # fmt: skip
+    fail_on_drift: bool = _computing(
+        False,
+        "Exit with code 5 if a column has drifted",
+        commands=("score",),
+        kinds=(TABLE,),
+        basic=True,
+    )
     quiet: bool = _computing(False, "Print only warnings and errors", commands=EVERY, basic=True, flags=("-q",))
     json: bool = _computing(False, "Print one JSON document", commands=EVERY, basic=True)
 
     @property
     def source(self) -> str:
-        """The file or database address, without a password."""
         return without_password(self.file)
 
     @property
     def tau(self) -> float | None:
-        """The threshold, where it is given as a score."""
         try:
             return None if self.threshold is None else float(self.threshold)
         except ValueError:
@@ -227,13 +264,12 @@ class Options:
 
     @property
     def method(self) -> str | None:
-        """The threshold's method, where one is given."""
         return self.threshold if self.tau is None else None
 
     @property
     def reading(self) -> dict[str, Any]:
         """How a file is read, as `addml.io.read` takes it."""
-        known = ("query", "delimiter", "header", "encoding", "decimal")
+        known = ("query", "delimiter", "header", "encoding", "decimal", "skip_rows")
         return {name: getattr(self, name) for name in known} | {"part": self.sheet}
 
     def of(self, command: str) -> dict[str, Any]:
@@ -244,24 +280,20 @@ class Options:
 
 @cache
 def options_of(command: str) -> tuple[Field[Any], ...]:
-    """The options of a command."""
     known = (one for one in fields(Options) if one.metadata)
     return tuple(one for one in known if one.metadata["commands"] in (EVERY,) or command in one.metadata["commands"])
 
 
 @cache
 def types() -> dict[str, Any]:
-    """The type of every option."""
     return get_type_hints(Options)
 
 
 def is_list(name: str) -> bool:
-    """Whether an option may be given several times."""
     return bool(types()[name] == tuple[str, ...])
 
 
 def is_switch(name: str) -> bool:
-    """Whether an option is given without a value."""
     return types()[name] in (bool, bool | None)
 
 
@@ -283,8 +315,8 @@ def check(options: Options, command: str) -> Options:
     """The options with the default contamination; an error where they contradict each other or do nothing."""
     for words in _contradictions(options, command):
         raise AddmlError(words, USAGE)
-    decided = options.contamination is not None or options.threshold is not None
-    if decided or command == "diff" or reads_model(options, command):
+    normal_images = (options.clean or command == "evaluate") and _names_images(options.file)  # see ImageSource
+    if _given(options) or command == "diff" or reads_model(options, command) or normal_images:
         return options
     return replace(options, contamination=CONTAMINATION)
 
@@ -303,8 +335,13 @@ def check_applies(options: Options, kind: str) -> None:
 
 
 def reads_model(options: Options, command: str) -> bool:
-    """Whether `--model` is read, not written."""
     return command in ("score", "evaluate") and options.model is not None
+
+
+def _names_images(file: str) -> bool:
+    from addml.io.image_folder import is_image_folder  # NumPy, which --help does without
+
+    return is_image_folder(file)
 
 
 def _set(options: Options) -> Iterator[Field[Any]]:
@@ -315,7 +352,7 @@ def _contradictions(options: Options, command: str) -> Iterator[str]:
     """What is wrong with the options, whatever the input."""
     if command == "score" and options.model is None:
         yield "score needs a model: --model FOLDER, as addml fit wrote it."
-    if command == "evaluate" and options.label is None:
+    if command == "evaluate" and options.label is None and not _names_images(options.file):
         yield "evaluate needs a label column: --label NAME."
     yield from _wrong_threshold(options)
     for one in _set(options):
@@ -330,19 +367,23 @@ def _contradictions(options: Options, command: str) -> Iterator[str]:
 
 
 def _wrong_threshold(options: Options) -> Iterator[str]:
-    threshold, share = options.threshold, options.contamination
-    if share == 0:
-        yield "--contamination 0 flags no row; give a share above 0."
-    if threshold is None:
-        return
-    if options.tau is None and threshold not in METHODS:
-        yield f"--threshold {threshold}: give a score, or one of {', '.join(METHODS)}."
+    threshold, given = options.threshold, _given(options)
+    for name in given:
+        if getattr(options, name) == 0:
+            yield f"{flag(name)} 0 flags no row; give a number above 0."
+    if len(given) > 1:
+        yield f"{' and '.join(map(flag, given))} decide in different ways; give one of them."
+    if threshold is not None and options.tau is None and threshold not in METHODS:
+        yield f"--threshold {threshold}: give a score, or auto."
     if options.tau is not None and not math.isfinite(options.tau):
         yield f"--threshold {threshold} is not a score; give a finite number."
-    if share is not None and options.tau is not None:
-        yield "give --contamination or a score as --threshold, not both."
-    if share is not None and threshold != "tail":
-        yield f"--threshold {threshold} finds the share itself; leave out --contamination."
+    if options.max_false_alarms is not None and options.model is None:
+        yield "--max-false-alarms is about new rows: train with addml fit, then use addml score --model FOLDER."
+
+
+def _given(options: Options) -> list[str]:
+    """The options given that decide which rows are flagged."""
+    return [name for name in DECISIONS if getattr(options, name) is not None]
 
 
 # Options from texts: command line, TOML, REST ---------------------------------------------------------------
@@ -374,14 +415,3 @@ def parse(name: str, value: Any) -> Any:
 
 def _wrong(name: str, value: Any, takes: str) -> AddmlError:
     return AddmlError(f"{flag(name)} {value}: give {takes}.", USAGE, option=name)
-
-
-def versions(*more: str) -> dict[str, str]:
-    """The versions that a result may depend on, and those of further packages."""
-    found = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in (*PACKAGES, *more):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found

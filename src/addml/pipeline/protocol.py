@@ -8,15 +8,22 @@ A polluted fit learns from the training part as it is and serves two settings: `
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from addml.errors import UserError
+from addml.compute import resolve_device
+from addml.errors import DroppedColumnsWarning, UserError
+from addml.inputs.census import draw
+from addml.pipeline.labels import UNKNOWN, read_label
+from addml.pipeline.options import Options
 from addml.pipeline.rivals import RIVALS, Method, make
+from addml.pipeline.sources import choose, open_input
+from addml.pipeline.workers import Ended, run_tasks
 from addml.text import counted, did_you_mean
 
 if TYPE_CHECKING:
@@ -26,6 +33,8 @@ FOLDS = 3
 SEEDS = (0, 1, 2)
 SEEN, UNSEEN, ONE_CLASS = SETTINGS = ("seen", "unseen", "one-class")
 PAPER, DEFAULT = OWN = ("ADDML.paper", "ADDML")
+METHODS = (DEFAULT, "IsolationForest", "PCC", "OCSVM", "HBOS", "KNN", "LOF")  # that `addml compare` takes by default
+BATCH_ROWS = 65_536
 
 Row = dict[str, Any]
 Rivals = Mapping[str, Method]
@@ -45,31 +54,6 @@ class Data(Protocol):
     def shape(self) -> tuple[int, int]: ...
     def rows(self, ids: np.ndarray) -> Any: ...
     def standardised(self, train: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]: ...
-
-
-@dataclass(frozen=True, eq=False)
-class LabelledArray:
-    """Numbers X (n, d), and whether each row is an anomaly, y (n,): 1 if so, 0 if not."""
-
-    name: str
-    X: np.ndarray
-    y: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.X.shape[0], self.X.shape[1]
-
-    def rows(self, ids: np.ndarray) -> np.ndarray:
-        """These rows, for a detector with its own preprocessing."""
-        return np.asarray(self.X[ids])
-
-    def standardised(self, train: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]:
-        """The rows of each part, scaled by mean and deviation of the training rows; constant columns only centred."""
-        mean, deviation = self.X[train].mean(axis=0), self.X[train].std(axis=0)
-        constant = self.X[train].min(axis=0) == self.X[train].max(axis=0)
-        scale = np.where(constant | (deviation == 0), 1.0, deviation)
-        return [(self.X[part] - mean) / scale for part in parts]
 
 
 @dataclass(frozen=True)
@@ -209,20 +193,10 @@ def new_detector(case: Case, machine: Machine, *, one_class: bool, seed: int, ri
     from addml.detector import ADDML
 
     is_paper = case.method == PAPER
-    changes = ({"normal_ratio": 1.0} if one_class and is_paper else {}) | _with_scorer(case.settings)
+    changes = ({"normal_ratio": 1.0} if one_class and is_paper else {}) | dict(case.settings)
     start = ADDML.paper if is_paper else ADDML
-    return start(**changes, random_state=seed, device=machine.device, n_jobs=machine.threads)
-
-
-def _with_scorer(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings, with a scorer built from its own settings where those are given."""
-    from addml.scoring import SCORERS
-
-    scorer = settings.get("scorer")
-    if not isinstance(scorer, Mapping):
-        return dict(settings)
-    own = dict(scorer)
-    return {**settings, "scorer": SCORERS[own.pop("name")](**own)}
+    detector = start(random_state=seed, device=machine.device, n_jobs=machine.threads)
+    return detector.set_params(**changes)
 
 
 # Running the protocol ----------------------------------------------------------------------------------------
@@ -293,3 +267,125 @@ def _tested(case: Case, data: Data, fit: Fit, fitted: Fitted) -> dict[str, Row]:
         taken = {"fit_seconds": fitted.seconds, "together": fitted.together, "score_seconds": seconds}
         results[setting] = {**measures, **taken}
     return results
+
+
+# The user's table --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A user's table, notes on it, and the columns dropped from it."""
+
+    data: LabelledTable
+    notes: tuple[str, ...]
+    dropped: tuple[tuple[str, str], ...]  # (column, why)
+
+
+def read(options: Options, most: int, seed: int = 0) -> Labelled:
+    """The table of a file with its label apart; rows without a label are dropped and counted."""
+    label = str(options.label)
+    data = open_input(options)
+    chosen = choose(data.names, options, data.source)
+    table, places, rows = draw(data.batches([*chosen.features, label], BATCH_ROWS), most, seed)
+    marks = read_label(table[label], options.anomaly_value, label)
+    known = np.flatnonzero(marks != UNKNOWN)
+    notes, drawn = list(data.notes), ""
+    if len(places) < rows:
+        drawn = f" of {len(places):,} of {rows:,} rows (--sample takes more)"
+        notes.append(f"compared on {len(places):,} of {rows:,} rows, drawn at random (--sample takes more)")
+    if len(known) < len(marks):
+        notes.append(f"dropped, without a label: {counted(len(marks) - len(known), 'row')}")
+    labelled = LabelledTable(data.source, table.select(list(chosen.features)).take(known), marks[known])
+    check(labelled.y, f"{data.source}, label {label!r}{drawn}")
+    return Labelled(labelled, tuple(notes), (*chosen.left_out, *_dropped(labelled, places[known])))
+
+
+def _dropped(data: LabelledTable, places: np.ndarray) -> list[tuple[str, str]]:
+    """The columns that no method can learn from, and why; an error names the row of the file."""
+    from addml.inputs.table import CellError, Columns
+
+    try:
+        return Columns.fit(data.table).left_out
+    except CellError as error:
+        error.row = int(places[error.row - 1]) + 1
+        raise UserError(f"{data.name}: {error}") from error
+
+
+@dataclass(frozen=True)
+class MethodTask:
+    """One method on the user's table."""
+
+    method: str
+    data: LabelledTable
+
+    @property
+    def title(self) -> str:
+        """The method."""
+        return self.method
+
+    def run(self, machine: Machine) -> list[Row]:
+        """The results of the protocol, and the method's stability; dropped columns were reported before."""
+        case = Case(self.method)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DroppedColumnsWarning)
+            same = {"method": self.method, "stability": stability(case, self.data, machine)}
+            return [{**same, **row} for row in run_case(case, self.data, machine)]
+
+
+def compare(
+    data: LabelledTable,
+    methods: Iterable[str],
+    machine: Machine,
+    jobs: int,
+    on_end: Callable[[Ended], None] = lambda ended: None,
+) -> list[Row]:
+    """The runs of every method that does not fail."""
+    found = []
+    for ended, rows in run_tasks([MethodTask(method, data) for method in methods], machine, jobs):
+        on_end(ended)
+        found += rows
+    return found
+
+
+@dataclass(frozen=True)
+class Result:
+    """A method's means over nine runs in one setting."""
+
+    method: str
+    setting: str
+    auc: float
+    auc_spread: float
+    ap: float
+    ap_spread: float
+    fit_seconds: float
+    score_seconds: float | None  # none for training rows, which the fit itself scored
+    stability: float  # how alike seeds rank held-out rows: the same in all settings
+
+
+def summary(rows: Sequence[Row], by: str = UNSEEN) -> list[Result]:
+    """Means of each method and setting; the best in the setting `by` first, equals by name."""
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    found = {(one, setting): _result(one, setting, rows) for one in methods for setting in SETTINGS}
+    order = sorted(methods, key=lambda one: (-found[one, by].auc, one))
+    return [found[one, setting] for one in order for setting in SETTINGS]
+
+
+def _result(method: str, setting: str, rows: Sequence[Row]) -> Result:
+    own = [row for row in rows if (row["method"], row["setting"]) == (method, setting)]
+    auc, ap = (np.array([row[name] for row in own]) for name in ("auc", "ap"))
+    return Result(
+        method=method,
+        setting=setting,
+        auc=float(auc.mean()),
+        auc_spread=float(auc.std(ddof=1)),
+        ap=float(ap.mean()),
+        ap_spread=float(ap.std(ddof=1)),
+        fit_seconds=float(np.mean([row["fit_seconds"] for row in own])),
+        score_seconds=None if setting == SEEN else float(np.mean([row["score_seconds"] for row in own])),
+        stability=own[0]["stability"],
+    )
+
+
+def machine_for(device: str, jobs: int) -> Machine:
+    """The device, and one thread for each of several processes."""
+    return Machine(resolve_device(device), 1 if jobs > 1 else None)

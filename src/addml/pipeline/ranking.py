@@ -2,124 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from addml.compute import blas_threads
-from addml.findings import Finding, Findings, Group, Reason, SpaceMap
-from addml.pipeline.batches import SCORE, Candidate, Scored, joined
-from addml.pipeline.options import versions
+from addml.decisions.decision import FLAG, MAX_FALSE_ALARMS, PER_DAY, Decision, budget_threshold
+from addml.decisions.p_values import discovery_threshold
+from addml.findings import Finding, Findings, Group, Reason, SpaceMap, Usual, versions
+from addml.pipeline.batches import SCORE, WORDS, Candidate, Scored
+from addml.pipeline.options import Options
+from addml.pipeline.sources import names_beside
+from addml.scratch import folder_of, room
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
-    from addml.pipeline.fitted import Fitted
+    from addml.model import Model
 
-
-class Saved(Protocol):
-    """A model that can be saved."""
-
-    def save(self, folder: Path) -> None:
-        """Write the model to a folder."""
-        ...
+AT_ONCE = 1 << 20  # rows
+RESERVED = ("row", "score", "rank", "is_anomaly", "p_value", "probability", "reasons")
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run found, the scored table in pieces, and the model."""
+    """What a run found, the scored table in pieces, the model, and maps of images as PNG files."""
 
     findings: Findings
     scored: Iterable[pa.Table]
-    model: Saved
+    model: Model
+    maps: Iterable[tuple[str, bytes]] = ()  # names and contents, worked out one by one
+
+
+def settled(model: Model, scores: np.ndarray, options: Options, days: int = 0) -> Model:
+    """The model with a decision that depends on all rows scored: a budget, or a limit of false alarms among them."""
+    if options.max_false_alarms is not None:
+        tau = discovery_threshold(scores, model.training.calibration, options.max_false_alarms)
+        return replace(model, decision=Decision(tau, MAX_FALSE_ALARMS, options.max_false_alarms))
+    if options.flag is not None:
+        return replace(model, decision=Decision(budget_threshold(scores, options.flag), FLAG, options.flag))
+    if options.per_day is not None:
+        tau = budget_threshold(scores, options.per_day * days)
+        return replace(model, decision=Decision(tau, PER_DAY, options.per_day))
+    return model
 
 
 def ranked_findings(
-    fitted: Fitted, scored: Scored, ids: Sequence[str], top: int, source: str, notes: Sequence[str]
+    model: Model,
+    scored: Scored,
+    scores: np.ndarray,
+    ids: Sequence[str],
+    top: int,
+    source: str,
+    notes: Sequence[str],
+    *,
+    are_new: bool,
 ) -> Findings:
-    """The findings of scored rows."""
+    """The findings of scored rows, new ones or those trained on."""
     from addml.explain import groups
 
-    scores = joined(scored.pieces, SCORE, scored.rows)
-    flagged = int((scores > fitted.threshold).sum())
+    flagged = int((scores > model.threshold).sum())
     listed = scored.listed[: max(flagged, top)]
     alike = groups([candidate.reasons for candidate in listed])
     return replace(
-        training_findings(fitted, source, notes),
+        training_findings(model, source, notes),
         rows=len(scores),
         scores=scores,
-        ranked=_ranked(fitted, listed, ids),
+        ranked=_ranked(model, listed, ids, scores if are_new else None),
+        least_p_value=1 / (1 + len(model.training.calibration)) if are_new else 0.0,
+        clear=int((scores > model.training.clear).sum()),
         groups=tuple(Group(columns, words, tuple(place + 1 for place in places)) for columns, words, places in alike),
-        space=_space(fitted, scored, listed, scores),
+        space=_space(model, scored, listed, scores),
     )
 
 
-def training_findings(fitted: Fitted, source: str, notes: Sequence[str], **more: Any) -> Findings:
+def training_findings(model: Model, source: str, notes: Sequence[str], **more: Any) -> Findings:
     """The findings of training alone, in which no row is ranked."""
     known: dict[str, Any] = {
         "source": source,
         "rows": 0,
-        "columns": fitted.used,
-        "left_out": fitted.left_out,
+        "columns": tuple(model.used),
+        "left_out": () if model.columns is None else tuple(model.columns.left_out),
         "notes": tuple(notes),
-        "scores": fitted.training.values,
-        "threshold": fitted.threshold,
-        "decided_by": fitted.decision.words,
+        "scores": model.training.values,
+        "threshold": model.threshold,
+        "decided_by": model.decision.words,
         "ranked": (),
-        "usual": fitted.usual,
-        "history": fitted.history,
+        "usual": tuple(map(Usual.of, model.profiles)),
+        "history": tuple(model.history),
         "versions": versions(),
     }
     return Findings(**known | more)
 
 
-def _ranked(fitted: Fitted, listed: Sequence[Candidate], ids: Sequence[str]) -> tuple[Finding, ...]:
-    scores = np.array([candidate.score for candidate in listed])
-    likely, sure = fitted.probability(scores).tolist(), fitted.confidence(scores).tolist()
-    return tuple(
-        _finding(fitted, candidate, rank, ids, likely[rank - 1], sure[rank - 1])
-        for rank, candidate in enumerate(listed, start=1)
-    )
+def _ranked(
+    model: Model, listed: Sequence[Candidate], ids: Sequence[str], batch: np.ndarray | None
+) -> tuple[Finding, ...]:
+    rarity = model.training.rarity(np.array([candidate.score for candidate in listed]), batch)
+    rows = zip(listed, *(numbers.tolist() for numbers in rarity), strict=True)
+    return tuple(_finding(model, one, rank, ids, *own) for rank, (one, *own) in enumerate(rows, start=1))
 
 
 def _finding(
-    fitted: Fitted, candidate: Candidate, rank: int, ids: Sequence[str], probability: float, confidence: float
+    model: Model, candidate: Candidate, rank: int, ids: Sequence[str], p_value: float, probability: float
 ) -> Finding:
     values = candidate.values.to_pylist()[0]
     return Finding(
         row=candidate.place + 1,
         rank=rank,
         score=candidate.score,
-        is_anomaly=candidate.score > fitted.threshold,
+        is_anomaly=candidate.score > model.threshold,
+        p_value=p_value,
         probability=probability,
-        confidence=confidence,
         ids={name: values[name] for name in ids},
-        values={name: values[name] for name in fitted.used},
+        values={name: values[name] for name in model.used},
         reasons=tuple(Reason(one.column, one.share, one.words) for one in candidate.reasons),
     )
 
 
-def left_out_epochs(fitted: Fitted, places: np.ndarray | None, ranked: Sequence[Finding]) -> np.ndarray | None:
+def left_out_epochs(model: Model, places: np.ndarray | None, ranked: Sequence[Finding]) -> np.ndarray | None:
     """(epochs, len(ranked)): of the members that train on a row, the share that dropped it; NaN where none does."""
-    assert fitted.detector is not None
     try:
-        kept = fitted.detector.rows_kept()  # (epochs, members, n)
+        kept = model.rows_kept()  # (epochs, members, n)
     except ValueError:  # not remembered for so many rows
         return None
     rows = np.array([finding.row - 1 for finding in ranked], np.int64)
     places = np.arange(kept.shape[2]) if places is None else places
     where = np.searchsorted(places, rows).clip(0, len(places) - 1)
     active = np.asarray(kept.any(axis=2))[:, :, None]  # a stopped member keeps no row
-    training = (active & ~fitted.detector._held_out[:, where]).sum(axis=1)
+    training = (active & ~model.held_out[:, where]).sum(axis=1)
     share = 1 - kept[:, :, where].sum(axis=1) / np.maximum(training, 1)
     return np.where((training > 0) & (places[where] == rows), share, np.nan)
 
 
-def _space(fitted: Fitted, scored: Scored, listed: Sequence[Candidate], scores: np.ndarray) -> SpaceMap | None:
+def _space(model: Model, scored: Scored, listed: Sequence[Candidate], scores: np.ndarray) -> SpaceMap | None:
     """Two dimensions in which the rows lie farthest apart: a sample, the listed rows and the centre."""
     if scored.sample is None or not len(scored.sample.places):
         return None
@@ -127,8 +145,76 @@ def _space(fitted: Fitted, scored: Scored, listed: Sequence[Candidate], scores: 
     rows, first = np.unique(rows, return_index=True)
     features = np.concatenate([scored.sample.features, *[one.features[None] for one in listed]])[first]
     with blas_threads(1):  # a second thread costs more than it brings here
-        embedded, center = fitted.embedded(features)
+        embedded, center = _embedded(model, features)
         away = embedded - center
         _, axes = np.linalg.eigh(away.T @ away)
     flat = away @ axes[:, :-3:-1] if away.shape[1] > 1 else np.repeat(away, 2, axis=1) * [1, 0]
     return SpaceMap(flat[:, 0], flat[:, 1], rows + 1, scores[rows], (0.0, 0.0))
+
+
+def _embedded(model: Model, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The members' embeddings side by side (n, E w), in deviations of each, and their centres (E w,)."""
+    center = model.center
+    embedded = model.embeddings(features, "cpu", 1).reshape(len(features), *center.shape)
+    spread = np.sqrt(((embedded - center) ** 2).sum(axis=2).mean(axis=0))[:, None]
+    spread = np.where(spread > 0, spread, 1)
+    return (embedded / spread).reshape(len(features), -1), (center / spread).reshape(-1)
+
+
+# The scored table ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """The scored table, in pieces: ids, row, score, rank, decision, p-value, probability and reasons."""
+
+    scored: Scored
+    scores: np.ndarray
+    model: Model
+    ids: Sequence[str]
+    top: int
+    are_new: bool  # not trained on
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        start, places = 0, ranks(self.scores)
+        for piece in self.scored.pieces:
+            yield self._table(piece, start, places[start : start + piece.num_rows])
+            start += piece.num_rows
+
+    def _table(self, piece: pa.RecordBatch, start: int, places: np.ndarray) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        scores = piece[SCORE].to_numpy()
+        p_values, probability = self.model.training.rarity(scores, self.scores if self.are_new else None)
+        flagged, words = scores > self.model.threshold, piece[WORDS]
+        wanted = pc.and_(pa.array(flagged | (places <= self.top)), pc.not_equal(words, ""))
+        return pa.table(
+            {
+                **dict(zip(names_beside(self.ids, RESERVED), map(piece.column, self.ids), strict=True)),
+                "row": pa.array(np.arange(start + 1, start + len(scores) + 1)),
+                "score": piece[SCORE],
+                "rank": pa.array(places),
+                "is_anomaly": pa.array(flagged),
+                "p_value": pa.array(p_values),
+                "probability": pa.array(probability),
+                "reasons": pc.if_else(pc.fill_null(wanted, False), words, None),
+            }
+        )
+
+
+def ranks(scores: np.ndarray) -> np.ndarray:
+    """The rank of every score: 1 is the highest, of equal ones the first."""
+    found = room(scores.shape, np.int64, scores)
+    if folder_of(scores) is None:
+        found[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
+        return found
+    keys = room(scores.shape, np.complex128, scores)  # sorted by the score and then by the place, where they lie
+    for start in range(0, len(scores), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        keys.real[part], keys.imag[part] = -scores[part], np.arange(start, start + len(scores[part]))
+    keys.sort()
+    for start in range(0, len(scores), AT_ONCE):
+        places = keys.imag[start : start + AT_ONCE].astype(np.int64)
+        found[places] = np.arange(start + 1, start + len(places) + 1)
+    return found

@@ -71,7 +71,7 @@ def nearest_neighbours(Z: np.ndarray, seed: Any, *, n_neighbors: int = 5, method
     """The distance to the k-th nearest training row, or the mean over the k nearest; no row is its own neighbour."""
     from sklearn.neighbors import NearestNeighbors
 
-    parameters.one_of("method", method, ["largest", "mean"])
+    parameters.check_one_of("method", method, ["largest", "mean"])
     index = NearestNeighbors(n_neighbors=min(n_neighbors, len(Z) - 1)).fit(Z)
 
     def score(rows: np.ndarray | None) -> np.ndarray:
@@ -90,8 +90,8 @@ def histograms(Z: np.ndarray, seed: Any, *, bins: int = 5, smoothing: float = 0.
     A value up to half a bin outside the training range belongs to the outermost bin; one farther out has the
     density of the column's emptiest bin. Both, and the smoothing, are PyOD's, and agree with the paper's figures.
     """
-    parameters.whole("bins", bins)
-    parameters.number("smoothing", smoothing, 0, with_low=False)
+    parameters.check_whole("bins", bins)
+    parameters.check_number("smoothing", smoothing, 0, with_low=False)
     low, high = Z.min(axis=0), Z.max(axis=0)
     width = np.where(high > low, (high - low) / bins, 1.0)
 
@@ -151,9 +151,9 @@ def principal_classifier(
     `major_share` of the variance, minor ones have eigenvalues under `minor_below`; directions without variance do
     not count, so that repeated and constant columns do no harm.
     """
-    parameters.number("trimmed", trimmed, 0, 1, with_low=True, with_high=False)
-    parameters.number("major_share", major_share, 0, 1, with_low=False)
-    parameters.number("minor_below", minor_below, 0, with_low=True)
+    parameters.check_number("trimmed", trimmed, 0, 1, with_low=True, with_high=False)
+    parameters.check_number("major_share", major_share, 0, 1, with_low=False)
+    parameters.check_number("minor_below", minor_below, 0, with_low=True)
     mahalanobis = Components.of(Z).squares(Z).sum(axis=1)
     keep = max(2, len(Z) - count_of(trimmed, len(Z), least=0))
     found = Components.of(Z[mahalanobis <= np.partition(mahalanobis, keep - 1)[keep - 1]])
@@ -169,7 +169,7 @@ def eigenvector_classifier(Z: np.ndarray, seed: Any, *, major_share: float = 0.5
     """
     from scipy.spatial.distance import cdist
 
-    parameters.number("major_share", major_share, 0, 1, with_low=False)
+    parameters.check_number("major_share", major_share, 0, 1, with_low=False)
     found = Components.of(Z)
     count = found.major(major_share)
     along = found.along(Z)[:, :count]
@@ -180,7 +180,7 @@ def eigenvector_classifier(Z: np.ndarray, seed: Any, *, major_share: float = 0.5
 
 def reconstruction(Z: np.ndarray, seed: Any, *, explained: float = 0.9) -> Learned:
     """PCA: the squared error of reconstructing a row from the components that explain most of the variance."""
-    parameters.number("explained", explained, 0, 1, with_low=False, with_high=False)
+    parameters.check_number("explained", explained, 0, 1, with_low=False, with_high=False)
     found = Components.of(Z)
     axes = found.axes[:, : found.major(explained)]
     return _scored(lambda rows: ((rows - rows @ axes @ axes.T) ** 2).sum(axis=1), Z)
@@ -314,7 +314,7 @@ class Rival(BaseEstimator):
 
 def make(name: str, random_state: Any = None, rivals: Mapping[str, Method] = RIVALS, **settings: Any) -> Rival:
     """The rival of this name with the paper's settings and the given changes; `random_state` fixes what it draws."""
-    parameters.one_of("rival", name, rivals)
+    parameters.check_one_of("rival", name, rivals)
     method = rivals[name]
     if not method.available:
         raise ImportError(f"{name} needs PyOD: pip install 'addml[pyod]'")

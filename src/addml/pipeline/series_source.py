@@ -2,74 +2,37 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from addml import model_file
+from addml.encoders.recurrent import Recurrent
 from addml.errors import AddmlError
-from addml.explain import ColumnProfile
-from addml.findings import Finding, Findings, Reason, Track
-from addml.inputs.series import Series, carried, check_times, utc_times
-from addml.pipeline import evaluation, usual
-from addml.pipeline.batches import LISTED
-from addml.pipeline.labels import read_label
-from addml.pipeline.options import SERIES, Options, versions
+from addml.explain import contributions_of
+from addml.findings import Finding, Findings, Reason, Track, Usual, versions
+from addml.inputs.rows import WindowRows
+from addml.inputs.series import Series, carried, check_times, choose_window, utc_times
+from addml.inputs.vectorizer import Window
+from addml.pipeline.batches import LISTED, scoring_place
+from addml.pipeline.labels import evaluate, read_label
+from addml.pipeline.options import SERIES, Options
 from addml.pipeline.ranking import Result
 from addml.pipeline.sources import Chosen, Input, check_unseen, choose, find, names_beside, open_input
-from addml.pipeline.training import decided, new_detector, one_sided
+from addml.pipeline.training import fit_model, one_sided
 from addml.preprocessing.numbers import refuse_infinity
 from addml.progress import Progress, epochs_to
 from addml.text import listed
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
-    from addml.detector import ADDML
+    from addml.model import Model
 
 STEPS_EXPLAINED = 5  # of each event, those with the highest scores
 DRAWN = 4  # channels, those that events name most
-
-
-@dataclass(frozen=True)
-class SeriesModel:
-    """A detector of series, and the profile of each channel of its training steps."""
-
-    detector: ADDML
-    profiles: Sequence[ColumnProfile]
-
-    @classmethod
-    def load(cls, options: Options) -> SeriesModel:
-        """A saved model, with the threshold that the options ask for."""
-        from addml.detector import load
-
-        folder = str(options.model)
-        detector = load(folder, device=options.device)
-        detector.set_params(n_jobs=options.jobs)
-        if detector.model_.form is None or not detector.model_.form.is_series:
-            raise AddmlError(f"{folder}: was trained on rows, not on a series; leave --time out.")
-        if options.tau is not None:
-            detector.set_threshold(tau=options.tau)
-        elif options.threshold is not None or options.contamination is not None:
-            detector.set_threshold(method=options.threshold, contamination=options.contamination)
-        return cls(detector, usual.load(folder, model_file.load(folder)[0]["weights"]))
-
-    @classmethod
-    def of(cls, detector: ADDML, series: Series) -> SeriesModel:
-        """A detector that was just trained on a series: the profiles are those of its steps that are not flagged."""
-        kept = detector.anomaly_scores_ <= detector.threshold_
-        parts = zip(series.names or (), series.values[kept].T, strict=True)
-        known = ((name, values[~np.isnan(values)]) for name, values in parts)
-        return cls(detector, [usual.usual_number(name, values) for name, values in known if len(values)])
-
-    def save(self, folder: Path) -> None:
-        """Write the model and its profiles."""
-        self.detector.save(folder)
-        usual.save(folder, self.profiles)
 
 
 class SeriesSource:
@@ -82,51 +45,58 @@ class SeriesSource:
         self.options = options
         self.read: SeriesTable | None = None
 
-    def train(self, progress: Progress) -> SeriesModel:
+    def train(self, progress: Progress) -> Model:
         """A model of all steps."""
         options = self.options
         self.read = read = read_series_table(options, progress)
-        detector = new_detector(
-            options,
-            encoder="recurrent",
-            window=options.window,
-            causal=options.causal,
-            cell=options.cell,
-            one_sided=one_sided(options.one_sided, read.series.names or []),
-        )
+        window = options.window
+        if window is None:
+            window, reason = choose_window(read.series)
+            read.data.notes.append(f"windows of {window} steps: {reason} (--window sets another length)")
+        settings: dict[str, Any] = {
+            "encoder": Recurrent(cell=options.cell),
+            "window": Window(window, causal=options.causal),
+            "one_sided": one_sided(options.one_sided, read.series.names or []),
+        }
         with progress.stage("Training", options.epochs) as advance, epochs_to(advance):
-            detector.fit(read.series, checkpoint=options.checkpoint)
-        detector._ids = read.chosen.ids
-        return SeriesModel.of(decided(detector, options), read.series)
+            model = fit_model(options, read.series, **settings)
+        return replace(model, ids=read.chosen.ids)
 
-    def training_findings(self, model: SeriesModel) -> Findings:
+    def training_findings(self, model: Model) -> Findings:
         """What training found; the events are not ranked."""
         assert self.read is not None
-        scores = model.detector.anomaly_scores_
+        scores = model.training.values
         return _findings(model, self.read, scores, trained_rows=len(scores))
 
-    def rank(self, model: SeriesModel, progress: Progress, mapped: bool = True) -> Result:
+    def rank(self, model: Model, progress: Progress, mapped: bool = True) -> Result:
         """The events, the most anomalous first."""
-        detector, options, own = model.detector, self.options, self.read is not None
-        read, scores = (self.read, detector.anomaly_scores_) if self.read else self.score(model, progress)
-        found = events(scores, detector.threshold_, detector.sampling_.begins)
-        ranked = _ranked(detector, read, scores, found, options)
-        trained_rows = len(detector.anomaly_scores_) if own else 0
+        options, own = self.options, self.read is not None
+        read, rows, scores = self._own(model) if self.read is not None else self.score(model, progress)
+        found = events(scores, model.threshold, () if rows.sampling is None else rows.sampling.begins)
+        ranked = _ranked(model, read, rows, scores, found, options)
+        trained_rows = len(scores) if own else 0
         findings = _findings(model, read, scores, ranked, found, trained_rows=trained_rows)
         if read.marks is not None:
             label = str(options.label)
-            evaluated = evaluation.evaluate(scores, read.marks, detector.threshold_, label, steps=True)
+            evaluated = evaluate(scores, read.marks, model.threshold, label, steps=True)
             findings = replace(findings, evaluation=evaluated)
-        return Result(findings, [_scored(read, options, scores, found, detector.threshold_)], model)
+        return Result(findings, [_scored(read, options, scores, found, model.threshold)], model)
 
-    def score(self, model: SeriesModel, progress: Progress) -> tuple[SeriesTable, np.ndarray]:
+    def _own(self, model: Model) -> tuple[SeriesTable, WindowRows, np.ndarray]:
+        """The steps that were trained on, and their scores."""
+        assert self.read is not None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # training gave these warnings
+            return self.read, cast(WindowRows, model.vectorizer.read(self.read.series)), model.training.values
+
+    def score(self, model: Model, progress: Progress) -> tuple[SeriesTable, WindowRows, np.ndarray]:
         """The steps of the file, and their scores by a saved model."""
-        detector = model.detector
-        channels = [str(name) for name in detector.model_.vectorizer.labels]
+        channels = [str(name) for name in model.vectorizer.labels]
         check_unseen(self.options.label, channels, self.options.model)
-        read = read_series_table(self.options, progress, channels, detector._ids)
+        read = read_series_table(self.options, progress, channels, model.ids)
         with progress.stage("Scoring", None):
-            return read, detector.anomaly_score(read.series)
+            rows = cast(WindowRows, model.vectorizer.read(read.series))
+            return read, rows, model.scores(rows, *scoring_place(self.options, model))
 
 
 # Reading ----------------------------------------------------------------------------------------------------
@@ -262,14 +232,13 @@ def events(scores: np.ndarray, threshold: float, begins: Sequence[int] = ()) -> 
 
 
 def _findings(
-    model: SeriesModel,
+    model: Model,
     read: SeriesTable,
     scores: np.ndarray,
     ranked: tuple[Finding, ...] = (),
     found: Sequence[Event] = (),
     **more: Any,
 ) -> Findings:
-    detector = model.detector
     return Findings(
         source=read.data.source,
         rows=len(scores),
@@ -277,11 +246,11 @@ def _findings(
         left_out=read.left_out,
         notes=tuple(read.data.notes),
         scores=scores,
-        threshold=detector.threshold_,
-        decided_by=detector.decision_.words,
+        threshold=model.threshold,
+        decided_by=model.decision.words,
         ranked=ranked,
-        usual=tuple(map(usual.described, model.profiles)),
-        history=tuple(detector.history_),
+        usual=tuple(map(Usual.of, model.profiles)),
+        history=tuple(model.history),
         versions=versions(),
         track=_track(read, scores, ranked, found),
         noun="step",
@@ -290,13 +259,13 @@ def _findings(
 
 
 def _ranked(
-    detector: ADDML, read: SeriesTable, scores: np.ndarray, found: list[Event], options: Options
+    model: Model, read: SeriesTable, rows: WindowRows, scores: np.ndarray, found: list[Event], options: Options
 ) -> tuple[Finding, ...]:
     """One finding an event, the strangest first: where it begins, ends and peaks, and the channels responsible."""
     peaks = scores[[event.peak for event in found]]
-    likely, sure = detector.training_.probability(peaks), detector._stability(peaks)
+    p_values, likely = model.training.rarity(peaks)
     explained = found[: max(LISTED, options.top)]
-    shares = _responsible(detector, read, scores, explained, options.reasons)
+    shares = _responsible(model, rows, scores, explained, options)
     return tuple(
         Finding(
             row=event.peak + 1,
@@ -310,34 +279,36 @@ def _ranked(
                 "steps": event.stop - event.start,
             },
             values=dict(zip(read.series.names or (), read.series.values[event.peak].tolist(), strict=True)),
-            reasons=_reasons(detector, read, event, shares[place]) if place < len(shares) else (),
+            reasons=_reasons(model, read, event, shares[place]) if place < len(shares) else (),
+            p_value=float(p_values[place]),
             probability=float(likely[place]),
-            confidence=float(sure[place]),
         )
         for place, event in enumerate(found)
     )
 
 
 def _responsible(
-    detector: ADDML, read: SeriesTable, scores: np.ndarray, found: list[Event], most: int
+    model: Model, rows: WindowRows, scores: np.ndarray, found: list[Event], options: Options
 ) -> list[list[tuple[int, float]]]:
     """The channels of each event with their shares of what raises its highest scores, the largest first."""
+    most = options.reasons
     if not found or not most:
         return []
-    chosen = [_telling(detector, event, scores) for event in found]
-    contributions = np.maximum(detector.explain(read.series, rows=np.concatenate(chosen)), 0)
+    chosen = [_telling(model, event, scores) for event in found]
+    places, place = np.concatenate(chosen), scoring_place(options, model)
+    contributions = np.maximum(contributions_of(model, rows, places, *place), 0)
     parts = np.split(contributions, np.cumsum([len(rows) for rows in chosen])[:-1])
     totals = [part.sum(axis=0) for part in parts]
     shares = [total / max(total.sum(), np.finfo(float).tiny) for total in totals]
     return [[(int(at), float(own[at])) for at in np.argsort(-own)[:most] if own[at]] for own in shares]
 
 
-def _telling(detector: ADDML, event: Event, scores: np.ndarray) -> np.ndarray:
+def _telling(model: Model, event: Event, scores: np.ndarray) -> np.ndarray:
     """The steps whose windows, each of which ends at its step, say why an event's highest scores are high.
 
     Where scores look ahead, a step's is the mean of all windows over it: that in whose middle it lies tells too.
     """
-    form = detector.model_.form
+    form = model.form
     assert form is not None
     highest = event.start + np.argsort(-scores[event.start : event.stop])[:STEPS_EXPLAINED]
     if form.causal:
@@ -345,8 +316,8 @@ def _telling(detector: ADDML, event: Event, scores: np.ndarray) -> np.ndarray:
     return np.unique([*highest, *np.minimum(highest + form.shape[0] // 2, len(scores) - 1)])
 
 
-def _reasons(detector: ADDML, read: SeriesTable, event: Event, shares: list[tuple[int, float]]) -> tuple[Reason, ...]:
-    steps, names = detector.model_.step_features, read.series.names or []
+def _reasons(model: Model, read: SeriesTable, event: Event, shares: list[tuple[int, float]]) -> tuple[Reason, ...]:
+    steps, names = model.step_features, read.series.names or []
     values = read.series.values[event.start : event.stop]
 
     def words(channel: int) -> str:

@@ -10,24 +10,27 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from addml import parameters
 from addml.errors import AddmlError
 from addml.inputs.disk import LEAST_STREAMED, Source, open_source
 from addml.io.image_folder import is_image_folder
 from addml.io.read import STREAMED, Batches, csv_columns, line_of, open_batches, read_table, refuse_idle
-from addml.io.source import COMPRESSION_NAMES, STANDARD_INPUT, Origin, ReadError, find_origin, format_of, is_special
+from addml.io.remote import fetched, is_remote
+from addml.io.source import PACKED_NAMES, STANDARD_INPUT, Origin, ReadError, find_origin, format_of, is_special
 from addml.io.sql import is_address
 from addml.pipeline.options import MEMORY, Options
 from addml.text import counted, did_you_mean, listed
+from addml.text_formats import PLAIN_NUMBERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from addml.pipeline.fitted import Fitted
+    from addml.model import Model
     from addml.preprocessing.text_values import TextCells
 
+IDENTIFIER = "identifier"  # how the reason begins for which such a column is dropped
 PACKED = 5  # how much larger a compressed table is in memory
 HEAD = 1 << 22  # bytes from which the number of lines is estimated
 ROOM = 4  # a table is held in memory if that has room for so many times its size
@@ -44,6 +47,7 @@ class Chosen:
     ids: tuple[str, ...]
     label: str | None
     left_out: tuple[tuple[str, str], ...]
+    by: tuple[str, ...] = ()
 
 
 def choose(names: Sequence[str], options: Options, source: str) -> Chosen:
@@ -55,6 +59,9 @@ def choose(names: Sequence[str], options: Options, source: str) -> Chosen:
     ignored = resolve(options.ignore, names, "--ignore", source)
     wanted = resolve(options.columns, names, "--columns", source)
     label = find(options.label, names, "--label", source)
+    by = resolve(options.by, names, "--by", source)
+    if label in by or taught in by:
+        raise AddmlError(f"{label if label in by else taught!r} holds labels; remove it from --by.", option="by")
     for name, what in ((label, "is the label, which training never sees"), (taught, "holds labels (--train-labels)")):
         if name in (*wanted, *ids):
             raise AddmlError(f"{name!r} {what}; remove it from {'--columns' if name in wanted else '--id'}.")
@@ -65,11 +72,12 @@ def choose(names: Sequence[str], options: Options, source: str) -> Chosen:
         **({label: "the label, for evaluation only"} if label else {}),
         **({taught: "labels to learn from"} if taught else {}),
     }
-    features = tuple(name for name in names if name not in reasons)
-    if not features:
+    features = tuple(name for name in names if name not in reasons or name in by)
+    if not set(features) - set(by):
         dropped = counted(len(names), "column is", "columns are")
         raise AddmlError(f"{source}: no column is left to train on; {dropped} dropped.", file=source)
-    return Chosen(features, tuple(ids), label, tuple((name, reasons[name]) for name in names if name in reasons))
+    left_out = tuple((name, reasons[name]) for name in names if name not in features)
+    return Chosen(features, tuple(ids), label, left_out, tuple(by))
 
 
 def resolve(given: Sequence[str], names: Sequence[str], option: str, source: str) -> list[str]:
@@ -149,7 +157,7 @@ class Input:
 
 def open_input(options: Options, ids: Sequence[str] = ()) -> Input:
     """Read the table, or only its first rows where it is too large for memory; `--id` columns (else `ids`) as text."""
-    texts = _split(options.id or ids)
+    texts = _split((*(options.id or ids), *options.by))
     named = (*filter(None, (options.label, options.train_labels, options.time)),)
     labels = (*texts, *named, *_split((*options.columns, *options.ignore)))
     is_series = options.time is not None  # whose channels are numbers
@@ -205,25 +213,61 @@ def on_disk(file: str) -> Iterator[str]:
             raise type(error)(str(error).replace(str(copy), file if is_pipe else copy.name)) from error
 
 
-def open_for_model(options: Options, fitted: Fitted, rows: int) -> tuple[Batches, list[str]]:
+def open_for_model(options: Options, model: Model, rows: int) -> tuple[Batches, list[str]]:
     """The columns that a model was trained on, with ids and label beside them; and the names of the ids."""
     file, source, reading, label = options.file, options.source, options.reading, options.label
-    kind = "database" if is_address(file) else format_of(find_origin(file))[0]
-    asked = (*fitted.used, *fitted.ids, *_split(options.id), *([label] if label else []))
+    kind = "database" if is_address(file) else format_of(find_origin(file, options.sheet))[0]
+    asked = (*model.used, *model.by, *model.ids, *_split(options.id), *([label] if label else []))
     opened = None if kind == "csv" else open_batches(file, labels=asked, batch_rows=rows, **reading)
     names = csv_columns(file, **reading) if opened is None else opened.schema.names
-    fitted.check_columns(names, source)
+    check_columns(model, names, source)
     find(label, names, "--label", source)
-    check_unseen(label, fitted.used, options.model)
+    check_unseen(label, model.used, options.model)
     ids = resolve(options.id, names, "--id", source)
     if label in ids:
         raise AddmlError(f"{label!r} is the label (--label); remove it from --id.")
-    ids = ids or fitted.identifiers([name for name in names if name != label])
+    ids = ids or identifiers(model, [name for name in names if name != label])
+    ids = list(dict.fromkeys([*model.by, *ids]))
     if opened is not None and kind not in STREAMED:
         return opened, ids
-    columns = list(dict.fromkeys([*fitted.used, *ids, *([label] if label else [])]))
-    schema = fitted.schema if kind == "csv" else None  # other files know their types
+    columns = list(dict.fromkeys([*model.used, *ids, *([label] if label else [])]))
+    schema = schema_of(model) if kind == "csv" else None  # other files know their types
     return open_batches(file, schema=schema, columns=columns, batch_rows=rows, **reading), ids
+
+
+def check_columns(model: Model, names: Sequence[str], source: str) -> None:
+    """Every column of training must be there."""
+    missing = [name for name in (*model.used, *model.by) if name not in set(names)]
+    if missing:
+        hint = did_you_mean(missing[0], names)
+        raise AddmlError(f"{source}: has no column {listed(list(map(repr, missing)))}, which the model needs.{hint}")
+
+
+def identifiers(model: Model, names: Sequence[str]) -> list[str]:
+    """The columns among these that name a row: those that the user named, or those that were found."""
+    dropped = [] if model.columns is None else model.columns.left_out
+    found = [name for name, why in dropped if why.startswith(IDENTIFIER)]
+    return [name for name in model.ids if name in names] or [name for name in found if name in names]
+
+
+def schema_of(model: Model) -> pa.Schema:
+    """The types in which a text file is to be read: those of training."""
+    import pyarrow as pa
+
+    assert model.columns is not None
+    return pa.schema([(column.name, _type_of(column)) for column in model.columns.fitted])
+
+
+def _type_of(column: Any) -> pa.DataType:
+    """The Arrow type of a column of a text file; text that was read as something else in training stays text."""
+    import pyarrow as pa
+
+    styled = getattr(column, "written", None) not in (None, PLAIN_NUMBERS)  # else the file says how it is written
+    if column.kind == "category" or styled or getattr(column, "form", None) not in (None, "iso"):
+        return pa.string()
+    if column.kind == "date":
+        return pa.timestamp("us", column.zone) if "time" in column.parts else pa.time32("s")
+    return pa.bool_() if column.kind == "boolean" else pa.float64()
 
 
 def check_text(options: Options, cells: TextCells) -> None:
@@ -260,6 +304,8 @@ def _expected_lines(origin: Origin) -> int | None:
     """About how many lines a text has, by its beginning and how much of the file that takes."""
     import pyarrow as pa
 
+    if origin.compression in ("xz", "zip"):
+        return None
     with pa.OSFile(os.fsencode(str(origin.path)), "rb") as file:
         stream = file if origin.compression is None else pa.CompressedInputStream(file, origin.compression)
         head = stream.read(HEAD)
@@ -272,13 +318,13 @@ def _expected_lines(origin: Origin) -> int | None:
 
 def is_large(file: str) -> bool:
     """Whether a file might not fit into memory."""
-    path = Path(os.path.expanduser(file))
+    path = fetched(file) if is_remote(file) else Path(os.path.expanduser(file))
     parts = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path] if path.is_file() else []
     return ROOM * sum(map(_size_in_memory, parts)) > free_memory()
 
 
 def _size_in_memory(path: Path) -> int:
-    packed = path.suffix.lower() in (*COMPRESSION_NAMES, ".parquet", ".pq")
+    packed = path.suffix.lower() in (*PACKED_NAMES, ".parquet", ".pq")
     return path.stat().st_size * (PACKED if packed else 1)
 
 

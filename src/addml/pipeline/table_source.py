@@ -10,28 +10,38 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from addml.checkpoint import Storage
-from addml.errors import AddmlError
+from addml.errors import AddmlError, TextCellsWarning
 from addml.inputs.census import draw
 from addml.inputs.disk import Source, open_source
-from addml.pipeline import evaluation
-from addml.pipeline.batches import BATCH_ROWS, Scored, ScoredRows, score_all
-from addml.pipeline.fitted import Fitted
-from addml.pipeline.labels import KnownLabels, read_label
+from addml.pipeline.batches import (
+    BATCH_ROWS,
+    SCORE,
+    Scored,
+    drift_of,
+    joined,
+    score_all,
+    scoring_place,
+)
+from addml.pipeline.labels import KnownLabels, evaluate, read_label
 from addml.pipeline.options import MEMORY, TABLE, Options
-from addml.pipeline.ranking import Result, left_out_epochs, ranked_findings, training_findings
+from addml.pipeline.ranking import Result, ScoredRows, left_out_epochs, ranked_findings, settled, training_findings
 from addml.pipeline.sources import (
     Chosen,
     Input,
     check_text,
     choose,
     expected_rows,
+    identifiers,
     on_disk,
     on_disk_source,
     open_for_model,
     open_input,
 )
-from addml.pipeline.training import train, train_on_disk
+from addml.pipeline.training import train
 from addml.pipeline.workers import keep_freed_memory
+from addml.preprocessing.drift import drift_warning
+from addml.preprocessing.profile import EPOCH
+from addml.preprocessing.text_values import TextCells
 from addml.progress import Advance, Progress
 from addml.text import counted
 
@@ -40,7 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from addml.findings import Findings
-    from addml.preprocessing.text_values import TextCells
+    from addml.model import Model
 
 
 class TableSource:
@@ -54,26 +64,27 @@ class TableSource:
         self.places: np.ndarray | None = None  # of the training rows among all; None for all of them
         self.rows = 0  # 0 until it was trained on
         self.notes: tuple[str, ...] = ()
+        self.texts = TextCells()  # in number columns of the training rows
         self.data: Input
         self.chosen: Chosen
         use_threads(options.jobs)
 
     # Training -----------------------------------------------------------------------------------------------
 
-    def train(self, progress: Progress) -> Fitted:
+    def train(self, progress: Progress) -> Model:
         """A model of all rows or of a sample of them."""
         source = on_disk_source(self.options)
-        fitted = self._train_in_memory(progress) if source is None else self._train_on_disk(source, progress)
-        self.notes = (*self.notes, *fitted.columns.notes)
-        return fitted
+        model = self._train_in_memory(progress) if source is None else self._train_on_disk(source, progress)
+        assert model.columns is not None
+        self.notes = (*self.notes, *model.columns.notes)
+        return replace(model, ids=self.chosen.ids)
 
-    def training_findings(self, fitted: Fitted) -> Findings:
+    def training_findings(self, model: Model) -> Findings:
         """What training found; the rows are not ranked."""
-        assert fitted.detector is not None
-        _warn_of_texts(fitted.detector._texts.placed(self.places), self.options)
-        return training_findings(fitted, self.data.source, self.notes, rows=self.rows, **self._trained(fitted))
+        _warn_of_texts(self.texts.placed(self.places), self.options)
+        return training_findings(model, self.data.source, self.notes, rows=self.rows, **self._trained(model))
 
-    def _train_in_memory(self, progress: Progress) -> Fitted:
+    def _train_in_memory(self, progress: Progress) -> Model:
         options, labels = self.options, KnownLabels.of(self.options)
         with progress.stage(f"Reading {options.source}", None):
             self.data = data = open_input(options)
@@ -97,12 +108,13 @@ class TableSource:
             table, self.notes = table.select(chosen.features), (*self.notes, labels.words(marks))
         self.places = places
         with self._checked_texts():
-            detector = train(table, options, progress, marks)
-        detector._ids = chosen.ids
-        return Fitted.of(detector, table)
+            model, self.texts = train(table, options, progress, marks, by=self.chosen.by)
+        return model
 
-    def _train_on_disk(self, source: Source, progress: Progress) -> Fitted:
+    def _train_on_disk(self, source: Source, progress: Progress) -> Model:
         options, labels = self.options, KnownLabels.of(self.options)
+        if options.by:
+            raise AddmlError("--by needs the rows in memory; train on a sample (without --all-rows), or give --memory.")
         if labels.names:
             raise AddmlError(
                 f"{labels.names}: labels are not learned from where a table is larger than --memory "
@@ -113,65 +125,65 @@ class TableSource:
         own = open_source(options.file, self.chosen.features)
         self.rows, self.notes = len(own), tuple(source.notes)
         with self._checked_texts():
-            detector = train_on_disk(own, options, progress)
-        detector._ids = self.chosen.ids
-        return Fitted.of(detector, None)
+            model, self.texts = train(own, options, progress)
+        return model
 
     @contextmanager
     def _checked_texts(self) -> Iterator[None]:
         """With --strict, text in a number column is an error that names its place in the file."""
-        from addml.detector import TextCellsWarning
-
         try:
             yield
         except TextCellsWarning as found:
             check_text(self.options, found.cells.placed(self.places))
             raise
 
-    def _trained(self, fitted: Fitted) -> dict[str, Any]:
+    def _trained(self, model: Model) -> dict[str, Any]:
         """Findings of training: how many rows, and the dropped columns in the order of the table."""
         place = {name: number for number, name in enumerate(self.data.names)}
-        dropped = [*self.chosen.left_out, *fitted.left_out]
+        dropped = [*self.chosen.left_out, *(model.columns.left_out if model.columns is not None else ())]
         left_out = tuple(sorted(dropped, key=lambda one: place.get(one[0], len(place))))
         return {"left_out": left_out, "trained_rows": self.rows if self.places is None else len(self.places)}
 
     # Scoring ------------------------------------------------------------------------------------------------
 
-    def rank(self, fitted: Fitted, progress: Progress, mapped: bool = True) -> Result:
+    def rank(self, model: Model, progress: Progress, mapped: bool = True) -> Result:
         """Score and rank the rows; `mapped` for the map of the metric space, which only a report shows."""
-        return self._rank_own(fitted, progress, mapped) if self.rows else self._rank_new(fitted, progress, mapped)
+        return self._rank_own(model, progress, mapped) if self.rows else self._rank_new(model, progress, mapped)
 
-    def _rank_own(self, fitted: Fitted, progress: Progress, mapped: bool) -> Result:
-        ids = fitted.identifiers(self.data.names)
-        carried = [*ids, *([self.chosen.label] if self.chosen.label else [])]
-        batches = self.data.batches(list(dict.fromkeys([*fitted.used, *carried])), BATCH_ROWS)
+    def _rank_own(self, model: Model, progress: Progress, mapped: bool) -> Result:
+        ids = list(dict.fromkeys([*model.by, *identifiers(model, self.data.names)]))
+        carried = self._carried(model, ids)
+        batches = self.data.batches(list(dict.fromkeys([*model.used, *carried])), BATCH_ROWS)
         folder = str(Storage(scratch=self.options.scratch).folder)
         with progress.stage("Scoring", self.rows) as advance:
-            scored, drift = self._score(fitted, batches, carried, advance, self.rows, mapped, folder)
+            scored, drift = self._score(model, batches, carried, advance, self.rows, mapped, folder)
         _warn_of_texts(drift.texts, self.options)
-        result = self._result(fitted, scored, ids, self.data.source, self.notes)
-        dropped = left_out_epochs(fitted, self.places, result.findings.ranked)
-        return replace(result, findings=replace(result.findings, dropped=dropped, **self._trained(fitted)))
+        result = self._result(model, scored, ids, self.data.source, self.notes, are_new=False)
+        dropped = left_out_epochs(model, self.places, result.findings.ranked)
+        return replace(result, findings=replace(result.findings, dropped=dropped, **self._trained(model)))
 
-    def _rank_new(self, fitted: Fitted, progress: Progress, mapped: bool) -> Result:
+    def _rank_new(self, model: Model, progress: Progress, mapped: bool) -> Result:
         keep_freed_memory()
-        source, label = self.options.source, self.options.label
+        source = self.options.source
         with on_disk(self.options.file) as file:
             self.options = replace(self.options, file=file)
-            data, ids = open_for_model(self.options, fitted, BATCH_ROWS)
-            carried, rows = [*ids, *([label] if label else [])], expected_rows(file, data.rows)
+            data, ids = open_for_model(self.options, model, BATCH_ROWS)
+            carried, rows = self._carried(model, ids), expected_rows(file, data.rows)
             with progress.stage(f"Scoring {source}", rows) as advance:
-                scored, drift = self._score(fitted, data, carried, advance, rows, mapped)
+                scored, drift = self._score(model, data, carried, advance, rows, mapped)
         _warn_of_texts(drift.texts, self.options)
         _warn_of_outside(drift.outside)
-        for sentence in drift.new_gaps:
+        for sentence in (*drift.new_gaps, *drift.unseen_words):
             warnings.warn(sentence, stacklevel=2)
-        result = self._result(fitted, scored, ids, source, data.notes)
-        return replace(result, findings=replace(result.findings, drift=tuple(drift.summary())))
+        summary = tuple(drift.summary())
+        if (sentence := drift_warning(summary, hidden=self.options.redact)) is not None:
+            warnings.warn(sentence, stacklevel=2)
+        result = self._result(model, scored, ids, source, data.notes, are_new=True)
+        return replace(result, findings=replace(result.findings, drift=summary))
 
     def _score(
         self,
-        fitted: Fitted,
+        model: Model,
         batches: Iterable[pa.RecordBatch],
         carried: Sequence[str],
         advance: Advance,
@@ -180,22 +192,59 @@ class TableSource:
         folder: str | None = None,
     ) -> tuple[Scored, Any]:
         """Scored rows, and how they differ from training."""
-        drift, options, check = fitted.drift(), self.options, partial(check_text, self.options)
+        drift, options, check = drift_of(model), self.options, partial(check_text, self.options)
         known: dict[str, Any] = {"rows": rows, "mapped": mapped, "folder": folder}
-        scored = score_all(fitted, batches, carried, options.top, options.reasons, advance, drift, check, **known)
+        place, top = scoring_place(options, model), max(options.top, options.flag or 0)
+        scored = score_all(model, place, batches, carried, top, options.reasons, advance, drift, check, **known)
         return scored, drift
 
-    def _result(self, fitted: Fitted, scored: Scored, ids: Sequence[str], source: str, notes: Sequence[str]) -> Result:
-        options = self.options
-        findings = ranked_findings(fitted, scored, ids, options.top, source, notes)
+    def _carried(self, model: Model, ids: Sequence[str]) -> list[str]:
+        """Columns that pass through: ids, the label, and the date that --per-day counts by."""
+        others = (self.options.label, _date_column(model) if self.options.per_day is not None else None)
+        return list(dict.fromkeys([*ids, *(name for name in others if name is not None)]))
+
+    def _result(
+        self,
+        model: Model,
+        scored: Scored,
+        ids: Sequence[str],
+        source: str,
+        notes: Sequence[str],
+        *,
+        are_new: bool,
+    ) -> Result:
+        options, scores = self.options, joined(scored.pieces, SCORE, scored.rows)
+        days = 0 if options.per_day is None else _days(model, scored)
+        model = settled(model, scores, options, days)
+        findings = ranked_findings(model, scored, scores, ids, options.top, source, notes, are_new=are_new)
         if options.label is not None:
             import pyarrow as pa
 
             column = pa.chunked_array([piece[options.label] for piece in scored.pieces])
             marks = read_label(column, options.anomaly_value, options.label)
-            evaluated = evaluation.evaluate(findings.scores, marks, findings.threshold, options.label)
+            evaluated = evaluate(findings.scores, marks, findings.threshold, options.label)
             findings = replace(findings, evaluation=evaluated)
-        return Result(findings, ScoredRows(scored, findings.scores, fitted, ids, options.top), fitted)
+        return Result(findings, ScoredRows(scored, scores, model, ids, options.top, are_new), model)
+
+
+def _date_column(model: Model) -> str:
+    """The first column of dates, which --per-day counts by."""
+    dates = [one.column for one in model.profiles if one.earliest is not None and one.earliest.year > EPOCH.year]
+    if not dates:
+        raise AddmlError("--per-day needs a column of dates to train on; use --flag N instead.", option="per_day")
+    return dates[0]
+
+
+def _days(model: Model, scored: Scored) -> int:
+    """How many days the dates of the scored rows lie on."""
+    import numpy as np
+
+    name = _date_column(model)
+    assert model.columns is not None
+    column = next(one for one in model.columns.fitted if one.name == name)
+    found = [np.unique(np.floor(column.read(piece[name]))) for piece in scored.pieces]
+    days = np.unique(np.concatenate(found)) if found else np.empty(0)
+    return int(np.isfinite(days).sum())
 
 
 def use_threads(jobs: int | None) -> None:

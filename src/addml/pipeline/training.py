@@ -1,15 +1,19 @@
-"""Detectors made and trained as the options say, with an estimate of time and memory before a long run."""
+"""Models trained as the options say, with an estimate of time and memory before a long run."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from addml.errors import AddmlError
-from addml.inputs.disk import CELL_BYTES
+from addml.checkpoint import Storage
+from addml.config import Config
+from addml.errors import AddmlError, DroppedColumnsWarning, TextCellsWarning
+from addml.fit import fit
+from addml.inputs.disk import CELL_BYTES, Source
 from addml.pipeline.options import CONTAMINATION, MEMORY, Options
+from addml.preprocessing.text_values import TextCells
 from addml.progress import Progress, epochs_to, stages_to
 from addml.text import counted, did_you_mean
 
@@ -17,9 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from addml.detector import ADDML
-    from addml.inputs.disk import Source
     from addml.io.image_folder import Heads
+    from addml.model import Model
 
 LONG = 10  # seconds; longer trainings are announced
 SIDES = ("high", "low")
@@ -30,9 +33,26 @@ BLOCK = 256  # images that are trained on together
 NETWORK = 1536  # bytes of a member's weights, gradients and moments for each pixel
 
 
-def train(table: pa.Table, options: Options, progress: Progress, labels: np.ndarray | None = None) -> ADDML:
-    """A detector fitted to the rows of a table; with --strict, text in a number column raises a TextCellsWarning."""
-    detector = new_detector(options, one_sided=one_sided(options.one_sided, table.column_names))
+def train(
+    X: pa.Table | Source, options: Options, progress: Progress, labels: np.ndarray | None = None, by: Sequence[str] = ()
+) -> tuple[Model, TextCells]:
+    """The model of a table, and the text in its number columns, which with --strict raises a TextCellsWarning."""
+    with ExitStack() as stack:
+        if isinstance(X, Source):
+            names, memory = X.names, options.memory or MEMORY
+            progress.note(f"{X.name}: {len(X):,} rows, more than {memory} of memory hold: read from disk")
+            stack.enter_context(stages_to(progress))
+        else:
+            names = X.column_names
+            _announce(X, options, progress)
+            stage = progress.stage("Training", options.epochs, X.num_rows * options.members)
+            stack.enter_context(epochs_to(stack.enter_context(stage)))
+        texts = stack.enter_context(_caught_texts(options))
+        model = fit_model(options, X, labels, one_sided=one_sided(options.one_sided, names), by=by or None)
+    return model, texts
+
+
+def _announce(table: pa.Table, options: Options, progress: Progress) -> None:
     seconds, size = estimate(table.num_rows, table.num_columns, options)
     if seconds > LONG:
         shape = f"{table.num_rows:,} rows x {counted(table.num_columns, 'column')}"
@@ -40,58 +60,52 @@ def train(table: pa.Table, options: Options, progress: Progress, labels: np.ndar
             f"training on {shape}: up to about {duration(seconds)}, "
             f"about {size / 1e9:.1f} GB of memory (--sample and --members make it less)"
         )
-    stage = progress.stage("Training", options.epochs, table.num_rows * options.members)
-    with stage as advance, epochs_to(advance), _filtered_warnings(options):
-        detector.fit(table, labels=labels, checkpoint=options.checkpoint)
-    return decided(detector, options)
 
 
-def train_on_disk(source: Source, options: Options, progress: Progress) -> ADDML:
-    """A detector fitted to rows on disk; with --strict as `train`."""
-    memory = options.memory or MEMORY
-    detector = new_detector(options, one_sided=one_sided(options.one_sided, source.names), memory=memory)
-    progress.note(f"{source.name}: {len(source):,} rows, more than {memory} of memory hold: read from disk")
-    with stages_to(progress), _filtered_warnings(options):
-        detector.fit(source, checkpoint=options.checkpoint, scratch=options.scratch)
-    return decided(detector, options)
+def fit_model(options: Options, X: Any, labels: np.ndarray | None = None, **settings: Any) -> Model:
+    """The model of X that the options ask for, with these settings and `ADDML()`'s defaults for all others."""
+    known = {
+        "members": options.members,
+        "contamination": CONTAMINATION if options.contamination is None else options.contamination,
+        "epochs": options.epochs,
+        "scorer": options.scorer,
+        "random_state": options.seed,
+        "device": options.device,
+        "n_jobs": options.jobs,
+        **({"normal_ratio": 1.0} if options.clean else {}),
+    }
+    storage = Storage(options.checkpoint, options.scratch, options.memory or MEMORY)
+    return decided(fit(Config.resolve(known | settings), X, labels, storage=storage), options)
 
 
 @contextmanager
-def _filtered_warnings(options: Options) -> Iterator[None]:
-    """Without the warnings that findings repeat."""
-    from addml.detector import DroppedColumnsWarning, TextCellsWarning
-
-    with warnings.catch_warnings():
+def _caught_texts(options: Options) -> Iterator[TextCells]:
+    """The text found in number columns, without the warnings that findings repeat."""
+    texts = TextCells()
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore", DroppedColumnsWarning)
-        if options.strict:
-            warnings.simplefilter("error", TextCellsWarning)
-        yield
+        warnings.simplefilter("error" if options.strict else "always", TextCellsWarning)
+        yield texts
+    for one in caught:
+        if isinstance(one.message, TextCellsWarning):
+            texts.join(one.message.cells, 0)
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
 
 
-def decided(detector: ADDML, options: Options) -> ADDML:
-    """The fitted detector with the threshold that the options ask for."""
-    if options.tau is not None:
-        return detector.set_threshold(tau=options.tau)
-    if options.threshold is not None:
-        return detector.set_threshold(method=options.threshold, contamination=options.contamination)
-    return detector
-
-
-def new_detector(options: Options, **changes: Any) -> ADDML:
-    """The detector that the options describe, with `ADDML()`'s defaults for all else."""
-    from addml.detector import ADDML
-
-    ratio: dict[str, Any] = {"normal_ratio": 1.0} if options.clean else {}
-    return ADDML(
-        members=options.members,
-        contamination=CONTAMINATION if options.contamination is None else options.contamination,
-        epochs=options.epochs,
-        scorer=options.scorer,
-        random_state=options.seed,
-        device=options.device,
-        n_jobs=options.jobs,
-        **ratio | changes,
-    )
+def decided(model: Model, options: Options, *, saved: bool = False) -> Model:
+    """The model with the threshold that the options ask for, else its own."""
+    share, rate = (options.contamination if saved else None), options.alarm_rate
+    if saved and rate is None:  # rows above that alarm rate are all that can be flagged in a batch
+        rate = options.max_false_alarms
+    try:
+        if options.tau is not None or rate is not None:
+            return model.decided(tau=options.tau, alarm_rate=rate)
+        if options.threshold is not None or share is not None:
+            return model.decided(options.threshold, share)
+    except ValueError as error:
+        raise AddmlError(f"--{error}.".replace("_", "-")) from None
+    return model
 
 
 def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str] | None:

@@ -1,4 +1,4 @@
-"""What the C library does with memory that was given back."""
+"""Work in several processes: batches of rows to score, and tasks of a comparison."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import os
 import platform
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import get_context, parent_process
-from typing import TYPE_CHECKING, Any
+from multiprocessing import active_children, get_context, parent_process
+from typing import TYPE_CHECKING, Any, Protocol
 
 from addml.compute import AHEAD, Item, Result, blas_threads, in_order
 from addml.errors import AddmlError
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # glibc's names of these settings, from malloc.h
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 KEPT, LARGEST = 1 << 28, 1 << 25  # bytes: of free memory that are kept, of an array that is cut from it
 
 
@@ -92,7 +96,7 @@ def _read_ahead(items: Iterable[Item]) -> Iterator[Item]:
 def _begin(sent: Queue[Callable[[Batch], Any]]) -> None:
     global _work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that waits for this one
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     _work = sent.get()
     import pyarrow as pa
 
@@ -100,12 +104,16 @@ def _begin(sent: Queue[Callable[[Batch], Any]]) -> None:
     keep_freed_memory()
 
 
-def _end_with_parent() -> None:
-    """A process whose parent was killed would wait for ever."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+def end_with_parent() -> None:
+    """End this process when its parent is killed: it would wait for work for ever."""
+
+    def wait() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _do(start: int, packed: pa.Buffer) -> Any:
@@ -127,3 +135,68 @@ def _unpacked(packed: pa.Buffer) -> pa.RecordBatch:
     import pyarrow as pa
 
     return pa.ipc.open_stream(packed).read_next_batch()
+
+
+# Tasks of any kind -------------------------------------------------------------------------------------------
+
+
+class Task(Protocol):
+    """A unit of work that gives rows of results."""
+
+    @property
+    def title(self) -> str: ...
+    def run(self, machine: Any) -> list[dict[str, Any]]: ...
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A task that has ended: its seconds, or why it failed."""
+
+    task: Task
+    seconds: float
+    failure: str | None = None
+
+
+def run_tasks(tasks: Sequence[Task], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
+    """Each task as it ends, with its rows; a task that fails has none, and the others go on."""
+    if jobs > 1 and len(tasks) > 1:
+        return _tasks_in_processes(tasks, machine, jobs)
+    return (run_task(task, machine) for task in tasks)
+
+
+def run_task(task: Task, machine: Any) -> tuple[Ended, list[dict[str, Any]]]:
+    """The rows of one task, or the reason why there are none."""
+    began = time.perf_counter()
+    try:
+        rows = task.run(machine)
+    except (ValueError, ImportError, MemoryError, RuntimeError, ArithmeticError) as error:
+        if os.environ.get("ADDML_DEBUG"):
+            raise
+        return Ended(task, time.perf_counter() - began, f"{type(error).__name__}: {error}"), []
+    return Ended(task, time.perf_counter() - began), rows
+
+
+def _tasks_in_processes(tasks: Sequence[Task], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
+    """The tasks in `jobs` processes of one thread each, which end as soon as this one is stopped."""
+    with one_thread(), ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent) as pool:
+        futures = [pool.submit(run_task, task, machine) for task in tasks]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            if not all(future.done() for future in futures):
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in active_children():
+                    process.terminate()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Processes started inside multiply matrices on one thread each."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)

@@ -12,14 +12,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.arrow import as_text, plain, taken
-from addml.preprocessing.document import to_document
 from addml.preprocessing.numbers import HALF, RARE, rarity
 
 FEW = 20  # levels that get a column each
@@ -164,7 +162,6 @@ class CategoryColumn:
         return {}
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
-        """The features of each code."""
         out[...] = self.table.take(values, axis=0, mode="clip")
 
     # Comparison ---------------------------------------------------------------------------------------------
@@ -175,7 +172,6 @@ class CategoryColumn:
         return self._binned(self._code_counts) / self.rows
 
     def tally(self, values: np.ndarray) -> np.ndarray:
-        """Counts of the commonest levels, of all others, of gaps."""
         return self._binned(np.bincount(values, minlength=self.unseen + 1))
 
     def _binned(self, counts: np.ndarray) -> np.ndarray:
@@ -183,11 +179,4 @@ class CategoryColumn:
         return np.array([*counts[: min(FEW, self.gap)], others, counts[self.gap]], np.float64)
 
     def strange(self, values: np.ndarray) -> int:
-        """How many are none of the levels of training."""
         return int(np.count_nonzero(values == self.unseen))
-
-    # Plain values -------------------------------------------------------------------------------------------
-
-    def to_plain(self) -> dict[str, Any]:
-        """The column as a JSON object."""
-        return to_document(self)

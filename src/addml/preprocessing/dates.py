@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.arrow import as_days, first_of, is_date, is_text, plain, taken
-from addml.preprocessing.document import to_document
 from addml.preprocessing.numbers import CellError, QuantileBins
 from addml.text import shortened
 from addml.text_formats import parse_dates
@@ -23,11 +22,7 @@ YEAR = 365.2425
 SEASONS_FROM = 60  # days between first and last, under which the season is only the date again
 EPOCH = datetime.datetime(1970, 1, 1)
 TIME, WEEKEND = "time", "weekend"
-CYCLES = {
-    "hour": 1440,
-    "weekday": 7,
-    "season": 366,
-}  # minutes or days: fine enough, and tables tell the waves
+CYCLES = {"hour": 1440, "weekday": 7, "season": 366}  # steps of a minute or a day: fine enough for tables of waves
 WAVES = {"sin": np.sin, "cos": np.cos}
 PARTS = (TIME, *(f"{cycle} {wave}" for cycle in CYCLES for wave in WAVES), WEEKEND)
 
@@ -72,17 +67,14 @@ class DateColumn:
 
     @property
     def scales(self) -> list[float]:
-        """The deviations in training."""
         return [math.nan] * len(self.parts)
 
     @property
     def usual(self) -> list[float]:
-        """The mean of each part."""
         return list(self.means)
 
     @property
     def shares(self) -> np.ndarray:
-        """Of the training rows in each bin."""
         return self.spread.shares
 
     def read(self, column: pa.Array) -> np.ndarray:
@@ -126,11 +118,9 @@ class DateColumn:
             out[gaps, 1:] = self.means[1:]
 
     def tally(self, values: np.ndarray) -> np.ndarray:
-        """Counts in the bins of training."""
         return self.spread.tally(values)
 
     def strange(self, values: np.ndarray) -> int:
-        """How many lie far outside the training range."""
         return self.spread.outside(values)
 
     def shown(self, days: float) -> str:
@@ -142,10 +132,6 @@ class DateColumn:
         if self.clock:
             return f"{moment:%H:%M}"
         return moment.isoformat(" ", "minutes") if "hour sin" in self.parts else moment.date().isoformat()
-
-    def to_plain(self) -> dict[str, Any]:
-        """The column as a JSON object."""
-        return to_document(self)
 
 
 def _useful_parts(spread: QuantileBins, clock: bool) -> list[str]:

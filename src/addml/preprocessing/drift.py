@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from addml.preprocessing.groups import shown
 from addml.preprocessing.numbers import Column
 from addml.preprocessing.scaling import NEW_GAPS
 from addml.preprocessing.text_values import TextCells
-from addml.text import listed
+from addml.text import counted, listed
 
 SOMEWHAT, CLEARLY = 0.1, 0.25  # the customary bounds of the population stability index
 UNSEEN_GAPS = "missing values in categories that had none in training count as unseen"
@@ -35,6 +38,8 @@ class Counts(NamedTuple):
     bins: list[np.ndarray]
     strange: list[int]
     texts: TextCells
+    unseen: Counter[str]  # rows of groups that training did not have
+    medians: list[list[tuple[float, int]]]  # of the numbers of each block, and how many they are
 
 
 class DriftCounter:
@@ -47,12 +52,16 @@ class DriftCounter:
         self._counts = [np.zeros(len(column.shares)) for column in columns.fitted]
         self._strange = [0] * len(columns.fitted)
         self.texts = TextCells()
+        self.unseen = Counter[str]()
+        self._medians: list[list[tuple[float, int]]] = [[] for _ in columns.fitted]
 
     def count(self, values: list[np.ndarray], arrays: list[pa.Array]) -> None:
         """Count the values of all columns of some rows, as `Column.read` gives them of these arrays."""
         for position, (column, part) in enumerate(zip(self.columns.fitted, values, strict=True)):
             self._counts[position] += column.tally(part)
             self._strange[position] += column.strange(part)
+            if column.kind == "number" and len(known := part[np.isfinite(part)]):
+                self._medians[position].append((float(np.median(known)), len(known)))
             if column.kind == "number" and part.dtype.kind == "f" and len(places := np.flatnonzero(np.isinf(part))):
                 self.texts.add(column.name, arrays[position], places, self.rows)
         self.rows += len(values[0]) if values else 0
@@ -60,12 +69,14 @@ class DriftCounter:
     @property
     def counts(self) -> Counts:
         """What was counted so far."""
-        return Counts(self.rows, self._counts, self._strange, self.texts)
+        return Counts(self.rows, self._counts, self._strange, self.texts, self.unseen, self._medians)
 
     def add(self, other: Counts) -> None:
         """Count what another counter of the same columns has."""
         self.texts.join(other.texts, self.rows)
         self.rows += other.rows
+        self.unseen.update(other.unseen)
+        self._medians = [own + more for own, more in zip(self._medians, other.medians, strict=True)]
         self._counts = [own + more for own, more in zip(self._counts, other.bins, strict=True)]
         self._strange = [own + more for own, more in zip(self._strange, other.strange, strict=True)]
 
@@ -84,12 +95,20 @@ class DriftCounter:
         words[UNSEEN_GAPS] = [repr(one.name) for one in new if one.kind == "category"]
         return [f"{message}: {listed(names)}" for message, names in words.items() if names]
 
+    @property
+    def unseen_words(self) -> list[str]:
+        """Which groups training did not have."""
+        if not self.unseen:
+            return []
+        named = [f"{shown(key)!r} ({counted(count, 'row')})" for key, count in self.unseen.most_common()]
+        return [f"{counted(len(named), 'group')} unseen in training, judged against the whole: {listed(named, 10)}"]
+
     def summary(self) -> list[dict[str, Any]]:
         """One dict for each column, the most changed first."""
         if not self.rows:
             return []
-        parts = zip(self.columns.fitted, self._counts, self._strange, strict=True)
-        found = [_compared(column, counts, strange, self.columns.rows) for column, counts, strange in parts]
+        parts = zip(self.columns.fitted, self._counts, self._strange, self._medians, strict=True)
+        found = [_compared(*part, self.columns.rows) for part in parts]
         return sorted(found, key=lambda one: -one["psi"])
 
 
@@ -99,12 +118,27 @@ def stability_index(then: np.ndarray, now: np.ndarray) -> float:
     return float(((now - then) * np.log(now / then)).sum())
 
 
-def _compared(column: Column, counts: np.ndarray, strange: int, trained_rows: int) -> dict[str, Any]:
+def drift_warning(drift: Sequence[dict[str, Any]], *, hidden: bool) -> str | None:
+    """Which columns have drifted, with figures unless the table's values are hidden; None where none has."""
+    drifted = [entry for entry in drift if entry["drifted"]]
+    said = [f"{one['column']}: {(not hidden and one['figures']) or one['words']}" for one in drifted]
+    columns = counted(len(drifted), "column has", "columns have")
+    return f"{columns} drifted since training: {listed(said, between='; ')}" if drifted else None
+
+
+def drift_words(entry: dict[str, Any]) -> str:
+    """What changed in a column: "median 872 -> 1,403, clearly higher than in training"."""
+    return ", ".join(filter(None, (entry.get("figures"), entry["words"])))
+
+
+def _compared(
+    column: Column, counts: np.ndarray, strange: int, medians: list[tuple[float, int]], trained_rows: int
+) -> dict[str, Any]:
     then, rows = column.shares, counts.sum()
     now = counts / rows
     smoothed = (counts + len(then) * then) / (rows + len(then))  # a few rows cannot fill all bins
     is_category = column.kind == "category"
-    found = {
+    found: dict[str, Any] = {
         "column": column.name,
         "kind": column.kind,
         "psi": round(stability_index(then, smoothed), 6),
@@ -115,7 +149,34 @@ def _compared(column: Column, counts: np.ndarray, strange: int, trained_rows: in
     }
     few = 1 / rows + 1 / trained_rows
     by_chance, gaps_by_chance = (len(then) - 1) * few, 2 * math.sqrt(then[-1] * (1 - then[-1]) * few)
-    return found | {"words": _words(column, found, then, now, found["psi"] - by_chance, gaps_by_chance)}
+    beyond_chance = found["psi"] - by_chance
+    gaps_grew = found["gaps_now"] - found["gaps_then"] > GAPS_SAID + gaps_by_chance
+    return found | {
+        "drifted": column.kind != "date" and bool(beyond_chance > CLEARLY or gaps_grew),  # new dates are later
+        "figures": _figures(column, then, now, medians) if beyond_chance > SOMEWHAT else "",
+        "words": _words(column, found, then, now, beyond_chance, gaps_by_chance),
+    }
+
+
+def _figures(column: Any, then: np.ndarray, now: np.ndarray, medians: list[tuple[float, int]]) -> str:
+    """The median of a number then and now, or the share of the level that changed most."""
+    if column.kind == "number" and medians:
+        return f"median {_figure(column.spread.middle)} -> {_figure(_weighted_median(medians))}"
+    if column.kind not in ("category", "boolean"):
+        return ""
+    levels = ["false", "true"] if column.kind == "boolean" else [*map(repr, column.levels[: len(then) - 2]), "others"]
+    most = int(abs(now - then)[: len(levels)].argmax())
+    return f"{levels[most]} {then[most]:.0%} -> {now[most]:.0%}"
+
+
+def _weighted_median(medians: list[tuple[float, int]]) -> float:
+    """The median of blocks by their sizes, about that of all rows; exact for one block."""
+    values, sizes = np.array(sorted(medians)).T
+    return float(values[np.searchsorted(np.cumsum(sizes), sizes.sum() / 2)])
+
+
+def _figure(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
 def _words(

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.arrow import as_numbers, as_text, first_of, is_numeric, is_text, plain, taken
-from addml.preprocessing.document import to_document
 from addml.text import shortened
 from addml.text_formats import PLAIN_NUMBERS, NumberFormat, parse_numbers
 
@@ -148,9 +147,6 @@ class Column(Protocol):
     def strange(self, values: np.ndarray) -> int:
         """How many values lie far outside the training range, or were not seen in training."""
 
-    def to_plain(self) -> dict[str, Any]:
-        """The column as a JSON object."""
-
 
 def rarity(share: np.ndarray | float) -> np.ndarray:
     """How far a value stands out that is as rare as `share`, in deviations: 0 from RARE on, then with the logarithm.
@@ -215,7 +211,6 @@ class NumberColumn:
 
     @property
     def shares(self) -> np.ndarray:
-        """Of the training rows in each bin."""
         return self.spread.shares
 
     @property
@@ -230,7 +225,6 @@ class NumberColumn:
         return read_numbers(column, self.name, self.written)
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
-        """The numbers as they are, and the flag of texts."""
         texts = np.isinf(values)
         out[:, 0] = values
         if texts.any():
@@ -239,16 +233,10 @@ class NumberColumn:
             out[:, 1] = texts
 
     def tally(self, values: np.ndarray) -> np.ndarray:
-        """Counts in the bins of training."""
         return self.spread.tally(values)
 
     def strange(self, values: np.ndarray) -> int:
-        """How many lie far outside the training range."""
         return self.spread.outside(values)
-
-    def to_plain(self) -> dict[str, Any]:
-        """The column as a JSON object."""
-        return to_document(self)
 
 
 @dataclass(frozen=True)
@@ -283,7 +271,6 @@ class BooleanColumn:
 
     @property
     def shares(self) -> np.ndarray:
-        """Of the training rows: false, true, gaps."""
         counts = np.array([self.falses, self.trues, self.gaps])
         return np.asarray(counts / counts.sum())
 
@@ -311,25 +298,18 @@ class BooleanColumn:
         return values
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
-        """The value and its rarity."""
         out[:, 0] = values
         if self._width == 2:
             of_false, of_true = self._rarities
             out[:, 1] = np.where(values == 1, of_true, np.where(values == 0, of_false, 0.0))
 
     def tally(self, values: np.ndarray) -> np.ndarray:
-        """Counts of false, true and gaps."""
         trues, falses = np.count_nonzero(values == 1), np.count_nonzero(values == 0)
         return np.array([falses, trues, len(values) - falses - trues], np.float64)
 
     def strange(self, values: np.ndarray) -> int:
-        """How many are a value that training never had."""
         falses, trues, _ = self.tally(values)
         return int(falses * (self.falses == 0) + trues * (self.trues == 0))
-
-    def to_plain(self) -> dict[str, Any]:
-        """The column as a JSON object."""
-        return to_document(self)
 
 
 def _truths(column: pa.Array) -> np.ndarray:

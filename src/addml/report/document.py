@@ -96,7 +96,7 @@ class RankedRow:
     is_flagged: bool
     score: str
     bar: tuple[float, float] | None  # score and threshold between the lowest score (0) and the highest (1)
-    probability: str
+    rarity: str  # "1 in 2,400"
     ids: Pairs
     reasons: Pairs  # words, contribution
     comparisons: Sequence[Comparison]

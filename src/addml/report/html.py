@@ -214,7 +214,7 @@ def _top_row(row: RankedRow) -> Html:
 
 def _score(row: RankedRow) -> Html:
     bar = score_bar(*row.bar) if row.bar else ""
-    return joined([row.score, bar, el("small", row.probability) if row.probability else ""])
+    return joined([row.score, bar, el("small", row.rarity) if row.rarity else ""])
 
 
 def _ranking(ranking: Ranking) -> Html:

@@ -96,7 +96,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _row(row: RankedRow, ids: Sequence[str]) -> list[Any]:
-    score = f"{row.score} ({row.probability})" if row.probability else row.score
+    score = f"{row.score} ({row.rarity})" if row.rarity else row.score
     reasons = "; ".join(f"{words} ({contribution})" for words, contribution in row.reasons)
     own = dict(row.ids)
     return [row.rank, row.row, *(own.get(name, "") for name in ids), score, "yes" if row.is_flagged else "no", reasons]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ HEADINGS = {  # of keys of an evaluation or of drift
     "roc_auc": "ROC-AUC",
     "vus_pr": "VUS-PR",
     "vus_roc": "VUS-ROC",
+    "pixel_roc_auc": "Pixel ROC-AUC",
+    "pro": "PRO",
 }
 SHARES = ("share", "gaps_then", "gaps_now")  # keys of percentages
 
@@ -220,12 +223,22 @@ def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> list[B
     for key, value in findings.evaluation.items():
         if isinstance(value, dict) and key != "curves":
             pairs += [(f"{heading(key)} {inner}", value[inner]) for inner in value]
-        elif key != "curves":
+        elif key not in ("curves", "kinds"):
             pairs.append((heading(key), value))
     facts = Facts([(one_line(name), cell(value)) for name, value in pairs[:MAX_ITEMS]])
-    about = Paragraph("The label column was used for this evaluation only, not for training.")
+    kinds = findings.evaluation.get("kinds", [])
+    labels = "folders and masks of the test images were" if kinds else "label column was"
+    about = Paragraph(f"The {labels} used for this evaluation only, not for training.")
     plots = [_curve(name, curve) for name, curve in curves.items()]
-    return [about, facts, Part(plots, style="two")]
+    return [about, facts, *_kinds(kinds), Part(plots, style="two")]
+
+
+def _kinds(kinds: Sequence[dict[str, Any]]) -> list[Block]:
+    """The figures of each kind of defect."""
+    keys = list(dict.fromkeys(key for one in kinds for key in one))
+    rows = [[cell(one.get(key, "")) for key in keys] for one in kinds[:MAX_ITEMS]]
+    names = ["Kind of defect", *map(heading, keys[1:])]
+    return [Table("By kind of defect", names, rows), _more(len(kinds), "kind")] if kinds else []
 
 
 def _curve(name: str, curve: dict[str, Any]) -> Chart:

@@ -13,7 +13,7 @@ from addml.findings import Finding, Findings, Group, Usual
 from addml.report import charts
 from addml.report.charts import MAX_ROWS
 from addml.report.document import Chart, Comparison, RankedRow, Ranking, RowGroup, Table
-from addml.text import MISSING, cell_text, counted, fixed, number, one_line, percent, python_value
+from addml.text import MISSING, cell_text, counted, fixed, number, one_in, one_line, percent, python_value
 
 MAX_DETAILS = 50  # ranked rows whose values are shown
 MAX_COLUMNS = 30  # compared for one row: those of its reasons, then the most unusual ones
@@ -45,6 +45,7 @@ def lead(findings: Findings) -> str:
         highest = f"; the highest is {number(float(known.max()))}" if len(known) else ""
         return f"No score is above the threshold of {threshold}{highest}."
     rule = f"{findings.noun.capitalize()}s with a score above {threshold} are flagged."
+    rule = f"Flagged: {findings.rule}." if findings.decided_by else rule
     return f"{_first(findings)} {rule}" if findings.ranked else rule
 
 
@@ -148,8 +149,11 @@ def ranking(findings: Findings) -> Ranking:
                 is_flagged=finding.is_anomaly,
                 score=show(finding.score),
                 bar=bar(finding.score),
-                probability="" if finding.probability is None else f"probability {percent(finding.probability)}",
-                ids=[(one_line(name), cell_text(value)) for name, value in list(finding.ids.items())[:MAX_IDS]],
+                rarity="" if finding.p_value is None else one_in(finding.p_value, findings.least_p_value),
+                ids=[
+                    (one_line(name), MISSING if value is None else one_line(value))
+                    for name, value in list(finding.ids.items())[:MAX_IDS]
+                ],
                 reasons=[(one_line(one.words), percent(one.share)) for one in finding.reasons[:MAX_REASONS]],
                 comparisons=compared,
                 more_columns=len(finding.values) - len(compared),

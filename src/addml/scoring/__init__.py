@@ -4,11 +4,12 @@ from typing import Any
 
 from addml.scoring.base import Scorer
 from addml.scoring.guidance import Guided
+from addml.scoring.patches import PatchMemory
 from addml.scoring.simple import KNN, Center, Dissimilarity
 from addml.scoring.views import Views
 
-SCORERS: dict[str, type[Views] | type[Center] | type[Dissimilarity] | type[KNN]] = {
-    scorer.name: scorer for scorer in (Views, Center, Dissimilarity, KNN)
+SCORERS: dict[str, type[Views] | type[Center] | type[Dissimilarity] | type[KNN] | type[PatchMemory]] = {
+    scorer.name: scorer for scorer in (Views, Center, Dissimilarity, KNN, PatchMemory)
 }
 
 
@@ -16,7 +17,11 @@ def scorer_from_plain(document: dict[str, Any]) -> Scorer:
     """The scorer of a saved model."""
     settings = dict(document)
     name = settings.pop("name")
-    return Guided(scorer_from_plain(settings["inner"])) if name == Guided.name else SCORERS[name](**settings)
+    if name == Guided.name:
+        return Guided(scorer_from_plain(settings["inner"]))
+    scorer = SCORERS[name](**settings)
+    scorer.check()
+    return scorer
 
 
-__all__ = ["KNN", "SCORERS", "Center", "Dissimilarity", "Guided", "Scorer", "Views", "scorer_from_plain"]
+__all__ = ["KNN", "SCORERS", "Center", "Dissimilarity", "Guided", "PatchMemory", "Scorer", "Views", "scorer_from_plain"]

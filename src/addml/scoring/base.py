@@ -14,6 +14,7 @@ import numpy as np
 from addml.arrays import Array, as_like, namespace, to_numpy
 from addml.compute import in_threads, on_device
 from addml.distances import Distance
+from addml.parameters import Part
 from addml.scoring.self_matches import Overlaps, SelfMatches
 
 # Names and shapes of a scorer's arrays: None is any length of at least one, ... any at all, a name always the same one,
@@ -37,9 +38,11 @@ class MetricSpace(NamedTuple):
     random: np.random.Generator
     anomalies: np.ndarray = np.empty(0, np.int64)  # rows labelled as such
     normals: np.ndarray = np.empty(0, np.int64)  # rows labelled normal
+    patches: Callable[[np.ndarray], np.ndarray] | None = None  # images (k,) -> features of all their places, flat
+    levels: tuple[tuple[int, int, int], ...] = ()  # channels, height and width of each block of them
 
 
-class Scorer(ABC):
+class Scorer(Part, ABC):
     """Maps embeddings (E, b, w) to scores (E, b), each row by itself; higher is more anomalous.
 
     `fit` gives plain arrays, which the model keeps, and `ready` what scoring derives from them once. The defaults are
@@ -49,6 +52,7 @@ class Scorer(ABC):
 
     name: ClassVar[str]
     on_columns: ClassVar[bool] = False
+    on_patches: ClassVar[bool] = False  # whether it takes the features of all places of an image, not their mean
 
     @property
     def scale(self) -> type[EnsembleScale] | type[ViewScale]:

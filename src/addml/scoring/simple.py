@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 
 from addml.arrays import Array, namespace
 from addml.distances import Distance, center_distances, cross_distances
+from addml.parameters import check_whole
 from addml.scoring.base import MetricSpace, Scorer, Shapes
 
 REFERENCES_AT_ONCE = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False)
 class Center(Scorer):
     """The distance to the centre of the training rows: constant time and memory."""
 
@@ -36,7 +36,7 @@ class Center(Scorer):
         return {"center": (members, w)}
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False)
 class Dissimilarity(Scorer):
     """The mean distance to all training rows.
 
@@ -72,7 +72,7 @@ class Dissimilarity(Scorer):
         return {"references": (members, None, w)}
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False)
 class KNN(Scorer):
     """The mean distance to the k nearest of a bounded set of training rows that distillation keeps."""
 
@@ -80,10 +80,10 @@ class KNN(Scorer):
     references: int = 2048
     name: ClassVar[str] = "knn"
 
-    def __post_init__(self) -> None:
-        for argument, value in asdict(self).items():
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"KNN({argument}={value!r}): give a whole number of at least 1")
+    def check(self) -> None:
+        """Raise ValueError for a parameter that has no meaning."""
+        check_whole("k", self.k)
+        check_whole("references", self.references)
 
     def settings(self) -> dict[str, Any]:
         """k and the number of references."""

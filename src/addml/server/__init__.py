@@ -1,50 +1,135 @@
 """REST and the inspector: one small app over saved models and uploaded files.
 
-Starlette and uvicorn (extra `web`) are imported here and nowhere else. Every page has a JSON twin.
+Starlette and uvicorn (extra `web`) are imported by the modules of this folder and nowhere else.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from ipaddress import ip_address
+from typing import Any
 
+from addml import parameters
 from addml.compute import blas_threads
 from addml.errors import AddmlError
+from addml.text import did_you_mean
 
 MISSING = "addml serve needs Starlette and uvicorn; install them: pip install 'addml[web]'"
+SWITCH = 0.0005  # seconds between threads: requests are answered while rows are scored (the default is 5 ms)
+SIZES = ("upload", "unpacked", "rows", "memory")
 
 
-def serve(folders: Sequence[str], host: str, port: int, token: str | None, limit: int, device: str) -> None:
-    """Serve these models and take uploads of up to `limit` bytes, until interrupted; prints where, with the token."""
+CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    409: "not_finished",
+    413: "too_large",
+    415: "unsupported_type",
+    422: "invalid",
+    429: "queue_full",
+    500: "internal",
+    503: "busy",
+    507: "disk_full",
+}
+
+
+class RefusedError(ValueError):
+    """A request that the client can correct, with the status of the answer."""
+
+    def __init__(self, message: str, status: int = 422) -> None:
+        """The message, and the status."""
+        super().__init__(message)
+        self.status = status
+
+
+def error_json(code: str, message: str) -> bytes:
+    """The body of an answer that is an error."""
+    return json.dumps({"error": {"code": code, "message": message}}).encode()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What clients may take: bytes, seconds and counts. docs/serving.md says what happens beyond each."""
+
+    upload: int = 200 * 10**6  # bytes of a file
+    unpacked: int = 10**9  # bytes of a file after decompression
+    rows: int = 32 * 10**6  # bytes of rows to be scored at once
+    memory: int = 4 * 10**9  # bytes that a job may hold
+    seconds: float = 900  # that a job may run
+    queue: int = 20  # jobs that wait
+    scoring: int = 6  # requests that are scored or wait for it
+    connections: int = 256
+    timeout: float = 20  # seconds without a complete request, or without progress of a body
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> Limits:
+        """The limits of `--limit NAME=VALUE`; those not named keep their defaults."""
+        names, values = [one.name for one in fields(cls)], dict[str, Any]()
+        for text in texts:
+            name, equals, value = text.partition("=")
+            if not equals or name not in names:
+                hint = did_you_mean(name, names)
+                raise AddmlError(f"--limit {text}: give NAME=VALUE; names are {', '.join(names)}.{hint}", "usage")
+            values[name] = parameters.size("--limit", value) if name in SIZES else _positive(text, value)
+        return cls(**values)
+
+
+def _positive(text: str, value: str) -> int:
+    if not value.isdecimal() or not int(value):
+        raise AddmlError(f"--limit {text}: give a whole number of at least 1", "usage")
+    return int(value)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the server listens, the path under which a proxy shows it, and where requests are logged."""
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    root_path: str = ""
+    access_log: str | None = None
+
+
+def serve(folders: Sequence[str], address: Address, token: str | None, limits: Limits, device: str) -> None:
+    """Serve these models and take files until interrupted; prints where, with the token."""
     try:
-        from addml.server.access import Access
-        from addml.server.app import Server, create_app
+        from addml.server.access import Access, Server
+        from addml.server.app import create_app
     except ImportError as error:
         raise AddmlError(f"{MISSING} ({error})") from None
     from addml.server.models import Models
 
+    root = address.root_path.rstrip("/")
+    if root and not root.startswith("/"):
+        raise AddmlError(f"--root-path {address.root_path}: begin it with a slash, as in /addml", "usage")
     models = Models.load(folders, device)
-    listening = _listen(host, port)
+    listening = listen(address.host, address.port)
     port = listening.getsockname()[1]
     access = Access(token or secrets.token_urlsafe(32), f"addml-{port}")
 
     def announce() -> None:
-        _announce(host, port, access.token, generated=token is None)
+        _announce(address.host, port, access.token, generated=token is None)
 
-    app = create_app(models, access, limit)
+    sys.setswitchinterval(SWITCH)
     with blas_threads(1):  # a row's bits are the same alone, in a file and here
-        Server(app, announce).run(sockets=[listening])
+        app = create_app(models, access, limits, address.access_log)
+        Server(app, limits, root, announce).run(sockets=[listening])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A socket at that address."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family)
-        # Only of sockets that say they are TCP does asyncio send what is small at once, not after the next ACK (40 ms).
+        # asyncio sets TCP_NODELAY only where the socket says that it is TCP; else small answers wait 40 ms for an ACK.
         return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=listening.detach())
     except OSError as error:
         remedy = "give another --port, or 0 for any free one" if error.errno else "give another --host"

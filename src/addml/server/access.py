@@ -1,16 +1,32 @@
-"""Who may speak to the server: whoever knows its token, by a header or, in a browser, by a cookie."""
+"""Who may connect and ask, how long they may take, and a uvicorn server that keeps to it.
+
+The token is checked by `Guard`, for every path. `Connection` bounds what a client without a token can hold: a
+connection without a complete request, or a body that makes no progress, is closed after a while, and at the limit the
+one that has waited longest makes room for a new one.
+"""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable
+import logging
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
+from typing import Any
 
+import uvicorn
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-OPEN = ("/api/health",)  # says nothing but that the server is there
+from addml.server import CODES, Limits, error_json
+
+OPEN = ("/api/v1/health", "/api/v1/ready")  # say nothing but that the server is there
 SAFE = ("GET", "HEAD", "OPTIONS")
 LEAST_TOKEN = 16  # characters
 SMALL = 10**6  # bytes that are read of a request that is answered before its end
@@ -25,6 +41,11 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "content-security-policy": PAGE_POLICY,
 }
+NO_TOKEN = (
+    "the token is missing or not this server's: open the address that addml serve printed, or send the header "
+    "Authorization: Bearer TOKEN"
+)
+TRUSTED = "addml.trusted"  # in the scope of a request that had the token
 
 
 @dataclass(frozen=True)
@@ -52,17 +73,17 @@ class Access:
             return self.knows(said.strip())
         if not self.knows(request.cookies.get(self.cookie)):
             return False
-        return request.method in SAFE or _own_origin(request)
-
-
-def _own_origin(request: Request) -> bool:
-    """Whether a browser says that one of our own pages asks; a page of another port has the same cookies."""
-    origin = request.headers.get("origin")
-    return origin is not None and origin.partition("://")[2] == request.headers.get("host")
+        origin = request.headers.get("origin")  # a page of another port has the same cookies
+        own = origin is not None and origin.partition("://")[2] == request.headers.get("host")
+        return request.method in SAFE or own
 
 
 class Guard:
-    """Lets nobody in without the token, takes it from the first address into a cookie, and adds headers to all."""
+    """Lets nobody in without the token, takes it from the first address into a cookie, and adds headers to all.
+
+    A small body is read to its end before the answer goes out, so that the connection stays usable; on a larger one
+    the connection is closed.
+    """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         """The app behind the guard."""
@@ -72,32 +93,36 @@ class Guard:
         """One request."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
+        receive, send = _drained(receive, _with_headers(send))
         answer = self._answer(Request(scope))
-        return await (answer or self.app)(scope, receive, _with_headers(send))
+        return await (answer or self.app)(scope, receive, send)
 
     def _answer(self, request: Request) -> Response | None:
         """What is said without asking the app."""
-        path = request.scope["path"]  # as the routes see it; request.url is made of the Host header too
+        root = request.scope.get("root_path", "")
+        path = request.scope["path"].removeprefix(root)  # request.url is made of the Host header too
         if path in OPEN:
             return None
         if request.method == "GET" and self.access.knows(request.query_params.get("token")):
-            here = "/" + path.lstrip("/\\")  # two slashes would lead to another server
-            answer = RedirectResponse(here, 303)  # so that the token is in no history
-            answer.set_cookie(self.access.cookie, self.access.token, httponly=True, samesite="strict")
+            answer = RedirectResponse(f"{root}/" + path.lstrip("/\\"), 303)  # so that the token is in no history
+            answer.set_cookie(
+                self.access.cookie, self.access.token, path=root or "/", httponly=True, samesite="strict"
+            )  # two slashes at the start of the path would lead to another server
             return answer
         if self.access.allows(request):
+            request.scope[TRUSTED] = True
             return None
-        words = (
-            "the token is missing or not this server's: open the address that addml serve printed, or send the header "
-            "Authorization: Bearer TOKEN"
-        )
-        return JSONResponse({"error": words}, 401, {"www-authenticate": "Bearer"})
+        challenge = {"www-authenticate": "Bearer"}
+        if "text/html" in request.headers.get("accept", ""):
+            page = f"<!doctype html><title>ADDML</title><h1>Token needed</h1><p>{NO_TOKEN}.</p>"
+            return HTMLResponse(page, 401, challenge)
+        return Response(error_json(CODES[401], NO_TOKEN), 401, challenge, "application/json")
 
 
-def _with_headers(send: Send) -> Callable[..., Awaitable[None]]:
-    async def sending(message: dict[str, object]) -> None:
+def _with_headers(send: Send) -> Callable[[Message], Awaitable[None]]:
+    async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            own = list(message.get("headers", []))  # type: ignore[call-overload]
+            own = list(message.get("headers", []))
             names = {name for name, _ in own}
             own += [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in names]
             message["headers"] = own
@@ -106,36 +131,210 @@ def _with_headers(send: Send) -> Callable[..., Awaitable[None]]:
     return sending
 
 
-class DrainBody:
-    """Reads the rest of a small body before an answer goes out, and closes the connection on a larger one.
+def _drained(receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """The same pair, with the rest of a small body read before an answer."""
+    is_over = False
 
-    A client that still sends a small body gets the answer, and the connection stays open. Nothing larger is read
-    from a client that is refused.
-    """
+    async def receiving() -> Message:
+        nonlocal is_over
+        message = await receive()
+        is_over = not message.get("more_body", False)
+        return message
 
-    def __init__(self, app: ASGIApp) -> None:
-        """The app whose answers wait."""
-        self.app = app
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            left = SMALL
+            while not is_over and left > 0:
+                left -= len((await receiving()).get("body", b""))
+            if not is_over:
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+        await send(message)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        is_over = False
+    return receiving, sending
 
-        async def receiving() -> Message:
-            nonlocal is_over
-            message = await receive()
-            is_over = not message.get("more_body", False)
-            return message
 
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                left = SMALL
-                while not is_over and left > 0:
-                    left -= len((await receiving()).get("body", b""))
-                if not is_over:
-                    message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
-            await send(message)
+# Connections ------------------------------------------------------------------------------------------------
 
-        return await self.app(scope, receiving, sending)
+LEAST_RATE = 10_000  # bytes a second of a body, after the timeout
+RESERVED_FILES = 96  # that the server opens itself, and connections that were accepted and not yet looked at
+ACCEPTED_AT_ONCE = 16  # asyncio accepts so many before it looks at one; each needs a file
+WAITING_IN_SYSTEM = 1024  # connections that the system keeps until they are accepted
+
+
+class Connection(H11Protocol):
+    """A connection that is given up when its client keeps the server waiting."""
+
+    most, timeout = 256, 20.0  # `Server` sets them
+    began = heard = 0.0  # when the wait for a request or for the rest of it began, and when bytes came last
+    received = 0  # bytes of the present request
+    stuck: float | None = None  # since when the client reads nothing of an answer
+
+    def connection_made(self, transport: Any) -> None:
+        """Take it, in place of one that only waits where there are too many, or refuse it."""
+        self.began = self.heard = time.monotonic()
+        if len(self.connections) >= self.most:
+            waiting = [one for one in self.connections if isinstance(one, Connection) and one.is_waiting]
+            if not waiting:
+                transport.write(_closing(503, f"{self.most} connections are open; try again later"))
+                transport.close()
+                return
+            oldest = min(waiting, key=lambda one: one.began)
+            self.connections.discard(oldest)
+            oldest.transport.abort()
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Note the time, and go on."""
+        self.heard = time.monotonic()
+        if not self.received:
+            self.began = self.heard
+        self.received += len(data)
+        if self.transport is not None:
+            super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it, unless it was refused."""
+        if self.transport is not None:
+            super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """The next request is waited for from now on."""
+        self.began, self.received = time.monotonic(), 0
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """The client is slow to read."""
+        self.stuck = time.monotonic()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """It reads on."""
+        self.stuck = None
+        super().resume_writing()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it serves nobody who had the token: between requests, or a refused body comes in."""
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete or (cycle.more_body and not cycle.scope.get(TRUSTED))
+
+    def give_up(self, now: float) -> None:
+        """Close it if the client has taken too long."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            if now - self.began > self.timeout:
+                self.transport.close()
+        elif self.stuck is not None:
+            if now - self.stuck > self.timeout:
+                self.transport.abort()
+        elif cycle.more_body and not self.flow.read_paused:
+            slow = now - self.began > self.timeout + self.received / LEAST_RATE
+            if now - self.heard > self.timeout or slow:
+                if not cycle.response_started:
+                    self.transport.write(_closing(408, "the rest of the body did not come in time; send it again"))
+                self.transport.close()
+
+
+def _closing(status: int, words: str) -> bytes:
+    """A whole answer, after which the connection is closed."""
+    body = error_json(CODES[status], words)
+    head = f"HTTP/1.1 {status} -\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}"
+    return head.encode() + b"\r\nretry-after: 1\r\n\r\n" + body
+
+
+def most_connections(wanted: int) -> int:
+    """As many as wanted, or as the system lets this process have open files for."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + RESERVED_FILES
+    if soft < needed and soft != resource.RLIM_INFINITY:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return wanted if soft == resource.RLIM_INFINITY else max(8, min(wanted, soft - RESERVED_FILES))
+
+
+# The server -------------------------------------------------------------------------------------------------
+
+PATIENCE = 1  # seconds for answers that are under way at the end
+GONE = [number for number in signal.Signals if number.name == "SIGHUP"]  # which Windows does not have
+
+
+class Rarely(logging.Filter):
+    """Lets a message through a few times a minute; a flood of the same one would fill the disk."""
+
+    def __init__(self, most: int = 5) -> None:
+        """How often a minute."""
+        super().__init__()
+        self.most, self.seen = most, dict[tuple[str, str], list[float]]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether this one is written."""
+        now = time.monotonic()
+        times = self.seen.setdefault((record.name, str(record.msg)[:200]), [])
+        times[:] = [one for one in times if now - one < 60]
+        if len(times) < self.most:
+            times.append(now)
+            return True
+        return False
+
+
+class Server(uvicorn.Server):
+    """Ends at an interrupt, at a polite kill and when the terminal goes, and leaves nothing behind."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, root_path: str, when_ready: Callable[[], None]) -> None:
+        """The app, and what is done when it answers and heeds signals."""
+        most = most_connections(limits.connections)
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=type("Bounded", (Connection,), {"most": most, "timeout": float(limits.timeout)}),
+                ws="none",
+                backlog=ACCEPTED_AT_ONCE,
+                root_path=root_path,
+                log_level="critical",  # what fails is said by the app; what is cut off at the end is no failure
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=int(limits.timeout),
+                timeout_graceful_shutdown=PATIENCE,
+            )
+        )
+        self._when_ready = when_ready
+        for name in ("addml", "asyncio"):
+            logging.getLogger(name).addFilter(Rarely())
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(WAITING_IN_SYSTEM)
+        self._when_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Also give up slow clients, twice a second."""
+        if counter % 5 == 0:
+            for one in list(self.server_state.connections):
+                if isinstance(one, Connection):
+                    one.give_up(time.monotonic())
+        return await super().on_tick(counter)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Those that uvicorn knows, and that the terminal goes, unless the server is to outlive it (nohup)."""
+        with super().capture_signals():
+            heeded = [number for number in GONE if callable(signal.getsignal(number))]
+            before = [signal.signal(number, self.handle_exit) for number in heeded]
+            try:
+                yield
+            finally:
+                for number, handler in zip(heeded, before, strict=True):
+                    signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End; a second signal changes nothing, since jobs and files would be left behind."""
+        if not self.should_exit:
+            super().handle_exit(sig, frame)

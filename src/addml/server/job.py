@@ -1,16 +1,22 @@
 """A job in a process of its own: a JSON request on standard input, JSON lines on standard output.
 
-Request: {"command": "detect", "options": {"file": ..., ...}, "labels": {path: what people call it}}. Lines:
-{"progress": "Training"} for each stage, then {"result": ...}, as `addml --json` prints, or {"error": ...}.
+Request, on one line: {"command": "detect", "options": {"file": ..., ...}, "labels": {path: what people call it},
+"unpacked": bytes}. Lines: {"progress": "Training"} for each stage, then {"result": ...}, as `addml --json` prints,
+or {"error": ...}. The process ends when its standard input does: the server is gone.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import sys
+import threading
+import time
 import traceback
 import warnings
+import zipfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import replace
@@ -18,11 +24,15 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from addml.errors import AddmlError
+from addml.io.excel import SHEET_ROWS
+from addml.io.source import find_origin
 from addml.pipeline.options import Options, check, parse
 from addml.progress import Advance, Silent
 from addml.text import json_value
 
 SCORED, REPORT, MODEL = "scored.csv", "report.html", "result.model"  # in the folder that the process runs in
+PIECE = 1 << 20  # bytes that are unpacked at a time
+GRACE = 10  # seconds to remove unfinished files
 
 
 class Lines(Silent):
@@ -47,7 +57,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that unfinished files are removed
     lines = Lines(sys.stdout)
     try:
-        request = json.load(sys.stdin)
+        request = json.loads(sys.stdin.readline())
+        threading.Thread(target=_end_with_server, daemon=True).start()
         lines.labels = request["labels"]
         with redirect_stdout(sys.stderr):
             result = run_job(request, lines)
@@ -60,18 +71,55 @@ def main() -> None:
         lines.write(error=AddmlError(message, "internal").to_json())
 
 
+def _end_with_server() -> None:
+    """Wait for the end of standard input, which the server never writes to again."""
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE)
+    os._exit(1)  # whatever still computes
+
+
+def check_unpacked(path: Path, most: int) -> None:
+    """A small file may unpack to more than memory and disk hold: it is refused before it is read."""
+    origin, size = find_origin(path), 0
+    if origin.compression is not None:
+        with origin.open() as stream:
+            while size <= most and (piece := stream.read(PIECE)):
+                size += len(piece)
+    elif zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            size = sum(one.file_size for one in archive.infolist())  # of which no more is read
+            sheets = [one for one in archive.namelist() if one.startswith("xl/worksheets/")] if size <= most else []
+            for name in sheets:
+                with archive.open(name) as sheet:
+                    rows = sum(piece.count(b"<row") for piece in iter(lambda: sheet.read(PIECE), b""))
+                if rows > SHEET_ROWS:
+                    message = f"{path}: a sheet has more than {SHEET_ROWS:,} rows. Send CSV or Parquet."
+                    raise AddmlError(message, "too_large")
+    if size > most:
+        message = f"{path}: unpacks to more than {most / 1e6:,.0f} MB; the server allows more by --limit unpacked=SIZE"
+        raise AddmlError(message, "too_large")
+
+
 def run_job(request: Mapping[str, Any], progress: Lines) -> dict[str, Any]:
     """Write the scored table, the report and, after training, the model; give the findings as `--json` has them."""
+    from addml import model_file
     from addml.io.write import write_pieces
     from addml.pipeline import run
     from addml.report import write_report
+    from addml.server.models import model_hash
 
     command, labels = request["command"], request["labels"]
     options = check(Options(**{name: parse(name, value) for name, value in request["options"].items()}), command)
+    check_unpacked(Path(request["options"]["file"]), request["unpacked"])
+    model = Path(request["options"].get("model", MODEL))
     with warnings.catch_warnings(record=True) as warned:
+        before = model_hash(model) if command == "score" else None
         result = {"detect": run.detect, "score": run.score}[command](options, progress)
         if command == "detect":
-            result.model.save(Path(MODEL))
+            model_file.save(result.model, Path(MODEL))
+        elif before != model_hash(model):
+            raise AddmlError(f"{model}: was written anew meanwhile; upload the file again", "model_changed")
     notes = write_pieces(result.scored, Path(SCORED))
     findings = replace(
         result.findings,
@@ -84,13 +132,16 @@ def run_job(request: Mapping[str, Any], progress: Lines) -> dict[str, Any]:
         from addml.report.redact import redacted
 
         findings = redacted(findings)
-    return findings.to_json(options.top)
+    return findings.to_json(options.top) | {"model_hash": model_hash(model)}
 
 
 def _as_data(error: Exception) -> dict[str, Any]:
     if isinstance(error, AddmlError):
         return error.to_json()
-    return AddmlError(str(error) or "not enough memory; sample trains on fewer rows").to_json()
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return AddmlError("the server has no room left on its disk; remove jobs, or send less", "disk_full").to_json()
+    words = error.strerror if isinstance(error, OSError) else str(error)  # without the path of a file of the server
+    return AddmlError(words or "not enough memory; sample trains on fewer rows").to_json()
 
 
 def _relabelled(value: Any, labels: Mapping[str, str]) -> Any:

