@@ -5,11 +5,12 @@ from __future__ import annotations
 import platform
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
-from addml.preprocessing.profile import ColumnProfile
+    from addml.preprocessing.profile import ColumnProfile
 
 MOST_COMMON = 5  # values named
 PACKAGES = ("addml", "numpy", "pyarrow", "scikit-learn", "scipy", "torch")

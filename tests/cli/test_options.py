@@ -7,6 +7,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -20,7 +21,7 @@ from addml.errors import AddmlError
 from addml.pipeline import options
 from addml.pipeline.options import KINDS, Options, check, check_applies, current_name, options_of, parse
 from addml.pipeline.sources import choose, resolve
-from addml.pipeline.training import duration, estimate, new_detector
+from addml.pipeline.training import duration, estimate, fit_model
 
 
 def written(command, given, arguments=()):
@@ -35,8 +36,9 @@ def own_arguments(monkeypatch):
 
 
 def test_what_is_not_said_is_as_in_the_detector():
-    plain = ADDML().get_params()
-    assert new_detector(Options()).get_params() == plain | {"random_state": 0}
+    plain, X = ADDML(random_state=0).get_params(), np.random.default_rng(0).normal(size=(60, 3))
+    found = fit_model(Options(), X)
+    assert found.settings == ADDML(random_state=0).fit(X).model_.settings
     assert plain["contamination"] == options.CONTAMINATION
 
 
@@ -170,7 +172,8 @@ def test_the_command_line_stands_in_place_of_what_a_file_says(tmp_path, monkeypa
 
 def test_every_switch_of_a_file_can_be_turned_off():
     switches = {one.name for one in fields(Options) if one.default is False}
-    made = {one.name: one.secondary_opts for one in typer.main.get_command(app).commands["detect"].params}
+    commands = typer.main.get_command(app).commands
+    made = {one.name: one.secondary_opts for command in ("score", "detect") for one in commands[command].params}
     assert {name for name in switches if not made[name]} == {"no_report"}  # which --report FILE does
 
 

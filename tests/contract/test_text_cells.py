@@ -50,7 +50,7 @@ def test_a_text_among_numbers_is_strange_and_listed(kind, tmp_path):
     np.testing.assert_allclose(again, detector.anomaly_scores_, rtol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore::addml.detector.DroppedColumnsWarning")
+@pytest.mark.filterwarnings("ignore::addml.errors.DroppedColumnsWarning")
 def test_a_text_is_no_less_strange_than_a_missing_value():
     """In a column that has no others, and in one of which a third is missing."""
     gaps = np.arange(ROWS) % 3 == 0  # not in the row with the text
@@ -107,7 +107,7 @@ def test_rows_on_disk_count_as_those_in_memory_do(tmp_path, monkeypatch):
         assert rank(detector.anomaly_scores_, row) <= 10
 
 
-@pytest.mark.filterwarnings("ignore::addml.detector.DroppedColumnsWarning")
+@pytest.mark.filterwarnings("ignore::addml.errors.DroppedColumnsWarning")
 def test_onnx_knows_no_texts(tmp_path):
     detector = ADDML(**SETTINGS).fit(FRAMES["arrow"](fares()))
     with pytest.raises(ValueError, match=r"fitted to 'fare' \(number, and text\), ONNX"):
