@@ -354,7 +354,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def p_values(self, X: Any) -> np.ndarray:
         """Conformal p-values of new rows: of rows like the training rows, a share p has a p-value of at most p."""
         scores = to_numpy(self.anomaly_score(X))
-        return self.training_.p_values(scores)
+        return np.asarray(self.training_.p_values(scores))
 
     def explain(self, X: Any, rows: Any = None) -> np.ndarray:
         """How much each column adds to each row's score, `(n, n_features_in_)`: above 0 makes it stranger.
