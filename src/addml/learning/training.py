@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -49,6 +49,7 @@ class Schedule:
     weight_decay: float = 1e-5
     patience: int = 5
     least_batch: int = 2  # rows that make a step: 2 for pairs, 1 for distances to the centre
+    passes: int = 1  # over the rows in an epoch: a short series makes few steps
     threads: int = 1  # of a matrix product; more than one pays only where products are large
 
 
@@ -127,7 +128,8 @@ def _steps(
 ) -> np.ndarray:
     """One epoch of mini-batches; the mean loss and the mean hard cut-off of every member, (2, A)."""
     made, sums = np.zeros(len(present), int), namespace(center).zeros_like(state.weights[:, :2]).mT
-    batches = minibatches(present, kept, schedule.batch_size, center, rows.portions(state.epoch))
+    portions = chain.from_iterable(rows.portions(state.epoch) for _ in range(schedule.passes))
+    batches = minibatches(present, kept, schedule.batch_size, center, portions)
     for kind, run in _runs(batches):
         part, own = state.leading(kind.members), slice(kind.members)
         if kind.full and kind.width >= schedule.least_batch and recorder.replay(part, center[own], run, sums[:, own]):

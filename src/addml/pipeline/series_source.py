@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from addml.encoders.recurrent import Recurrent
 from addml.errors import AddmlError
 from addml.explain import contributions_of
 from addml.findings import Finding, Findings, Reason, Track, Usual, versions
@@ -54,7 +53,6 @@ class SeriesSource:
             window, reason = choose_window(read.series)
             read.data.notes.append(f"windows of {window} steps: {reason} (--window sets another length)")
         settings: dict[str, Any] = {
-            "encoder": Recurrent(cell=options.cell),
             "window": Window(window, causal=options.causal),
             "one_sided": one_sided(options.one_sided, read.series.names or []),
         }

@@ -92,6 +92,10 @@ class Guided(Scorer):
         """Which rows of scores are distances of embeddings."""
         return self.inner.embedded(members)
 
+    def fit_scale(self, scores: np.ndarray) -> EnsembleScale | ViewScale:
+        """The scale of the inner scorer."""
+        return self.inner.fit_scale(scores)
+
     def settings(self) -> dict[str, Any]:
         """The inner scorer."""
         return {"inner": {"name": self.inner.name, **self.inner.settings()}}
