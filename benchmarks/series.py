@@ -1,10 +1,10 @@
 """`python -m benchmarks.series`: who finds the labelled periods of real series, and how well.
 
-Three columns: series of many channels with a part to train on (SMD, ASD, MSL, SMAP), single channels with one (UCR), and
-single channels that are scored by what was learned from them (NAB, ECG, and UCR as a whole). All get the same standardised
-channels, and the other detectors windows by TSB-AD's rule: the period of a single channel, else 10. What was measured is
-kept in docs/results/series.csv and not measured again; the table goes to docs/results/series.md and into docs/series.md.
-Methods and columns (many, trained, whole) named behind the command are the only ones to run.
+Three columns: series of many channels with a part to train on (SMD, ASD, MSL, SMAP), single channels with one (UCR),
+and single channels that are scored by what was learned from them (NAB, ECG, and UCR as a whole). All get the same
+standardised channels, and the other detectors windows by TSB-AD's rule: the period of a single channel, else 10. What
+was measured is kept in docs/results/series.csv and not measured again; the table goes to docs/results/series.md and
+into docs/series.md. Methods and columns (many, trained, whole) named behind the command are the only ones to run.
 """
 
 from __future__ import annotations

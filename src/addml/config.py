@@ -48,7 +48,7 @@ class Config:
     encoder: Any = "auto"  # an Encoder, "auto", or the user's own module
     loss: CenterCloseness = "instance"  # type: ignore[assignment]
     scorer: Scorer | str = "views"  # "views", which depends on the kind of rows, or a scorer
-    normal_ratio: float | None = None  # the encoder's, once resolved a number
+    normal_ratio: float = None  # type: ignore[assignment]  # that of the encoder, once resolved
     members: int = 5
     scaling: str = "auto"
     one_sided: Any = None
@@ -238,8 +238,9 @@ class Config:
         usable = usable if marks is None else usable[marks[usable] != 1]
         if len(usable) < (1 if self.window is None else 2):
             raise ValueError(
-                f"window={self.window!r}: of the whole windows learned from, {counted(len(usable), 'ends', 'end')} at a step that is normal or unknown, and at least 2 are "
-                "needed; give a longer series, a smaller window or stride, or other labels"
+                f"window={self.window!r}: of the whole windows learned from, {counted(len(usable), 'ends', 'end')} at a "
+                "step that is normal or unknown, and at least 2 are needed; give a longer series, a smaller window or "
+                "stride, or other labels"
             )
         train, validation = self.split(usable, random)
         if len(train) < 2 or self.frozen:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from addml.arrays import Array, column_sums, namespace, row_product
-from addml.encoders.base import Shape, bias, matrix
+from addml.encoders.base import bias, matrix
 
 TILE = 16  # rows of one product: a step that arrives alone is one tile, and gets the bits it gets among thousands
 

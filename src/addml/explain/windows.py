@@ -53,7 +53,7 @@ def _windows_over(rows: WindowRows, place: int, *, alone: bool) -> np.ndarray:
     later = np.arange(place, min(len(windows), place + windows.window))
     later = later[windows.first[later] - windows.first[place] < windows.window]
     whole = later[windows.is_whole[later]]
-    return whole if len(whole) else later
+    return np.asarray(whole if len(whole) else later)
 
 
 def _parts_of(
@@ -78,14 +78,15 @@ def _parts_of(
 
 def _along_channels(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
     near, weight = _neighbours(located.distances, "step")
-    return np.einsum("bk,bkd->bd", weight, abs(x[:, None] - ready["rows"][near])) * ready["column_weight"]
+    away = np.einsum("bk,bkd->bd", weight, abs(x[:, None] - ready["rows"][near]))
+    return np.asarray(away * ready["column_weight"])
 
 
 def _from_neighbours(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
     near, weight = _neighbours(_apart(x, "neighbours", ready, located), "neighbours")
     squares = (x[:, None].astype(np.float64) - ready["rows"][near]) ** 2
     distances = np.sqrt(squares.sum(axis=2))
-    return np.einsum("bk,bkd->bd", weight / np.maximum(distances, TINY), squares)
+    return np.asarray(np.einsum("bk,bkd->bd", weight / np.maximum(distances, TINY), squares))
 
 
 def _in_space(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
@@ -98,7 +99,7 @@ def _in_space(model: Model, x: np.ndarray, ready: dict[str, Any], located: Windo
     grad = np.einsum("bk,bkw->bw", weight, apart).reshape(len(x), len(network.weights), -1).swapaxes(0, 1)
     away = abs(x[:, None] - ready["rows"][near]).mean(axis=1)
     parts = abs(network.input_gradient(x, grad.astype(np.float32))) * away
-    return np.where(parts.any(axis=1, keepdims=True), parts, away)
+    return np.asarray(np.where(parts.any(axis=1, keepdims=True), parts, away))
 
 
 def _missed(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:

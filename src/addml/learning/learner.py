@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -46,6 +46,8 @@ class TakesRows(Protocol):
 
 class MetricLearner:
     """The paper's learner f with its distances to the centre, its closeness loss and its validation loss."""
+
+    can_collapse: ClassVar[bool] = True
 
     def __init__(self, encoder: Network, loss: CenterCloseness) -> None:
         self.encoder, self.loss = encoder, loss

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from addml.learning.losses import Batch, Loss
 
 class ReconstructionLearner(MetricLearner):
     """An autoencoder under the mean squared error; the last dimension of its embeddings is the residual."""
+
+    can_collapse: ClassVar[bool] = False  # windows that are all reconstructed equally well are no mistake
 
     @property
     def capturable(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain, groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,6 +31,8 @@ ANOMALY_SHARE = 0.25  # of a batch, at the most, joins it as labelled anomalies
 
 class Learner(Protocol):
     """What the loop trains: scores for distillation, a loss with its gradient, a validation loss."""
+
+    can_collapse: ClassVar[bool]  # whether equal scores mean that nothing is left to tell rows apart by
 
     def set_weights(self, weights: Array) -> None: ...
     def decays(self) -> Array: ...
@@ -73,7 +75,7 @@ def train(
             if len(present.members) != len(state.active):
                 present = _present(members, state)
             center, scores = _survey(learner, rows, present, state)  # mu, F
-            if stop_collapsed(state, scores, present.members, distinct):
+            if learner.can_collapse and stop_collapsed(state, scores, present.members, distinct):
                 continue
             cutoff, kept = distill(scores, present.members)  # tau^n, P
             losses = _steps(learner, rows, present.members, kept, center, schedule, state, recorder)
@@ -83,7 +85,7 @@ def train(
             _record(state, began, losses, validation, cutoff, kept)
             _keep_best(state, validation, schedule.patience)
             on_epoch(state)
-        if len(state.active):
+        if len(state.active) and learner.can_collapse:
             present = _present(members, state)
             stop_collapsed(state, _survey(learner, rows, present, state)[1], present.members, distinct)
         state.choose(np.argsort(state.active))

@@ -84,7 +84,9 @@ class WindowViews(Views):
             "space": Nearest.of(z),
         }
 
-    def locate(self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None) -> WindowDistances:
+    def locate(  # type: ignore[override]
+        self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None
+    ) -> WindowDistances:
         """Where windows x (b, d) lie; `matches`, where they are known, are not looked up."""
         matches = self_matches(x, ready["keys"]) if matches is None else matches
         distances, beyond = ready["columns"].distances(x)
