@@ -73,7 +73,7 @@ def test_what_was_learned_is_a_model(server, job):
         "values",
         "p_value",
         "probability",
-    }  # a day may be written with its midnight; new rows are rare by other rules
+    }  # dates may have a midnight; new rows are rare by another rule
     first, second = (
         [{key: one[key] for key in one.keys() - own} for one in run["summary"]["top"]] for run in (job, again)
     )
