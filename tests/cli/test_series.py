@@ -171,7 +171,7 @@ def test_columns_called_as_those_of_the_scored_table_are_kept(machine, tmp_path)
 def test_without_window_a_single_channel_gets_its_period(machine):
     told = run("detect", machine, *OPTIONS, "--columns", "load").out
     assert "windows of 44 steps: the period of the series, by its autocorrelation" in told  # 2 pi 7 = 43.98
-    assert "windows of 16 steps: the default for 2 channels" in run("detect", machine, *OPTIONS).out
+    assert "windows of 10 steps: the default for 2 channels" in run("detect", machine, *OPTIONS).out
     assert "windows of" not in run("detect", machine, *OPTIONS, "--window", "9").out
 
 
@@ -364,7 +364,7 @@ def test_a_model_of_rows_scores_no_series(machine):
 
 def test_a_model_of_a_series_says_what_it_is_and_what_it_needs(machine):
     assert run("fit", machine, "--time", "when", "--epochs", "1", "--members", "1").code == 0
-    assert "16 steps x 2 - 64 - 32" in run("info", "machine.model").out
+    assert "10 steps x 2 - 64 - 16 - 64 - 20" in run("info", "machine.model").out
     done = run("score", machine, "--model", "machine.model")
     assert done.code == 1
     assert "which addml score, evaluate and diff take with --time NAME" in done.err
