@@ -306,7 +306,7 @@ class Session:
             notes=(*findings.notes, *self.screen.warnings),
             settings=options.of(self.command) | {"file": findings.source},
         )
-        notes = outputs.write_scored(self.files, result.scored)
+        notes = outputs.write_scored(self.files, result.scored, options)
         findings = replace(findings, notes=(*findings.notes, *notes))
         outputs.write_maps(self.files, result.maps)
         outputs.write_reports(self.files, findings, options)

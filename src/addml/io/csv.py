@@ -14,7 +14,7 @@ from pyarrow import csv
 from addml import text_formats
 from addml.arrow import PER_DAY, DistinctTexts
 from addml.compute import on_threads
-from addml.io.csv_dialect import Dialect, Writing
+from addml.io.csv_dialect import SAMPLE_BYTES, Dialect, Writing
 from addml.io.csv_errors import CONVERSION, explained, unclosed_quote
 from addml.io.source import Origin, ReadError
 from addml.text import counted, listed
@@ -203,11 +203,16 @@ def _amended(origin: Origin, dialect: Dialect, error: Exception, notes: list[str
     if "straddling" in text and dialect.block_bytes < LARGEST_BLOCK and not unclosed_quote(origin, dialect):
         return replace(dialect, block_bytes=dialect.block_bytes * 8)
     undecoded = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in text
-    if undecoded and dialect.encoding in NEXT_ENCODING and not dialect.encoding_is_given:
+    if undecoded and dialect.encoding in NEXT_ENCODING and not _is_certain(origin, dialect):
         encoding = NEXT_ENCODING[dialect.encoding]
         notes.append(f"encoding: not {dialect.encoding} throughout, so read as {encoding}")
         return replace(dialect, encoding=encoding)
     raise explained(origin, dialect, error) from error
+
+
+def _is_certain(origin: Origin, dialect: Dialect) -> bool:
+    """Whether the encoding was given, or told by letters or a mark at the beginning of the text."""
+    return dialect.encoding_is_given or (dialect.encoding in UTF8 and not origin.head(SAMPLE_BYTES).isascii())
 
 
 def _refuse_binary(table: pa.Table | pa.RecordBatch) -> None:

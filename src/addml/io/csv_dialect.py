@@ -42,9 +42,9 @@ NO_DELIMITER = "\x1f"  # stands in no text, so that all of a line is one cell
 DELIMITER_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space", NO_DELIMITER: "none"}
 NEARLY = 0.9  # of the score of the best delimiter, from which on another fits too
 SEPARATOR_LINE = re.compile(r"sep=(.)(\r\n|\r|\n)", re.IGNORECASE)  # as Excel writes and understands it
-EDGES = r"(^|[,;\t|]){}(?=[,;\t|\r\n]|$)"
-SINGLE_QUOTED = re.compile(EDGES.format(r"'[^'\r\n]*'"), re.MULTILINE)
-DOUBLE_QUOTED = re.compile(EDGES.format(r'"(?:[^"\\]|""|\\.)*"'), re.MULTILINE | re.DOTALL)
+EDGES = r"(^|[,;\t|\r\n]){}(?=[,;\t|\r\n]|$)"
+SINGLE_QUOTED = re.compile(EDGES.format(r"'(?:[^'\r\n]|'')*'"))
+DOUBLE_QUOTED = re.compile(EDGES.format(r'"(?:[^"\\]|""|\\.)*"'), re.DOTALL)
 
 PLAIN_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
@@ -253,8 +253,9 @@ def _possible_writings(text: str, delimiter: str | None) -> list[Writing]:
     delimiters = [delimiter] if delimiter else [*DELIMITERS, " "]
     is_quoted = delimiter not in (None, *DELIMITERS) or DOUBLE_QUOTED.search(text) is not None
     quotes: list[str | None] = [None if '"' in text and not is_quoted else '"']  # inches are no quotes
-    if 2 * len(SINGLE_QUOTED.findall(text)) > text.count("\n") and not is_quoted:
-        quotes.insert(0, "'")
+    singles = 0 if is_quoted else len(SINGLE_QUOTED.findall(text))
+    if singles:  # of most lines they are quotes, of fewer only where the rows then fit better
+        quotes.insert(0 if 2 * singles > len(text.splitlines()) else 1, "'")
     escapes = [None, "\\"] if '\\"' in text else [None]
     return [Writing(mark, quote, escape) for escape in escapes for quote in quotes for mark in delimiters]
 

@@ -348,8 +348,9 @@ MARKS = {
 }
 LATIN = ("cp1252", "cp1250", "cp1254")
 OTHER_SCRIPTS = ("cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr")
+POLISH = re.compile(rb"[A-Za-z][\xa3\xa5\xaf\xb3\xb9\xbf][a-z][\x00-\x7f]")  # letters of Windows-1250, signs in 1252
 LEAST_BEYOND = 12  # bytes beyond ASCII, under which no other encoding than Windows-1252 is guessed
-BEYOND_LINES = 2000  # that are looked at
+BEYOND_LINES = 200  # that are looked at
 SAME_CHAOS = 0.02  # of charset-normalizer's measure
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 CONTROL_SHARE = 0.01  # random bytes hold about ten times as many
@@ -367,26 +368,40 @@ def encoding_of(raw: bytes, name: str) -> tuple[str, str]:
         raise ReadError(f"{name}: holds binary data, not text: no table was found in it. Check what the file is.")
     if _decodes(raw, "utf-8"):
         return "utf-8", "UTF-8"
+    _refuse_slips(raw, name)
     if (guess := _detected(raw)) is not None:
         return guess, f"{guess} (a guess; --encoding names another)"
     return ("cp1252", WESTERN) if _decodes(raw, "cp1252") else ("latin-1", "Latin-1 (it is not UTF-8)")
 
 
+def _refuse_slips(raw: bytes, name: str) -> None:
+    """An error where the text is UTF-8 but for a few bytes: in another encoding most letters would be wrong."""
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(raw)
+    slips = text.count("\ufffd")
+    if sum(not letter.isascii() for letter in text) > 2 * slips:
+        line = text.partition("\ufffd")[0].count("\n") + 1
+        raise ReadError(
+            f"{name}, line {line}: holds bytes that are not UTF-8, which the rest of the text is. Correct the line, or "
+            "name the encoding."
+        )
+
+
 def _detected(raw: bytes) -> str | None:
-    """Another encoding than Windows-1252, where charset-normalizer is installed and finds one that fits better.
+    """Another encoding than Windows-1252 where one fits better.
 
     Letters beyond ASCII stand alone in Western and Central European words and side by side in other scripts.
     """
-    try:
-        from charset_normalizer import from_bytes
-    except ImportError:
-        return None
-    beyond = [line for line in raw.splitlines() if not line.isascii()][:BEYOND_LINES]
-    runs = re.findall(rb"[\x80-\xff]+", b"\n".join(beyond))
+    from charset_normalizer import from_bytes
+
+    lines = b"\n".join(dict.fromkeys(line for line in raw.splitlines() if not line.isascii()))
+    runs = re.findall(rb"[\x80-\xff]+", lines)
+    if POLISH.search(lines):
+        return "cp1250"
     if sum(map(len, runs)) < LEAST_BEYOND:
         return None
     is_latin = 2 * sum(len(run) == 1 for run in runs) > len(runs)
-    found = from_bytes(b"\n".join(beyond), cp_isolation=list(LATIN if is_latin else (*LATIN, *OTHER_SCRIPTS)))
+    text = b"\n".join(lines.split(b"\n")[:BEYOND_LINES])  # in one chunk, as others may end within a character
+    found = from_bytes(text, 1, len(text), cp_isolation=[*LATIN, *(() if is_latin else OTHER_SCRIPTS)])
     western = next((one.chaos for one in found if one.encoding == "cp1252"), 1.0)
     best = found.best()
     return None if best is None or western <= best.chaos + SAME_CHAOS else str(best.encoding)

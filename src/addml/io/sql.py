@@ -1,17 +1,21 @@
-"""Tables from a database, through SQLAlchemy."""
+"""Tables from a database, and scores back into it, through SQLAlchemy."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from addml.io.json import as_json
 from addml.io.remote import is_remote
 from addml.io.source import ReadError, missing_extra, no_such_file
 from addml.io.values import table_from_rows
-from addml.text import without_password
+from addml.io.write import WriteError
+from addml.text import listed, without_password
 
 ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*)://")
 COMMENT = re.compile(r"\s+|--[^\n]*(\n|$)|/\*.*?\*/", re.DOTALL)
@@ -90,3 +94,99 @@ def _first_word(query: str) -> str:
     while (comment := COMMENT.match(query)) is not None:
         query = query[comment.end() :]
     return re.split(r"[^a-z]", query.lstrip("(").lower(), maxsplit=1)[0]
+
+
+# Scores back into the database --------------------------------------------------------------------------------
+
+
+def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.Table]:
+    """The pieces, each written into the database on its way, all in one transaction: a failure changes nothing.
+
+    A table that is there must have the same columns; its rows are replaced, so that indexes, grants and views stay.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    engine, coming = _engine(address), iter(pieces)
+    first = next(coming)
+    target = _target(table, first.schema)
+    _begin_by_hand(engine)
+    try:
+        check_target(address, table, first.schema.names)
+        with engine.begin() as connection:
+            target.create(connection, checkfirst=True)
+            connection.execute(target.delete())
+            for piece in chain([first], coming):
+                connection.execute(target.insert(), [_plain(row) for row in piece.to_pylist()])
+                yield piece
+    except SQLAlchemyError as error:
+        reason = getattr(error, "orig", None) or error
+        raise WriteError(f"{without_password(address)}: the table {table!r} cannot be written: {reason}.") from error
+    finally:
+        engine.dispose()
+
+
+def check_target(address: str, table: str, names: Iterable[str] = ("score",)) -> None:
+    """An error where there is a table of this name that has not these columns, such as the one that is read."""
+    import sqlalchemy
+
+    engine, (schema, name) = _engine(address), _parts(table)
+    try:
+        inspector = sqlalchemy.inspect(engine)
+        held = inspector.get_columns(name, schema) if inspector.has_table(name, schema) else None
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        raise WriteError(f"{without_password(address)}: cannot be opened: {error}.") from error
+    finally:
+        engine.dispose()
+    known = [column["name"] for column in held or ()]
+    if held is not None and not set(names) <= set(known):
+        raise WriteError(
+            f"{without_password(address)}: the table {table!r} holds something else ({listed(known, 8)}) and is not "
+            "replaced; name another table, or drop this one."
+        )
+
+
+def _parts(table: str) -> tuple[str | None, str]:
+    schema, _, name = table.rpartition(".")
+    return schema or None, name
+
+
+def _begin_by_hand(engine: Any) -> None:
+    """SQLite's driver begins a transaction only at the first row, behind the creation of a table."""
+    from sqlalchemy import event
+
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin"))
+
+
+def _target(table: str, columns: pa.Schema) -> Any:
+    import sqlalchemy
+
+    schema, name = _parts(table)
+    own = [sqlalchemy.Column(one.name, _type(one.type)) for one in columns]
+    return sqlalchemy.Table(name, sqlalchemy.MetaData(), *own, schema=schema)
+
+
+def _type(kind: pa.DataType) -> Any:
+    import sqlalchemy
+
+    known = {
+        pa.types.is_boolean: sqlalchemy.Boolean(),
+        pa.types.is_integer: sqlalchemy.BigInteger(),
+        pa.types.is_floating: sqlalchemy.Double(),
+        pa.types.is_timestamp: sqlalchemy.DateTime(timezone=getattr(kind, "tz", None) is not None),
+        pa.types.is_date: sqlalchemy.Date(),
+        pa.types.is_time: sqlalchemy.Time(),
+    }
+    return next((found for is_kind, found in known.items() if is_kind(kind)), sqlalchemy.Text())
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """The values of a row as a database takes them: no NaN, and nested values as JSON."""
+    return {name: _plain_value(value) for name, value in row.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, float):
+        return None if value != value else value
+    return as_json(value) if isinstance(value, list | dict) else value
