@@ -89,17 +89,16 @@ class OnDisk:
         sample = MemoryRows(on_device(self.sample.slice(0, len(self.sample)), self.device))
         return sample, [_sampled(member, self.census.places) for member in members], center
 
-    def scored(
-        self,
-        model: Model,
-        members: Sequence[Member],
-        device: str,
-        threads: int,
-    ) -> Model:
+    def scored(self, model: Model, members: Sequence[Member], device: str, threads: int) -> Model:
         """The model with the scores of all rows: of very many, those at even steps through all in order."""
         _announce("Scoring", len(self.source))
-        scores = self._scores(model, device, threads)
-        ordered, few = _ordered(scores, self.folder), len(scores) <= REMEMBERED
+        scores, done = mapped(self.folder, (len(self.rows),), np.float64), 0
+        for part in self.rows.blocks(SCORED_AT_ONCE):
+            scores[done : done + len(part)] = model.scores(part, device, threads)
+            done += len(part)
+        ordered, few = mapped(self.folder, scores.shape, scores.dtype), len(scores) <= REMEMBERED
+        ordered[...] = scores
+        ordered.sort()
         marks = held_out(members, len(scores)) if few else np.zeros((len(members), REMEMBERED), bool)
         remembered = np.array(scores) if few else ordered[even_steps(len(scores), REMEMBERED)]
         training = TrainingScores.of(remembered, marks, by_views=isinstance(model.scale, ViewScale))
@@ -112,25 +111,21 @@ class OnDisk:
             examples=replace(model.examples, rows=self.census.places[model.examples.rows]),
         )
 
-    def _scores(self, model: Model, device: str, threads: int) -> np.ndarray:
-        """The score of every row, on disk."""
-        scores, done = mapped(self.folder, (len(self.rows),), np.float64), 0
-        for part in self.rows.blocks(SCORED_AT_ONCE):
-            scores[done : done + len(part)] = model.scores(part, device, threads)
-            done += len(part)
-        return scores
-
 
 def prepare(config: Config, source: Source, start: Vectorizer | None, device: str, storage: Storage) -> OnDisk:
     """Look through the rows of a source, decide what its columns are, and prepare all rows."""
     memory = parameters.size("memory", storage.memory)
     _announce("Looking through", len(source))
-    census = Census.take(_watched(source), _sample_rows(source, memory), 0)
+    room = max(LEAST_SAMPLE_BYTES, memory // SHARE) // (CELL_BYTES * len(source.names))
+    census = Census.take(_watched(source), min(SAMPLED, max(LEAST_SAMPLE, room)), 0)
     vectorizer, sample = _vectorizer(config, source, census, start)
     standardised, randoms = Standardised(vectorizer.columns, vectorizer.features), config.randoms()
-    width = vectorizer.features.width
-    portions = Portions.of(len(source), _portion_rows(memory, width, config.members), _seed(randoms[0]))
-    rows = _rows(source, standardised, portions, device, storage)
+    row_bytes = 4 * vectorizer.features.width + 24 * config.members  # its numbers, and three lists of ids
+    seed = int(randoms[0].bit_generator.seed_seq.generate_state(1)[0])  # which belongs to it, without a draw
+    portions = Portions.of(len(source), memory // SHARE // row_bytes, seed)
+    _announce("Preparing", len(source))
+    values = cached(source, standardised.transform, standardised.width, storage.folder)
+    rows = DiskRows(source, portions, device, values)
     return OnDisk(config, vectorizer, source, census, sample, rows, randoms, storage.folder, device)
 
 
@@ -160,25 +155,11 @@ def _vectorizer(
     return one, LazyRows(census.sample, one.prepare)
 
 
-def _rows(source: Source, standardised: Standardised, portions: Portions, device: str, storage: Storage) -> DiskRows:
-    _announce("Preparing", len(source))
-    values = cached(source, standardised.transform, standardised.width, storage.folder)
-    return DiskRows(source, portions, device, values)
-
-
 def _sampled(member: Member, places: np.ndarray) -> Member:
     """The member with the rows of M that are in the sample, by their places there."""
     found = np.searchsorted(member.validation, places).clip(0, len(member.validation) - 1)
     held_out = member.validation[found] == places
     return replace(member, train=np.flatnonzero(~held_out), validation=np.flatnonzero(held_out))
-
-
-def _ordered(scores: np.ndarray, folder: Path) -> np.ndarray:
-    """The scores, ascending, on disk."""
-    ordered = mapped(folder, scores.shape, scores.dtype)
-    ordered[...] = scores
-    ordered.sort()
-    return ordered
 
 
 def _decided(contamination: Any, training: TrainingScores, ordered: np.ndarray) -> Decision:
@@ -194,21 +175,6 @@ def exact_quantile(ordered: np.ndarray, share: float) -> float:
     low = int(place)
     a, b, t = float(ordered[low]), float(ordered[min(low + 1, len(ordered) - 1)]), place - low
     return b - (b - a) * (1 - t) if t >= 0.5 else a + (b - a) * t
-
-
-def _sample_rows(source: Source, memory: int) -> int:
-    room = max(LEAST_SAMPLE_BYTES, memory // SHARE)
-    return min(SAMPLED, max(LEAST_SAMPLE, room // (CELL_BYTES * len(source.names))))
-
-
-def _portion_rows(memory: int, width: int, members: int) -> int:
-    """Rows that are shuffled together: their numbers, and three lists of ids for every member."""
-    return memory // SHARE // (4 * width + 24 * members)
-
-
-def _seed(random: np.random.Generator) -> int:
-    """A number that belongs to a generator, without a draw from it."""
-    return int(random.bit_generator.seed_seq.generate_state(1)[0])
 
 
 def _watched(source: Source) -> Iterator[Any]:

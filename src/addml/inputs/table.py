@@ -136,12 +136,12 @@ class Columns:
     @property
     def scales(self) -> np.ndarray:
         """What to divide each feature by, NaN for its deviation in training."""
-        return np.array([scale for column in self.fitted for scale in column.scales])
+        return np.array([scale for column in self.fitted for _, scale, _ in column.specs])
 
     @property
     def usual(self) -> np.ndarray:
         """The features of a row with the most ordinary value in every column."""
-        return np.array([value for column in self.fitted for value in column.usual])
+        return np.array([value for column in self.fitted for _, _, value in column.specs])
 
     def rescaled(self, features: Features) -> Features:
         """The features with the scales that categories, truth values and gaps ask for in place of their deviations.
@@ -244,13 +244,14 @@ class Columns:
         listed, left_out, notes = (document.get(key) for key in ("columns", "left_out", "notes"))
         if not isinstance(listed, list) or not listed:
             raise DocumentError("the model has no list of 'columns'; fit and save again")
-        if not isinstance(left_out, list) or not all(_is_pair(pair) for pair in left_out):
+        pairs: list[Any] = left_out if isinstance(left_out, list) else [None]
+        if any(not isinstance(pair, list | tuple) or list(map(type, pair)) != [str, str] for pair in pairs):
             raise DocumentError("'left_out' is no list of columns and reasons; fit and save again")
         if not isinstance(notes, list) or type(document.get("rows")) is not int:
             raise DocumentError("'notes' is no list, or 'rows' no whole number; fit and save again")
         fitted = tuple(map(_from_plain, listed))
         check_names([column.name for column in fitted])
-        return cls(fitted, [(name, reason) for name, reason in left_out], notes, document["rows"])
+        return cls(fitted, [(name, reason) for name, reason in pairs], notes, document["rows"])
 
 
 def _facing(column: Column, side: int) -> Column:
@@ -265,12 +266,10 @@ def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
     dates_first = sorted(numbers, key=lambda name: kept[name].column.kind != "date")
 
     def read(name: str) -> np.ndarray:
-        chunks = [kept[name].column.read(chunk) for chunk in table[name].chunks]
-        return np.concatenate(chunks)
+        return np.concatenate([kept[name].column.read(chunk) for chunk in table[name].chunks])
 
-    return number_copies({name: numbers[name] for name in dates_first}, read) | code_copies(
-        {name: codes[name] for name in words_first}
-    )
+    found = number_copies({name: numbers[name] for name in dates_first}, read)
+    return found | code_copies({name: codes[name] for name in words_first})
 
 
 def _letters(column: Column) -> float:
@@ -294,10 +293,6 @@ def _from_plain(document: Any) -> Column:
     if kind not in COLUMN_TYPES:
         raise DocumentError(f"{document!r:.60} is no fitted column; fit and save again")
     return from_document(COLUMN_TYPES[kind], document)
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(part, str) for part in value)
 
 
 class Standardised:

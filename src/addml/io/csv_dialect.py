@@ -98,7 +98,6 @@ class Dialect:
     dates: Mapping[str, str] = field(default_factory=dict)  # their forms, likewise
     texts: tuple[str, ...] = ()
     loose: tuple[str, ...] = ()  # columns of numbers with texts among them, read as text
-    newlines_in_cells: bool = False
     encoding_is_given: bool = False
     block_bytes: int = BLOCK_BYTES
 
@@ -135,7 +134,6 @@ def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
         sample.encoding,
         tuple(names),
         skip_lines=skipped + (first.last if named else first.first - 1),
-        newlines_in_cells=any("\n" in cell or "\r" in cell for row in rows for cell in row),
         encoding_is_given=hints.encoding is not None,
         block_bytes=max(BLOCK_BYTES, 4 * max(map(len, text.splitlines()))),
         texts=tuple(name for name in names if name in hints.texts),

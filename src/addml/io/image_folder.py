@@ -7,9 +7,9 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -99,11 +99,14 @@ class Heads:
 
     def read(self, skip_broken: bool) -> Pictures:
         """The images themselves."""
-        layers = _Layers(self.shape, self.deep)
-        images, worse = _tried(self.known, lambda one: layers.of(self.folder, one))
+        images, worse = _tried(self.known, lambda one: _layers(self.folder, one, self.shape, self.deep))
         broken = sorted([*self.broken, *worse])
         if broken and (not skip_broken or not images):
-            raise ImageError(_refusal(self.folder, broken, len(self.known) + len(self.broken)))
+            files = len(self.known) + len(self.broken)
+            rest = "mend or remove them, or leave them out with --skip-unreadable (skip_broken=True)"
+            rest = rest if len(broken) < files else "there is no other; are these images?"
+            cannot = f"{len(broken):,} of {counted(files, 'file')} cannot be read as images"
+            raise ImageError(f"{self.folder}: {cannot}: {_listed(broken)}; {rest}.")
         left = [f"left out, as they cannot be read: {_listed(broken)} (--skip-unreadable)"] if broken else []
         lost = {name for name, _ in worse}
         read = [one for one in self.known if _legible(one.name) not in lost]
@@ -120,7 +123,7 @@ def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
             f"{path}: has {one.size[0]} x {one.size[1]} pixels (height x width), its image {size[0]} x {size[1]}; "
             "give a mask of the same size."
         )
-    return np.asarray(_Layers(_Shape(1, *size), deep=True).of(path.parent, one)[0] > 0)
+    return np.asarray(_layers(path.parent, one, _Shape(1, *size), deep=True)[0] > 0)
 
 
 def is_image_folder(path: str | os.PathLike[str]) -> bool:
@@ -179,8 +182,7 @@ def _legible(name: str) -> str:
 # One size, one kind -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Shape:
+class _Shape(NamedTuple):
     """What all images are to become; what is 0 is found from them."""
 
     channels: int
@@ -188,8 +190,7 @@ class _Shape:
     width: int
 
 
-@dataclass(frozen=True)
-class _Seen:
+class _Seen(NamedTuple):
     """What the head of a file says, before its pixels are read."""
 
     name: str
@@ -209,27 +210,20 @@ def _seen(folder: Path, name: str) -> _Seen:
         return _Seen(name, size, 1 if mode in GREY else 3, mode in DEEP, mode == "F", image.has_transparency_data)
 
 
-@dataclass(frozen=True)
-class _Layers:
-    """Reads one image after another into the common shape; only small ones stay in memory."""
-
-    shape: _Shape
-    deep: bool  # whether some image has more than 8 bits
-
-    def of(self, folder: Path, one: _Seen) -> np.ndarray:
-        """The image (channels, height, width), uint8, or float32 from 0 to 255 where some are deep."""
-        pillow, shape = _pillow(), self.shape
-        with pillow.Image.open(folder / one.name) as image:
-            image.load()
-            flat = _flat(pillow.ImageOps.exif_transpose(image), one, "L" if shape.channels == 1 else "RGB")
-        if flat.size != (shape.width, shape.height):
-            flat = flat.resize((shape.width, shape.height), pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
-        pixels = np.asarray(flat)
-        if one.deep and not np.isfinite(pixels).all():
-            raise ValueError("holds NaN or infinity")
-        layers = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
-        layers = np.repeat(layers, shape.channels, axis=0) if len(layers) < shape.channels else layers
-        return np.ascontiguousarray(layers, np.float32 if self.deep else np.uint8)
+def _layers(folder: Path, one: _Seen, shape: _Shape, deep: bool) -> np.ndarray:
+    """The image (channels, height, width), uint8, or float32 from 0 to 255 where some are deep."""
+    pillow = _pillow()
+    with pillow.Image.open(folder / one.name) as image:
+        image.load()
+        flat = _flat(pillow.ImageOps.exif_transpose(image), one, "L" if shape.channels == 1 else "RGB")
+    if flat.size != (shape.width, shape.height):
+        flat = flat.resize((shape.width, shape.height), pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
+    pixels = np.asarray(flat)
+    if one.deep and not np.isfinite(pixels).all():
+        raise ValueError("holds NaN or infinity")
+    layers = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
+    layers = np.repeat(layers, shape.channels, axis=0) if len(layers) < shape.channels else layers
+    return np.ascontiguousarray(layers, np.float32 if deep else np.uint8)
 
 
 def _flat(image: Image, one: _Seen, mode: str) -> Image:
@@ -285,8 +279,8 @@ def _common(shape: _Shape, known: Sequence[_Seen], largest: int) -> tuple[_Shape
     if not shape.height:
         only = next(iter(have)) if len(have) == 1 else (largest + 1, 0)
         height, width = only if max(only) <= largest else (largest, largest)
-        shape = replace(shape, height=height, width=width)
-    shape = replace(shape, channels=shape.channels or max((one.channels for one in known), default=1))
+        shape = shape._replace(height=height, width=width)
+    shape = shape._replace(channels=shape.channels or max((one.channels for one in known), default=1))
     size = (shape.height, shape.width)
     counts = {
         f"resized to {shape.height} x {shape.width} pixels (--size)": sum(one.size != size for one in known),
@@ -299,19 +293,9 @@ def _common(shape: _Shape, known: Sequence[_Seen], largest: int) -> tuple[_Shape
     return shape, [f"{words}: {count:,} of {counted(len(known), 'image')}" for words, count in counts.items() if count]
 
 
-def _refusal(folder: Any, broken: Sequence[tuple[str, str]], files: int) -> str:
-    rest = "mend or remove them, or leave them out with --skip-unreadable (skip_broken=True)"
-    if len(broken) == files:
-        rest = "there is no other; are these images?"
-    return f"{folder}: {len(broken):,} of {counted(files, 'file')} cannot be read as images: {_listed(broken)}; {rest}."
-
-
 def _listed(broken: Sequence[tuple[str, str]]) -> str:
-    return listed([f"{name} ({_short(why)})" for name, why in broken])
-
-
-def _short(why: str) -> str:
-    return "not an image" if "cannot identify" in why else re.sub(r"\s+", " ", why)[:80]
+    short = ("not an image" if "cannot identify" in why else re.sub(r"\s+", " ", why)[:80] for _, why in broken)
+    return listed([f"{name} ({why})" for (name, _), why in zip(broken, short, strict=True)])
 
 
 def _pillow() -> Any:

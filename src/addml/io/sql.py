@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,29 @@ def read_sql(address: str, query: str | None) -> tuple[pa.Table, list[str]]:
     if _first_word(query) not in READING:
         raise ReadError(f"{shown}: the query {query!r} is refused: it must begin with select or with.")
     engine = _engine(address)
+    shown = engine.url.render_as_string(hide_password=True)
+    with _disposed(engine, ReadError, f"{shown}: the query {query!r} failed"), engine.connect() as connection:
+        if engine.dialect.name == "sqlite":  # whose driver commits `with ... delete` by itself
+            connection.exec_driver_sql("pragma query_only = on")
+        options = connection.execution_options(stream_results=True, no_parameters=True)  # never committed
+        result = options.exec_driver_sql(query)
+        if not result.returns_rows:
+            raise ReadError(f"{shown}: the query gives no rows: {query!r}. Write a select.")
+        table, notes = table_from_rows(list(result.keys()), [tuple(row) for row in result])
+    return table, [f"database: {shown}", f"query: {query}", *notes]
+
+
+@contextmanager
+def _disposed(engine: Any, kind: type[Exception], what: str) -> Iterator[None]:
+    """Give back the connections at the end; an error of the database says what failed."""
+    from sqlalchemy.exc import SQLAlchemyError
+
     try:
-        names, rows = _fetch(engine, query)
+        yield
+    except SQLAlchemyError as error:
+        raise kind(f"{what}: {getattr(error, 'orig', None) or error}.") from error
     finally:
         engine.dispose()
-    table, notes = table_from_rows(names, rows)
-    return table, [f"database: {engine.url.render_as_string(hide_password=True)}", f"query: {query}", *notes]
 
 
 def _engine(address: str) -> Any:
@@ -59,35 +77,11 @@ def _engine(address: str) -> Any:
         raise ReadError(f"{shown}: the driver of this database is not installed: {error}.") from error
     except (ArgumentError, NoSuchModuleError) as error:
         raise ReadError(f"{shown}: is no address of a database: {without_password(str(error))}.") from error
-    _check_sqlite_file(engine)
-    return engine
-
-
-def _check_sqlite_file(engine: Any) -> None:
-    """SQLite would create a database that does not exist."""
-    name = engine.url.database
-    if engine.dialect.name != "sqlite" or not name or name.startswith((":memory:", "file:")):
-        return
-    if not Path(name).exists():
+    name: Any = engine.url.database
+    in_file = engine.dialect.name == "sqlite" and name and not name.startswith((":memory:", "file:"))
+    if in_file and not Path(name).exists():  # SQLite would create it
         raise no_such_file(Path(name))
-
-
-def _fetch(engine: Any, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    from sqlalchemy.exc import SQLAlchemyError
-
-    shown = engine.url.render_as_string(hide_password=True)
-    try:
-        with engine.connect() as connection:  # never committed
-            if engine.dialect.name == "sqlite":  # whose driver commits `with ... delete` by itself
-                connection.exec_driver_sql("pragma query_only = on")
-            options = connection.execution_options(stream_results=True, no_parameters=True)
-            result = options.exec_driver_sql(query)
-            if not result.returns_rows:
-                raise ReadError(f"{shown}: the query gives no rows: {query!r}. Write a select.")
-            return list(result.keys()), [tuple(row) for row in result]
-    except SQLAlchemyError as error:
-        reason = getattr(error, "orig", None) or error
-        raise ReadError(f"{shown}: the query {query!r} failed: {reason}.") from error
+    return engine
 
 
 def _first_word(query: str) -> str:
@@ -104,89 +98,62 @@ def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.
 
     A table that is there must have the same columns; its rows are replaced, so that indexes, grants and views stay.
     """
-    from sqlalchemy.exc import SQLAlchemyError
-
-    engine, coming = _engine(address), iter(pieces)
+    coming = iter(pieces)
     first = next(coming)
-    target = _target(table, first.schema)
-    _begin_by_hand(engine)
-    try:
-        check_target(address, table, first.schema.names)
-        with engine.begin() as connection:
-            target.create(connection, checkfirst=True)
-            connection.execute(target.delete())
-            for piece in chain([first], coming):
-                connection.execute(target.insert(), [_plain(row) for row in piece.to_pylist()])
-                yield piece
-    except SQLAlchemyError as error:
-        reason = getattr(error, "orig", None) or error
-        raise WriteError(f"{without_password(address)}: the table {table!r} cannot be written: {reason}.") from error
-    finally:
-        engine.dispose()
+    check_target(address, table, first.schema.names)
+    engine, target = _engine(address), _target(table, first.schema)
+    if engine.dialect.name == "sqlite":  # its driver would begin only at the first row, behind the creation of a table
+        from sqlalchemy import event
+
+        event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin"))
+    what = f"{without_password(address)}: the table {table!r} cannot be written"
+    with _disposed(engine, WriteError, what), engine.begin() as connection:
+        target.create(connection, checkfirst=True)
+        connection.execute(target.delete())
+        for piece in chain([first], coming):
+            rows = [{name: _plain(value) for name, value in row.items()} for row in piece.to_pylist()]
+            connection.execute(target.insert(), rows)
+            yield piece
 
 
 def check_target(address: str, table: str, names: Iterable[str] = ("score",)) -> None:
     """An error where there is a table of this name that has not these columns, such as the one that is read."""
-    import sqlalchemy
+    engine, shown = _engine(address), without_password(address)
+    with _disposed(engine, WriteError, f"{shown}: cannot be opened"):
+        import sqlalchemy
 
-    engine, (schema, name) = _engine(address), _parts(table)
-    try:
-        inspector = sqlalchemy.inspect(engine)
-        held = inspector.get_columns(name, schema) if inspector.has_table(name, schema) else None
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        raise WriteError(f"{without_password(address)}: cannot be opened: {error}.") from error
-    finally:
-        engine.dispose()
-    known = [column["name"] for column in held or ()]
-    if held is not None and not set(names) <= set(known):
+        inspector, (schema, _, name) = sqlalchemy.inspect(engine), table.rpartition(".")
+        found = inspector.has_table(name, schema or None)
+        known = [one["name"] for one in inspector.get_columns(name, schema or None)] if found else []
+    if found and not set(names) <= set(known):
         raise WriteError(
-            f"{without_password(address)}: the table {table!r} holds something else ({listed(known, 8)}) and is not "
-            "replaced; name another table, or drop this one."
+            f"{shown}: the table {table!r} holds something else ({listed(known, 8)}) and is not replaced; name another "
+            "table, or drop this one."
         )
 
 
-def _parts(table: str) -> tuple[str | None, str]:
-    schema, _, name = table.rpartition(".")
-    return schema or None, name
-
-
-def _begin_by_hand(engine: Any) -> None:
-    """SQLite's driver begins a transaction only at the first row, behind the creation of a table."""
-    from sqlalchemy import event
-
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
-        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin"))
-
-
 def _target(table: str, columns: pa.Schema) -> Any:
-    import sqlalchemy
+    import sqlalchemy as sql
 
-    schema, name = _parts(table)
-    own = [sqlalchemy.Column(one.name, _type(one.type)) for one in columns]
-    return sqlalchemy.Table(name, sqlalchemy.MetaData(), *own, schema=schema)
+    def type_of(kind: pa.DataType) -> Any:
+        types: dict[Any, Any] = {
+            pa.types.is_boolean: sql.Boolean(),
+            pa.types.is_integer: sql.BigInteger(),
+            pa.types.is_floating: sql.Double(),
+            pa.types.is_timestamp: sql.DateTime(timezone=getattr(kind, "tz", None) is not None),
+            pa.types.is_date: sql.Date(),
+            pa.types.is_time: sql.Time(),
+        }
+        return next((found for is_kind, found in types.items() if is_kind(kind)), sql.Text())
 
-
-def _type(kind: pa.DataType) -> Any:
-    import sqlalchemy
-
-    known = {
-        pa.types.is_boolean: sqlalchemy.Boolean(),
-        pa.types.is_integer: sqlalchemy.BigInteger(),
-        pa.types.is_floating: sqlalchemy.Double(),
-        pa.types.is_timestamp: sqlalchemy.DateTime(timezone=getattr(kind, "tz", None) is not None),
-        pa.types.is_date: sqlalchemy.Date(),
-        pa.types.is_time: sqlalchemy.Time(),
-    }
-    return next((found for is_kind, found in known.items() if is_kind(kind)), sqlalchemy.Text())
+    schema, _, name = table.rpartition(".")
+    own = [sql.Column(one.name, type_of(one.type)) for one in columns]
+    return sql.Table(name, sql.MetaData(), *own, schema=schema or None)
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """The values of a row as a database takes them: no NaN, and nested values as JSON."""
-    return {name: _plain_value(value) for name, value in row.items()}
-
-
-def _plain_value(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """A value as a database takes it: no NaN, and nested values as JSON."""
     if isinstance(value, float):
         return None if value != value else value
     return as_json(value) if isinstance(value, list | dict) else value
