@@ -175,11 +175,8 @@ def _column_types(dialect: Dialect, schema: pa.Schema | None) -> dict[str, pa.Da
     raw = (*dialect.numbers, *dialect.dates, *dialect.loose)
     text = dict.fromkeys((*dialect.texts, *raw) if schema is None else dialect.names, pa.string())
     known = [] if schema is None else [one for one in schema if one.name not in raw]
-    return text | {one.name: one.type for one in known if not _is_moment(one.type)}
-
-
-def _is_moment(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_time(kind))
+    moments = (pa.types.is_timestamp, pa.types.is_time)
+    return text | {one.name: one.type for one in known if not any(is_moment(one.type) for is_moment in moments)}
 
 
 def _amended(origin: Origin, dialect: Dialect, error: Exception, notes: list[str]) -> Dialect:
@@ -259,7 +256,9 @@ def _timestamps(days: np.ndarray) -> pa.Array:
 def _in_schema(batch: pa.RecordBatch, dialect: Dialect, schema: pa.Schema | None, source: str) -> pa.RecordBatch:
     """The batch with the numbers and dates that Arrow takes for text, unless the schema has them as text."""
     for name in dict.fromkeys((*dialect.numbers, *dialect.loose, *dialect.dates)):
-        kind = _wanted_type(name, dialect, schema)
+        kind = pa.string() if name in dialect.dates else pa.float64()
+        if schema is not None:
+            kind = schema.field(name).type if name in schema.names else pa.string()
         if name not in batch.schema.names or pa.types.is_string(kind):
             continue
         written, values = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal)), batch[name]
@@ -273,12 +272,6 @@ def _in_schema(batch: pa.RecordBatch, dialect: Dialect, schema: pa.Schema | None
             raise TextAmongNumbersError(source, name)
         batch = batch.set_column(batch.schema.get_field_index(name), name, values)
     return batch
-
-
-def _wanted_type(name: str, dialect: Dialect, schema: pa.Schema | None) -> pa.DataType:
-    if schema is None:
-        return pa.string() if name in dialect.dates else pa.float64()
-    return schema.field(name).type if name in schema.names else pa.string()
 
 
 def _with_points(column: pa.Array, written: NumberFormat) -> pa.Array:
@@ -333,30 +326,16 @@ def row_blocks(stream: pa.NativeFile, size: int, writing: Writing) -> Iterator[b
 
 def _rows_end(block: bytes, writing: Writing) -> int:
     """How many bytes of a block, which begins with a row, are whole rows."""
-    quotes = _places(block, writing.quote)
+    data, quote = np.frombuffer(block, np.uint8), (writing.quote or "").encode()
+    quotes = np.flatnonzero(data == ord(quote)) if quote and quote in block else np.empty(0, np.int64)
     before, end = 0, block.rfind(b"\n")
     while end >= 0 and (before := int(np.searchsorted(quotes, end))) % 2:  # it is within the quotes of a cell
         end = block.rfind(b"\n", 0, int(quotes[before - 1]))
-    if end >= 0 and not _are_around_cells(block, quotes[:before], writing):
-        raise UnclearRowsError
+    if before and end >= 0:  # every first quote begins a cell and every second one ends it; in a cell it is doubled
+        edges = np.zeros(256, bool)
+        edges[[ord(writing.delimiter), ord(quote), *LINE_ENDS]] = True
+        opening, closing = quotes[:before:2], quotes[1:before:2]
+        begun = edges[data[opening - 1]] | (opening == 0)
+        if not (begun.all() and edges[data[closing + 1]].all()):
+            raise UnclearRowsError
     return end + 1
-
-
-def _places(block: bytes, quote: str | None) -> np.ndarray:
-    if quote is None or quote.encode() not in block:
-        return np.empty(0, np.int64)
-    return np.flatnonzero(np.frombuffer(block, np.uint8) == ord(quote))
-
-
-def _are_around_cells(block: bytes, quotes: np.ndarray, writing: Writing) -> bool:
-    """Whether every first quote begins a cell and every second one ends it; in a cell a quote is doubled."""
-    if not len(quotes):
-        return True
-    assert writing.quote is not None
-    data = np.frombuffer(block, np.uint8)
-    edges = np.zeros(256, bool)
-    edges[[ord(writing.delimiter), ord(writing.quote), *LINE_ENDS]] = True
-    opening, closing = quotes[::2], quotes[1::2]
-    begun = edges[data[opening - 1]]
-    begun[0] |= opening[0] == 0
-    return bool(begun.all() and edges[data[closing + 1]].all())

@@ -209,7 +209,7 @@ def identifier_numbers(name: str, values: np.ndarray) -> str | None:
 
 def identifier_texts(name: str, texts: DistinctTexts) -> str | None:
     """Why a column of texts is an identifier or prose, or None."""
-    share, sample = texts.distinct_share, texts.sample()
+    share, sample = len(texts.values) / max(1, texts.rows), texts.sample()
     if share < HALF:
         return None
     words = pc.mean(pc.count_substring_regex(sample, r"\S+")).as_py()
