@@ -78,7 +78,12 @@ def look_at(
     if not files:
         raise ImageError(f"{folder}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
     known, broken = _tried(files, lambda name: _seen(Path(folder), name))
-    _alike(folder, known)
+    kinds = {one.real: _legible(one.name) for one in known}
+    if len(kinds) > 1:  # real numbers may be from 0 to 1 or from -1000 to 1000
+        raise ImageError(
+            f"{folder}: {kinds[True]} holds floating-point numbers, {kinds[False]} whole ones of 8 or 16 bits, and "
+            "their scales cannot be compared; convert them to one kind, or give each a folder of its own."
+        )
     return Heads(Path(folder), tuple(known), tuple(broken), *_common(shape, known, largest))
 
 
@@ -148,16 +153,14 @@ def kinds_of(names: Iterable[str]) -> str:
 
 
 def _walk(folder: str | os.PathLike[str]) -> Iterator[str]:
-    for place, folders, names in os.walk(folder, onerror=_unreadable):
+    def refuse(error: OSError) -> None:  # or a subfolder that cannot be read would look like an empty one
+        raise ImageError(f"{error.filename}: cannot be read ({error.strerror}); allow it, or move the folder away.")
+
+    for place, folders, names in os.walk(folder, onerror=refuse):
         if place == os.fspath(folder) and MASKS in folders and {"test", "train"} & set(folders):
             folders.remove(MASKS)  # MVTec's layout: masks are no images to rank
         for name in filter(_is_image, names):
             yield os.path.relpath(os.path.join(place, name), folder)
-
-
-def _unreadable(error: OSError) -> None:
-    """A subfolder that cannot be read must not look like an empty one."""
-    raise ImageError(f"{error.filename}: cannot be read ({error.strerror}); allow it, or move the folder away.")
 
 
 def _is_image(name: str) -> bool:
@@ -261,16 +264,6 @@ def _shape(size: int | tuple[int, int] | None, channels: int | None) -> _Shape:
     if channels not in (None, 1, 3):
         raise ImageError(f"channels={channels!r} must be 1 for grey or 3 for RGB; files of images have no other")
     return _Shape(channels or 0, *(sides or (0, 0)))
-
-
-def _alike(folder: Any, known: Sequence[_Seen]) -> None:
-    """Real numbers may be from 0 to 1 or from -1000 to 1000: beside whole ones they are no images of one kind."""
-    kinds = {one.real: _legible(one.name) for one in known}
-    if len(kinds) > 1:
-        raise ImageError(
-            f"{folder}: {kinds[True]} holds floating-point numbers, {kinds[False]} whole ones of 8 or 16 bits, and "
-            "their scales cannot be compared; convert them to one kind, or give each a folder of its own."
-        )
 
 
 def _common(shape: _Shape, known: Sequence[_Seen], largest: int) -> tuple[_Shape, list[str]]:

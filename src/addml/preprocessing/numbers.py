@@ -35,7 +35,8 @@ class QuantileBins:
     def fit(cls, values: np.ndarray) -> QuantileBins:
         """From all training values, NaN for missing values; at least one is a number."""
         known = _known(values)
-        sample = np.sort(sampled(known)).astype(np.float64)
+        some = slice(None) if len(known) <= SAMPLE else np.random.default_rng(0).integers(0, len(known), SAMPLE)
+        sample = np.sort(known[some]).astype(np.float64)
         edges = np.unique(np.quantile(sample, np.arange(1, BINS) / BINS, method="inverted_cdf"))
         ends = np.searchsorted(sample, edges, side="right")
         counts = np.diff(ends, prepend=0, append=len(sample))
@@ -76,13 +77,6 @@ def _known(values: np.ndarray) -> np.ndarray:
     """What is neither a gap nor a text."""
     known = np.isfinite(values) if values.dtype.kind == "f" else np.ones(1, bool)
     return values if known.all() else values[known]
-
-
-def sampled(values: np.ndarray) -> np.ndarray:
-    """The values, or as many at random as quantiles need, the same ones every time."""
-    if len(values) <= SAMPLE:
-        return values
-    return values[np.random.default_rng(0).integers(0, len(values), SAMPLE)]
 
 
 # What every fitted column offers -----------------------------------------------------------------------------
