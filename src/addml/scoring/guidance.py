@@ -68,37 +68,15 @@ class Guided(Scorer):
     name: ClassVar[str] = "guided"
     on_columns: ClassVar[bool] = True
 
-    @property
-    def scale(self) -> type[EnsembleScale] | type[ViewScale]:
-        """How the rows of scores become one."""
-        return self.inner.scale
-
-    @property
-    def at_once(self) -> int:
-        """Rows of a block that are scored together."""
-        return min(256, self.inner.at_once)
-
-    @property
-    def max_threads(self) -> int:
-        """Threads that score at a time."""
-        return self.inner.max_threads
-
-    @property
-    def tile(self) -> int:
-        """Rows of one product."""
-        return self.inner.tile
-
-    def embedded(self, members: int) -> np.ndarray:
-        """Which rows of scores are distances of embeddings."""
-        return self.inner.embedded(members)
+    scale = property(lambda self: self.inner.scale)
+    at_once = property(lambda self: min(256, self.inner.at_once))
+    max_threads = property(lambda self: self.inner.max_threads)
+    tile = property(lambda self: self.inner.tile)
+    embedded = property(lambda self: self.inner.embedded)
+    count = property(lambda self: self.inner.count)
 
     def settings(self) -> dict[str, Any]:
-        """The inner scorer."""
         return {"inner": {"name": self.inner.name, **self.inner.settings()}}
-
-    def count(self, members: int) -> int:
-        """Rows of scores."""
-        return self.inner.count(members)
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Keep labelled anomalies, and normal rows: labelled ones, and others at all distances from the middle."""
