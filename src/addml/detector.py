@@ -16,7 +16,7 @@ from addml import model_file, parameters
 from addml.arrays import as_like, is_resident, to_numpy
 from addml.checkpoint import Storage
 from addml.compute import max_threads, resolve_device
-from addml.config import Config, names_moved_parameters, settings_to_json, with_usual_parts
+from addml.config import Config, settings_to_json, with_usual_parts
 from addml.decisions.p_values import adjusted
 from addml.encoders.mlp import MLP
 from addml.errors import warn
@@ -84,7 +84,6 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
 
-    @names_moved_parameters
     def __init__(
         self,
         *,
