@@ -89,8 +89,7 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group =
     """
     config, storage = _shared_config(fits), storage or Storage()
     device = resolve_device(config.device)
-    workers = {"workers": group.size, "steps between averages": group.every} if group.size > 1 else {}
-    settings = {**config.to_plain(), "memory": storage.memory, **workers}
+    settings = {**config.to_plain(), "memory": storage.memory, **group.settings()}
     with open_checkpoint(storage.checkpoint, settings, group) as saved:
         jobs = [_prepare(one, device, storage, saved.claim, group) for one in fits]
         encoder = _initial_encoder(fits, jobs, device)  # weights are drawn first, then the split

@@ -1,4 +1,4 @@
-"""One process of a group that fits a table on disk together over gloo: python fitting.py '{"table": ..., "rank": ...}'."""
+"""One process of a gloo group that fits a table on disk together: python fitting.py '{"table": ..., "rank": ...}'."""
 
 import json
 import os

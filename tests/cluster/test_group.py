@@ -108,7 +108,9 @@ def gradient_by_hand(encoder, parts, schedule, epochs):
             first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
             moved = first / (1 - 0.9**steps) / (np.sqrt(second / (1 - 0.999**steps)) + 1e-8)
             weights -= (schedule.learning_rate * moved).astype("f4")
-        V = np.concatenate([encoder.embed(rows.take(member.validation[None]))[0] for rows, member in parts]).astype(float)
+        V = np.concatenate([encoder.embed(rows.take(member.validation[None]))[0] for rows, member in parts]).astype(
+            float
+        )
         n = len(V)
         validations.append(2 * ((V - V.mean(axis=0)) ** 2).sum() / (n - 1))
     return weights, validations

@@ -26,6 +26,8 @@ from addml.io.columnar import folder_dataset, parquet_files
 from addml.io.source import Origin, ReadError, find_origin
 from addml.io.write import WriteError, open_writer, write_whole
 from addml.pipeline.batches import BATCH_ROWS
+from addml.pipeline.options import TABLE, Options
+from addml.pipeline.run import load_model
 from addml.pipeline.sources import identifiers
 from addml.progress import Progress
 from addml.text import counted, listed
@@ -59,28 +61,26 @@ class Scoring:
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Write a part; what cannot be read or written is told and not raised, so that the others go on."""
         part = Part(**{name: row[name] for name in Part.__dataclass_fields__})
-        told = {"file": part.file, "rows": 0, "flagged": 0, "unreadable": "", "failed": ""}
+        told = {"file": part.file, "rows": 0, "unreadable": "", "failed": ""}
         try:
-            rows, flagged = self._write(part)
+            self._write(part)
         except ReadError as error:
             return told | {"unreadable": str(error)}
         except (AddmlError, WriteError) as error:
             return told | {"failed": str(error)}
-        return told | {"rows": rows, "flagged": flagged}
+        return told | {"rows": part.stop - part.start}
 
-    def _write(self, part: Part) -> tuple[int, int]:
+    def _write(self, part: Part) -> None:
         import pyarrow as pa
         from pyarrow import dataset
 
         schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
         found = dataset.dataset([part.file], schema, "parquet", partitioning="hive", partition_base_dir=self.base)
         pieces = self._pieces(Source(found, part.file, self.columns), part)
-        first, flagged = next(pieces), 0
+        first = next(pieces)
         with open_writer(part.target, first.schema) as writer:
             for piece in chain([first], pieces):
                 writer.write(piece)
-                flagged += piece["is_anomaly"].to_numpy(zero_copy_only=False).sum()
-        return part.stop - part.start, int(flagged)
 
     def _pieces(self, source: Source, part: Part) -> Iterator[pa.Table]:
         """The ids of rows, the file and their number in it, and the results."""
@@ -133,7 +133,7 @@ def score_folder(
     scoring, parts, unreadable = plan(file, scorer, output)
     rows = sum(part.stop - part.start for part in parts)
     pending = [part for part in parts if not Path(part.target).exists()]
-    told: dict[str, Any] = {"rows": rows, "parts": len(parts), "scored": 0, "flagged": 0}
+    told: dict[str, Any] = {"rows": rows, "parts": len(parts), "scored": 0}
     with progress.stage(f"Scoring {file}", rows) as advance:
         advance(rows - sum(part.stop - part.start for part in pending))
         if pending:
@@ -146,6 +146,13 @@ def score_folder(
             f"All others are scored in {output}; mend these, and run it again."
         )
     return told
+
+
+def score_as_told(options: Options, output: str, progress: Progress) -> dict[str, Any]:
+    """Score a table as `addml score` does, on a cluster."""
+    model, device = load_model(options, TABLE), "cpu" if options.device == "auto" else options.device
+    scorer = BatchScorer.of(str(options.model), reasons=options.reasons, threshold=model.threshold, device=device)
+    return score_folder(options.file, scorer, output, progress, options.address, options.workers)
 
 
 def _score(
@@ -167,7 +174,6 @@ def _score(
         if result["unreadable"]:
             unreadable[result["file"]] = result["unreadable"]
         told["scored"] += bool(result["rows"])
-        told["flagged"] += result["flagged"]
         advance(result["rows"])
 
 
@@ -235,7 +241,8 @@ def _agree(folder: Path, scorer: BatchScorer, parts: list[Part]) -> None:
         changed += [name for name, value in known.items() if rows.get(name, value) != value]
         if changed:
             raise AddmlError(
-                f"{folder}: holds the scores of another run (other {listed(changed)}); name another folder, or remove it."
+                f"{folder}: holds the scores of another run (other {listed(changed)}); "
+                "name another folder, or remove it."
             )
         document["parts"] = known | rows
     elif any(folder.iterdir()):

@@ -12,7 +12,7 @@ from addml.compute import max_threads
 from addml.errors import AddmlError
 from addml.pipeline.workers import ONE_THREAD, Ended, Task, run_task
 
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # Ray's only switch for an address of 127.0.0.1
 
 

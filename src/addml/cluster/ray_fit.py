@@ -15,9 +15,14 @@ from addml.cluster.ray_cluster import check_version, completed, connected
 from addml.config import Config, settings_from_json, settings_to_json
 from addml.errors import AddmlError
 from addml.fit import Fit, fit
-from addml.inputs.disk import is_on_disk, open_source
+from addml.inputs.disk import Source, is_on_disk, open_source
 from addml.learning.group import TorchGroup
 from addml.model import Model
+from addml.pipeline.options import Options
+from addml.pipeline.ranking import Result
+from addml.pipeline.table_source import TableSource
+from addml.pipeline.training import decided, settings_of, storage_of
+from addml.progress import Progress
 
 EVERY = 50  # steps between two averages of the weights: see docs/cluster.md
 FAILURES = 3  # times that workers may be lost before the fit is given up; it goes on from its checkpoint
@@ -90,6 +95,25 @@ def _work(job: dict[str, Any]) -> None:
         model_file.save(model, job["output"])
 
 
+def fit_as_told(options: Options, output: str, progress: Progress) -> Result:
+    """Train on all rows of a table as `addml fit` does, on a cluster."""
+
+    def on_cluster(options: Options, X: Source, labels: None, **settings: Any) -> Model:
+        known: dict[str, Any] = {
+            "address": options.address,
+            "workers": options.workers,
+            "every": 0 if options.sync else EVERY,
+        }
+        settings, storage = settings_of(options) | settings, storage_of(options)
+        model = fit_rows(settings, options.file, output, columns=X.columns, storage=storage, **known)
+        return decided(model, options)
+
+    source = TableSource(options)
+    source.fitted_by = on_cluster
+    model = source.train(progress)
+    return Result(source.training_findings(model), (), model)
+
+
 # Many fits --------------------------------------------------------------------------------------------------
 
 
@@ -114,7 +138,9 @@ def _described(one: Fit) -> tuple[str, Any, Any, Any]:
     return json.dumps(one.config.settings), X, one.labels, one.names
 
 
-def _fit_one(number: int, settings: str, X: Any, labels: Any, names: Any, version: str) -> tuple[int, dict[str, bytes], str]:
+def _fit_one(
+    number: int, settings: str, X: Any, labels: Any, names: Any, version: str
+) -> tuple[int, dict[str, bytes], str]:
     """The files of the model of one fit, or why it failed."""
     check_version(version)
     try:

@@ -78,7 +78,10 @@ class BatchScorer:
         import narwhals as nw
 
         frame = nw.from_native(batch, eager_only=True)
-        new = (nw.new_series(name, one.to_pylist(), _dtype(one), backend=frame.implementation) for name, one in results.items())
+        new = (
+            nw.new_series(name, one.to_pylist(), _dtype(one), backend=frame.implementation)
+            for name, one in results.items()
+        )
         return frame.select(kept).rename(names).with_columns(*new).to_native()
 
     def stream(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,10 @@ class Group:
     def gather(self, content: bytes) -> list[bytes]:
         """What every process gave, in their order."""
         return [content]
+
+    def settings(self) -> dict[str, Any]:
+        """What a training depends on besides the settings of a detector."""
+        return {} if self.size == 1 else {"workers": self.size, "every": self.every}
 
     # Made of these two ------------------------------------------------------------------------------------------
 
@@ -109,4 +114,4 @@ class TorchGroup(Group):
         whole = np.zeros(ends[-1], np.uint8)
         whole[ends[self.rank] : ends[self.rank + 1]] = np.frombuffer(content, np.uint8)
         whole = self.sum(whole)
-        return [whole[start:stop].tobytes() for start, stop in zip(ends, ends[1:], strict=False)]
+        return [whole[start:stop].tobytes() for start, stop in pairwise(ends)]

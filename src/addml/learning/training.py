@@ -85,7 +85,7 @@ def train(
             state.epoch += 1
             if group.size == 1 and len(rows) <= MOST_ROWS_REMEMBERED:
                 _remember(state, present.members, kept, len(rows), len(members))
-            _record(state, began, losses, validation, cutoff, group.counts([np.count_nonzero(keep) for keep in kept]))
+            _record(state, began, losses, validation, cutoff, group.counts([int(keep.sum()) for keep in kept]))
             _keep_best(state, validation, schedule.patience)
             on_epoch(state)
         if len(state.active):
