@@ -140,7 +140,7 @@ def score_folder(
             with connected(address, workers) as (_, count):
                 _score(scoring, pending, count, told, unreadable, advance)
     if unreadable:
-        some = listed([f"{name} ({why})" for name, why in sorted(unreadable.items())])
+        some = " ".join(listed([unreadable[name] for name in sorted(unreadable)]).split())
         raise AddmlError(
             f"{counted(len(unreadable), 'file')} could not be read: {some} "
             f"All others are scored in {output}; mend these, and run it again."

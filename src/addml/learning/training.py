@@ -27,6 +27,7 @@ logger = logging.getLogger("addml")
 MOST_ROWS_REMEMBERED = 1_000_000  # above that, which rows were kept is not
 COLLAPSED = 1e-8  # of the untrained network's mean distance to the centre
 ROWS_TO_COMPARE = 1024  # how many rows tell whether scores still differ
+LEAST_PART = 16  # rows of a batch that a process of a group has: pairs to choose hard ones from
 ANOMALY_SHARE = 0.25  # of a batch, at the most, joins it as labelled anomalies
 
 
@@ -134,7 +135,7 @@ def _steps(
 ) -> np.ndarray:
     """One epoch of mini-batches; the mean loss and the mean hard cut-off of every member, (2, A)."""
     each_step = group.size > 1 and not group.every  # each process then has its part of a batch
-    size = -(-schedule.batch_size // group.size) if each_step else schedule.batch_size
+    size = max(LEAST_PART, -(-schedule.batch_size // group.size)) if each_step else schedule.batch_size
     batches = minibatches(present, kept, size, center, rows.portions(state.epoch))
     if each_step:
         return _steps_together(learner, rows, batches, center, schedule, recorder.decay, state, group)
