@@ -29,6 +29,7 @@ LEVELS = {
             "detector",
             "findings onnx pyod",
             "pipeline",
+            "cluster",
             "report",
             "client server",
             "cli",

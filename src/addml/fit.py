@@ -27,6 +27,7 @@ from addml.inputs.vectorizer import Vectorizer
 from addml.inputs.vectorizers import VALUES, vectorizer_for
 from addml.io.image_folder import is_image_folder
 from addml.learning.distillation import distill, padded
+from addml.learning.group import ALONE, Group
 from addml.learning.learner import MetricLearner
 from addml.learning.losses import CenterCloseness
 from addml.learning.state import Member, TrainingState, held_out
@@ -75,25 +76,27 @@ def fit(
     start: Model | None = None,
     storage: Storage | None = None,
     names: tuple[str, ...] | None = None,
+    group: Group = ALONE,
 ) -> Model:
-    """Learn from the rows of X."""
-    return fit_many([Fit(config, X, labels, start, names)], storage)[0]
+    """Learn from the rows of X; in every process of a group, each of which goes through a shard of a table on disk."""
+    return fit_many([Fit(config, X, labels, start, names)], storage, group)[0]
 
 
-def fit_many(fits: Sequence[Fit], storage: Storage | None = None) -> list[Model]:
+def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group = ALONE) -> list[Model]:
     """Several fits in one call of `train`, along the member axis; they may differ in rows and in OWN.
 
     Each gives what it gives alone, up to the rounding of products of another shape.
     """
     config, storage = _shared_config(fits), storage or Storage()
     device = resolve_device(config.device)
-    with open_checkpoint(storage.checkpoint, {**config.to_plain(), "memory": storage.memory}) as saved:
-        jobs = [_prepare(one, device, storage, saved.claim) for one in fits]
+    settings = {**config.to_plain(), "memory": storage.memory, **group.settings()}
+    with open_checkpoint(storage.checkpoint, settings, group) as saved:
+        jobs = [_prepare(one, device, storage, saved.claim, group) for one in fits]
         encoder = _initial_encoder(fits, jobs, device)  # weights are drawn first, then the split
         for job in jobs:
             job.members = _members(job)
         rows, members = _stacked(jobs)
-        learner = MetricLearner(encoder, config.loss)
+        learner = MetricLearner(encoder, config.loss, group)
         if any(job.marks is not None for job in jobs) and config.loss.margin is None:
             learner.loss = _with_margin(learner, rows, members)
         schedule = config.schedule(encoder, jobs[0].vectorizer.form)
@@ -101,7 +104,7 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None) -> list[Model]
         if jobs[0].disk is not None:
             jobs[0].disk.announce_training(state.epoch)
         if not config.frozen:
-            train(learner, rows, members, schedule, state, lambda state: saved.save(state, members))
+            train(learner, rows, members, schedule, state, lambda state: saved.save(state, members), group)
             _warn_of_collapse(state)
         trained = [_finish(job, learner, state, own, device) for job, own in zip(jobs, _places(jobs), strict=True)]
     return trained
@@ -121,16 +124,21 @@ def _shared_config(fits: Sequence[Fit]) -> Config:
 # Prepare ----------------------------------------------------------------------------------------------------
 
 
-def _prepare(one: Fit, device: str, storage: Storage, claim: Callable[[Callable[[], dict[str, Any]]], None]) -> Job:
+def _prepare(
+    one: Fit, device: str, storage: Storage, claim: Callable[[Callable[[], dict[str, Any]]], None], group: Group
+) -> Job:
     """The rows as features; `claim` makes sure that a checkpoint is of these rows."""
     config, X = one.config, one.X
     if _reads_parts(one):
         source = open_source(X)
         for note in source.partial:
             warn(note, DroppedColumnsWarning)
-        if source.size > parameters.size("memory", storage.memory) and len(source) >= LEAST_STREAMED:
-            return _prepare_disk(one, source, device, storage, claim)
+        large = source.size > parameters.size("memory", storage.memory) and len(source) >= LEAST_STREAMED
+        if large or group.size > 1:
+            return _prepare_disk(one, source, device, storage, claim, group)
         X = source.table()
+    if group.size > 1:
+        raise ValueError(f"{type(X).__name__}: several workers share a table on disk; give a path of Parquet files")
     if one.start is None:
         vectorizer, rows = vectorizer_for(X, config, images=config.takes_images).fit(X, config, one.names)
     else:
@@ -156,7 +164,12 @@ def _reads_parts(one: Fit) -> bool:
 
 
 def _prepare_disk(
-    one: Fit, source: Source, device: str, storage: Storage, claim: Callable[[Callable[[], dict[str, Any]]], None]
+    one: Fit,
+    source: Source,
+    device: str,
+    storage: Storage,
+    claim: Callable[[Callable[[], dict[str, Any]]], None],
+    group: Group,
 ) -> Job:
     if one.labels is not None:
         raise ValueError(f"labels cannot be learned from rows on disk; give memory > {source.size}, or a table")
@@ -165,7 +178,8 @@ def _prepare_disk(
     from addml import disk_fit  # pyarrow, only where there is a table
 
     claim(lambda: source.about)  # refused at once, not after hours
-    disk = disk_fit.prepare(one.config, source, None if one.start is None else one.start.vectorizer, device, storage)
+    start = None if one.start is None else one.start.vectorizer
+    disk = disk_fit.prepare(one.config, source, start, device, storage, group)
     return Job(one.config, disk.vectorizer, disk.sample, disk.rows, None, disk.randoms, disk)
 
 
@@ -234,6 +248,7 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, 
             space = metric_space(learner, job.training, members, best, job.marks, job.vectorizer, job.randoms[0])
         else:
             sample, own_members, center = job.disk.sampled(learner, members, best)
+            job.randoms[0].bit_generator.state = learner.group.first(job.randoms[0].bit_generator.state)
             space = metric_space(learner, sample, own_members, best, None, job.vectorizer, job.randoms[0], center)
     scorer = config.scorer_for(job.vectorizer.form)
     scorer = Guided(scorer) if len(space.anomalies) or len(space.normals) else scorer

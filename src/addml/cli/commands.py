@@ -145,7 +145,12 @@ def fit(file: File, options: Options) -> None:
     files = outputs.planned(options, name, model=options.model or f"{name}.model")
     options = _with_checkpoint(options, str(files.model), "fit")
     with _session("fit", options, files) as session:
-        result = run.fit(options, session.progress)
+        if options.engine is None:
+            result = run.fit(options, session.progress)
+        else:
+            from addml.cluster.ray_fit import fit_as_told
+
+            result = fit_as_told(options, str(files.model), session.progress)
         outputs.save_model(files, result.model)
         session.finish_training(result.findings)
 
@@ -166,9 +171,23 @@ def score(file: File, options: Options) -> None:
     from addml.pipeline import run
 
     options = check(options, "score")
+    if options.engine is not None:
+        return _score_in_parts(options)
     files = outputs.planned(options, outputs.name_of(options.file), scored=True)
     with _session("score", options, files) as session:
         session.finish(run.score(options, session.progress, files.shows_map))
+
+
+def _score_in_parts(options: Options) -> None:
+    from addml.cluster.parts import score_as_told
+
+    output = options.output or f"{outputs.name_of(options.file)}.scored"
+    with _session("score", options, Files()) as session:
+        told = score_as_told(options, output, session.progress)
+        parts = counted(told["parts"], "part")
+        session.screen.say(f"{options.source}: {told['rows']:,} rows in {parts}, {told['scored']} of them scored now")
+        screen.show_files(session.screen, {"scored": output})
+        session.screen.document({**told, "files": {"scored": output}})
 
 
 @app.command()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,7 +85,8 @@ def compare(
         with bars(screen).stage(f"Reading {file}", None):
             labelled = protocol.read(options, sample)
         with task_progress("compare", len(chosen), screen, failures) as on_end:
-            rows = protocol.compare(labelled.data, chosen, protocol.machine_for(device, jobs), jobs, on_end)
+            machine, where = protocol.machine_for(device, jobs), runner(options.engine, options.address)
+            rows = protocol.compare(labelled.data, chosen, machine, jobs, on_end, where)
     for line in failures:
         print(f"Failed: {line}", file=sys.stderr)
     if not rows:
@@ -97,6 +99,17 @@ def compare(
     screen.document(_document(labelled, found, rank_by, failures))
     if failures:
         raise typer.Exit(1)
+
+
+def runner(engine: str | None, address: str | None) -> Callable[..., Any]:
+    """What runs tasks: processes of this machine, or a cluster."""
+    from addml.pipeline.workers import run_tasks
+
+    if engine is None:
+        return run_tasks
+    from addml.cluster.ray_cluster import run_on_ray
+
+    return partial(run_on_ray, address=address)
 
 
 def _target(output: str | None, file: str) -> Path | None:

@@ -237,6 +237,22 @@ class Options:
         None, "Folder for temporary files [default: that of the checkpoint]",
         kinds=(TABLE,), metavar="FOLDER", former="cache_dir",
     )  # fmt: skip
+    engine: str | None = _computing(
+        None, "Compute on a Ray cluster (needs addml[ray]): score and fit --all-rows of Parquet files, compare",
+        commands=("fit", "score", "compare"), kinds=(TABLE,), metavar="ray", choices=("ray",),
+    )  # fmt: skip
+    address: str | None = _computing(
+        None, "Address of the Ray cluster, or auto [default: one is started on this machine]",
+        commands=("fit", "score", "compare"), kinds=(TABLE,), metavar="ADDRESS",
+    )  # fmt: skip
+    workers: int | None = _computing(
+        None, "Number of processes of the cluster [default: one less than its cores]",
+        commands=("fit", "score"), kinds=(TABLE,), metavar="N", minimum=1,
+    )  # fmt: skip
+    sync: bool = _computing(
+        False, "Average the gradients of the workers in every step: as one process, but slow",
+        commands=("fit",), kinds=(TABLE,),
+    )  # fmt: skip
     fail_above: int | None = _computing(
         None, "Exit with code 3 if more rows than this are flagged",
         commands=("detect", "score"), basic=True, metavar="N", minimum=0,
@@ -355,6 +371,7 @@ def _contradictions(options: Options, command: str) -> Iterator[str]:
     if command == "evaluate" and options.label is None and not _names_images(options.file):
         yield "evaluate needs a label column: --label NAME."
     yield from _wrong_threshold(options)
+    yield from _wrong_engine(options, command)
     for one in _set(options):
         if reads_model(options, command) and one.metadata["training"]:
             yield f"{flag(one.name)} is an option of training; leave it out with --model."
@@ -364,6 +381,21 @@ def _contradictions(options: Options, command: str) -> Iterator[str]:
         yield f"--all-rows leaves nothing for --sample {options.sample} to do; give one of them."
     if options.no_report and (options.report is not None or options.format is not None):
         yield "--no-report leaves nothing for --report and --format to do; leave them out."
+
+
+NEED_ALL_ROWS = ("report", "figures", "top", "flag", "per_day", "max_false_alarms", "fail_above", "fail_on_drift")
+
+
+def _wrong_engine(options: Options, command: str) -> Iterator[str]:
+    given = {one.name for one in _set(options)}
+    if options.engine is None:
+        for name in given & {"address", "workers", "sync"}:
+            yield f"{flag(name)} is about a cluster; give --engine ray, or leave it out."
+    elif command == "fit" and not options.all_rows:
+        yield "--engine ray trains on all rows; give --all-rows, or leave it out and train on a sample."
+    elif command == "score":
+        for name in sorted(given & set(NEED_ALL_ROWS)):
+            yield f"{flag(name)} needs the scores of all rows in one place; leave it out with --engine ray."
 
 
 def _wrong_threshold(options: Options) -> Iterator[str]:

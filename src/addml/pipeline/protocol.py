@@ -338,10 +338,11 @@ def compare(
     machine: Machine,
     jobs: int,
     on_end: Callable[[Ended], None] = lambda ended: None,
+    run: Callable[..., Iterator[tuple[Ended, list[Row]]]] = run_tasks,
 ) -> list[Row]:
-    """The runs of every method that does not fail."""
+    """The runs of every method that does not fail; `run` says where."""
     found = []
-    for ended, rows in run_tasks([MethodTask(method, data) for method in methods], machine, jobs):
+    for ended, rows in run([MethodTask(method, data) for method in methods], machine, jobs):
         on_end(ended)
         found += rows
     return found

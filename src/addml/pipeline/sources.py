@@ -182,7 +182,9 @@ def on_disk_source(options: Options, command: str = "detect") -> Source | None:
         return None
     is_parquet = path.is_dir() or path.suffix.lower() in (".parquet", ".pq")
     if not options.all_rows or is_address(options.file) or not is_parquet:
-        for name in ("memory", "scratch") if command == "fit" else ("memory",):  # detect puts scored rows in scratch
+        for name in (
+            ("memory", "scratch", "engine") if command == "fit" else ("memory",)
+        ):  # detect puts scored rows in scratch
             if getattr(options, name) is not None:
                 raise AddmlError(
                     f"{options.source}: --{name} is about training on all rows of Parquet files; give --all-rows "
@@ -192,7 +194,8 @@ def on_disk_source(options: Options, command: str = "detect") -> Source | None:
         return None
     refuse_idle(options.source, "parquet", options.reading)
     source, most = open_source(path), parameters.size("--memory", options.memory or MEMORY)
-    return source if source.size > most and len(source) >= LEAST_STREAMED else None
+    is_large = source.size > most and len(source) >= LEAST_STREAMED
+    return source if is_large or options.engine is not None else None
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -61,6 +61,7 @@ class TableSource:
     def __init__(self, options: Options) -> None:
         """Nothing is read yet."""
         self.options = options
+        self.fitted_by: Callable[..., Model] | None = None  # on a cluster
         self.places: np.ndarray | None = None  # of the training rows among all; None for all of them
         self.rows = 0  # 0 until it was trained on
         self.notes: tuple[str, ...] = ()
@@ -125,7 +126,7 @@ class TableSource:
         own = open_source(options.file, self.chosen.features)
         self.rows, self.notes = len(own), tuple(source.notes)
         with self._checked_texts():
-            model, self.texts = train(own, options, progress)
+            model, self.texts = train(own, options, progress, fitted_by=self.fitted_by)
         return model
 
     @contextmanager
