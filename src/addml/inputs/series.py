@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from addml.inputs.frame import as_table, column_values, is_frame
-from addml.inputs.times import Ordered, check_times, utc_times
+from addml.inputs.times import Ordered, check_times, order_words, utc_times
 from addml.text import counted, listed
 
 
@@ -139,11 +139,7 @@ class Sampling:
 
     def words(self) -> list[str]:
         """What is to be said of it, one sentence each."""
-        said = []
-        if self.unsorted:
-            said.append(f"rows were not in the order of their times ({self.unsorted:,} go back): sorted")
-        if self.repeated:
-            said.append(f"{counted(self.repeated, 'row repeats', 'rows repeat')} a time: averaged")
+        said = order_words(self.unsorted, self.repeated)
         if self.gaps:
             steps = counted(self.filled_steps, "missing step")
             said.append(f"{counted(self.gaps, 'gap')} in time: {steps} took the values before")

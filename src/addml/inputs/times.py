@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from addml.text import counted
+
 EPOCHS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}  # ticks per second
 EPOCH_YEARS = (10**9, 4_102_444_800)  # seconds: September 2001 to 2099, in which numbers count as times of day
 MICROSECONDS = 86_400_000_000  # of a day
@@ -80,7 +82,7 @@ def _from_texts(column: Any) -> tuple[np.ndarray, str | None] | None:
     forms = (DAY_FIRST, MONTH_FIRST) if written.is_guess else (written.form,)
     form, times = max(((form, read(form)) for form in forms), key=lambda one: _regularity(one[1]))
     guess = ", the more regular order; no value tells" if written.is_guess else ""
-    return times, f"times such as {known[0].as_py()} are read {form}{guess}"
+    return times, f"times such as {known[0].as_py()!r} are read {form}{guess}"
 
 
 def _regularity(times: np.ndarray) -> float:
@@ -153,3 +155,14 @@ class Ordered:
             total, count = (np.add.reduceat(one, starts) for one in (np.where(known, values, 0), known.astype(float)))
             values = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
         return cls(values, times[starts], codes[starts], steps, unsorted, repeated)
+
+    @property
+    def words(self) -> list[str]:
+        """What was done, one sentence each."""
+        return order_words(self.unsorted, self.repeated)
+
+
+def order_words(unsorted: int, repeated: int) -> list[str]:
+    """What was done to rows that were out of order or of one time, one sentence each."""
+    said = [f"rows were not in the order of their times ({unsorted:,} go back): sorted"] if unsorted else []
+    return said + ([f"{counted(repeated, 'row repeats', 'rows repeat')} a time: averaged"] if repeated else [])
