@@ -71,7 +71,7 @@ def tail_threshold(ordered: np.ndarray, rate: float = FALSE_RATE) -> float:
     if not len(excess):
         return float(ordered[-1])
     unit = float(np.median(excess)) / np.log(2)
-    return start + unit * float(np.log((1 - TAIL_FROM) / rate))
+    return float(start + unit * np.log((1 - TAIL_FROM) / rate))
 
 
 def budget_threshold(

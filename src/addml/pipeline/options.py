@@ -91,7 +91,7 @@ class Options:
         commands=(*FILES, "compare"), basic=True, metavar="NAMES",
     )  # fmt: skip
     by: tuple[str, ...] = _column(
-        (), "Judge a row within its group, such as a store, and a step within its series, such as a machine",
+        (), "Judge a row within its group: a store, a machine",
         commands=TRAIN, kinds=NOT_IMAGES, basic=True, metavar="NAMES", training=True,
     )  # fmt: skip
     label: str | None = _column(
@@ -159,7 +159,7 @@ class Options:
         commands=(*TRAIN, "score"), metavar="auto|SCORE", former="tau",
     )  # fmt: skip
     contamination: float | None = _flagging(
-        None, f"Share of training rows to flag [default: {CONTAMINATION}, but not of a series]",
+        None, f"Share of training rows to flag [default: {CONTAMINATION}]",
         commands=(*TRAIN, "score"), metavar="SHARE", minimum=0, maximum=0.5,
     )  # fmt: skip
     flag: int | None = _flagging(
@@ -167,7 +167,7 @@ class Options:
         kinds=(TABLE, IMAGE), metavar="N", minimum=1,
     )  # fmt: skip
     events: int | None = _flagging(
-        None, "Flag this many events of a series [default: at most 1 false one in 1,000 windows]", commands=SCORE,
+        None, "Flag this many events of a series", commands=SCORE,
         kinds=(SERIES,), metavar="N", minimum=1,
     )  # fmt: skip
     per_day: int | None = _flagging(

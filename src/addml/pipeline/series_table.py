@@ -131,10 +131,10 @@ def _series(
     times, note = column_times(data.table[time], what)
     data.notes.extend([note] if note else [])
     check_times(times, what, first=1)
-    keys, codes = [None], np.zeros(len(times), np.int64)
+    keys, codes = list[str | None]([None]), np.zeros(len(times), np.int64)
     if by:
-        texts = keys_of(data.table, by).to_numpy(zero_copy_only=False)
-        keys, codes = np.unique(texts, return_inverse=True)
+        names_found, codes = np.unique(keys_of(data.table, by).to_numpy(zero_copy_only=False), return_inverse=True)
+        keys = names_found.tolist()
     ordered = Ordered.of(values, times, codes)
     if ordered.repeated > MOST_REPEATED * len(times) and not by:
         raise AddmlError(

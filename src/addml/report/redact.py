@@ -44,7 +44,7 @@ def redacted(findings: Findings) -> Findings:
 
 def _track(track: Track) -> Track:
     """The scores alone; entities go by number."""
-    entities = tuple((f"series {place}", *ends) for place, (_, *ends) in enumerate(track.entities, start=1))
+    entities = tuple((f"series {place}", start, stop) for place, (_, start, stop) in enumerate(track.entities, start=1))
     return Track(("", ""), track.scores, (), track.events, None, entities)
 
 
