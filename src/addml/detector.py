@@ -26,7 +26,7 @@ from addml.inputs.array import ArrayVectorizer, as_numbers, check_exact, is_plai
 from addml.inputs.disk import is_on_disk
 from addml.inputs.frame import settled
 from addml.inputs.rows import Rows, WindowRows
-from addml.inputs.series import Sampling
+from addml.inputs.series import Sampling, of_rows
 from addml.inputs.vectorizer import Window, names_or_places
 from addml.inputs.vectorizers import vectorizer_for
 from addml.model import Model
@@ -153,7 +153,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     decision_ = property(lambda self: self.model_.decision)
     offset_ = property(lambda self: -self.model_.threshold)
     training_ = property(lambda self: self.model_.training)
-    anomaly_scores_ = property(lambda self: self.model_.training.values)
+    anomaly_scores_ = property(lambda self: of_rows(self.model_.training.values, self.model_))
     baseline_ = property(lambda self: self.model_.baseline)
     history_ = property(lambda self: self.model_.history)
 
@@ -262,7 +262,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
             return np.concatenate([scores for _, scores in self._scored(X)])
         if is_resident(X) and self.model_.prepares_there:
             return self.model_.resident_scores(X)
-        scores = self.model_.scores(self._read(X), resolve_device(self.device), max_threads(self.n_jobs))
+        rows = self._read(X)
+        scores = of_rows(self.model_.scores(rows, resolve_device(self.device), max_threads(self.n_jobs)), rows)
         return as_like(scores, X.new_empty(0).double()) if is_resident(X) else scores
 
     def write_scores(self, X: Any, path: str | os.PathLike[str]) -> None:
@@ -290,7 +291,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""
         check_is_fitted(self)
-        return self.model_.embeddings(self._read(X), resolve_device(self.device), max_threads(self.n_jobs))
+        rows = self._read(X)
+        return of_rows(self.model_.embeddings(rows, resolve_device(self.device), max_threads(self.n_jobs)), rows)
 
     def embed(self, X: Any) -> np.ndarray:
         """The method's name for `transform`."""
@@ -343,17 +345,14 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def predict_proba(self, X: Any) -> np.ndarray:
         """q and 1 - q, (n, 2): q is the share of ordinary rows to expect among rows at least this unusual.
 
-        Two columns as in scikit-learn and PyOD. q is estimated from the tail of the training scores, see
-        docs/decisions.md; the threshold has no part in it.
+        q is estimated from the tail of the training scores (docs/decisions.md); the threshold has no part in it.
         """
-        scores = to_numpy(self.anomaly_score(X))
-        anomalous = self.training_.probability(scores)
+        anomalous = self.training_.probability(to_numpy(self.anomaly_score(X)))
         return np.column_stack([1 - anomalous, anomalous])
 
     def p_values(self, X: Any) -> np.ndarray:
         """Conformal p-values of new rows: of rows like the training rows, a share p has a p-value of at most p."""
-        scores = to_numpy(self.anomaly_score(X))
-        return np.asarray(self.training_.p_values(scores))
+        return np.asarray(self.training_.p_values(to_numpy(self.anomaly_score(X))))
 
     def explain(self, X: Any, rows: Any = None) -> np.ndarray:
         """How much each column adds to each row's score, `(n, n_features_in_)`: above 0 makes it stranger.
@@ -365,7 +364,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         """
         check_is_fitted(self)
         read = self._read(X)
-        asked, threads = parameters.places("rows", rows, len(read)), max_threads(self.n_jobs)
+        own, threads = of_rows(np.arange(len(read)), read), max_threads(self.n_jobs)
+        asked = own[parameters.places("rows", rows, len(own))]
         used = contributions_of(self.model_, read, asked, resolve_device(self.device), threads)
         if self.model_.columns is None:
             return used
@@ -381,7 +381,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         if not len(self.model_.examples.rows):
             raise ValueError(f"scorer={self.scorer!r} keeps no training rows; fit with scorer='views' or 'knn'")
         rows = self._read(X)
-        return nearest(self.model_, rows.take(np.arange(len(rows))), k)
+        return nearest(self.model_, rows.take(of_rows(np.arange(len(rows)), rows)), k)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector as a folder of JSON and safetensors for `addml.load`; nothing is pickled."""

@@ -101,13 +101,26 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class EventPicture:
+    """An event of a series and the steps around it."""
+
+    rank: int
+    when: np.ndarray  # (n,) datetime64 or numbers
+    span: tuple[int, int]  # the event among these steps
+    channels: tuple[tuple[str, np.ndarray, np.ndarray | None], ...]  # values (n,); low end, middle, high end (3, n)
+
+
+@dataclass(frozen=True)
 class Track:
-    """A series to be drawn: scores and some channels step by step, and the events, each from a step to another."""
+    """Series to be drawn: scores and some channels step by step, and the events, each from a step to another."""
 
     times: tuple[str, str]  # of the first and of the last step
     scores: np.ndarray
     channels: tuple[tuple[str, np.ndarray], ...]
     events: tuple[tuple[int, int], ...]
+    when: np.ndarray | None = None  # (n,) datetime64 or numbers
+    entities: tuple[tuple[str, int, int], ...] = ()  # name, first step and the one behind the last of each series
+    pictures: tuple[EventPicture, ...] = ()  # of the first events
 
 
 @dataclass(frozen=True)

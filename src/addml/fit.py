@@ -23,6 +23,7 @@ from addml.errors import DroppedColumnsWarning, warn
 from addml.explain.attribution import baseline_of, kept_by_most
 from addml.inputs.disk import LEAST_STREAMED, Source, is_on_disk, open_source
 from addml.inputs.rows import ROWS_AT_ONCE, MemoryRows, Rows, TrainingRows
+from addml.inputs.series import of_rows
 from addml.inputs.vectorizer import Vectorizer
 from addml.inputs.vectorizers import VALUES, vectorizer_for
 from addml.io.image_folder import is_image_folder
@@ -147,7 +148,11 @@ def _prepare(
         raise ValueError(f"X has {len(rows)} row, which is too few to learn from: give at least two")
     if config.frozen and one.labels is not None:
         raise ValueError("labels cannot be learned from with encoder='pretrained'; leave them out, or use 'conv'")
-    marks = parameters.read_labels(one.labels, len(rows))
+    steps = of_rows(np.arange(len(rows)), rows)
+    marks = parameters.read_labels(one.labels, len(steps))
+    if marks is not None:  # rows of one time are one step
+        given, marks = marks, np.full(len(rows), -1)
+        np.maximum.at(marks, steps, given)
     training = rows.for_training(device)
     claim(lambda: described(training.values, marks))
     return Job(config, vectorizer, rows, training, marks, config.randoms())

@@ -109,7 +109,8 @@ def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: 
     scorer, scores = scorer_from_plain(document["scorer"]), arrays["training_scores"]
     features, photographs = Features(**_under("features", arrays)), document["encoder"]["name"] == "pretrained"
     vectorizer = vectorizer_of(document["vectorizer"], features, photographs=photographs)
-    if (groups := (document["vectorizer"]["columns"] or {}).get("groups")) is not None:
+    plain = document["vectorizer"]
+    if (groups := (plain["columns"] or {}).get("groups") or plain.get("entities")) is not None:
         from addml.preprocessing.groups import Groups
 
         vectorizer = vectorizer.with_groups(Groups.from_json(groups, _under("groups", arrays)))

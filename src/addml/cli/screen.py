@@ -232,6 +232,8 @@ def show_evaluation(screen: Screen, findings: Findings) -> None:
     decision = {name: f"{evaluation[name]:.3f}" for name in ("precision", "recall", "f1")}
     figures = ", ".join(f"{name} {value}" for name, value in decision.items())
     screen.say(f"  of the flagged {findings.noun}s: {figures}")
+    if "events" in evaluation:
+        screen.say(f"  {event_words(evaluation['events'])}")
     if evaluation["unlabelled"]:
         screen.say(f"  not counted: {counted(evaluation['unlabelled'], findings.noun)} without a label")
     if evaluation.get("kinds"):
@@ -239,6 +241,14 @@ def show_evaluation(screen: Screen, findings: Findings) -> None:
         names = ["kind of defect", *(AREAS.get(key, key) for key in keys[1:])]
         cells = [[_figure(one.get(key, "")) for key in keys] for one in evaluation["kinds"]]
         screen.grid(names, cells, right=names[1:])
+
+
+def event_words(figures: Mapping[str, Any]) -> str:
+    """The events of a series against the labelled ranges."""
+    delay = "" if figures["delay"] is None else f", {figures['delay']:g} steps after its start at the median"
+    first = f"{figures['true_of_first']:,} of the first {counted(figures['labelled'], 'event is', 'events are')} true"
+    found = f"{figures['found']:,} of {counted(figures['labelled'], 'labelled event')} found{delay}"
+    return f"{found}; {counted(figures['false'], 'false event')}; {first}"
 
 
 def _figure(value: Any) -> str:

@@ -165,7 +165,7 @@ def compare_series(before: str, after: str, options: Options, progress: Progress
             model = load_model(own, SERIES)
             read, _, found = SeriesSource(own).score(model, progress)
             reads.append(read)
-            scores.append(found)
+            scores.append(found[read.steps])
             thresholds.append(model.threshold)
     names = (str(options.time), *(reads[0].chosen.ids or reads[1].chosen.ids))
     ids = reads[0].table.select(list(names))

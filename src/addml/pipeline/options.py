@@ -15,7 +15,15 @@ TRAINING_ROWS = 200_000
 CONTAMINATION = 0.1
 MEMORY = "2GiB"
 METHODS = ("auto",)
-DECISIONS = ("threshold", "contamination", "alarm_rate", "max_false_alarms", "flag", "per_day")  # one at a time
+DECISIONS = (
+    "threshold",
+    "contamination",
+    "alarm_rate",
+    "max_false_alarms",
+    "flag",
+    "per_day",
+    "events",
+)  # one at a time
 
 
 TABLE, IMAGE, SERIES = KINDS = ("table", "image", "series")
@@ -83,8 +91,8 @@ class Options:
         commands=(*FILES, "compare"), basic=True, metavar="NAMES",
     )  # fmt: skip
     by: tuple[str, ...] = _column(
-        (), "Judge a row within its group, such as a store",
-        commands=TRAIN, kinds=(TABLE,), basic=True, metavar="NAMES", training=True,
+        (), "Judge a row within its group: a store, a machine",
+        commands=TRAIN, kinds=NOT_IMAGES, basic=True, metavar="NAMES", training=True,
     )  # fmt: skip
     label: str | None = _column(
         None, "Column with the true labels: only for evaluation, never for training",
@@ -121,6 +129,12 @@ class Options:
         choices=("tanh", "gru", "tcn"),
     )
     causal: bool = _windows(False, "Score each step only by the steps up to it")
+    min_steps: int = _windows(
+        1, "Steps that an event has at least", commands=SCORE, metavar="N", minimum=1, training=False
+    )
+    bands: bool = _windows(
+        False, "Add the expected value and band of each channel to the scored table", commands=SCORE, training=False
+    )
 
     epochs: int = _training(10, "Maximum number of epochs", basic=True, metavar="N", minimum=1)
     members: int = _training(5, "Number of networks in the ensemble", metavar="N", minimum=1)
@@ -151,6 +165,10 @@ class Options:
     flag: int | None = _flagging(
         None, "Flag this many rows, those with the highest scores", commands=("detect", "score"),
         kinds=(TABLE, IMAGE), metavar="N", minimum=1,
+    )  # fmt: skip
+    events: int | None = _flagging(
+        None, "Flag this many events of a series", commands=SCORE,
+        kinds=(SERIES,), metavar="N", minimum=1,
     )  # fmt: skip
     per_day: int | None = _flagging(
         None, "Flag this many rows a day on average, by the first date column",
@@ -331,8 +349,9 @@ def check(options: Options, command: str) -> Options:
     """The options with the default contamination; an error where they contradict each other or do nothing."""
     for words in _contradictions(options, command):
         raise AddmlError(words, USAGE)
-    normal_images = (options.clean or command == "evaluate") and _names_images(options.file)  # see ImageSource
-    if _given(options) or command == "diff" or reads_model(options, command) or normal_images:
+    normal_images = (options.clean or command == "evaluate") and _names_images(options.file)
+    other = options.time is not None or normal_images  # which have a rule of their own, see SeriesSource
+    if decisions_given(options) or command == "diff" or reads_model(options, command) or other:
         return options
     return replace(options, contamination=CONTAMINATION)
 
@@ -399,7 +418,7 @@ def _wrong_engine(options: Options, command: str) -> Iterator[str]:
 
 
 def _wrong_threshold(options: Options) -> Iterator[str]:
-    threshold, given = options.threshold, _given(options)
+    threshold, given = options.threshold, decisions_given(options)
     for name in given:
         if getattr(options, name) == 0:
             yield f"{flag(name)} 0 flags no row; give a number above 0."
@@ -413,7 +432,7 @@ def _wrong_threshold(options: Options) -> Iterator[str]:
         yield "--max-false-alarms is about new rows: train with addml fit, then use addml score --model FOLDER."
 
 
-def _given(options: Options) -> list[str]:
+def decisions_given(options: Options) -> list[str]:
     """The options given that decide which rows are flagged."""
     return [name for name in DECISIONS if getattr(options, name) is not None]
 

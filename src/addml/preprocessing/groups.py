@@ -64,6 +64,14 @@ class Groups:
             raise ValueError(f"the column {missing[0]!r} is missing here, by which rows are grouped")
         return np.asarray(pc.index_in(keys_of(table, self.by), self._known).fill_null(-1))
 
+    def code(self, key: str | None) -> int:
+        """The place of a group by its key, -1 for one unseen in training."""
+        return self._codes.get(key, -1)
+
+    @cached_property
+    def _codes(self) -> dict[str | None, int]:
+        return {key: place for place, key in enumerate(self.keys)}
+
     def unseen(self, table: pa.Table | pa.RecordBatch) -> list[str]:
         """The keys of the rows whose group training did not have."""
         new = self.codes(table) < 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from addml.findings import Picture, Track
+from addml.findings import EventPicture, Picture, Track
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -64,6 +64,15 @@ class SeriesPlot:
     label: str
     track: Track
     threshold: float
+    entity: int = 0  # place among those of the track
+
+
+@dataclass(frozen=True)
+class EventPlot:
+    """An event and the steps around it, with what was expected."""
+
+    label: str
+    picture: EventPicture
 
 
 @dataclass(frozen=True)
@@ -136,7 +145,7 @@ class Part:
     is_open: bool | None = None
 
 
-Block = Paragraph | Facts | Bullets | Table | Chart | SeriesPlot | Gallery | Ranking | Part
+Block = Paragraph | Facts | Bullets | Table | Chart | SeriesPlot | EventPlot | Gallery | Ranking | Part
 
 
 @dataclass(frozen=True)

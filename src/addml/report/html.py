@@ -11,10 +11,11 @@ from typing import Any
 
 from addml.report import document as doc
 from addml.report.document import Block, Chart, Comparison, Document, RankedRow, Ranking, Section, Table
-from addml.report.elements import Html, el, escaped, joined, json_text, range_bar, score_bar, series_plot, share_bar
+from addml.report.elements import Html, el, escaped, joined, json_text, range_bar, score_bar, share_bar
+from addml.report.tracks import event_plot, series_plot
 from addml.text import MISSING, counted, one_line
 
-SCRIPTS = ("words.js", "lines.js", "map.js", "strip.js", "rows.js", "page.js")
+SCRIPTS = ("words.js", "lines.js", "map.js", "tracks.js", "strip.js", "rows.js", "page.js")
 TOP_ROWS = 5  # on the first screen; their details are printed
 SHOWN_COLUMNS = 8  # of a row's details; the others unfold
 
@@ -129,7 +130,9 @@ def _block(block: Block) -> Html:
         case Chart():
             return _chart(block)
         case doc.SeriesPlot():
-            return el("figure", series_plot(block.track, block.threshold, block.label))
+            return el("figure", series_plot(block.track, block.threshold, block.label, block.entity))
+        case doc.EventPlot(label, picture):
+            return el("figure", event_plot(picture, label))
         case Ranking():
             return _ranking(block)
 

@@ -27,7 +27,11 @@ BAR_LENGTH = 30  # characters of the longest bar in a table
 
 def headline(findings: Findings) -> tuple[str, str]:
     """How many rows are flagged, in two parts."""
-    count, rows, noun = findings.anomalies, findings.rows, findings.noun
+    count, rows, noun, track = findings.anomalies, findings.rows, findings.noun, findings.track
+    if track is not None and rows > 1:
+        found, series = len(track.events), len(track.entities)
+        within = f" of {series:,} series" if series > 1 else ""
+        return f"{found:,}" if found else "No", f"{'event' if found == 1 else 'events'} in {rows:,} steps{within}"
     if rows == 0:
         return f"No {noun}s", "to score"
     if rows == 1:
@@ -54,6 +58,9 @@ def _first(findings: Findings) -> str:
     first = findings.ranked[0]
     file = next(iter(first.ids.values())) if findings.pictures and first.ids else None
     name = f"{findings.noun.capitalize()} {first.row:,}" if file is None else one_line(file, 60)
+    if findings.track is not None and "start" in first.ids:
+        *entity, start, end, _, _ = map(str, first.ids.values())
+        name = one_line(" ".join([*entity, start if start == end else f"{start} to {end}"]))
     reasons = [one_line(reason.words, MAX_LEAD) for reason in first.reasons[:2]]
     words = "; ".join(reasons if len("; ".join(reasons)) <= MAX_LEAD else reasons[:1]).removesuffix("…")
     return f"{name} ranks first: {words}." if words else f"{name} ranks first."
