@@ -23,7 +23,7 @@ from addml.errors import AddmlError
 from addml.server import Limits
 from addml.server.access import Rarely
 from addml.server.job import check_unpacked
-from addml.server.jobs import FOLDERS, _Watch, resident
+from addml.server.jobs import FOLDERS, resident, watch
 from tests.cli.running import QUICK, run_addml, write_small
 from tests.server.conftest import asked, connected, over, serving
 
@@ -128,10 +128,8 @@ def test_a_process_that_takes_too_much_memory_is_stopped():
         pytest.skip("the memory of a process is read from /proc")
     program = "import time; x = bytearray(300_000_000); time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", program])
-    watch = _Watch(process, Limits(memory=100 * 10**6))
-    watch.join(60)
+    assert watch(process, Limits(memory=100 * 10**6))["code"] == "memory_limit"
     assert process.wait(60) == -signal.SIGKILL
-    assert watch.error["code"] == "memory_limit"
     assert 10**6 < resident(os.getpid()) < 10**11
     assert resident(process.pid) == 0
 

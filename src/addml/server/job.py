@@ -28,6 +28,7 @@ from addml.io.excel import SHEET_ROWS
 from addml.io.source import find_origin
 from addml.pipeline.options import Options, check, parse
 from addml.progress import Advance, Silent
+from addml.server import NO_ROOM
 from addml.text import json_value
 
 SCORED, REPORT, MODEL = "scored.csv", "report.html", "result.model"  # in the folder that the process runs in
@@ -139,7 +140,7 @@ def _as_data(error: Exception) -> dict[str, Any]:
     if isinstance(error, AddmlError):
         return error.to_json()
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return AddmlError("the server has no room left on its disk; remove jobs, or send less", "disk_full").to_json()
+        return AddmlError(NO_ROOM, "disk_full").to_json()
     words = error.strerror if isinstance(error, OSError) else str(error)  # without the path of a file of the server
     return AddmlError(words or "not enough memory; sample trains on fewer rows").to_json()
 

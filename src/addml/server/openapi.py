@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,12 +46,8 @@ def _ref(name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-TEXT, NUMBER, COUNT, YES = (
-    {"type": "string"},
-    {"type": "number"},
-    {"type": "integer", "minimum": 0},
-    {"type": "boolean"},
-)
+TEXT, NUMBER, YES = {"type": "string"}, {"type": "number"}, {"type": "boolean"}
+COUNT = {"type": "integer", "minimum": 0}
 MAYBE_TEXT, ANYTHING = {"type": ["string", "null"]}, {"type": "object"}
 PAGE = {"total": COUNT, "next": {"type": ["integer", "null"]}}
 JOB = {
@@ -120,10 +117,7 @@ def document(endpoints: Iterable[Endpoint], root_path: str) -> dict[str, Any]:
         "servers": [{"url": root_path or "/"}],
         "security": [{"token": []}],
         "paths": paths,
-        "components": {
-            "schemas": SCHEMAS,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": SCHEMAS, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     }
 
 
@@ -138,20 +132,14 @@ def _operation(one: Endpoint) -> dict[str, Any]:
         answers[str(status)] = {"description": WORDS[status], "content": {JSON: {"schema": _ref("Error")}}}
     if one.path.endswith("/ready"):
         answers["503"]["content"][JSON]["schema"] = _ref("Readiness")
-    own: dict[str, Any] = {"operationId": one.answer.__name__, "summary": one.summary, "responses": answers}
-    inside = [
-        {"name": part[1:-1], "in": "path", "required": True, "schema": TEXT}
-        for part in one.path.split("/")
-        if "{" in part
-    ]
-    asked = [_parameter(name) for name in one.query]
-    if inside or asked:
-        own["parameters"] = inside + asked
+    name = "_".join([one.method.lower(), *re.findall(r"\w+", one.path.removeprefix(API))])
+    own: dict[str, Any] = {"operationId": name, "summary": one.summary, "responses": answers}
+    inside = re.findall(r"{(\w+)}", one.path)
+    own["parameters"] = [{"name": name, "in": "path", "required": True, "schema": TEXT} for name in inside]
+    for name in one.query:
+        schema, words = PARAMETERS[name]
+        about = {"name": name, "in": "query", "required": name in NEEDED, "schema": schema, "description": words}
+        own["parameters"].append(about)
     if one.body is not None:
         own["requestBody"] = {"required": True, "content": BODIES[one.body]}
     return own | ({"security": []} if one.is_open else {})
-
-
-def _parameter(name: str) -> dict[str, Any]:
-    schema, words = PARAMETERS[name]
-    return {"name": name, "in": "query", "required": name in NEEDED, "schema": schema, "description": words}
