@@ -166,6 +166,31 @@ def test_rows_of_every_type_get_the_same_scores(tight):
     assert (status, said["error"]["code"]) == (415, "unsupported_type")
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        ("application/x-ndjson", b"1\n" * 1_400_000, "more than 100,000 rows"),
+        ("application/json", b'{"rows": [' + b"{}," * 800_000 + b"{}]}", "more than 100,000 rows"),
+        ("text/csv", b"height," * 200_000 + b"weight\n1\n", "the first line has more than 1 MB"),
+    ],
+)
+def test_what_is_too_long_or_wide_is_refused_before_it_is_read(tight, kind, body, words):
+    status, _, said = asked(tight, "POST", "/api/v1/models/small/score", body, content_type=kind)
+    assert (status, said["error"]["code"]) == (413, "too_large")
+    assert words in said["error"]["message"]
+
+
+def test_a_body_of_unknown_size_is_scored(tight):
+    row = json.dumps({"rows": [{"height": 170, "weight": 70, "colour": "red", "when": "2025-03-03"}]}).encode()
+    connection = HTTPConnection(tight.url.removeprefix("http://"))
+    headers = {"authorization": f"Bearer {tight.token}", "transfer-encoding": "chunked"}
+    connection.request("POST", "/api/v1/models/small/score", iter([row[:9], row[9:]]), headers, encode_chunked=True)
+    answer = connection.getresponse()
+    assert answer.status == 200
+    assert json.loads(answer.read())["results"] == asked(tight, "POST", "/api/v1/models/small/score", row)[2]["results"]
+    connection.close()
+
+
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_compressed_arrow_is_refused_before_it_is_unpacked(tight, codec):
     table, sink = pa.table({"height": ["x" * 10_000] * 1000}).cast(pa.schema([("height", pa.string())])), None

@@ -9,7 +9,6 @@ import zipfile
 
 import pytest
 
-from addml.client import _Connection
 from addml.server.jobs import resident
 from tests.cli.running import QUICK, run_addml, write_small
 from tests.server.conftest import asked, connected, ended, over, serving
@@ -105,13 +104,10 @@ def test_a_workbook_with_millions_of_rows(usual, tmp_path, row, times):
 
 def send_four(server, body):
     """The statuses of four equal requests at once."""
-    statuses, headers = [], {"authorization": f"Bearer {server.token}"}
+    statuses = []
 
     def send():
-        connection = _Connection(server.url.removeprefix("http://"), timeout=60)  # reads an answer that comes early
-        connection.request("POST", "/api/v1/models/small/score", body, headers)
-        statuses.append(connection.getresponse().status)
-        connection.close()
+        statuses.append(asked(server, "POST", "/api/v1/models/small/score", body)[0])
 
     threads = [threading.Thread(target=send) for _ in range(4)]
     for one in threads:
