@@ -100,6 +100,7 @@ class Api:
     def __init__(self, models: Models, limits: Limits, observer: Observer) -> None:
         self.models, self.limits, self.observer, self.work = models, limits, observer, Jobs(models, limits)
         self._ending, self._threads = Event(), ThreadPoolExecutor(min(4, os.cpu_count() or 1), "addml score")
+        self._large = ThreadPoolExecutor(LARGE_AT_ONCE, "addml score")  # of their own: single rows wait for no million
         self._used = Counter[str]()
         pages, model, job = ("offset", "limit"), f"{API}/models/{{name}}", f"{API}/jobs/{{id}}"
         scoring, new = [404, 408, 413, 415, 422, 503], [404, 408, 413, 422, 429, 507]
@@ -126,7 +127,8 @@ class Api:
         """Stop everything."""
         self._ending.set()
         await asyncio.to_thread(self.work.close)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._large):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def _in_thread(self, do: Callable[..., Found], *given: Any) -> Found:
         return await asyncio.get_running_loop().run_in_executor(self._threads, do, *given)
@@ -177,10 +179,17 @@ class Api:
         name = self.models[request.path_params["name"]].name
         kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
         reasons, every = _asked(request, "reasons"), _asked(request, "all")
+        is_large = int(request.headers.get("content-length", LARGE + 1)) > LARGE
+        most = min(self.limits.rows, self.limits.upload)
         with ExitStack() as held:
-            rows = RowRequest(await self._body(request, held), kind, reasons, every)
-            held.enter_context(self._slot("requests to score", self.limits.scoring))
-            answer = await self._in_thread(self._scored, name, rows)
+            if is_large:  # bytes take many times their size in memory
+                held.enter_context(self._slot("large requests", LARGE_AT_ONCE))
+            body = b"".join([piece async for piece in _pieces(request, most, "send fewer rows at a time")])
+            if not is_large:
+                held.enter_context(self._slot("requests to score", self.limits.scoring))
+            threads = self._large if is_large else self._threads
+            rows = RowRequest(body, kind, reasons, every)
+            answer = await asyncio.get_running_loop().run_in_executor(threads, self._scored, name, rows)
         return Response(answer, media_type=JSON)
 
     def _scored(self, name: str, rows: RowRequest) -> bytes:
@@ -226,13 +235,6 @@ class Api:
         is_report = name == "report"
         headers = {"content-security-policy": REPORT_POLICY} if is_report else {"content-disposition": "attachment"}
         return FileResponse(job.folder / file, media_type=kind, headers=headers)
-
-    async def _body(self, request: Request, held: ExitStack) -> bytes:
-        """Rows to score; many bytes need a place of their own, since they take many times their size in memory."""
-        if int(request.headers.get("content-length", LARGE + 1)) > LARGE:
-            held.enter_context(self._slot("large requests", LARGE_AT_ONCE))
-        most = min(self.limits.rows, self.limits.upload)
-        return b"".join([piece async for piece in _pieces(request, most, "send fewer rows at a time")])
 
 
 FILES = {
