@@ -91,7 +91,6 @@ class Guard:
         self.app, self.access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         is_read = False
@@ -118,7 +117,7 @@ class Guard:
         return await (answer or self.app)(scope, receiving, sending)
 
     def _answer(self, request: Request) -> Response | None:
-        """What is said without asking the app."""
+        """What is said without asking the app, if anything."""
         root = request.scope.get("root_path", "")
         path = request.scope["path"].removeprefix(root)  # request.url is made of the Host header too
         if path in OPEN:
@@ -253,7 +252,6 @@ class Rarely(logging.Filter):
         self.most, self.seen = most, Counter[tuple[str, str, int]]()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this one is written."""
         minute = int(time.monotonic() / 60)
         self.seen = Counter({key: times for key, times in self.seen.items() if key[2] == minute})
         self.seen[key := (record.name, str(record.msg)[:200], minute)] += 1
@@ -284,7 +282,6 @@ class Server(uvicorn.Server):
             logging.getLogger(name).addFilter(Rarely())
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
         await super().startup(sockets)
         for one in sockets or ():
             one.listen(WAITING_IN_SYSTEM)

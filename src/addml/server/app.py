@@ -124,7 +124,6 @@ class Api:
             self.endpoints.append(Endpoint("GET", f"{job}/{name}", answer, summary, kind, 200, [404, 409]))
 
     async def close(self) -> None:
-        """Stop everything."""
         self._ending.set()
         await asyncio.to_thread(self.work.close)
         for threads in (self._threads, self._large):
@@ -332,8 +331,6 @@ class Observer:
             self.log = open(str(access_log), "a", encoding="utf-8")  # noqa: SIM115
 
     def middleware(self, app: ASGIApp) -> ASGIApp:
-        """The app, observed."""
-
         async def observed(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
                 return await app(scope, receive, send)
@@ -367,11 +364,9 @@ class Observer:
 
     def text(self, present: Mapping[str, float]) -> str:
         """All of it, and values of the present, in Prometheus' format."""
-        families = {"addml_requests_total counter": self.requests, "addml_request_seconds histogram": self.seconds}
-        families |= {f"{name} gauge": {name: value} for name, value in present.items()}
-        lines = (
-            line
-            for name, samples in families.items()
-            for line in (f"# TYPE {name}", *(f"{one} {value}" for one, value in samples.items()))
-        )
-        return "\n".join(lines) + "\n"
+        families: dict[str, Mapping[str, float]] = {f"{name} gauge": {name: present[name]} for name in present}
+        families |= {"addml_requests_total counter": self.requests, "addml_request_seconds histogram": self.seconds}
+        lines = ""
+        for name, samples in families.items():
+            lines += f"# TYPE {name}\n" + "".join(f"{one} {value}\n" for one, value in samples.items())
+        return lines

@@ -40,7 +40,6 @@ class Lines(Silent):
     """Writes JSON lines, one for each stage of the work."""
 
     def __init__(self, out: TextIO) -> None:
-        """Where the lines go."""
         self.out, self.labels = out, dict[str, str]()
 
     def write(self, **line: Any) -> None:
@@ -48,7 +47,6 @@ class Lines(Silent):
         print(json.dumps(json_value(_relabelled(line, self.labels)), allow_nan=False), file=self.out, flush=True)
 
     def stage(self, words: str, total: float | None, rows_each: float = 1) -> AbstractContextManager[Advance]:
-        """A stage of the work."""
         self.write(progress=words)
         return super().stage(words, total, rows_each)
 

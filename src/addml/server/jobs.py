@@ -83,7 +83,6 @@ class Jobs:
     """What was uploaded, in a folder that is removed at the end; one process at a time."""
 
     def __init__(self, models: Models, limits: Limits) -> None:
-        """No jobs yet, and a thread that waits for them."""
         self.models, self.limits = models, limits
         remove_abandoned()
         self._root = tempfile.TemporaryDirectory(prefix=FOLDERS)
@@ -178,7 +177,6 @@ class Jobs:
         shutil.rmtree(job.folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Stop everything and remove the folder."""
         for job in list(self):
             with suppress(RefusedError):
                 self.remove(job.id)
