@@ -240,7 +240,8 @@ def open_for_model(options: Options, model: Model, rows: int) -> tuple[Batches, 
 
 def check_columns(model: Model, names: Sequence[str], source: str) -> None:
     """Every column of training must be there."""
-    missing = [name for name in (*model.used, *model.by) if name not in set(names)]
+    known = set(names)
+    missing = [name for name in (*model.used, *model.by) if name not in known]
     if missing:
         hint = did_you_mean(missing[0], names)
         raise AddmlError(f"{source}: has no column {listed(list(map(repr, missing)))}, which the model needs.{hint}")

@@ -56,9 +56,8 @@ class ServedModel:
 
     def refusal(self) -> RefusedError:
         """What is said to whoever brings what it does not take."""
-        way = "score folders of them by the command addml score"
-        if self.takes_files:
-            way = "upload files: POST /api/v1/jobs"
+        folders = "score folders of them by the command addml score"
+        way = "upload files: POST /api/v1/jobs" if self.takes_files else folders
         return RefusedError(f"{self.name} is about {self.about['noun']}s; {way}")
 
     def short(self) -> dict[str, Any]:
@@ -87,7 +86,6 @@ class Models:
     """Models by their names; one that is written anew is loaded anew."""
 
     def __init__(self, device: str) -> None:
-        """None yet; they will compute on this device."""
         self.device, self._models, self._lock = device, dict[str, ServedModel](), threading.Lock()
 
     @classmethod
@@ -145,7 +143,6 @@ class Models:
         return model
 
     def remove(self, name: str) -> None:
-        """Offer it no longer."""
         self._models.pop(name, None)
 
     def __iter__(self) -> Iterator[ServedModel]:
