@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from addml.model import Model
 
 STRANGEST, TYPICAL = 24, 12  # at the most: a report stays small
-SIDE = 96  # pixels, at the most
+SIDE = 240  # pixels of a thumbnail, at the most
 GLOW = np.array([222.0, 45.0, 38.0])  # the colour of what is strange
 STRONGEST = 0.85  # of that colour over the picture
 AT_THRESHOLD = 128  # grey of a map where a place is as strange as the threshold
@@ -53,13 +53,24 @@ AT_THRESHOLD = 128  # grey of a map where a place is as strange as the threshold
 def thumbnails(
     pictures: Pictures, scores: np.ndarray, strangest: np.ndarray, typical: np.ndarray, heat: np.ndarray | None
 ) -> tuple[Picture, ...]:
-    """Pictures of the strangest images with their maps (k, height, width), then of the most typical ones."""
-    low, gain = _exposure(pictures.images)
+    """Pictures of the strangest images with their maps (k, height, width), then of the most typical ones.
+
+    Bytes are shown as they are. Deeper images seldom use all of their range (a camera's 12 bits of 16, numbers from
+    0 to 1): they go from the darkest pixel of all of them to the brightest.
+    """
+    images, low, gain = pictures.images, 0.0, 1.0
+    if images.dtype != np.uint8:
+        low = float(images.min())
+        gain = 255 / (float(images.max()) - low or 1.0)
 
     def picture(place: int, own: np.ndarray | None, kind: str) -> Picture:
-        seen = _rgb((pictures.images[place].astype(np.float64) - low) * gain)
-        glowing = None if own is None else _png(_glowing(seen, own))
-        return Picture(pictures.names[place], place + 1, float(scores[place]), kind, _png(seen), glowing)
+        image = (images[place].astype(np.float64) - low) * gain
+        seen = np.moveaxis(image if len(image) == 3 else np.repeat(image[:1], 3, axis=0), 0, -1)
+        size = pictures.sizes[place] if pictures.sizes else seen.shape[:2]
+        glowing = None if own is None else _thumbnail(_glowing(seen, own), size)
+        name, folder = pictures.names[place], pictures.folder
+        file = None if folder is None else os.path.abspath(folder / name)
+        return Picture(name, place + 1, float(scores[place]), kind, _thumbnail(seen, size), glowing, file)
 
     first = [
         picture(int(place), None if heat is None else heat[at], "strange")
@@ -70,24 +81,6 @@ def thumbnails(
     return (*first, *rest)
 
 
-def _exposure(images: np.ndarray) -> tuple[float, float]:
-    """What is black, and how far a step goes towards white at 255: bytes are as they are.
-
-    Deeper images seldom use all of their range (a camera's 12 bits of 16, numbers from 0 to 1): they go from the
-    darkest pixel of all of them to the brightest.
-    """
-    if images.dtype == np.uint8:
-        return 0.0, 1.0
-    low = float(images.min())
-    return low, 255 / (float(images.max()) - low or 1.0)
-
-
-def _rgb(image: np.ndarray) -> np.ndarray:
-    """An image (channels, height, width) as (height, width, 3) from 0 to 255; of other channels the first counts."""
-    layers = image if len(image) == 3 else np.repeat(image[:1], 3, axis=0)
-    return np.moveaxis(layers, 0, -1)
-
-
 def _glowing(seen: np.ndarray, heat: np.ndarray) -> np.ndarray:
     """The picture in grey, the places that make it strange in red."""
     strength = heat.clip(0)[..., None] / max(float(heat.max()), np.finfo(float).tiny) * STRONGEST
@@ -95,14 +88,26 @@ def _glowing(seen: np.ndarray, heat: np.ndarray) -> np.ndarray:
     return np.asarray((1 - strength) * grey + strength * GLOW)
 
 
-def _png(pixels: np.ndarray, side: float = SIDE) -> bytes:
+def _thumbnail(pixels: np.ndarray, size: tuple[int, ...]) -> bytes:
+    """An image in the proportions of its file, (height, width): PNG where every pixel can be seen, else JPEG."""
+    if max(pixels.shape) <= LARGEST:
+        return _png(pixels)
+    scale = min(1.0, SIDE / max(size))
+    image = _image(pixels).resize((max(1, round(size[1] * scale)), max(1, round(size[0] * scale))))
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=85)
+    return file.getvalue()
+
+
+def _image(pixels: np.ndarray) -> Any:
     from PIL import Image
 
-    image = Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
-    if max(image.size) > side:
-        image.thumbnail((side, side))
+    return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
+
+
+def _png(pixels: np.ndarray) -> bytes:
     file = io.BytesIO()
-    image.save(file, "PNG", optimize=True)
+    _image(pixels).save(file, "PNG", optimize=True)
     return file.getvalue()
 
 
@@ -112,8 +117,8 @@ def map_files(pictures: Pictures, places: np.ndarray, threshold: float) -> Itera
     count, unit = Counter(stems), threshold if 0 < threshold < np.inf else 1.0
     for name, stem, size, own in zip(pictures.names, stems, pictures.sizes, places, strict=True):
         found, target = resized(own, size), stem if count[stem] == 1 else name
-        yield f"{target}.map.png", _png(AT_THRESHOLD * found / unit, np.inf)
-        yield f"{target}.mask.png", _png(255.0 * (found > threshold), np.inf)
+        yield f"{target}.map.png", _png(AT_THRESHOLD * found / unit)
+        yield f"{target}.mask.png", _png(255.0 * (found > threshold))
 
 
 # Reasons ----------------------------------------------------------------------------------------------------

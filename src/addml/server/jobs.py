@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from addml.errors import AddmlError
+from addml.io.image_folder import SUFFIXES as PICTURES
+from addml.io.image_folder import ZIP
 from addml.io.source import COMPRESSION_NAMES, NAMED
 from addml.pipeline.options import Options, check, current_name, is_list, options_of, parse
 from addml.server import Limits, RefusedError
@@ -33,6 +35,7 @@ from addml.server.models import Models
 from addml.text import did_you_mean
 
 SUFFIXES = [name + packed for name in (*NAMED, "") for packed in (*COMPRESSION_NAMES, "")]  # that tell a format
+SUFFIXES += [ZIP]
 KEPT = 20  # jobs that are over
 FOLDERS = "addml-serve-"  # how the folder of a server begins, where temporary files are
 LOCK = "lock"  # in that folder, held by its server
@@ -106,13 +109,11 @@ class Jobs:
         if self.waiting >= self.limits.queue:
             raise RefusedError(f"{self.waiting} jobs are waiting already; try again later", 429)
         label, own = _label(file), None if model is None else self.models[model]
-        if own is not None and not own.takes_files:
-            raise own.refusal()
         given = [(current_name(name), value) for name, value in options]
         command = "detect" if own is None else "score"
         values = {**_values(given, command), "device": self.models.device}
         folder = Path(tempfile.mkdtemp(dir=self._root.name))
-        upload = folder / f"input{_suffix(label)}"
+        upload = folder / (label if label.lower().endswith(PICTURES) else f"input{_suffix(label)}")  # named in results
         values["file"], labels = str(upload), {str(upload): label, f"{folder}{os.sep}": ""}
         if own is not None:
             values["model"], labels[str(own.folder)] = str(own.folder), f"{own.name}.model"
