@@ -16,11 +16,11 @@ from addml.arrays import Array, as_like, to_numpy
 from addml.encoders.base import Encoder
 
 FILE = Path(__file__).with_name("efficientnet_lite0.onnx")  # made by benchmarks/convert_weights.py
-SHA256 = "4a74aba029d02c955b846703e12c9cec6609af80757baadde3012ff54ad53b2b"
+SHA256 = "db6bf56f013b78e5a944c658bcbb77a3a45a0adcb62bae8f742d78d06aecd447"
 LEVELS = ("fine", "coarse")  # outputs of that file: features of two blocks
-CHANNELS, STRIDES = (40, 80), (8, 16)
+CHANNELS, STRIDES = (40, 112), (8, 16)
 SIDE = 256  # pixels; smaller images are enlarged to about this
-TILE, CONTEXT = 512, 64  # pixels of a tile of a larger image, and those around it that its features see
+TILE, CONTEXT = 512, 96  # pixels of a tile of a larger image, and those around it that its features see
 MISSING = "encoder='pretrained' needs onnxruntime and pillow: pip install 'addml[pretrained]'"
 
 
@@ -77,7 +77,7 @@ class PretrainedNetwork:
     @property
     def operations(self) -> int:
         """Multiplications and additions for one image, about."""
-        return 9_000 * self.size[0] * self.size[1]
+        return 10_000 * self.size[0] * self.size[1]
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> PretrainedNetwork:
