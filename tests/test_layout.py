@@ -22,7 +22,7 @@ LEVELS = {
             "inputs",
             "model",
             "model_file",
-            "explain stream",
+            "explain onnx_photos stream",
             "checkpoint config",
             "disk_fit",
             "fit",

@@ -90,7 +90,7 @@ class SpaceMap:
 
 @dataclass(frozen=True)
 class Picture:
-    """One image, small, as PNG files."""
+    """One image, small, as a PNG or JPEG file."""
 
     name: str
     row: int  # counted from 1
@@ -98,6 +98,7 @@ class Picture:
     kind: str  # "strange" or "typical"
     image: bytes
     heat: bytes | None = None  # the same with what makes it strange laid over it
+    file: str | None = None  # where the original lies
 
 
 @dataclass(frozen=True)

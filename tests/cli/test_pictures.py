@@ -54,7 +54,10 @@ def test_detect_ranks_the_images_and_shows_them(addml, photos, tmp_path):
     shown = re.findall(r'<img src="data:image/png;base64,[^"]+" alt="([^"]+)"', page)
     assert shown[:2] == ["photo-07.png", "photo-07.png: where its score comes from"]
     assert len(shown) == 2 * 5 + 5  # the strangest with their maps, the most typical
-    assert not re.search(r'(src|href)="(?!data:|#)', page)
+    assert not re.search(r'src="(?!data:)', page)  # nothing is loaded
+    links = re.findall(r'<a href="([^#"]+)"', page)
+    assert links[0] == "photos/photo-07.png"
+    assert all((tmp_path / link).is_file() for link in links)
 
 
 def test_without_reasons_there_are_no_maps_and_redacted_reports_show_no_image(addml, photos, tmp_path):

@@ -263,11 +263,29 @@ def test_a_job_that_is_removed_while_its_model_is_loaded_leaves_none(monkeypatch
     work.close()
 
 
-def test_models_of_images_take_no_files(tmp_path):
-    work = jobs.Jobs({"faces": ServedModel("faces", tmp_path, {"noun": "image"}, None)}, Limits())
-    with pytest.raises(ValueError, match="faces is about images; score folders of them by the command addml score"):
-        work.new("a.png", "faces", [])
+def test_models_of_images_take_pictures_and_archives_of_them(tmp_path):
+    faces = ServedModel("faces", tmp_path, {"noun": "image"}, None)
+    work = jobs.Jobs(type("Served", (dict,), {"device": "cpu"})(faces=faces), Limits())
+    one, many = work.new("a.png", "faces", []), work.new("faces.ZIP", "faces", [])
+    assert one.upload == one.folder / "input.png"  # a name of the client is a label, never a path
+    assert many.upload == many.folder / "input.zip"
     work.close()
+    assert faces.refusal().args == ("faces is about images; upload files: POST /api/v1/jobs",)
+
+
+def test_an_archive_of_pictures_is_scored_unless_it_unpacks_to_too_much(tmp_path):
+    pytest.importorskip("PIL")
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    with zipfile.ZipFile(tmp_path / "input.zip", "w") as archive:
+        for number in range(6):
+            file = io.BytesIO()
+            Image.fromarray(random.integers(0, 255, (8, 8), np.uint8)).save(file, "PNG")
+            archive.writestr(f"{number}.png", file.getvalue())
+    job_process.check_unpacked(tmp_path / "input.zip", 10_000)
+    with pytest.raises(AddmlError, match="unpacks to more than"):
+        job_process.check_unpacked(tmp_path / "input.zip", 100)
 
 
 @pytest.fixture

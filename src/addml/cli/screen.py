@@ -259,8 +259,12 @@ def show_training(screen: Screen, findings: Findings) -> None:
     """How training went, in one line."""
     if findings.trained_rows:
         seconds = sum(float(entry.get("seconds", 0)) for entry in findings.history)
-        rows, epochs = counted(findings.trained_rows, findings.noun), counted(len(findings.history), "epoch")
-        screen.say(f"  trained on {rows}: {epochs}, {seconds:.1f} s; threshold {findings.threshold:.4g}")
+        rows, took = counted(findings.trained_rows, findings.noun), _took(len(findings.history), seconds)
+        screen.say(f"  trained on {rows}{took}; threshold {findings.threshold:.4g}")
+
+
+def _took(epochs: int, seconds: float) -> str:
+    return f": {counted(epochs, 'epoch')}, {seconds:.1f} s" if epochs else ""  # a frozen network is not trained
 
 
 def show_drift(screen: Screen, findings: Findings) -> None:
@@ -321,9 +325,9 @@ def show_days(screen: Screen, diff: DayDiff, top: int) -> None:
 
 def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
     """A saved model."""
-    flagged, epochs = about["anomalies_in_training"], counted(about["epochs"], "epoch")
+    flagged, took = about["anomalies_in_training"], _took(about["epochs"], about["seconds"])
     screen.say(f"{about['model']}: {about['bytes'] / 1e6:.2f} MB, addml {about['addml']}", style="bold")
-    screen.say(f"  trained on {counted(about['trained_rows'], about['noun'])}: {epochs}, {about['seconds']:.1f} s")
+    screen.say(f"  trained on {counted(about['trained_rows'], about['noun'])}{took}")
     screen.say(f"  threshold {about['threshold']:.4g} {about['decided_by']}; {flagged:,} of these flagged")
     screen.say(f"  layers {' - '.join(map(str, about['layers']))}, {about['weights']:,} weights in all members")
     for kind in dict.fromkeys(about["columns"].values()):

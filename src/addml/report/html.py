@@ -184,11 +184,15 @@ def _card(picture: Any, score: str) -> Html:
     name = one_line(picture.name, 60)
     images = [_image(picture.image, name)]
     images += [] if picture.heat is None else [_image(picture.heat, f"{name}: where its score comes from")]
-    return el("li", el("span", *images, class_="pair"), el("b", name), el("small", f"score {score}"))
+    pair = el("span", *images, class_="pair")
+    linked = pair if picture.file is None else el("a", pair, href=picture.file, title="open the original")
+    return el("li", linked, el("b", name), el("small", f"score {score}"))
 
 
 def _image(content: bytes, words: str) -> Html:
-    return el("img", src=f"data:image/png;base64,{base64.b64encode(content).decode()}", alt=words)
+    kind = "png" if content.startswith(b"\x89PNG") else "jpeg"
+    source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return el("img", src=source, alt=words, class_=kind)
 
 
 # Ranked rows ------------------------------------------------------------------------------------------------

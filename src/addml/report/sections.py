@@ -97,6 +97,7 @@ def _images(findings: Findings) -> list[Block]:
     if not findings.pictures:
         return []
     about = f"{counted(len(findings.pictures), 'image')} as the detector sees them."
+    about += " They link to their files." if any(one.file is not None for one in findings.pictures) else ""
     has_maps = any(one.heat is not None for one in findings.pictures)
     hint = "Red marks the regions that raise the score." if has_maps else ""
     show = summary.score_format(findings)

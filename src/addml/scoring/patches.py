@@ -6,6 +6,7 @@ added. A place is no neighbour of its own image, so that strange images among th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -86,7 +87,7 @@ class PatchMemory(Scorer):
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
         """Scores (1, b) of the features z (1, b, ...) of all places."""
         maps = self.maps(to_numpy(z)[0, : len(located)], ready, located).reshape(len(located), -1)
-        count = max(1, round(TOP * maps.shape[1]))
+        count = top_count(ready["levels"][0])
         scores = np.zeros(z.shape[1])
         scores[: len(located)] = np.sort(maps, axis=1)[:, -count:].mean(axis=1)
         return as_like(scores[None, : len(located)], z)
@@ -108,6 +109,11 @@ class PatchMemory(Scorer):
             shapes |= {f"references{k}": (f"count{k}", f"channels{k}"), f"owners{k}": (f"count{k}",)}
             shapes |= {f"standard{k}": (2, f"channels{k}")}
         return shapes
+
+
+def top_count(level: Sequence[float]) -> int:
+    """How many places (channels, height, width) make the score."""
+    return max(1, round(TOP * level[1] * level[2]))
 
 
 def resized(values: np.ndarray, size: tuple[int, ...]) -> np.ndarray:

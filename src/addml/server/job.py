@@ -25,6 +25,7 @@ from typing import Any, TextIO
 
 from addml.errors import AddmlError
 from addml.io.excel import SHEET_ROWS
+from addml.io.image_folder import is_image_folder
 from addml.io.source import find_origin
 from addml.pipeline.options import Options, check, parse
 from addml.progress import Advance, Silent
@@ -80,8 +81,8 @@ def _end_with_server() -> None:
 
 def check_unpacked(path: Path, most: int) -> None:
     """A small file may unpack to more than memory and disk hold: it is refused before it is read."""
-    origin, size = find_origin(path), 0
-    if origin.compression is not None:
+    origin, size = None if is_image_folder(path) else find_origin(path), 0
+    if origin is not None and origin.compression is not None:
         with origin.open() as stream:
             while size <= most and (piece := stream.read(PIECE)):
                 size += len(piece)

@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from addml.io.image_folder import SUFFIXES as PICTURES
+from addml.io.image_folder import ZIP
 from addml.io.source import COMPRESSION_NAMES, NAMED
 from addml.pipeline.options import Options, check, current_name, is_list, options_of, parse
 from addml.server import Limits, RefusedError
@@ -33,6 +35,7 @@ from addml.server.models import Models
 from addml.text import did_you_mean
 
 SUFFIXES = [name + packed for name in (*NAMED, "") for packed in (*COMPRESSION_NAMES, "")]  # that tell a format
+SUFFIXES += [ZIP, *PICTURES]
 KEPT = 20  # jobs that are over
 FOLDERS = "addml-serve-"  # how the folder of a server begins, where temporary files are
 LOCK = "lock"  # in that folder, held by its server
@@ -104,8 +107,6 @@ class Jobs:
         if self.waiting >= self.limits.queue:
             raise RefusedError(f"{self.waiting} jobs are waiting already; try again later", 429)
         label, own = _label(file), None if model is None else self.models[model]
-        if own is not None and not own.takes_files:
-            raise own.refusal()
         given, command = [(current_name(name), value) for name, value in options], "score" if own else "detect"
         values = {**_values(given, command), "device": self.models.device, "file": f"input{_suffix(label)}"}
         if own is not None:

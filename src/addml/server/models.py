@@ -49,16 +49,9 @@ class ServedModel:
     hash: str = ""
     changed: tuple[int, ...] = ()
 
-    @property
-    def takes_files(self) -> bool:
-        """Whether a file can be uploaded for it; images come in folders."""
-        return bool(self.about["noun"] != "image")
-
     def refusal(self) -> RefusedError:
-        """What is said to whoever brings what it does not take."""
-        folders = "score folders of them by the command addml score"
-        way = "upload files: POST /api/v1/jobs" if self.takes_files else folders
-        return RefusedError(f"{self.name} is about {self.about['noun']}s; {way}")
+        """What is said to whoever brings rows to a model that takes none."""
+        return RefusedError(f"{self.name} is about {self.about['noun']}s; upload files: POST /api/v1/jobs")
 
     def short(self) -> dict[str, Any]:
         """What a list says of it."""
