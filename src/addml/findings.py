@@ -145,6 +145,12 @@ class Findings:
         return int((self.scores > self.threshold).sum())
 
     @property
+    def examples(self) -> tuple[Finding, ...]:
+        """The ranked rows, of each group of similar ones the highest first and the others behind all examples."""
+        later = {rank for group in self.groups for rank in group.ranks[1:]}
+        return tuple(sorted(self.ranked, key=lambda one: (one.rank in later, one.rank)))
+
+    @property
     def rule(self) -> str:
         """Which rows are flagged: "the 10% highest-scoring rows; about 40 of them stand clear of the rest"."""
         words, clear = f"score above {self.threshold:.4g}", min(self.clear, self.anomalies)

@@ -45,8 +45,9 @@ def _number_words(usual, value):
     for digits in (3, 4, 6):
         shown, usually = _figures(number, digits), _bounds(low, high, digits)
         if shown not in usually:
-            said = f"{side} the usual" if len(usually) > 1 else "usually"
-            return f"{name} {shown}, {said} {' to '.join(usually)}", summary
+            if len(usually) == 1:
+                return f"{name} {shown}, {usually[0]} in over 90% of rows", summary
+            return f"{name} {shown}, {side} the usual {' to '.join(usually)}", summary
     return None
 
 
@@ -130,10 +131,9 @@ def _moment(value):
     return value.replace(tzinfo=None) if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
 
 
-def unusual_together(usual, value):
+def unusual_together(usual, value, said="unusual given the other columns"):
     """For an ordinary value that does not fit the rest of its row."""
     shown = "missing" if _is_gap(value) else _shown(usual, value)
-    said = "unusual given the other columns"
     return f"{usual.column} {shown}, {said}", f"{usual.column} {said}"
 
 
@@ -181,8 +181,9 @@ def _is_far_outside(usual, value):
 def _together(said, columns, shares, usual, value):
     names = tuple(usual[column].column for column in columns)
     share = min(1, sum(shares[column] for column in columns))
-    if len(columns) == 1 and said != "somewhat extreme values of {}":
-        return Reason(names, share, *unusual_together(usual[columns[0]], value(columns[0])))
+    if len(columns) == 1:
+        alone = ["somewhat uncommon"] if said == "somewhat uncommon values of {}" else []
+        return Reason(names, share, *unusual_together(usual[columns[0]], value(columns[0]), *alone))
     in_order = [usual[column].column for column in sorted(columns)]
     return Reason(names, share, said.format(_listed(names)), said.format(_listed(in_order)))
 

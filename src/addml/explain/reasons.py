@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from addml.explain.attribution import attributions
 from addml.explain.contributions import explained, features_by_column, views_of
 from addml.explain.phrasebook import GroupProfiles, Phrasebook, Reason
-from addml.explain.phrases import sides, unusual, unusual_together
-from addml.explain.replacement import Replacement
+from addml.explain.phrases import sides, uncommon, unusual, unusual_together
 from addml.model import Model
 from addml.preprocessing.profile import ColumnProfile
 
@@ -25,8 +25,8 @@ CORRELATED = 0.6  # at least, of columns that are named together
 FEWEST, WIDEST = 20, 2000  # rows and columns of which correlations are looked at
 CLEAR = 0.5  # of the first reason: a second one that carries so much leads with it
 NOT_SIMILAR, AS_A_WHOLE = "no other row has similar values of {}", "unusual as a whole, mostly in {}"
-EXTREME, TOGETHER = "somewhat extreme values of {}", "unusual combination of {}"
-BY_VIEW = {"columns": NOT_SIMILAR, "distilled": NOT_SIMILAR, "space": AS_A_WHOLE, "tails": EXTREME}
+UNCOMMON, TOGETHER = "somewhat uncommon values of {}", "unusual combination of {}"
+BY_VIEW = {"columns": NOT_SIMILAR, "distilled": NOT_SIMILAR, "space": AS_A_WHOLE, "tails": UNCOMMON}
 WHOLE, NOTHING = "unusual as a whole", "nothing unusual"
 NO_NAME = np.array([-1])  # of a column before a phrase
 
@@ -83,8 +83,6 @@ def reasons(
     *,
     within: GroupProfiles | None = None,
     most: int = 3,
-    tried: int | None = None,
-    closely: int | None = None,
     device: str = "cpu",
     threads: int = 1,
 ) -> Reasons:
@@ -92,8 +90,7 @@ def reasons(
 
     Rows (m, d') and baseline (d',) are features, origins the column of each feature, and `profiles` has one entry for
     each column. `values` are the raw values of the rows by column, None if missing, and `texts` those in columns of
-    numbers, null elsewhere. With scorers other than views, the `closely` rows of the highest scores are tried with all
-    columns, and the others with the `tried` columns that lie farthest from the baseline.
+    numbers, null elsewhere.
     """
     views = views_of(model)
     if views is not None:
@@ -101,7 +98,10 @@ def reasons(
         said = np.array([BY_VIEW[view] for view in views.views], object)[found.view]
         parts = (found.shares, found.scores > 0, said)
     else:
-        parts = _replaced(model, rows, baseline, origins, tried, closely, device, threads)
+        added = attributions(model, rows, baseline, device, threads, origins=origins)
+        above = added.sum(axis=1, keepdims=True)  # the score of the baseline
+        shares = np.divide(added, above, where=above > 0, out=np.zeros(added.shape))
+        parts = (shares, above[:, 0] > 0, np.full(len(rows), TOGETHER, object))
     within = within or ([profiles], np.zeros(len(rows), np.int64))
     book = Phrasebook(profiles, values, texts, within)
     return _Cases(*parts, most, *sides(*within, values), correlated(model, origins)).reasons(book)
@@ -121,27 +121,6 @@ def correlated(model: Model, origins: Sequence[int]) -> np.ndarray:
     X /= np.maximum(np.sqrt((X**2).sum(axis=0)), np.finfo(np.float64).tiny)
     together = X.T @ X
     return np.where(abs(together) >= CORRELATED, np.sign(together), 0).astype(np.int8)
-
-
-def _replaced(
-    model: Model,
-    rows: np.ndarray,
-    baseline: np.ndarray,
-    origins: Sequence[int],
-    tried: int | None,
-    closely: int | None,
-    device: str,
-    threads: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The share of each column in what lies above the baseline's score (m, columns), whether any does, the words."""
-    features = features_by_column(origins)
-    scores, alone = Replacement(model, rows, baseline, device, threads).by_column(features, tried)
-    if tried is not None and tried < len(features):
-        highest = np.argsort(-scores, kind="stable")[:closely]
-        alone[highest] = Replacement(model, rows[highest], baseline, device, threads).by_column(features)[1]
-    apart = scores - Replacement(model, baseline[None], baseline, device, 1).by_column([])[0]
-    shares = np.divide(alone, apart[:, None], where=apart[:, None] > 0, out=np.zeros(alone.shape))
-    return shares, apart > 0, np.full(len(rows), TOGETHER, object)
 
 
 class _Cases:
@@ -237,11 +216,12 @@ class _Cases:
         count, phrases = named.sum(axis=1), np.full(len(chosen), -1)
         nobody = self.whole & (count == 0) & ordinary.all(axis=1)
         part[nobody], phrases[nobody] = 1.0, book.add(pa.array([WHOLE]), WHOLE, NO_NAME)
-        alone = (count == 1) & (self.said != EXTREME)
-        phrases[alone] = book.say(unusual_together, columns[:, :1], alone[:, None])[alone, 0]
-        for said in (NOT_SIMILAR, AS_A_WHOLE, EXTREME, TOGETHER):
-            own = np.flatnonzero((count > 0) & ~alone & (self.said == said))
-            phrases[own] = book.add_together(said, columns[own])
+        for how, alone in ((uncommon, self.said == UNCOMMON), (unusual_together, self.said != UNCOMMON)):
+            own = (count == 1) & alone
+            phrases[own] = book.say(how, columns[:, :1], own[:, None])[own, 0]
+        for said in (NOT_SIMILAR, AS_A_WHOLE, UNCOMMON, TOGETHER):
+            several = np.flatnonzero((count > 1) & (self.said == said))
+            phrases[several] = book.add_together(said, columns[several])
         return columns, part, phrases
 
 

@@ -72,22 +72,26 @@ class Options:
     file: str = ""
 
     columns: tuple[str, ...] = _column(
-        (), "Train only on these columns (comma-separated or repeated)",
+        (), "Train only on these columns, separated by commas",
         commands=COMPARE, basic=True, metavar="NAMES", training=True,
     )  # fmt: skip
     ignore: tuple[str, ...] = _column(
         (), "Drop these columns", commands=COMPARE, basic=True, metavar="NAMES", training=True
     )
     id: tuple[str, ...] = _column(
-        (), "Columns that identify a row: copied to the output, not trained on [default: auto-detected]",
+        (), "Columns that identify a row, not trained on [default: auto-detected]",
         commands=(*FILES, "compare"), basic=True, metavar="NAMES",
+    )  # fmt: skip
+    keep: tuple[str, ...] = _column(
+        (), "Columns to show with each row, or all [default: ids and the most readable text]",
+        commands=SCORE, kinds=(TABLE,), basic=True, metavar="NAMES|all",
     )  # fmt: skip
     by: tuple[str, ...] = _column(
         (), "Judge a row within its group, such as a store",
         commands=TRAIN, kinds=(TABLE,), basic=True, metavar="NAMES", training=True,
     )  # fmt: skip
     label: str | None = _column(
-        None, "Column with the true labels: only for evaluation, never for training",
+        None, "Column with true labels, for evaluation only",
         commands=COMPARE, basic=True, metavar="NAME",
     )  # fmt: skip
     anomaly_value: str | None = _column(
@@ -172,7 +176,7 @@ class Options:
     )
 
     output: str | None = option(
-        None, "Scored table: .csv, .parquet or .jsonl (detect and score: NAME.scored.csv)",
+        None, "Scored table: .csv, .parquet, .jsonl or .xlsx (detect and score: NAME.scored.csv)",
         OUTPUT, (*SCORE, "diff"), basic=True, metavar="FILE",
     )  # fmt: skip
     report: str | None = option(

@@ -32,6 +32,7 @@ from addml.pipeline.sources import (
     choose,
     expected_rows,
     identifiers,
+    kept_columns,
     on_disk,
     on_disk_source,
     open_for_model,
@@ -151,7 +152,8 @@ class TableSource:
         return self._rank_own(model, progress, mapped) if self.rows else self._rank_new(model, progress, mapped)
 
     def _rank_own(self, model: Model, progress: Progress, mapped: bool) -> Result:
-        ids = list(dict.fromkeys([*model.by, *identifiers(model, self.data.names)]))
+        kept = kept_columns(self.options, self.data.names)
+        ids = list(dict.fromkeys([*model.by, *identifiers(model, self.data.names), *kept]))
         carried = self._carried(model, ids)
         batches = self.data.batches(list(dict.fromkeys([*model.used, *carried])), BATCH_ROWS)
         folder = str(Storage(scratch=self.options.scratch).folder)
