@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from addml.pipeline.options import Options
 from addml.progress import Advance, Progress, Silent
-from addml.text import counted, json_value, listed, one_in, one_line
+from addml.text import counted, json_value, listed, one_in, one_line, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -159,6 +159,7 @@ def show_findings(screen: Screen, findings: Findings, top: int) -> None:
     show_ranking(screen, findings, top)
     show_groups(screen, findings)
     show_evaluation(screen, findings)
+    show_check(screen, findings)
     show_drift(screen, findings)
 
 
@@ -242,6 +243,16 @@ def show_evaluation(screen: Screen, findings: Findings) -> None:
         names = ["kind of defect", *(AREAS.get(key, key) for key in keys[1:])]
         cells = [[_figure(one.get(key, "")) for key in keys] for one in evaluation["kinds"]]
         screen.grid(names, cells, right=names[1:])
+
+
+def show_check(screen: Screen, findings: Findings) -> None:
+    """Which kinds of planted faults would be found."""
+    if not findings.check:
+        return
+    screen.say()
+    screen.say("Faults planted in held-out rows, scored by a model of the other rows (an estimate)", style="bold")
+    cells = [(one["kind"], percent(one["flagged"]), percent(one["first"]), one["verdict"]) for one in findings.check]
+    screen.grid(("kind", "flagged", "in the top 1%", ""), cells, right=("flagged", "in the top 1%"))
 
 
 def _figure(value: Any) -> str:

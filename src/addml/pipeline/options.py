@@ -72,7 +72,7 @@ class Options:
     file: str = ""
 
     columns: tuple[str, ...] = _column(
-        (), "Train only on these columns, separated by commas",
+        (), "Train only on these columns (NAME,NAME,...)",
         commands=COMPARE, basic=True, metavar="NAMES", training=True,
     )  # fmt: skip
     ignore: tuple[str, ...] = _column(
@@ -83,8 +83,8 @@ class Options:
         commands=(*FILES, "compare"), basic=True, metavar="NAMES",
     )  # fmt: skip
     keep: tuple[str, ...] = _column(
-        (), "Columns to show with each row, or all [default: ids and the most readable text]",
-        commands=SCORE, kinds=(TABLE,), basic=True, metavar="NAMES|all",
+        (), "Columns to show with each row, or all [default: ids, the most readable text]",
+        commands=SCORE, kinds=(TABLE,), basic=True, metavar="NAMES",
     )  # fmt: skip
     by: tuple[str, ...] = _column(
         (), "Judge a row within its group, such as a store",
@@ -142,7 +142,7 @@ class Options:
         "views", "Scorer: views finds most; center is several times faster and keeps no training rows in the model",
         metavar="views|center", choices=("views", "center"),
     )  # fmt: skip
-    seed: int = _training(0, "Random seed: the same seed gives the same result", basic=True, metavar="N", minimum=0)
+    seed: int = _training(0, "Random seed", basic=True, metavar="N", minimum=0)
 
     threshold: str | None = _flagging(
         None, "Flag rows above this score, or those that stand clear of the rest (auto)",
@@ -251,6 +251,9 @@ class Options:
         commands=("score",),
         kinds=(TABLE,),
         basic=True,
+    )
+    check: bool = _computing(
+        False, "Plant faults and say which would be found", commands=("detect",), kinds=(TABLE,), basic=True
     )
     quiet: bool = _computing(False, "Print only warnings and errors", commands=EVERY, basic=True, flags=("-q",))
     json: bool = _computing(False, "Print one JSON document", commands=EVERY, basic=True)

@@ -43,7 +43,7 @@ from addml.pipeline.workers import keep_freed_memory
 from addml.preprocessing.drift import drift_warning
 from addml.preprocessing.profile import EPOCH
 from addml.preprocessing.text_values import TextCells
-from addml.progress import Advance, Progress
+from addml.progress import Advance, Progress, Silent
 from addml.text import counted
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class TableSource:
         self.places: np.ndarray | None = None  # of the training rows among all; None for all of them
         self.rows = 0  # 0 until it was trained on
         self.notes: tuple[str, ...] = ()
+        self.table: pa.Table | None = None  # the training rows, unless on disk
         self.texts = TextCells()  # in number columns of the training rows
         self.data: Input
         self.chosen: Chosen
@@ -107,10 +108,27 @@ class TableSource:
         marks = labels.marks(table, places, self.rows)
         if marks is not None:
             table, self.notes = table.select(chosen.features), (*self.notes, labels.words(marks))
-        self.places = places
+        self.places, self.table = places, table
         with self._checked_texts():
             model, self.texts = train(table, options, progress, marks, by=self.chosen.by)
         return model
+
+    def _check(self, model: Model) -> tuple[dict[str, Any], ...]:
+        """Which kinds of planted faults a model of most of the training rows finds."""
+        from addml.decisions.check import Fitted, check
+
+        if self.table is None:
+            raise AddmlError("--check needs the rows in memory; leave --all-rows out.", option="check")
+        options = replace(self.options, checkpoint=None)
+
+        def fit(table: pa.Table) -> Fitted:
+            own, _ = train(table, options, Silent(), by=self.chosen.by)
+            return lambda rows: own.scores(own.vectorizer.read(rows), "cpu", 1), own.training.values, own.threshold
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = check(self.table.select([*model.used, *model.by]), fit, options.seed)
+        return tuple(one._asdict() for one in found)
 
     def _train_on_disk(self, source: Source, progress: Progress) -> Model:
         options, labels = self.options, KnownLabels.of(self.options)
@@ -162,7 +180,9 @@ class TableSource:
         _warn_of_texts(drift.texts, self.options)
         result = self._result(model, scored, ids, self.data.source, self.notes, are_new=False)
         dropped = left_out_epochs(model, self.places, result.findings.ranked)
-        return replace(result, findings=replace(result.findings, dropped=dropped, **self._trained(model)))
+        checked = self._check(model) if self.options.check else ()
+        own = {"dropped": dropped, "check": checked, **self._trained(model)}
+        return replace(result, findings=replace(result.findings, **own))
 
     def _rank_new(self, model: Model, progress: Progress, mapped: bool) -> Result:
         keep_freed_memory()
@@ -218,7 +238,8 @@ class TableSource:
         options, scores = self.options, joined(scored.pieces, SCORE, scored.rows)
         days = 0 if options.per_day is None else _days(model, scored)
         model = settled(model, scores, options, days)
-        findings = ranked_findings(model, scored, scores, ids, options.top, source, notes, are_new=are_new)
+        listed = scored.listed, scored.sample
+        findings = ranked_findings(model, *listed, scores, ids, options.top, source, notes, are_new=are_new)
         if options.label is not None:
             import pyarrow as pa
 
