@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,13 @@ class Result:
     maps: Iterable[tuple[str, bytes]] = ()  # names and contents, worked out one by one
 
 
+class Listed(NamedTuple):
+    """The rows that may be listed, and others for the map of the metric space."""
+
+    listed: Sequence[Candidate]
+    sample: Sample | None
+
+
 def settled(model: Model, scores: np.ndarray, options: Options, days: int = 0) -> Model:
     """The model with a decision that depends on all rows scored: a budget, or a limit of false alarms among them."""
     if options.max_false_alarms is not None:
@@ -51,8 +58,7 @@ def settled(model: Model, scores: np.ndarray, options: Options, days: int = 0) -
 
 def ranked_findings(
     model: Model,
-    listed: Sequence[Candidate],
-    sample: Sample | None,
+    scored: Scored | Listed,
     scores: np.ndarray,
     ids: Sequence[str],
     top: int,
@@ -65,7 +71,7 @@ def ranked_findings(
     from addml.explain import groups
 
     flagged = int((scores > model.threshold).sum())
-    listed = listed[: max(flagged, top)]
+    listed = scored.listed[: max(flagged, top)]
     alike = groups([candidate.reasons for candidate in listed])
     return replace(
         training_findings(model, source, notes),
@@ -75,7 +81,7 @@ def ranked_findings(
         least_p_value=1 / (1 + len(model.training.calibration)) if are_new else 0.0,
         clear=int((scores > model.training.clear).sum()),
         groups=tuple(Group(columns, words, tuple(place + 1 for place in places)) for columns, words, places in alike),
-        space=_space(model, sample, listed, scores),
+        space=_space(model, scored.sample, listed, scores),
     )
 
 
@@ -118,7 +124,7 @@ def _finding(
         p_value=p_value,
         probability=probability,
         ids={name: values[name] for name in ids},
-        values={name: values[name] for name in model.used or values},
+        values=values if model.columns is None and model.form is None else {name: values[name] for name in model.used},
         reasons=tuple(Reason(one.column, one.share, one.words) for one in candidate.reasons),
     )
 

@@ -238,8 +238,7 @@ class TableSource:
         options, scores = self.options, joined(scored.pieces, SCORE, scored.rows)
         days = 0 if options.per_day is None else _days(model, scored)
         model = settled(model, scores, options, days)
-        listed = scored.listed, scored.sample
-        findings = ranked_findings(model, *listed, scores, ids, options.top, source, notes, are_new=are_new)
+        findings = ranked_findings(model, scored, scores, ids, options.top, source, notes, are_new=are_new)
         if options.label is not None:
             import pyarrow as pa
 

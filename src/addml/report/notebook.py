@@ -17,7 +17,7 @@ from addml.decisions.check import Checked, Fitted, check
 from addml.explain import Reasons, columns_of, reasons
 from addml.findings import Findings
 from addml.pipeline.batches import LISTED, MAPPED, Candidate, Sample, highest, reasons_for
-from addml.pipeline.ranking import left_out_epochs, ranked_findings
+from addml.pipeline.ranking import Listed, left_out_epochs, ranked_findings
 from addml.preprocessing.profile import ColumnProfile
 from addml.report import write_report
 from addml.report.elements import Html, el
@@ -78,9 +78,9 @@ def findings_of(detector: ADDML, X: Any, top: int, source: str = "X") -> Finding
         for at, (place, own, why) in enumerate(zip(places, features, found, strict=True))
     ]
     some = np.sort(random.permutation(len(scores))[:MAPPED])
-    sample = Sample(random.random(len(some)), some, rows.take(some))
+    found_rows = Listed(listed, Sample(random.random(len(some)), some, rows.take(some)))
     is_new = not np.array_equal(scores, model.training.values)
-    findings = ranked_findings(model, listed, sample, scores, [], top, source, [], are_new=is_new)
+    findings = ranked_findings(model, found_rows, scores, [], top, source, [], are_new=is_new)
     findings = replace(findings, columns=tuple(model.used or _columns(model)), settings=model.settings)
     if is_new:
         return findings
