@@ -168,6 +168,10 @@ def _of_row(row, shares, strange, said, usual, values, most):
         found.append(_together(said, ordinary[:3], shares, usual, value))
     if not found and strange:
         return [Reason((), 1, "unusual as a whole", "unusual as a whole")]
+    farthest = max(outside, key=lambda column: _away(usual[column], value(column)), default=None)
+    named = [one for one in found if farthest is not None and one.columns == (usual[farthest].column,)]
+    if most > 1 and named and named[0] not in found[:most]:
+        found = [*found[: most - 1], *named]
     return found[:most] or [Reason((), 0, "nothing unusual", "nothing unusual")]
 
 
@@ -175,7 +179,12 @@ def _is_far_outside(usual, value):
     """A number more than two half widths of the middle 90 % away from its centre."""
     if usual.kind != "number" or _is_gap(value) or usual.low is None or not usual.high > usual.low:
         return False
-    return abs(float(value) - (usual.low + usual.high) / 2) > usual.high - usual.low
+    return _away(usual, value) > 2
+
+
+def _away(usual, value):
+    """How far a number lies from the centre of the middle 90 %, in half widths of it."""
+    return abs(float(value) - (usual.low + usual.high) / 2) / ((usual.high - usual.low) / 2)
 
 
 def _together(said, columns, shares, usual, value):

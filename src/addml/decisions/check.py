@@ -92,7 +92,8 @@ class _Faults:
         names = list(self.numbers)[:WIDEST]
         if len(names) < 2:
             return []
-        filled = [np.where(np.isnan(own), np.nanmedian(own), own) for own in map(self.numbers.get, names)]
+        columns = [self.numbers[name] for name in names]
+        filled = [np.where(np.isnan(own), np.nanmedian(own), own) for own in columns]
         ranks = np.argsort(np.argsort(filled, axis=1, kind="stable"), axis=1)
         together = np.triu(np.corrcoef(ranks), 1)
         return [(names[a], names[b], together[a, b]) for a, b in np.argwhere(abs(together) >= RELATED)]
@@ -100,7 +101,7 @@ class _Faults:
     @cached_property
     def groups(self) -> tuple[str, list[Any]] | None:
         """The column whose levels tell apart some number best, and these levels."""
-        found = []
+        found = list[tuple[float, str, list[Any]]]()
         for name in [name for name in self.table.column_names if name not in self.numbers][:WIDEST]:
             levels, codes, counts = np.unique(
                 np.array(self.table[name].to_pylist(), str), return_inverse=True, return_counts=True
@@ -108,8 +109,8 @@ class _Faults:
             if 1 < len(levels) <= LEVELS and counts.min() > 1:
                 known = self.table[name].drop_null().unique().to_pylist()
                 found += [(_explained(own, codes), name, known) for own in self.numbers.values()]
-        best = max(found, key=lambda one: one[0], default=(0.0, "", []))
-        return best[1:] if best[0] >= APART else None
+        share, name, known = max(found, key=lambda one: one[0], default=(0.0, "", []))
+        return (name, known) if share >= APART else None
 
     def cluster(self, count: int) -> pa.Table | None:
         """Rows that lie together, off in up to three columns; None without numbers."""

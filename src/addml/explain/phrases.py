@@ -143,18 +143,21 @@ def _middle_ninety(profile: ColumnProfile) -> tuple[float | None, float | None, 
 
 
 def sides(groups: Sequence[Profiles], which: np.ndarray, values: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Where numbers lie (rows, columns): 1 above the middle 90 % of their columns, -1 below, else 0; which lie far out.
+    """Where numbers lie (rows, columns): 1 above the middle 90 % of their columns, -1 below, else 0; and how far out.
+
+    That is measured from the centre of the middle 90 % in half widths of it.
 
     Row i is compared with the profiles of `groups[which[i]]`. Values of other kinds lie nowhere.
     """
-    side, far = (np.zeros((len(which), len(groups[0])), kind) for kind in (np.int64, bool))
+    side, away = (np.zeros((len(which), len(groups[0])), kind) for kind in (np.int64, np.float64))
     for place, one in enumerate(groups[0]):
         if one.kind == "number":
             low, _, high = np.array([_middle_ninety(own[place]) for own in groups], np.float64).T[:, which]
             numbers = as_values("number", values[one.column])
             side[:, place] = (numbers > high).astype(np.int64) - (numbers < low)
-            far[:, place] = (abs(numbers - (high + low) / 2) > FAR_OUTSIDE * (high - low) / 2) & (high > low)
-    return side, far
+            half = np.where(high > low, (high - low) / 2, np.inf)
+            away[:, place] = np.nan_to_num(abs(numbers - (high + low) / 2) / half)
+    return side, away
 
 
 def _beside_range(

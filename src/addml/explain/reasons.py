@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from addml.explain.attribution import attributions
 from addml.explain.contributions import explained, features_by_column, views_of
 from addml.explain.phrasebook import GroupProfiles, Phrasebook, Reason
-from addml.explain.phrases import sides, uncommon, unusual, unusual_together
+from addml.explain.phrases import FAR_OUTSIDE, sides, uncommon, unusual, unusual_together
 from addml.model import Model
 from addml.preprocessing.profile import ColumnProfile
 
@@ -138,16 +138,18 @@ class _Cases:
         said: np.ndarray,
         most: int,
         side: np.ndarray,
-        far: np.ndarray,
+        away: np.ndarray,
         correlated: np.ndarray,
     ) -> None:
-        self.most = most
+        self.most, far = most, away > FAR_OUTSIDE
         by_share = np.argsort(-shares, axis=1, kind="stable")
         first = np.argsort(~np.take_along_axis(far, by_share, axis=1), axis=1, kind="stable")[:, : max(WIDE, most)]
         self.columns = np.take_along_axis(by_share, first, axis=1)  # those far out, then the largest
         self.shares = np.take_along_axis(shares, self.columns, axis=1).clip(0)
-        side, far = (np.take_along_axis(one, self.columns, axis=1) for one in (side, far))
+        side, far, away = (np.take_along_axis(one, self.columns, axis=1) for one in (side, far, away))
         self.leader = self._leaders(side, correlated)
+        first = np.arange(len(away)), away.argmax(axis=1) if away.shape[1] else np.zeros(len(away), np.int64)
+        self.farthest = np.where(far[first], self.leader[first], -1) if away.shape[1] else first[1] - 1
         self.sums, self.largest = np.zeros(self.shares.shape), np.zeros(self.shares.shape)
         named = np.zeros(far.shape, bool)
         for place in range(self.shares.shape[1]):
@@ -183,12 +185,20 @@ class _Cases:
         order = np.column_stack([-self.largest, np.ones(len(part))])  # what is said together comes last
         phrases = np.column_stack([phrases, phrase])
         said = np.argsort(np.where(phrases < 0, 2, order), axis=1, kind="stable")[:, : self.most]
+        self._name_farthest(said, phrases)
         columns = np.take_along_axis(columns, said[..., None], axis=1)
         shares, phrases = (np.take_along_axis(one, said, axis=1) for one in (shares, phrases))
         nothing = (phrases < 0).all(axis=1)
         phrases[nothing, 0] = book.add(pa.array([NOTHING]), NOTHING, NO_NAME)
         columns[nothing, 0], shares[phrases < 0], shares[nothing] = -1, 0, 0
         return Reasons(columns, shares.clip(0, 1), phrases, book)
+
+    def _name_farthest(self, said: np.ndarray, phrases: np.ndarray) -> None:
+        """Put the number that lies farthest out last among the reasons to be said, if it is not among them."""
+        missing = (self.farthest >= 0) & ~(said == self.farthest[:, None]).any(axis=1)
+        rows = np.flatnonzero(missing & (phrases[np.arange(len(phrases)), self.farthest] >= 0))
+        if self.most > 1 and said.shape[1] > 1:
+            said[rows, -1] = self.farthest[rows]
 
     def _join(self, columns: np.ndarray, phrases: np.ndarray, book: Phrasebook) -> None:
         """Name the columns that others lead, two at most, in the reason of their leader."""
