@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from addml.arrays import as_like, is_resident, to_numpy
 from addml.checkpoint import Storage
 from addml.compute import max_threads, resolve_device
 from addml.config import Config, settings_to_json, with_usual_parts
+from addml.decisions.check import Checked
 from addml.decisions.p_values import adjusted
 from addml.encoders.mlp import MLP
 from addml.errors import warn
@@ -24,7 +26,7 @@ from addml.explain import Nearest, contributions_of, nearest
 from addml.fit import fit
 from addml.inputs.array import ArrayVectorizer, as_numbers, check_exact, is_plain
 from addml.inputs.disk import is_on_disk
-from addml.inputs.frame import settled
+from addml.inputs.frame import is_pandas, settled
 from addml.inputs.rows import Rows, WindowRows
 from addml.inputs.series import Sampling, of_rows
 from addml.inputs.vectorizer import Window, names_or_places
@@ -352,27 +354,77 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def p_values(self, X: Any) -> np.ndarray:
         """Conformal p-values of new rows: of rows like the training rows, a share p has a p-value of at most p."""
-        return np.asarray(self.training_.p_values(to_numpy(self.anomaly_score(X))))
+        scores = to_numpy(self.anomaly_score(X))
+        return np.asarray(self.training_.p_values(scores))
 
-    def explain(self, X: Any, rows: Any = None) -> np.ndarray:
+    def explain(self, X: Any, rows: Any = None) -> Any:
         """How much each column adds to each row's score, `(n, n_features_in_)`: above 0 makes it stranger.
 
         A row adds up to the row's score and comes from the view that finds it strangest; with other scorers (center,
         dissimilarity, knn) it adds up to the score less that of `baseline_`. Of images it is a map (n, height, width).
         In a series a column is a channel, and a step is explained by the window that ends there. `rows` are the places
-        of the rows to explain, where not all are wanted.
+        of the rows to explain, where not all are wanted. Of a pandas frame it is one too.
         """
         check_is_fitted(self)
         read = self._read(X)
         own, threads = of_rows(np.arange(len(read)), read), max_threads(self.n_jobs)
         asked = own[parameters.places("rows", rows, len(own))]
         used = contributions_of(self.model_, read, asked, resolve_device(self.device), threads)
-        if self.model_.columns is None:
+        if self.model_.columns is not None:
+            places = {name: place for place, name in enumerate(self.feature_names_in_)}
+            known, used = used, np.zeros((len(used), self.n_features_in_))
+            used[:, [places[name] for name in self.model_.columns.used]] = known
+        if not is_pandas(X) or self.model_.form is not None:
             return used
-        places = {name: place for place, name in enumerate(self.feature_names_in_)}
-        result = np.zeros((len(used), self.n_features_in_))
-        result[:, [places[name] for name in self.model_.columns.used]] = used
-        return result
+        return type(X)(used, X.index[asked], getattr(self, "feature_names_in_", X.columns))
+
+    # Conveniences, which use what the command line prints and writes: see report/notebook.py.
+
+    def reasons(self, X: Any) -> list[str]:
+        """Why each row of X is unusual, as sentences: "fare 150, far above the usual 8.5; tolls 24, ..."."""
+        check_is_fitted(self)
+        from addml.report import notebook
+
+        return notebook.sentences(self, X)
+
+    def report(self, X: Any, path: str | os.PathLike[str], *, top: int = 20, redact: bool = False) -> Path:
+        """Write a report of the rows of X, at least `top` of them in detail, as HTML or Markdown by the file's name."""
+        check_is_fitted(self)
+        from addml.report import notebook
+
+        return notebook.report(self, X, path, top, redact)
+
+    def check(self, X: Any) -> tuple[Checked, ...]:
+        """Plant known kinds of faults in held-out rows of X: which would a detector like this one find?"""
+        check_is_fitted(self)
+        from addml.report import notebook
+
+        return notebook.checked(self, X)
+
+    def plot_scores(self, X: Any = None, *, ax: Any = None) -> Any:
+        """Draw the scores of X, or of the training rows, with the threshold (extra `plots`); gives back the axes."""
+        check_is_fitted(self)
+        from addml.report import notebook
+
+        return notebook.plot_scores(self, X, ax)
+
+    def plot_row(self, X: Any, row: int = 0, *, ax: Any = None) -> Any:
+        """Draw what the columns of one row of X add to its score (extra `plots`); gives back the axes."""
+        check_is_fitted(self)
+        from addml.report import notebook
+
+        return notebook.plot_row(self, X, row, ax)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: once fitted, the threshold, the history and the top rows."""
+        if not hasattr(self, "model_"):
+            return str(super()._repr_html_())
+        from addml.report import notebook
+
+        return notebook.to_html(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def nearest_normal(self, X: Any, k: int = 5) -> Nearest:
         """The training rows most like each row of X, among 1,000 normal ones: their places and distances."""

@@ -142,6 +142,7 @@ class Findings:
     dropped: np.ndarray | None = None  # (epochs, len(ranked)): share of members that dropped the row in that epoch
     space: SpaceMap | None = None
     evaluation: dict[str, Any] | None = None  # with a label column: roc_auc, average_precision, curves ...
+    check: tuple[dict[str, Any], ...] = ()  # one dict a kind of planted fault: see decisions/check.py
     drift: tuple[dict[str, Any], ...] = ()  # one dict a column: how this table differs from the training rows
     settings: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -157,6 +158,12 @@ class Findings:
     def anomalies(self) -> int:
         """How many rows score above the threshold."""
         return int((self.scores > self.threshold).sum())
+
+    @property
+    def examples(self) -> tuple[Finding, ...]:
+        """The ranked rows, of each group of similar ones the highest first and the others behind all examples."""
+        later = {rank for group in self.groups for rank in group.ranks[1:]}
+        return tuple(sorted(self.ranked, key=lambda one: (one.rank in later, one.rank)))
 
     @property
     def rule(self) -> str:
@@ -186,6 +193,7 @@ class Findings:
             **({} if self.track is None else {"events": [finding.event_to_json() for finding in self.ranked]}),
             "groups": [asdict(group) for group in self.groups],
             "evaluation": self.evaluation,
+            "check": list(self.check),
             "drift": list(self.drift),
             "settings": self.settings,
             "versions": self.versions,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from addml.pipeline.options import Options
 from addml.progress import Advance, Progress, Silent
-from addml.text import counted, json_value, listed, one_in
+from addml.text import counted, json_value, listed, one_in, one_line, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,6 +75,7 @@ def _rate_column(rows_each: float) -> Any:
 
 PLAIN_WIDTH = 120  # columns, where the output is no terminal
 MOST_NAMED = 8  # columns listed in a sentence
+MOST_IDS, LONGEST_ID = 6, 40  # columns shown with each row; characters of a value
 MOST_DRIFTED = 10  # columns that have changed
 UNCHANGED = "much as in training"
 AREAS = {
@@ -158,6 +159,7 @@ def show_findings(screen: Screen, findings: Findings, top: int) -> None:
     show_ranking(screen, findings, top)
     show_groups(screen, findings)
     show_evaluation(screen, findings)
+    show_check(screen, findings)
     show_drift(screen, findings)
 
 
@@ -185,12 +187,13 @@ def _by_reason(left_out: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
 
 def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     """The table of the most anomalous rows, and how many lie above the threshold."""
-    listed = findings.ranked[:top]
-    ids = list(listed[0].ids) if listed else []
+    listed = findings.examples[:top]
+    ids = list(listed[0].ids)[:MOST_IDS] if listed else []
     if listed:
         screen.say()
         names = ("rank", "row", *ids, "score", "rarity", "", "reasons")
-        cells = [_cells(one, ids, findings.least_p_value) for one in listed]
+        similar = {group.ranks[0]: len(group.ranks) - 1 for group in findings.groups}
+        cells = [_cells(one, ids, findings.least_p_value, similar.get(one.rank, 0)) for one in listed]
         screen.grid(names, cells, right=("rank", "row", "score", "rarity"))
     flagged = f"{findings.anomalies:,} of {counted(findings.rows, findings.noun)} flagged"
     events = "" if findings.track is None else f"{counted(len(findings.ranked), 'event')}: "
@@ -198,9 +201,10 @@ def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     screen.say(f"{events}{flagged} (*): {findings.rule}", style="bold")
 
 
-def _cells(finding: Finding, ids: Sequence[str], least: float) -> list[str]:
-    names = [str(finding.ids.get(name, "")) for name in ids]
+def _cells(finding: Finding, ids: Sequence[str], least: float, similar: int) -> list[str]:
+    names = [one_line(finding.ids.get(name, ""), LONGEST_ID) for name in ids]
     why = "; ".join(reason.words for reason in finding.reasons)
+    why += f" (and {counted(similar, 'similar row')})" if similar else ""
     rarity = "" if finding.p_value is None else one_in(finding.p_value, least)
     mark = "*" if finding.is_anomaly else ""
     return [str(finding.rank), str(finding.row), *names, f"{finding.score:.4g}", rarity, mark, why]
@@ -211,7 +215,7 @@ def show_groups(screen: Screen, findings: Findings, most: int = 5) -> None:
     groups = [group for group in findings.groups if len(group.ranks) > 1][:most]
     for group in groups:
         ranks = listed(list(map(str, group.ranks)), MOST_NAMED)
-        screen.say(f"  {len(group.ranks):,} similar: {group.words} (ranks {ranks})")
+        screen.say(f"  {len(group.ranks):,} similar {findings.noun}s: {group.words} (ranks {ranks})")
 
 
 def show_evaluation(screen: Screen, findings: Findings) -> None:
@@ -249,6 +253,16 @@ def event_words(figures: Mapping[str, Any]) -> str:
     first = f"{figures['true_of_first']:,} of the first {counted(figures['labelled'], 'event is', 'events are')} true"
     found = f"{figures['found']:,} of {counted(figures['labelled'], 'labelled event')} found{delay}"
     return f"{found}; {counted(figures['false'], 'false event')}; {first}"
+
+
+def show_check(screen: Screen, findings: Findings) -> None:
+    """Which kinds of planted faults would be found."""
+    if not findings.check:
+        return
+    screen.say()
+    screen.say("Faults planted in held-out rows, scored by a model of the other rows (an estimate)", style="bold")
+    cells = [(one["kind"], percent(one["flagged"]), percent(one["first"]), one["verdict"]) for one in findings.check]
+    screen.grid(("kind", "flagged", "in the top 1%", ""), cells, right=("flagged", "in the top 1%"))
 
 
 def _figure(value: Any) -> str:

@@ -130,15 +130,16 @@ def attributions(
     threads: int = 1,
     incomplete: np.ndarray | None = None,
     series: SeriesContext | None = None,
+    origins: Sequence[int] | None = None,
 ) -> np.ndarray:
     """Contributions (m, columns), float64, of the columns that the model uses to rows of features (m, d').
 
     In the rows marked in `incomplete` (m,), and in the baseline that they walk to, embeddings are neutral. Windows that
-    are scored by views need their `series`.
+    are scored by views need their `series`. `origins` are the columns of the features, where the model does not know.
     """
     if views_of(model) is not None:
-        return explained(model, rows, columns_of(model), threads, series).contributions
-    walks = _Walks(model, baseline, device)
+        return explained(model, rows, origins or columns_of(model), threads, series).contributions
+    walks = _Walks(model, baseline, device, origins or columns_of(model))
     result = np.empty((len(rows), len(walks.features)))
     incomplete = np.zeros(len(rows), bool) if incomplete is None else incomplete
 
@@ -162,12 +163,12 @@ def steps(columns: int, alone: int) -> np.ndarray:
 class _Walks:
     """Walks of blocks of rows, all of one shape, so that no row's result depends on the others."""
 
-    def __init__(self, model: Model, baseline: np.ndarray, device: str) -> None:
+    def __init__(self, model: Model, baseline: np.ndarray, device: str, origins: Sequence[int]) -> None:
         self.model, self.device, self.ready = model, device, model.scorer_ready(device)
         self.encoder = model.encoder.with_weights(on_device(model.encoder.weights, device))
         self.block = model.block(device if model.form is None else "cpu")  # who asks about images asks about a few
         self.at_once = min(self.block, model.scorer.at_once) if device == "cpu" else self.block
-        self.baseline, self.column = baseline, np.asarray(columns_of(model), np.int64)
+        self.baseline, self.column = baseline, np.asarray(origins, np.int64)
         self.features = features_by_column(self.column.tolist())
         cheap = isinstance(model.scorer, (Center, Dissimilarity))  # in constant time
         alone = ALONE if model.form is None else PATCHES_ALONE

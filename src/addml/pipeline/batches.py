@@ -76,8 +76,6 @@ BATCH_ROWS = 32768
 THREADS = 4  # at the most that share the interpreter's lock
 WORTH_PROCESSES = 250_000  # rows, in which processes win what their start takes
 LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
-TRIED = 8  # columns of a row whose replacement is worked out, the farthest from the usual
-CLOSELY = 64  # rows of a batch, those of the highest scores, for which all columns are tried
 MAPPED = 3000  # rows in the map of the metric space, besides the listed ones
 SCORE, WORDS = "\0score", "\0words"  # columns of a piece that no table has
 
@@ -308,8 +306,6 @@ def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most:
         *_raw_values(model, batch),
         within=_group_profiles(model, batch),
         most=most,
-        tried=max(TRIED, 2 * most),
-        closely=CLOSELY,
         device=device,
     )
 

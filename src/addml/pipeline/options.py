@@ -80,22 +80,26 @@ class Options:
     file: str = ""
 
     columns: tuple[str, ...] = _column(
-        (), "Train only on these columns (comma-separated or repeated)",
+        (), "Train only on these columns (NAME,NAME,...)",
         commands=COMPARE, basic=True, metavar="NAMES", training=True,
     )  # fmt: skip
     ignore: tuple[str, ...] = _column(
         (), "Drop these columns", commands=COMPARE, basic=True, metavar="NAMES", training=True
     )
     id: tuple[str, ...] = _column(
-        (), "Columns that identify a row: copied to the output, not trained on [default: auto-detected]",
+        (), "Columns that identify a row, not trained on [default: auto-detected]",
         commands=(*FILES, "compare"), basic=True, metavar="NAMES",
+    )  # fmt: skip
+    keep: tuple[str, ...] = _column(
+        (), "Columns to show with each row, or all [default: ids, the most readable text]",
+        commands=SCORE, kinds=(TABLE,), basic=True, metavar="NAMES",
     )  # fmt: skip
     by: tuple[str, ...] = _column(
         (), "Judge a row within its group: a store, a machine",
         commands=TRAIN, kinds=NOT_IMAGES, basic=True, metavar="NAMES", training=True,
     )  # fmt: skip
     label: str | None = _column(
-        None, "Column with the true labels: only for evaluation, never for training",
+        None, "Column with true labels, for evaluation only",
         commands=COMPARE, basic=True, metavar="NAME",
     )  # fmt: skip
     anomaly_value: str | None = _column(
@@ -152,7 +156,7 @@ class Options:
         "views", "Scorer: views finds most; center is several times faster and keeps no training rows in the model",
         metavar="views|center", choices=("views", "center"),
     )  # fmt: skip
-    seed: int = _training(0, "Random seed: the same seed gives the same result", basic=True, metavar="N", minimum=0)
+    seed: int = _training(0, "Random seed", basic=True, metavar="N", minimum=0)
 
     threshold: str | None = _flagging(
         None, "Flag rows above this score, or those that stand clear of the rest (auto)",
@@ -190,7 +194,7 @@ class Options:
     )
 
     output: str | None = option(
-        None, "Scored table: .csv, .parquet or .jsonl (detect and score: NAME.scored.csv)",
+        None, "Scored table: .csv, .parquet, .jsonl or .xlsx (detect and score: NAME.scored.csv)",
         OUTPUT, (*SCORE, "diff"), basic=True, metavar="FILE",
     )  # fmt: skip
     report: str | None = option(
@@ -281,6 +285,9 @@ class Options:
         commands=("score",),
         kinds=(TABLE,),
         basic=True,
+    )
+    check: bool = _computing(
+        False, "Plant faults and say which would be found", commands=("detect",), kinds=(TABLE,), basic=True
     )
     quiet: bool = _computing(False, "Print only warnings and errors", commands=EVERY, basic=True, flags=("-q",))
     json: bool = _computing(False, "Print one JSON document", commands=EVERY, basic=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from addml.compute import blas_threads
 from addml.decisions.decision import FLAG, MAX_FALSE_ALARMS, PER_DAY, Decision, budget_threshold
 from addml.decisions.p_values import discovery_threshold
 from addml.findings import Finding, Findings, Group, Reason, SpaceMap, Usual, versions
-from addml.pipeline.batches import SCORE, WORDS, Candidate, Scored
+from addml.pipeline.batches import SCORE, WORDS, Candidate, Sample, Scored
 from addml.pipeline.options import Options
 from addml.pipeline.sources import names_beside
 from addml.scratch import folder_of, room
@@ -36,6 +36,13 @@ class Result:
     maps: Iterable[tuple[str, bytes]] = ()  # names and contents, worked out one by one
 
 
+class Listed(NamedTuple):
+    """The rows that may be listed, and others for the map of the metric space."""
+
+    listed: Sequence[Candidate]
+    sample: Sample | None
+
+
 def settled(model: Model, scores: np.ndarray, options: Options, days: int = 0) -> Model:
     """The model with a decision that depends on all rows scored: a budget, or a limit of false alarms among them."""
     if options.max_false_alarms is not None:
@@ -51,7 +58,7 @@ def settled(model: Model, scores: np.ndarray, options: Options, days: int = 0) -
 
 def ranked_findings(
     model: Model,
-    scored: Scored,
+    scored: Scored | Listed,
     scores: np.ndarray,
     ids: Sequence[str],
     top: int,
@@ -74,7 +81,7 @@ def ranked_findings(
         least_p_value=1 / (1 + len(model.training.calibration)) if are_new else 0.0,
         clear=int((scores > model.training.clear).sum()),
         groups=tuple(Group(columns, words, tuple(place + 1 for place in places)) for columns, words, places in alike),
-        space=_space(model, scored, listed, scores),
+        space=_space(model, scored.sample, listed, scores),
     )
 
 
@@ -117,7 +124,7 @@ def _finding(
         p_value=p_value,
         probability=probability,
         ids={name: values[name] for name in ids},
-        values={name: values[name] for name in model.used},
+        values=values if model.columns is None and model.form is None else {name: values[name] for name in model.used},
         reasons=tuple(Reason(one.column, one.share, one.words) for one in candidate.reasons),
     )
 
@@ -137,13 +144,13 @@ def left_out_epochs(model: Model, places: np.ndarray | None, ranked: Sequence[Fi
     return np.where((training > 0) & (places[where] == rows), share, np.nan)
 
 
-def _space(model: Model, scored: Scored, listed: Sequence[Candidate], scores: np.ndarray) -> SpaceMap | None:
+def _space(model: Model, sample: Sample | None, listed: Sequence[Candidate], scores: np.ndarray) -> SpaceMap | None:
     """Two dimensions in which the rows lie farthest apart: a sample, the listed rows and the centre."""
-    if scored.sample is None or not len(scored.sample.places):
+    if sample is None or not len(sample.places):
         return None
-    rows = np.concatenate([scored.sample.places, [one.place for one in listed]]).astype(np.int64)
+    rows = np.concatenate([sample.places, [one.place for one in listed]]).astype(np.int64)
     rows, first = np.unique(rows, return_index=True)
-    features = np.concatenate([scored.sample.features, *[one.features[None] for one in listed]])[first]
+    features = np.concatenate([sample.features, *[one.features[None] for one in listed]])[first]
     with blas_threads(1):  # a second thread costs more than it brings here
         embedded, center = _embedded(model, features)
         away = embedded - center

@@ -32,6 +32,7 @@ from addml.pipeline.sources import (
     choose,
     expected_rows,
     identifiers,
+    kept_columns,
     on_disk,
     on_disk_source,
     open_for_model,
@@ -42,7 +43,7 @@ from addml.pipeline.workers import keep_freed_memory
 from addml.preprocessing.drift import drift_warning
 from addml.preprocessing.profile import EPOCH
 from addml.preprocessing.text_values import TextCells
-from addml.progress import Advance, Progress
+from addml.progress import Advance, Progress, Silent
 from addml.text import counted
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class TableSource:
         self.places: np.ndarray | None = None  # of the training rows among all; None for all of them
         self.rows = 0  # 0 until it was trained on
         self.notes: tuple[str, ...] = ()
+        self.table: pa.Table | None = None  # the training rows, unless on disk
         self.texts = TextCells()  # in number columns of the training rows
         self.data: Input
         self.chosen: Chosen
@@ -107,10 +109,27 @@ class TableSource:
         marks = labels.marks(table, places, self.rows)
         if marks is not None:
             table, self.notes = table.select(chosen.features), (*self.notes, labels.words(marks))
-        self.places = places
+        self.places, self.table = places, table
         with self._checked_texts():
             model, self.texts = train(table, options, progress, marks, by=self.chosen.by)
         return model
+
+    def _check(self, model: Model) -> tuple[dict[str, Any], ...]:
+        """Which kinds of planted faults a model of most of the training rows finds."""
+        from addml.decisions.check import Fitted, check
+
+        if self.table is None:
+            raise AddmlError("--check needs the rows in memory; leave --all-rows out.", option="check")
+        options = replace(self.options, checkpoint=None)
+
+        def fit(table: pa.Table) -> Fitted:
+            own, _ = train(table, options, Silent(), by=self.chosen.by)
+            return lambda rows: own.scores(own.vectorizer.read(rows), "cpu", 1), own.training.values, own.threshold
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = check(self.table.select([*model.used, *model.by]), fit, options.seed)
+        return tuple(one._asdict() for one in found)
 
     def _train_on_disk(self, source: Source, progress: Progress) -> Model:
         options, labels = self.options, KnownLabels.of(self.options)
@@ -152,7 +171,8 @@ class TableSource:
         return self._rank_own(model, progress, mapped) if self.rows else self._rank_new(model, progress, mapped)
 
     def _rank_own(self, model: Model, progress: Progress, mapped: bool) -> Result:
-        ids = list(dict.fromkeys([*model.by, *identifiers(model, self.data.names)]))
+        kept = kept_columns(self.options, self.data.names)
+        ids = list(dict.fromkeys([*model.by, *identifiers(model, self.data.names), *kept]))
         carried = self._carried(model, ids)
         batches = self.data.batches(list(dict.fromkeys([*model.used, *carried])), BATCH_ROWS)
         folder = str(Storage(scratch=self.options.scratch).folder)
@@ -161,7 +181,9 @@ class TableSource:
         _warn_of_texts(drift.texts, self.options)
         result = self._result(model, scored, ids, self.data.source, self.notes, are_new=False)
         dropped = left_out_epochs(model, self.places, result.findings.ranked)
-        return replace(result, findings=replace(result.findings, dropped=dropped, **self._trained(model)))
+        checked = self._check(model) if self.options.check else ()
+        own = {"dropped": dropped, "check": checked, **self._trained(model)}
+        return replace(result, findings=replace(result.findings, **own))
 
     def _rank_new(self, model: Model, progress: Progress, mapped: bool) -> Result:
         keep_freed_memory()

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, evenly_spaced, evenly_spaced_by, namespace, to_numpy
+from addml.arrays import Array, as_like, evenly_spaced, evenly_spaced_by, namespace, to_numpy
 from addml.distances import Distance
 from addml.scoring.base import EnsembleScale, MetricSpace, Scorer, Shapes, ViewScale
 from addml.scoring.column_distances import ColumnReferences
@@ -114,12 +114,17 @@ class Guided(Scorer):
         return LabelDistances(inner, self_matches(x, counter["keys"]), *counter["columns"].distances(x))
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
-        """The inner scorer's scores, raised by similarity and lowered by what is forgiven."""
-        counter = ready["counter"]
+        """The inner scorer's scores, raised by similarity and lowered by what is forgiven.
+
+        A row that was labelled normal itself is at most as strange as the median training row, whatever the view.
+        """
+        counter, xp = ready["counter"], namespace(z)
         near, scale = self.nearest(located, ready), counter["similarity"]
         by = trusted(similarity(near, scale), scale) - forgiven(near, scale)
         scores = self.inner.score(z, ready, distance, located.inner)[:, : len(by)]
-        return counter["scale"].raised(scores, counter["label_weight"] * by)
+        scores = counter["scale"].raised(scores, counter["label_weight"] * by)
+        same = (near.known <= scale.least) & (counter["label_weight"] > 0)
+        return xp.where(same, xp.minimum(scores, as_like(counter["scale"].neutral, scores)), scores)
 
     def nearest(self, located: LabelDistances, ready: dict[str, Any]) -> Near:
         """How near rows lie to others; a row is its own neighbour only where it is known to be normal."""
