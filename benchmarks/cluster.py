@@ -31,10 +31,10 @@ except ImportError:  # the processes have one thread by their environment
 
 from addml.encoders import MLP
 from addml.learning.group import Group, TorchGroup
-from addml.learning.learner import MetricLearner
+from addml.learning.learner import EMBEDDINGS_TO_KEEP, MetricLearner
 from addml.learning.losses import Batch, InstanceCloseness
 from addml.learning.state import Member, TrainingState, adam
-from addml.learning.training import Schedule, train
+from addml.learning.training import LEAST_PART, Schedule, train
 
 COLUMNS, BATCH, EVERY, ROWS = 32, 256, 50, 60_000  # rows of each worker
 KEPT, HELD_OUT = 2 / 3, 0.1
@@ -82,17 +82,17 @@ def measure(group: Group) -> dict[str, Any]:
     learner, rows, member, _ = parts()
     state, center = TrainingState.begin(learner.encoder.weights, 9), np.zeros((1, learner.encoder.outputs), np.float32)
 
-    def step(start: int) -> None:
-        batch = Batch(member.train[None, start : start + BATCH], BATCH, [BATCH], [0])
-        gradient = learner.loss_and_grad(rows.take(batch.ids), center, batch)[1]
-        adam(state, gradient, 1e-3)
+    def steps(size: int) -> list[float]:
+        spans = []
+        for _ in range(20):
+            began = time.perf_counter()
+            for place in range(EVERY):
+                batch = Batch(member.train[None, place * size : (place + 1) * size], size, [size], [0])
+                adam(state, learner.loss_and_grad(rows.take(batch.ids), center, batch)[1], 1e-3)
+            spans.append((time.perf_counter() - began) / EVERY)
+        return spans
 
-    spans = []
-    for _ in range(20):
-        began = time.perf_counter()
-        for place in range(EVERY):
-            step(place * BATCH)
-        spans.append((time.perf_counter() - began) / EVERY)
+    spans, part = steps(BATCH), steps(part_of(group.size))
     began = time.perf_counter()
     scores = learner.row_scores(rows, member.train[None], [len(member.train)])[1]
     survey = (time.perf_counter() - began) / len(member.train)
@@ -100,8 +100,18 @@ def measure(group: Group) -> dict[str, Any]:
     Group().smallest(np.asarray(scores), [1000])
     cutoff = (time.perf_counter() - began) / len(member.train)
     reduced = {str(size): _all_reduce(group, size) for size in SIZES}
-    own = {"step": median(spans), "spread": float(np.std(spans)), "survey": survey, "cutoff": cutoff}
-    return own | {"reduce": reduced, "weights": int(learner.encoder.weights.size)}
+    own = {"step": median(spans), "part": median(part), "spread": float(np.std(spans)), "survey": survey}
+    return own | {
+        "cutoff": cutoff,
+        "reduce": reduced,
+        "weights": int(learner.encoder.weights.size),
+        "width": learner.encoder.outputs,
+    }
+
+
+def part_of(workers: int) -> int:
+    """Rows of a batch that a worker has where gradients are averaged."""
+    return max(LEAST_PART, -(-BATCH // workers))
 
 
 def _all_reduce(group: Group, size: int) -> float:
@@ -138,16 +148,21 @@ def work(rank: int, size: int, store: str) -> None:
     dist.destroy_process_group()
 
 
-def run(size: int) -> dict[str, Any]:
+def run(size: int, *more: str) -> dict[str, Any]:
     """What a group of so many processes measured."""
     with tempfile.TemporaryDirectory() as folder:
         known = {"env": os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}, "text": True}
-        command = [sys.executable, "-m", "benchmarks.cluster", "--worker", f"{folder}/store", str(size)]
+        command = [sys.executable, "-m", "benchmarks.cluster", *more, "--worker", f"{folder}/store", str(size)]
         begun = [
             subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, **known)  # type: ignore[call-overload]
             for rank in range(size)
         ]
         outputs = [one.communicate()[0] for one in begun]
+    if any(one.returncode for one in begun):
+        raise SystemExit(f"a process of {size} failed; see above")
+    if more:
+        print(outputs[0])
+        return {}
     found: dict[str, Any] = json.loads(outputs[0].splitlines()[-1])
     return found
 
@@ -157,20 +172,19 @@ def run(size: int) -> dict[str, Any]:
 
 def simulated(costs: dict[str, Any], rows: float, workers: int, mode: str, reduce: Any) -> tuple[float, float]:
     """Seconds of an epoch of so many rows, and those of them that workers wait for each other or the network."""
-    own, random = rows / workers, np.random.default_rng(0)
-    train_rows, size = own * (1 - HELD_OUT), costs["weights"] * 8
-    passes = train_rows * (costs["survey"] + costs["cutoff"]) + own * HELD_OUT * costs["survey"]
-    waits = 6 * reduce(8, workers) + reduce(costs["weights"] // 98 * 8, workers) + 3 * reduce(16_384, workers)
+    own, random, size = rows / workers, np.random.default_rng(0), costs["weights"] * 8
+    train_rows, twice = own * (1 - HELD_OUT), 1 + (own * costs["width"] > EMBEDDINGS_TO_KEEP)
+    passes = train_rows * (twice * costs["survey"] + costs["cutoff"]) + own * HELD_OUT * costs["survey"]
+    waits = 6 * reduce(8, workers) + reduce(costs["width"] * 8, workers) + 3 * reduce(16_384, workers)
     if mode == "local":
-        steps, at_once, exchange = train_rows * KEPT / BATCH, EVERY, reduce(3 * size, workers) + reduce(8, workers)
-        step = costs["step"]
-    else:  # parts of a batch cost less each, pairs by their square
-        steps, at_once, exchange = train_rows * KEPT * workers / BATCH, 1, reduce(size, workers)
-        step = costs["step"] * (0.3 + 0.7 / workers)
+        steps, at_once, step = train_rows * KEPT / BATCH, EVERY, costs["step"]
+        exchange = reduce(3 * size, workers) + reduce(8, workers)
+    else:
+        steps, at_once, step = train_rows * KEPT / part_of(workers), 1, costs["part"]
+        exchange = reduce(size, workers)
     spans = random.normal(step * at_once, costs["spread"] * at_once**0.5, (200, workers)).clip(0)
-    rounds = steps / at_once
-    straggling = float((spans.max(axis=1) - step * at_once).mean())
-    waits += rounds * (exchange + straggling)
+    rounds, straggling = steps / at_once, float((spans.max(axis=1) - step * at_once).mean())
+    waits += rounds * (exchange + straggling) if workers > 1 else 0.0
     return passes + rounds * step * at_once + waits, waits
 
 
@@ -181,8 +195,9 @@ def measured_reduce(costs: dict[str, Any]) -> Any:
 
 
 def network_reduce(size: float, workers: int) -> float:
-    """Seconds of a ring all-reduce over a network: every byte is sent twice, each of 2 (n - 1) messages waits."""
-    return 2 * (workers - 1) * LATENCY / max(1, workers / np.log2(workers)) + 2 * size / BANDWIDTH
+    """Seconds of an all-reduce over a network: in a ring or along a tree, whichever is faster."""
+    ring = 2 * (workers - 1) * (LATENCY + size / workers / BANDWIDTH)
+    return min(ring, 2 * float(np.log2(workers)) * (LATENCY + size / BANDWIDTH))
 
 
 # Tables -----------------------------------------------------------------------------------------------------
@@ -190,17 +205,17 @@ def network_reduce(size: float, workers: int) -> float:
 
 def check(sizes: list[int]) -> tuple[dict[int, dict[str, Any]], list[str]]:
     lines = [
-        "| workers | step ms | all-reduce 150 kB ms | mode | epoch s | simulated s | ratio |",
-        "|--:|--:|--:|---|--:|--:|--:|",
+        "| workers | step ms | all-reduce 150 kB ms | mode | epoch s | simulated s | ratio | of one worker's time |",
+        "|--:|--:|--:|---|--:|--:|--:|--:|",
     ]
     costs = {size: run(size) for size in sizes}
     for size, own in costs.items():
-        for mode, seconds in own["epoch"].items():
+        for mode, seconds in list(own["epoch"].items())[: 1 if size == 1 else 2]:
             expected, _ = simulated(own, ROWS * size, size, mode, measured_reduce(own))
-            reduce = 1000 * own["reduce"]["150000"]
+            reduce, alone = 1000 * own["reduce"]["150000"], size * costs[1]["epoch"]["local"]
             lines.append(
                 f"| {size} | {1000 * own['step']:.2f} | {reduce:.2f} | {mode} | {seconds:.2f} | {expected:.2f} "
-                f"| {expected / seconds:.2f} |"
+                f"| {expected / seconds:.2f} | {seconds / alone:.2f} |"
             )
     return costs, lines
 
@@ -224,32 +239,76 @@ def estimate(costs: dict[str, Any]) -> list[str]:
 
 def limit(costs: dict[str, Any]) -> str:
     """How many workers wait as long as they work."""
-    for workers in (2**power for power in range(1, 15)):
-        total, waits = simulated(costs, 1e11, workers, "local", network_reduce)
-        if waits > total / 2:
-            return f"With {workers:,} workers that average every {EVERY} steps, half of an epoch is waiting."
-    return f"Up to 16,384 workers that average every {EVERY} steps wait less than they work."
+    words = []
+    for mode, how in (("local", f"every {EVERY} steps"), ("sync", "gradients in every step")):
+        shares = {2**power: simulated(costs, 1e11, 2**power, mode, network_reduce) for power in range(1, 15)}
+        waiting = [workers for workers, (total, waits) in shares.items() if waits > total / 2]
+        words.append(
+            f"Averaging {how}, workers wait longer than they work "
+            + (f"from {waiting[0]:,} on." if waiting else "never, up to 16,384.")
+        )
+    return " ".join(words)
+
+
+def quality(store: str, rank: int) -> None:
+    """The ROC-AUC in percent of two workers that average weights beside that of one, means of three seeds."""
+    import pyarrow as pa
+    import torch.distributed as dist
+    from pyarrow import parquet
+    from sklearn.metrics import roc_auc_score
+
+    from addml import ADDML
+    from addml.checkpoint import Storage
+    from addml.config import Config
+    from addml.fit import fit
+    from benchmarks.documents import write_part
+    from research.datasets import load as load_set
+
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    lines = ["| table | preset | one worker | two workers | difference |", "|---|---|--:|--:|--:|"]
+    for name in ("shuttle", "magic-telescope"):
+        known, path = load_set(name), Path(f"{store}-{name}-{rank}.parquet")
+        order = np.random.default_rng(0).permutation(len(known.y))  # a file may be sorted by its labels
+        columns = [f"c{place}" for place in range(known.X.shape[1])]
+        parquet.write_table(pa.table(list(known.X[order].T), names=columns), path, row_group_size=4096)
+        for preset, make in {"paper": ADDML.paper, "default": ADDML}.items():
+            aucs: list[list[float]] = [[], []]
+            for seed in range(3):
+                config = Config.resolve(make(random_state=seed, epochs=10, n_jobs=1).get_params(deep=False))
+                for own, group in zip(aucs, (Group(), TorchGroup(EVERY)), strict=True):
+                    model = fit(config, path, storage=Storage(memory="1MiB"), group=group)
+                    own.append(100 * float(roc_auc_score(known.y[order], model.training.values)))
+            one, two = map(np.mean, aucs)
+            lines.append(f"| {name} | {preset} | {one:.2f} | {two:.2f} | {two - one:+.2f} |")
+    if rank == 0:
+        write_part(PAGE, "quality", "\n".join(lines))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", type=int, help="numbers of processes [2, 4, 8, 16, up to the cores]")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/cluster.md")
+    parser.add_argument("--quality", action="store_true", help="compare the scores of one and two workers (ADDML_DATA)")
     parser.add_argument("--worker", nargs=3, metavar=("STORE", "SIZE", "RANK"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
-        return work(int(given.worker[2]), int(given.worker[1]), given.worker[0])
+        store, size, rank = given.worker
+        return quality(store, int(rank)) if given.quality else work(int(rank), int(size), store)
+    if given.quality:
+        run(2, "--quality")
+        return None
     cores = os.cpu_count() or 1
     costs, checked = check([1, *(given.sizes or [size for size in (2, 4, 8, 16) if size <= cores])])
     last = costs[max(costs)]
     tables = {"check": [f"Measured on {cores} cores, {ROWS:,} rows a worker.", "", *checked]}
     tables["estimate"] = [*estimate(last), "", limit(last)]
     for name, lines in tables.items():
-        print(*lines, "", sep="\n")
         if given.write:
-            head, rest = PAGE.read_text().split(f"<!-- {name} -->\n")
-            tail = rest.split(f"<!-- /{name} -->")[1]
-            PAGE.write_text("\n".join([f"{head}<!-- {name} -->", *lines, f"<!-- /{name} -->{tail}"]))
+            from benchmarks.documents import write_part
+
+            write_part(PAGE, name, "\n".join(lines))
+        else:
+            print(*lines, "", sep="\n")
     return None
 
 
