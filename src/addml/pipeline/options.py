@@ -91,7 +91,7 @@ class Options:
         commands=(*FILES, "compare"), basic=True, metavar="NAMES",
     )  # fmt: skip
     by: tuple[str, ...] = _column(
-        (), "Judge a row within its group: a store, a machine",
+        (), "Judge a row within its group (store, host)",
         commands=TRAIN, kinds=NOT_IMAGES, basic=True, metavar="NAMES", training=True,
     )  # fmt: skip
     label: str | None = _column(
