@@ -19,11 +19,29 @@ def expected_bands(model: Model, rows: WindowRows, steps: np.ndarray | None = No
 
     Steps are taken by windows, end to end; None where the model keeps no training windows.
     """
+    steps = np.arange(len(rows)) if steps is None else steps
+    found = _bands(model, rows, steps)
+    return None if found is None else _in_units(model, found, None if rows.groups is None else rows.groups[steps])
+
+
+def channel_distances(model: Model, rows: WindowRows, steps: np.ndarray) -> np.ndarray | None:
+    """How far each channel is from what is expected of it at some steps, (k, channels), in halves of its band.
+
+    None where the model keeps no training windows.
+    """
+    found = _bands(model, rows, steps)
+    if found is None:
+        return None
+    low, middle, high = found
+    return np.asarray(abs(rows.windows.steps[steps] - middle) / ((high - low) / 2 + LEAST))
+
+
+def _bands(model: Model, rows: WindowRows, steps: np.ndarray) -> np.ndarray | None:
+    """The bands as features."""
     examples, form = model.examples, model.form
     if form is None or not len(examples.rows):
         return None
     windows, (length, channels) = rows.windows, form.shape
-    steps = np.arange(len(windows)) if steps is None else steps
     part, tile = np.cumsum(windows.age == 0), windows.age // length
     last = np.append(np.flatnonzero((np.diff(part) != 0) | (np.diff(tile) != 0)), len(windows) - 1)
     ends, owner = np.unique(last[np.searchsorted(last, steps)], return_inverse=True)
@@ -36,7 +54,7 @@ def expected_bands(model: Model, rows: WindowRows, steps: np.ndarray | None = No
         bands = np.quantile(shapes.reshape(len(seen), -1, length, channels), QUANTILES, axis=1)
         chosen = order[bounds[place] : bounds[place + 1]]
         found[:, chosen] = bands[:, owner[chosen] - start, offset[chosen]]
-    return _in_units(model, found, None if rows.groups is None else rows.groups[steps])
+    return found
 
 
 def _nearest(seen: np.ndarray, examples: np.ndarray) -> np.ndarray:

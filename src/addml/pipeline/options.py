@@ -95,7 +95,7 @@ class Options:
         commands=SCORE, kinds=(TABLE,), basic=True, metavar="NAMES",
     )  # fmt: skip
     by: tuple[str, ...] = _column(
-        (), "Judge a row within its group: a store, a machine",
+        (), "Judge a row within its group (store, host)",
         commands=TRAIN, kinds=NOT_IMAGES, basic=True, metavar="NAMES", training=True,
     )  # fmt: skip
     label: str | None = _column(
