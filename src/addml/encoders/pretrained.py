@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from addml.arrays import Array, as_like, to_numpy
+from addml.compute import blas_threads, in_threads
 from addml.encoders.base import Encoder
 
 FILE = Path(__file__).with_name("efficientnet_lite0.onnx")  # made by benchmarks/convert_weights.py
@@ -120,8 +121,11 @@ class PretrainedNetwork:
         """The features (..., sum of levels) of flat images (..., d): one image at a time, so that each has its bits."""
         images = to_numpy(x).reshape(-1, *self.shape)
         found = np.empty((len(images), sum(math.prod(level) for level in self.levels)), np.float32)
-        for row, image in zip(found, images, strict=True):
-            row[:] = np.concatenate([part.ravel() for part in self._features(image)])
+
+        def work(place: int) -> None:
+            found[place] = np.concatenate([part.ravel() for part in self._features(images[place])])
+
+        in_threads(work, len(images), blas_threads.allowed)
         return found.reshape(*x.shape[:-1], found.shape[1])
 
     def _features(self, image: np.ndarray) -> list[np.ndarray]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from addml.preprocessing.groups import Groups
 
 BRIGHTER = 0.08  # of white: how far the median brightness of images may lie from that of training
-PHOTO_SIDE = 256  # pixels; photographs of one size up to this keep it
+PHOTO_SIDE = 320  # pixels; photographs of one size up to this keep it
 VALUES = 2**24  # numbers of images, at even steps, that scales are learned from
 
 

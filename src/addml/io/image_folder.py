@@ -9,7 +9,7 @@ import stat
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -104,16 +104,25 @@ class Heads:
 
     def read(self, skip_broken: bool) -> Pictures:
         """The images themselves."""
-        images, worse = _tried(self.known, lambda one: _layers(self.folder, one, self.shape, self.deep))
+        shape, deep, names = self.shape, self.deep, list[str]()
+        images = np.empty((len(self.known), *astuple(shape)), np.float32 if deep else np.uint8)
+
+        def read_next(one: _Seen) -> tuple[int, int]:
+            images[len(names)] = _layers(self.folder, one, shape, deep)
+            names.append(_legible(one.name))
+            return one.size
+
+        sizes, worse = _tried(self.known, read_next)
         broken = sorted([*self.broken, *worse])
-        if broken and (not skip_broken or not images):
-            raise ImageError(_refusal(self.folder, broken, len(self.known) + len(self.broken)))
+        if broken and (not skip_broken or not names):
+            files = len(self.known) + len(self.broken)
+            rest = "mend or remove them, or leave them out with --skip-unreadable (skip_broken=True)"
+            rest = "there is no other; are these images?" if len(broken) == files else rest
+            words = f"{len(broken):,} of {counted(files, 'file')} cannot be read as images: {_listed(broken)}"
+            raise ImageError(f"{self.folder}: {words}; {rest}.")
         left = [f"left out, as they cannot be read: {_listed(broken)} (--skip-unreadable)"] if broken else []
-        lost = {name for name, _ in worse}
-        read = [one for one in self.known if _legible(one.name) not in lost]
-        notes = (*left, *_passed_over(self.folder), *self.notes)
-        names, sizes = tuple(_legible(one.name) for one in read), tuple(one.size for one in read)
-        return Pictures(names, np.stack(images), notes, sizes, self.folder if self.folder.is_dir() else None)
+        notes, folder = (*left, *_passed_over(self.folder), *self.notes), self.folder
+        return Pictures(tuple(names), images[: len(names)], notes, tuple(sizes), folder if folder.is_dir() else None)
 
 
 def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
@@ -329,13 +338,6 @@ def _common(shape: _Shape, known: Sequence[_Seen], largest: int) -> tuple[_Shape
         "of floating-point numbers, taken as they are": sum(one.real for one in known),
     }
     return shape, [f"{words}: {count:,} of {counted(len(known), 'image')}" for words, count in counts.items() if count]
-
-
-def _refusal(folder: Any, broken: Sequence[tuple[str, str]], files: int) -> str:
-    rest = "mend or remove them, or leave them out with --skip-unreadable (skip_broken=True)"
-    if len(broken) == files:
-        rest = "there is no other; are these images?"
-    return f"{folder}: {len(broken):,} of {counted(files, 'file')} cannot be read as images: {_listed(broken)}; {rest}."
 
 
 def _listed(broken: Sequence[tuple[str, str]]) -> str:

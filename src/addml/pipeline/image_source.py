@@ -145,7 +145,6 @@ def reasons_of(heat: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
 PRETRAINED = Pretrained.name
 FILE = "file"  # the column that names an image
 ALARM_RATE = 0.01  # of new normal images, by default where all training images are normal
-SCORING_COPIES = 2  # of the images, as read and as one array
 SCORING = "Scoring"
 NUMBERS_AT_ONCE = 2**25  # of the images that are scored between two steps of the progress bar
 SHOWN = 0.95  # share of the places of a photograph that are not coloured: the others make its score
@@ -177,9 +176,10 @@ class ImageSource:
         self.pictures = pictures = self._read(heads, progress)
         self.places = draw_places(len(pictures.names), None if options.all_rows else options.sample, options.seed)
         rows = len(self.places) * options.members
+        images = pictures.images if len(self.places) == len(pictures.names) else pictures.images[self.places]
         with progress.stage("Training", options.epochs, rows) as advance, epochs_to(advance):
             try:
-                model = fit_model(options, pictures.images[self.places], encoder=encoder)
+                model = fit_model(options, images, encoder=encoder)
             except ValueError as error:
                 raise AddmlError(f"{options.file}: {error}.", file=options.file) from error
         return self._decided(model)
@@ -261,7 +261,7 @@ class ImageSource:
             raise AddmlError(f"--size {options.size}: the model knows its own size, {form.shape[1:]}; leave it out.")
         heads = look_at(options.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
         work = f"scoring {_counted(len(heads.known), heads)}"
-        _check_memory(options.file, work, images_held(heads, SCORING_COPIES), "score a part of them at a time")
+        _check_memory(options.file, work, images_held(heads, 1), "score a part of them at a time")
         pictures = self._read(heads, progress)
         strange = model.vectorizer.strange(pictures.images)  # type: ignore[attr-defined]
         if strange is not None:
