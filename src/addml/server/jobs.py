@@ -26,7 +26,7 @@ from typing import IO, Any, cast
 
 from addml.errors import AddmlError
 from addml.io.source import COMPRESSION_NAMES, NAMED
-from addml.pipeline.options import Options, check, current_name, is_list, options_of, parse
+from addml.pipeline.options import Options, check, current_name, is_list, names_file, options_of, parse
 from addml.server import Limits, RefusedError
 from addml.server.job import GRACE, MODEL
 from addml.server.models import Models
@@ -377,7 +377,10 @@ def _values(given: Given, command: str) -> dict[str, Any]:
 
 
 def _check(values: dict[str, Any], command: str) -> None:
-    """What is wrong with the values themselves is refused before anything is uploaded."""
+    """What is wrong with the values themselves is refused before anything is uploaded; so are files of the server."""
+    for text in (*values.get("known_normal", ()), *values.get("known_anomalies", ())):
+        if names_file(text):
+            raise RefusedError(f"{text}: a job takes row numbers and ids, no file")
     try:
         check(Options(**{name: parse(name, value) for name, value in values.items()}), command)
     except AddmlError as error:
