@@ -114,10 +114,11 @@ def contributions_of(model: Model, rows: Rows, places: np.ndarray, device: str, 
     if isinstance(rows, WindowRows) and views_of(model) is not None:
         series = SeriesContext.of(model, rows, places, device, threads)
     incomplete = None if incomplete is None else incomplete[places]
-    found = attributions(model, rows.take(places), model.baseline, device, threads, incomplete, series)
-    if rows.groups is not None:  # parts add up to the score within the group
+    codes = None if rows.groups is None else rows.groups[places]
+    found = attributions(model, rows.take(places), model.baseline, device, threads, incomplete, series, codes)
+    if codes is not None:  # parts add up to the score within the group
         scores = found.sum(axis=1)
-        within = model.within_groups(scores, rows.groups[places])
+        within = model.divided(scores, codes)
         found *= np.divide(within, scores, where=scores != 0, out=np.ones(len(scores)))[:, None]
     return found if model.form is None or model.form.is_series else heat_map(found, model.form)
 
@@ -130,6 +131,7 @@ def attributions(
     threads: int = 1,
     incomplete: np.ndarray | None = None,
     series: SeriesContext | None = None,
+    groups: np.ndarray | None = None,
 ) -> np.ndarray:
     """Contributions (m, columns), float64, of the columns that the model uses to rows of features (m, d').
 
@@ -137,7 +139,7 @@ def attributions(
     are scored by views need their `series`.
     """
     if views_of(model) is not None:
-        return explained(model, rows, columns_of(model), threads, series).contributions
+        return explained(model, rows, columns_of(model), threads, series, groups).contributions
     walks = _Walks(model, baseline, device)
     result = np.empty((len(rows), len(walks.features)))
     incomplete = np.zeros(len(rows), bool) if incomplete is None else incomplete

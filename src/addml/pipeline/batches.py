@@ -315,6 +315,7 @@ def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most:
         model.profiles,
         *_raw_values(model, batch),
         within=_group_profiles(model, batch),
+        groups=model.vectorizer.groups_of(batch),
         most=most,
         tried=max(TRIED, 2 * most),
         closely=CLOSELY,
