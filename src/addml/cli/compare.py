@@ -50,8 +50,7 @@ RankBy = Annotated[
     ),
 ]
 Output = Annotated[
-    str | None,
-    typer.Option("--output", help="Write the figures too: .csv, .json, .jsonl or .parquet.", metavar="FILE"),
+    str | None, typer.Option("--output", help="Write the figures too: .csv, .json, .jsonl or .parquet.", metavar="FILE")
 ]
 Sample = Annotated[
     int, typer.Option("--sample", help="Compare on at most this many rows, drawn at random.", min=6, metavar="N")

@@ -243,11 +243,7 @@ class Options:
         commands=("detect", "score"), basic=True, metavar="N", minimum=0,
     )  # fmt: skip
     fail_on_drift: bool = _computing(
-        False,
-        "Exit with code 5 if a column has drifted",
-        commands=("score",),
-        kinds=(TABLE,),
-        basic=True,
+        False, "Exit with code 5 if a column has drifted", commands=("score",), kinds=(TABLE,), basic=True
     )
     quiet: bool = _computing(False, "Print only warnings and errors", commands=EVERY, basic=True, flags=("-q",))
     json: bool = _computing(False, "Print one JSON document", commands=EVERY, basic=True)

@@ -13,16 +13,7 @@ from addml.checkpoint import Storage
 from addml.errors import AddmlError, TextCellsWarning
 from addml.inputs.census import draw
 from addml.inputs.disk import Source, open_source
-from addml.pipeline.batches import (
-    BATCH_ROWS,
-    KNOWN,
-    SCORE,
-    Scored,
-    drift_of,
-    joined,
-    score_all,
-    scoring_place,
-)
+from addml.pipeline.batches import BATCH_ROWS, KNOWN, SCORE, Scored, drift_of, joined, score_all, scoring_place
 from addml.pipeline.known import Known
 from addml.pipeline.labels import NORMAL, KnownLabels, evaluate, read_label, row_numbers
 from addml.pipeline.options import MEMORY, TABLE, Options
