@@ -59,6 +59,18 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Hidden:
+    """Flagged rows that are not listed, being known to be normal, by the entry that says so."""
+
+    place: str  # "known.toml, entry 2"
+    reason: str
+    expires: str | None
+    rows: int
+    row: int  # the strangest of them, counted from 1
+    score: float
+
+
+@dataclass(frozen=True)
 class Usual:
     """The ordinary values of one column among the training rows that are not anomalies."""
 
@@ -153,11 +165,12 @@ class Findings:
     pictures: tuple[Picture, ...] = ()  # where the rows are images: the strangest, then the most typical
     noun: str = "row"  # what one of the rows is called
     track: Track | None = None  # of a series, whose ranked rows are the peaks of its events
+    hidden: tuple[Hidden, ...] = ()  # rows above the threshold that are known to be normal
 
     @property
     def anomalies(self) -> int:
-        """How many rows score above the threshold."""
-        return int((self.scores > self.threshold).sum())
+        """How many rows score above the threshold and are not hidden."""
+        return int((self.scores > self.threshold).sum()) - sum(one.rows for one in self.hidden)
 
     @property
     def examples(self) -> tuple[Finding, ...]:
@@ -188,6 +201,7 @@ class Findings:
             "threshold": self.threshold,
             "decided_by": self.decided_by,
             "anomalies": self.anomalies,
+            "hidden": [asdict(one) for one in self.hidden],
             "clear": self.clear,
             "top": [finding.to_json() for finding in self.ranked[:top]],
             **({} if self.track is None else {"events": [finding.event_to_json() for finding in self.ranked]}),

@@ -435,7 +435,7 @@ def test_a_job_takes_these_options_and_no_others():
         "causal",
     ]
     train += ["by", "encoder", "epochs", "members", "sample", "all_rows", "clean", "one_sided", "scorer", "seed"]
-    assert {*taken_options("score")} == {*score, "flag", "per_day", "alarm_rate", "max_false_alarms"}
+    assert {*taken_options("score")} == {*score, "flag", "per_day", "alarm_rate", "max_false_alarms", "known_normal"}
     assert {*taken_options("detect")} == {*score, *train, "flag", "per_day"}
 
 
@@ -462,6 +462,11 @@ def test_options_that_are_not_about_the_table_are_refused(work, command, name):
     words = f"there is no option '{name.replace('-', '_')}'.* This job takes .*id, .*time, "
     with pytest.raises(ValueError, match=words):
         work.new("a.csv", "~shop" if command == "score" else None, [(name, "x")])
+
+
+def test_a_file_of_known_rows_is_refused(work):
+    with pytest.raises(ValueError, match="a job takes row numbers and ids, no file"):
+        work.new("a.csv", None, [("known_normal", "/etc/known.TOML")])
 
 
 def test_options_that_may_be_given_again_are_all_kept():

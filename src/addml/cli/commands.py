@@ -81,8 +81,7 @@ RootPath = Annotated[
     str, typer.Option("--root-path", help="Path under which a proxy shows the server.", metavar="/PATH")
 ]
 AccessLog = Annotated[
-    str | None,
-    typer.Option("--access-log", help="File for a line per request; - for standard error.", metavar="FILE"),
+    str | None, typer.Option("--access-log", help="File for a line per request; - for standard error.", metavar="FILE")
 ]
 ServeDevice = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, ...", metavar="NAME")]
 

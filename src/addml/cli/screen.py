@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import Task
     from rich.text import Text
 
-    from addml.findings import Finding, Findings
+    from addml.findings import Finding, Findings, Hidden
     from addml.pipeline.day_diff import DayDiff
     from addml.pipeline.model_diff import ModelDiff
 
@@ -199,6 +199,15 @@ def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     events = "" if findings.track is None else f"{counted(len(findings.ranked), 'event')}: "
     screen.say()
     screen.say(f"{events}{flagged} (*): {findings.rule}", style="bold")
+    show_hidden(screen, findings.hidden)
+
+
+def show_hidden(screen: Screen, hidden: Sequence[Hidden]) -> None:
+    """What is not listed, being known to be normal."""
+    for one in hidden:
+        until = f" until {one.expires}" if one.expires else ""
+        what = f"{one.reason}: {one.place}" if one.reason else one.place
+        screen.say(f"  {one.rows:,} hidden{until} ({what}), the strangest is row {one.row} with {one.score:.4g}")
 
 
 def _cells(finding: Finding, ids: Sequence[str], least: float, similar: int) -> list[str]:
@@ -326,6 +335,7 @@ def show_days(screen: Screen, diff: DayDiff, top: int) -> None:
     screen.say(f"{first} ({before:,} rows) and {second} ({after:,} rows) by {diff.model}", style="bold", whole=True)
     kinds = ", ".join(f"{count:,} {status}" for status, count in diff.counts.items() if count) or "none"
     screen.say(f"  flagged: {diff.flagged(0):,} before, {diff.flagged(1):,} after; kinds of anomaly: {kinds}")
+    show_hidden(screen, diff.hidden)
     listed = [one for one in diff.kinds if one.status in ("new", "grown", "gone")][:top]
     if not listed:
         return

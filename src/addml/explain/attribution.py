@@ -114,10 +114,11 @@ def contributions_of(model: Model, rows: Rows, places: np.ndarray, device: str, 
     if isinstance(rows, WindowRows) and views_of(model) is not None:
         series = SeriesContext.of(model, rows, places, device, threads)
     incomplete = None if incomplete is None else incomplete[places]
-    found = attributions(model, rows.take(places), model.baseline, device, threads, incomplete, series)
-    if rows.groups is not None:  # parts add up to the score within the group
+    codes = None if rows.groups is None else rows.groups[places]
+    found = attributions(model, rows.take(places), model.baseline, device, threads, incomplete, series, codes)
+    if codes is not None:  # parts add up to the score within the group
         scores = found.sum(axis=1)
-        within = model.within_groups(scores, rows.groups[places])
+        within = model.divided(scores, codes)
         found *= np.divide(within, scores, where=scores != 0, out=np.ones(len(scores)))[:, None]
     return found if model.form is None or model.form.is_series else heat_map(found, model.form)
 
@@ -131,6 +132,7 @@ def attributions(
     incomplete: np.ndarray | None = None,
     series: SeriesContext | None = None,
     origins: Sequence[int] | None = None,
+    groups: np.ndarray | None = None,
 ) -> np.ndarray:
     """Contributions (m, columns), float64, of the columns that the model uses to rows of features (m, d').
 
@@ -138,7 +140,7 @@ def attributions(
     are scored by views need their `series`. `origins` are the columns of the features, where the model does not know.
     """
     if views_of(model) is not None:
-        return explained(model, rows, origins or columns_of(model), threads, series).contributions
+        return explained(model, rows, origins or columns_of(model), threads, series, groups).contributions
     walks = _Walks(model, baseline, device, origins or columns_of(model))
     result = np.empty((len(rows), len(walks.features)))
     incomplete = np.zeros(len(rows), bool) if incomplete is None else incomplete

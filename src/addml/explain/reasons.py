@@ -82,6 +82,7 @@ def reasons(
     texts: Mapping[str, pa.Array] | None = None,
     *,
     within: GroupProfiles | None = None,
+    groups: np.ndarray | None = None,
     most: int = 3,
     device: str = "cpu",
     threads: int = 1,
@@ -94,7 +95,7 @@ def reasons(
     """
     views = views_of(model)
     if views is not None:
-        found = explained(model, rows, origins, threads)
+        found = explained(model, rows, origins, threads, groups=groups)
         said = np.array([BY_VIEW[view] for view in views.views], object)[found.view]
         parts = (found.shares, found.scores > 0, said)
     else:

@@ -15,15 +15,8 @@ TRAINING_ROWS = 200_000
 CONTAMINATION = 0.1
 MEMORY = "2GiB"
 METHODS = ("auto",)
-DECISIONS = (
-    "threshold",
-    "contamination",
-    "alarm_rate",
-    "max_false_alarms",
-    "flag",
-    "per_day",
-    "events",
-)  # one at a time
+KNOWN_ENDING = ".toml"
+DECISIONS = ("threshold", "contamination", "alarm_rate", "max_false_alarms", "flag", "per_day", "events")  # one only
 
 
 TABLE, IMAGE, SERIES = KINDS = ("table", "image", "series")
@@ -111,12 +104,12 @@ class Options:
         commands=("detect", "fit"), kinds=(TABLE,), basic=True, metavar="NAME", former="learn_from",
     )  # fmt: skip
     known_anomalies: tuple[str, ...] = _column(
-        (), "Numbers of rows known to be anomalies, to train on",
+        (), "Rows known to be anomalies, to train on: row numbers, ids or a TOML file",
         commands=("detect", "fit"), kinds=(TABLE,), metavar="ROWS",
     )  # fmt: skip
     known_normal: tuple[str, ...] = _column(
-        (), "Numbers of rows known to be normal, to train on",
-        commands=("detect", "fit"), kinds=(TABLE,), metavar="ROWS",
+        (), "Rows known to be normal, to train on and not to list: row numbers (detect, fit), ids or a TOML file",
+        commands=("detect", "fit", "score", "diff"), kinds=(TABLE,), metavar="ROWS",
     )  # fmt: skip
     time: str | None = _column(
         None, "Column with timestamps: the rows are steps of a series, and events are ranked",
@@ -280,11 +273,7 @@ class Options:
         commands=("detect", "score"), basic=True, metavar="N", minimum=0,
     )  # fmt: skip
     fail_on_drift: bool = _computing(
-        False,
-        "Exit with code 5 if a column has drifted",
-        commands=("score",),
-        kinds=(TABLE,),
-        basic=True,
+        False, "Exit with code 5 if a column has drifted", commands=("score",), kinds=(TABLE,), basic=True
     )
     check: bool = _computing(
         False, "Plant faults and say which would be found", commands=("detect",), kinds=(TABLE,), basic=True
@@ -342,6 +331,11 @@ def current_name(name: str) -> str:
     """The name of an option with underscores; one of an earlier version becomes today's."""
     name = name.replace("-", "_")
     return next((one.name for one in fields(Options) if one.metadata.get("former") == name), name)
+
+
+def names_file(text: str) -> bool:
+    """Whether a value of --known-normal or --known-anomalies names a file."""
+    return text.lower().endswith(KNOWN_ENDING)
 
 
 def flag(name: str) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from addml.compute import blas_threads
 from addml.decisions.decision import FLAG, MAX_FALSE_ALARMS, PER_DAY, Decision, budget_threshold
 from addml.decisions.p_values import discovery_threshold
-from addml.findings import Finding, Findings, Group, Reason, SpaceMap, Usual, versions
-from addml.pipeline.batches import SCORE, WORDS, Candidate, Sample, Scored
+from addml.findings import Finding, Findings, Group, Hidden, Reason, SpaceMap, Usual, versions
+from addml.pipeline.batches import KNOWN, SCORE, WORDS, Candidate, Sample, Scored
 from addml.pipeline.options import Options
 from addml.pipeline.sources import names_beside
 from addml.scratch import folder_of, room
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from addml.model import Model
 
 AT_ONCE = 1 << 20  # rows
-RESERVED = ("row", "score", "rank", "is_anomaly", "p_value", "probability", "reasons")
+RESERVED = ("row", "score", "rank", "is_anomaly", "p_value", "probability", "reasons", "known")
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,12 @@ def ranked_findings(
     notes: Sequence[str],
     *,
     are_new: bool,
+    hidden: Sequence[Hidden] = (),
 ) -> Findings:
-    """The findings of scored rows, new ones or those trained on."""
+    """The findings of scored rows, new ones or those trained on; `hidden` ones are not listed."""
     from addml.explain import groups
 
-    flagged = int((scores > model.threshold).sum())
+    flagged = int((scores > model.threshold).sum()) - sum(one.rows for one in hidden)
     listed = scored.listed[: max(flagged, top)]
     alike = groups([candidate.reasons for candidate in listed])
     return replace(
@@ -82,6 +83,7 @@ def ranked_findings(
         clear=int((scores > model.training.clear).sum()),
         groups=tuple(Group(columns, words, tuple(place + 1 for place in places)) for columns, words, places in alike),
         space=_space(model, scored.sample, listed, scores),
+        hidden=tuple(hidden),
     )
 
 
@@ -181,6 +183,7 @@ class ScoredRows:
     ids: Sequence[str]
     top: int
     are_new: bool  # not trained on
+    known: Sequence[str] = ()  # the entries by which rows are known to be normal, in words
 
     def __iter__(self) -> Iterator[pa.Table]:
         start, places = 0, ranks(self.scores)
@@ -194,7 +197,8 @@ class ScoredRows:
 
         scores = piece[SCORE].to_numpy()
         p_values, probability = self.model.training.rarity(scores, self.scores if self.are_new else None)
-        flagged, words = scores > self.model.threshold, piece[WORDS]
+        codes = piece[KNOWN].to_numpy()
+        flagged, words = (scores > self.model.threshold) & (codes < 0), piece[WORDS]
         wanted = pc.and_(pa.array(flagged | (places <= self.top)), pc.not_equal(words, ""))
         return pa.table(
             {
@@ -206,6 +210,7 @@ class ScoredRows:
                 "p_value": pa.array(p_values),
                 "probability": pa.array(probability),
                 "reasons": pc.if_else(pc.fill_null(wanted, False), words, None),
+                **({"known": pa.array(self.known).take(pa.array(codes, mask=codes < 0))} if self.known else {}),
             }
         )
 

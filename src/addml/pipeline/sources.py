@@ -220,15 +220,19 @@ def on_disk(file: str) -> Iterator[str]:
             raise type(error)(str(error).replace(str(copy), file if is_pipe else copy.name)) from error
 
 
-def open_for_model(options: Options, model: Model, rows: int) -> tuple[Batches, list[str]]:
-    """The columns that a model was trained on, with ids and label beside them; and the names of the ids."""
+def open_for_model(
+    options: Options, model: Model, rows: int, beside: Sequence[tuple[str, str]] = ()
+) -> tuple[Batches, list[str]]:
+    """The columns that a model was trained on, with ids, label and others (and who asks) beside them; and the ids."""
     file, source, reading, label = options.file, options.source, options.reading, options.label
     kind = "database" if is_address(file) else format_of(find_origin(file, options.sheet))[0]
-    asked = (*model.used, *model.by, *model.ids, *_split(options.id), *([label] if label else []))
+    others = (*([label] if label else []), *(name for name, _ in beside))
+    asked = (*model.used, *model.by, *model.ids, *_split(options.id), *others)
     opened = None if kind == "csv" else open_batches(file, labels=asked, batch_rows=rows, **reading)
     names = csv_columns(file, **reading) if opened is None else opened.schema.names
     check_columns(model, names, source)
-    find(label, names, "--label", source)
+    for name, who in ((label, "--label"), *beside):
+        find(name, names, who, source)
     check_unseen(label, model.used, options.model)
     ids = resolve(options.id, names, "--id", source)
     if label in ids:
@@ -237,7 +241,7 @@ def open_for_model(options: Options, model: Model, rows: int) -> tuple[Batches, 
     ids = list(dict.fromkeys([*model.by, *ids, *kept_columns(options, names)]))
     if opened is not None and kind not in STREAMED:
         return opened, ids
-    columns = list(dict.fromkeys([*model.used, *ids, *([label] if label else [])]))
+    columns = list(dict.fromkeys([*model.used, *ids, *others]))
     schema = schema_of(model) if kind == "csv" else None  # other files know their types
     return open_batches(file, schema=schema, columns=columns, batch_rows=rows, **reading), ids
 

@@ -13,16 +13,9 @@ from addml.checkpoint import Storage
 from addml.errors import AddmlError, TextCellsWarning
 from addml.inputs.census import draw
 from addml.inputs.disk import Source, open_source
-from addml.pipeline.batches import (
-    BATCH_ROWS,
-    SCORE,
-    Scored,
-    drift_of,
-    joined,
-    score_all,
-    scoring_place,
-)
-from addml.pipeline.labels import KnownLabels, evaluate, read_label
+from addml.pipeline.batches import BATCH_ROWS, KNOWN, SCORE, Scored, drift_of, joined, score_all, scoring_place
+from addml.pipeline.known import Known
+from addml.pipeline.labels import NORMAL, KnownLabels, evaluate, read_label, row_numbers
 from addml.pipeline.options import MEMORY, TABLE, Options
 from addml.pipeline.ranking import Result, ScoredRows, left_out_epochs, ranked_findings, settled, training_findings
 from addml.pipeline.sources import (
@@ -31,6 +24,7 @@ from addml.pipeline.sources import (
     check_text,
     choose,
     expected_rows,
+    find,
     identifiers,
     kept_columns,
     on_disk,
@@ -95,7 +89,8 @@ class TableSource:
         if data.table is not None and options.label is not None:  # a useless label is refused before training
             read_label(data.table[options.label], options.anomaly_value, options.label)
         with progress.stage("Choosing training rows", None) as advance:
-            wanted = [*chosen.features, *([labels.column] if labels.column else [])]
+            labels = labels.in_table(data.names, chosen.ids, data.source)
+            wanted = list(dict.fromkeys([*chosen.features, *labels.columns]))
             batches = _counted(data.batches(wanted, BATCH_ROWS), advance)
             most = None if options.all_rows else options.sample
             table, places, self.rows = draw(batches, most, options.seed, labels.is_known if labels.names else None)
@@ -107,8 +102,8 @@ class TableSource:
             drawn = f"trained on {len(places):,} of {self.rows:,} rows, drawn at random (--all-rows takes all)"
             self.notes = (*self.notes, drawn)
         marks = labels.marks(table, places, self.rows)
-        if marks is not None:
-            table, self.notes = table.select(chosen.features), (*self.notes, labels.words(marks))
+        self.notes = (*self.notes, *([] if marks is None else [labels.words(marks)]))
+        table = table.select(chosen.features)
         self.places, self.table = places, table
         with self._checked_texts():
             model, self.texts = train(table, options, progress, marks, by=self.chosen.by)
@@ -174,12 +169,17 @@ class TableSource:
         kept = kept_columns(self.options, self.data.names)
         ids = list(dict.fromkeys([*model.by, *identifiers(model, self.data.names), *kept]))
         carried = self._carried(model, ids)
-        batches = self.data.batches(list(dict.fromkeys([*model.used, *carried])), BATCH_ROWS)
+        known = Known.of((one for one in self.options.known_normal if not row_numbers(one)), NORMAL)
+        for name, who in known.columns:
+            find(name, self.data.names, who, self.data.source)
+        beside = [*carried, *(name for name, _ in known.columns)]
+        batches = self.data.batches(list(dict.fromkeys([*model.used, *beside])), BATCH_ROWS)
         folder = str(Storage(scratch=self.options.scratch).folder)
         with progress.stage("Scoring", self.rows) as advance:
-            scored, drift = self._score(model, batches, carried, advance, self.rows, mapped, folder)
+            known = known.naming_rows(ids, model.by)
+            scored, drift = self._score(model, batches, carried, known, advance, self.rows, mapped, folder)
         _warn_of_texts(drift.texts, self.options)
-        result = self._result(model, scored, ids, self.data.source, self.notes, are_new=False)
+        result = self._result(model, scored, ids, known, self.data.source, self.notes, are_new=False)
         dropped = left_out_epochs(model, self.places, result.findings.ranked)
         checked = self._check(model) if self.options.check else ()
         own = {"dropped": dropped, "check": checked, **self._trained(model)}
@@ -187,13 +187,14 @@ class TableSource:
 
     def _rank_new(self, model: Model, progress: Progress, mapped: bool) -> Result:
         keep_freed_memory()
-        source = self.options.source
+        source, known = self.options.source, Known.of(self.options.known_normal, NORMAL)
         with on_disk(self.options.file) as file:
             self.options = replace(self.options, file=file)
-            data, ids = open_for_model(self.options, model, BATCH_ROWS)
+            data, ids = open_for_model(self.options, model, BATCH_ROWS, known.columns)
+            known = known.naming_rows(ids, model.by)
             carried, rows = self._carried(model, ids), expected_rows(file, data.rows)
             with progress.stage(f"Scoring {source}", rows) as advance:
-                scored, drift = self._score(model, data, carried, advance, rows, mapped)
+                scored, drift = self._score(model, data, carried, known, advance, rows, mapped)
         _warn_of_texts(drift.texts, self.options)
         _warn_of_outside(drift.outside)
         for sentence in (*drift.new_gaps, *drift.unseen_words):
@@ -201,7 +202,7 @@ class TableSource:
         summary = tuple(drift.summary())
         if (sentence := drift_warning(summary, hidden=self.options.redact)) is not None:
             warnings.warn(sentence, stacklevel=2)
-        result = self._result(model, scored, ids, source, data.notes, are_new=True)
+        result = self._result(model, scored, ids, known, source, data.notes, are_new=True)
         return replace(result, findings=replace(result.findings, drift=summary))
 
     def _score(
@@ -209,6 +210,7 @@ class TableSource:
         model: Model,
         batches: Iterable[pa.RecordBatch],
         carried: Sequence[str],
+        known: Known,
         advance: Advance,
         rows: int | None,
         mapped: bool,
@@ -216,9 +218,9 @@ class TableSource:
     ) -> tuple[Scored, Any]:
         """Scored rows, and how they differ from training."""
         drift, options, check = drift_of(model), self.options, partial(check_text, self.options)
-        known: dict[str, Any] = {"rows": rows, "mapped": mapped, "folder": folder}
+        more: dict[str, Any] = {"rows": rows, "mapped": mapped, "folder": folder, "known": known}
         place, top = scoring_place(options, model), max(options.top, options.flag or 0)
-        scored = score_all(model, place, batches, carried, top, options.reasons, advance, drift, check, **known)
+        scored = score_all(model, place, batches, carried, top, options.reasons, advance, drift, check, **more)
         return scored, drift
 
     def _carried(self, model: Model, ids: Sequence[str]) -> list[str]:
@@ -231,6 +233,7 @@ class TableSource:
         model: Model,
         scored: Scored,
         ids: Sequence[str],
+        known: Known,
         source: str,
         notes: Sequence[str],
         *,
@@ -238,8 +241,12 @@ class TableSource:
     ) -> Result:
         options, scores = self.options, joined(scored.pieces, SCORE, scored.rows)
         days = 0 if options.per_day is None else _days(model, scored)
-        model = settled(model, scores, options, days)
-        findings = ranked_findings(model, scored, scores, ids, options.top, source, notes, are_new=are_new)
+        codes = joined(scored.pieces, KNOWN, scored.rows)
+        model = settled(model, scores[codes < 0] if known.entries else scores, options, days)
+        hidden = known.hidden(codes, scores, model.threshold)
+        findings = ranked_findings(
+            model, scored, scores, ids, options.top, source, notes, are_new=are_new, hidden=hidden
+        )
         if options.label is not None:
             import pyarrow as pa
 
@@ -247,7 +254,8 @@ class TableSource:
             marks = read_label(column, options.anomaly_value, options.label)
             evaluated = evaluate(findings.scores, marks, findings.threshold, options.label)
             findings = replace(findings, evaluation=evaluated)
-        return Result(findings, ScoredRows(scored, scores, model, ids, options.top, are_new), model)
+        words = [entry.words for entry in known.entries]
+        return Result(findings, ScoredRows(scored, scores, model, ids, options.top, are_new, words), model)
 
 
 def _date_column(model: Model) -> str:

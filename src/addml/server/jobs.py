@@ -28,7 +28,7 @@ from typing import IO, Any
 from addml.io.image_folder import SUFFIXES as PICTURES
 from addml.io.image_folder import ZIP
 from addml.io.source import COMPRESSION_NAMES, NAMED
-from addml.pipeline.options import Options, check, current_name, is_list, options_of, parse
+from addml.pipeline.options import Options, check, current_name, is_list, names_file, options_of, parse
 from addml.server import Limits, RefusedError
 from addml.server.job import GRACE, MODEL
 from addml.server.models import Models
@@ -111,6 +111,9 @@ class Jobs:
         values = {**_values(given, command), "device": self.models.device, "file": f"input{_suffix(label)}"}
         if own is not None:
             values["model"] = str(own.folder)
+        for text in (*values.get("known_normal", ()), *values.get("known_anomalies", ())):
+            if names_file(text):
+                raise RefusedError(f"{text}: a job takes row numbers and ids, no file")
         check(Options(**{name: parse(name, value) for name, value in values.items()}), command)
         folder = Path(tempfile.mkdtemp(dir=self._root.name))
         upload = folder / values["file"]
