@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PART_ROWS = 1_000_000  # of one output file, unless a row group holds more
-MANIFEST = "manifest.json"
+MANIFEST = "_manifest.json"  # which readers of a folder of Parquet files pass over
 
 
 @dataclass(frozen=True)

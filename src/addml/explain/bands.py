@@ -20,20 +20,23 @@ def expected_bands(model: Model, rows: WindowRows, steps: np.ndarray | None = No
     Steps are taken by windows, end to end; None where the model keeps no training windows.
     """
     steps = np.arange(len(rows)) if steps is None else steps
-    found = _bands(model, rows, steps)
-    return None if found is None else _in_units(model, found, None if rows.groups is None else rows.groups[steps])
+    return None if (found := _expected(model, rows, steps)) is None else found[0]
 
 
-def channel_distances(model: Model, rows: WindowRows, steps: np.ndarray) -> np.ndarray | None:
-    """How far each channel is from what is expected of it at some steps, (k, channels), in halves of its band.
+def channel_distances(model: Model, rows: WindowRows, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """How far each channel is from what is expected of it at some steps, (k, channels), in deviations; and what is.
 
     None where the model keeps no training windows.
     """
+    found = _expected(model, rows, steps)
+    return None if found is None else (abs(rows.windows.steps[steps] - found[1]), found[0][1])
+
+
+def _expected(model: Model, rows: WindowRows, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """The bands of some steps in their units, and the medians as features."""
     found = _bands(model, rows, steps)
-    if found is None:
-        return None
-    low, middle, high = found
-    return np.asarray(abs(rows.windows.steps[steps] - middle) / ((high - low) / 2 + LEAST))
+    groups = None if rows.groups is None else rows.groups[steps]
+    return None if found is None else (_in_units(model, found, groups), found[1])
 
 
 def _bands(model: Model, rows: WindowRows, steps: np.ndarray) -> np.ndarray | None:

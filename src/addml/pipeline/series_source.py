@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from addml.decisions.decision import EVENT_RATE, EVENTS, Decision
 from addml.decisions.events import FALSE_RATE, Event, budget_threshold, event_figures, events, peaks, tail_threshold
 from addml.encoders.recurrent import Recurrent
 from addml.explain import contributions_of
-from addml.explain.bands import expected_bands
+from addml.explain.bands import channel_distances, expected_bands
 from addml.findings import EventPicture, Finding, Findings, Reason, Track, Usual, versions
 from addml.inputs.rows import WindowRows
 from addml.inputs.series import carried, choose_window
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from addml.model import Model
 
 TRAINING_WINDOWS = 30_000  # at most: a million steps train about as long as 120,000
-STEPS_EXPLAINED = 5  # of each event, those with the highest scores
+STEPS_EXPLAINED = 200  # of each event, those with the highest scores
 DRAWN = 4  # channels of a series, those that events name most
 PICTURED = 30  # events that a report draws by themselves
 PICTURED_CHANNELS = 3
@@ -129,6 +129,15 @@ class _Scored:
     found: list[Event]
 
 
+class Blame(NamedTuple):
+    """A channel of an event: its share of the distance from what was expected, the step where that is farthest."""
+
+    channel: int
+    share: float
+    step: int
+    expected: float
+
+
 def _findings(
     scored: _Scored, ranked: tuple[Finding, ...] = (), pictures: tuple[EventPicture, ...] = (), **more: Any
 ) -> Findings:
@@ -159,7 +168,7 @@ def _ranked(scored: _Scored, options: Options) -> tuple[tuple[Finding, ...], tup
     """One finding an event, the strangest first: where it begins, ends and peaks, and the channels responsible."""
     model, read, scores, found = scored.model, scored.read, scored.scores, scored.found
     p_values, likely = model.training.rarity(scores[[event.peak for event in found]])
-    shares = _responsible(scored, found[: max(LISTED, options.top)], options)
+    blames = _responsible(scored, found[: max(LISTED, options.top)], options)
     ranked = tuple(
         Finding(
             row=int(read.rows[event.peak]) + 1,
@@ -174,57 +183,61 @@ def _ranked(scored: _Scored, options: Options) -> tuple[tuple[Finding, ...], tup
                 "steps": event.stop - event.start,
             },
             values=dict(zip(read.names, read.values[event.peak].tolist(), strict=True)),
-            reasons=_reasons(scored, event, shares[place]) if place < len(shares) else (),
+            reasons=_reasons(scored, blames[place]) if place < len(blames) else (),
             p_value=float(p_values[place]),
             probability=float(likely[place]),
         )
         for place, event in enumerate(found)
     )
-    return ranked, _pictures(scored, shares)
+    return ranked, _pictures(scored, blames)
 
 
-def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[list[tuple[int, float]]]:
-    """The channels of each event with their shares of what raises its highest scores, the largest first."""
-    most, model, rows = options.reasons, scored.model, scored.rows
-    if not found or not most or rows is None:
-        return []
-    chosen = [_telling(model, event, scored.scores) for event in found]
-    places, place = np.concatenate(chosen), scoring_place(options, model)
-    contributions = np.maximum(contributions_of(model, rows, places, *place), 0)
-    parts = np.split(contributions, np.cumsum([len(rows) for rows in chosen])[:-1])
-    totals = [part.sum(axis=0) for part in parts]
-    shares = [total / max(total.sum(), np.finfo(float).tiny) for total in totals]
-    return [[(int(at), float(own[at])) for at in np.argsort(-own)[:most] if own[at]] for own in shares]
+def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[list[Blame]]:
+    """The channels of each event by how far they are from what was expected, the farthest first.
 
-
-def _telling(model: Model, event: Event, scores: np.ndarray) -> np.ndarray:
-    """The steps whose windows, each of which ends at its step, say why an event's highest scores are high.
-
-    Where scores look ahead, a step's is the mean of all windows over it: that in whose middle it lies tells too.
+    `python -m benchmarks.channels` compares this with contributions to the score, which are taken where the model keeps
+    no training windows.
     """
-    form = model.form
-    assert form is not None
-    highest = event.start + np.argsort(-scores[event.start : event.stop])[:STEPS_EXPLAINED]
-    if form.causal:
-        return highest
-    return np.unique([*highest, *np.minimum(highest + form.shape[0] // 2, len(scores) - 1)])
+    if not found or not options.reasons or scored.rows is None:
+        return []
+    chosen = [_highest(one, scored.scores) for one in found]
+    steps = np.concatenate(chosen)
+    known = channel_distances(scored.model, scored.rows, steps)
+    if known is None:
+        parts = contributions_of(scored.model, scored.rows, steps, *scoring_place(options, scored.model))
+        known = np.maximum(parts, 0), np.full(parts.shape, np.nan)
+    ends = np.cumsum([len(own) for own in chosen])[:-1]
+    return [
+        _blames(*one, options.reasons) for one in zip(chosen, *(np.split(part, ends) for part in known), strict=True)
+    ]
 
 
-def _reasons(scored: _Scored, event: Event, shares: list[tuple[int, float]]) -> tuple[Reason, ...]:
-    """The channels in words, each by its value that lies farthest from the usual."""
-    names, own = scored.read.names, slice(event.start, event.stop)
-    values, steps = scored.read.values[own], scored.model.step_features
-    assert scored.rows is not None
-    away = np.where(np.isnan(values), np.nan, scored.rows.windows.steps[own])  # in deviations of the entity
+def _highest(event: Event, scores: np.ndarray) -> np.ndarray:
+    """The steps of an event with the highest scores."""
+    return event.start + np.argsort(-scores[event.start : event.stop], kind="stable")[:STEPS_EXPLAINED]
 
-    def words(channel: int) -> str:
-        if np.isnan(away[:, channel]).all():
-            return f"{names[channel]} missing"
-        side = steps.sides[channel]  # the only one that counts, if not 0
-        place = int(np.nanargmax(side * away[:, channel] if side else abs(away[:, channel])))
-        return f"{names[channel]} {values[place, channel]:.4g} ({away[place, channel]:+.1f} deviations)"
 
-    return tuple(Reason(names[channel], share, words(channel)) for channel, share in shares)
+def _blames(steps: np.ndarray, away: np.ndarray, expected: np.ndarray, most: int) -> list[Blame]:
+    total = away.mean(axis=0)
+    shares, farthest = total / max(total.sum(), np.finfo(float).tiny), away.argmax(axis=0)
+    first = [int(at) for at in np.argsort(-shares, kind="stable")[:most] if shares[at]]
+    return [Blame(at, float(shares[at]), int(steps[farthest[at]]), float(expected[farthest[at], at])) for at in first]
+
+
+def _reasons(scored: _Scored, blames: list[Blame]) -> tuple[Reason, ...]:
+    """The channels in words, each by its value that lies farthest from what was expected."""
+    read, rows = scored.read, scored.rows
+    assert rows is not None
+
+    def words(one: Blame) -> str:
+        name, value = read.names[one.channel], read.values[one.step, one.channel]
+        if np.isnan(value):
+            return f"{name} missing"
+        away = float(rows.windows.steps[one.step, one.channel])
+        told = f"{away:+.1f} deviations" if np.isnan(one.expected) else f"expected {one.expected:.4g}"
+        return f"{name} {value:.4g} ({told})"
+
+    return tuple(Reason(read.names[one.channel], one.share, words(one)) for one in blames)
 
 
 # What is written and drawn ----------------------------------------------------------------------------------
@@ -273,7 +286,7 @@ def _track(scored: _Scored, ranked: tuple[Finding, ...], pictures: tuple[EventPi
     )
 
 
-def _pictures(scored: _Scored, shares: Sequence[list[tuple[int, float]]]) -> tuple[EventPicture, ...]:
+def _pictures(scored: _Scored, blames: Sequence[list[Blame]]) -> tuple[EventPicture, ...]:
     """The first events with the steps around them, the channels responsible and what was expected of these."""
     model, read, rows = scored.model, scored.read, scored.rows
     assert model.form is not None
@@ -289,7 +302,7 @@ def _pictures(scored: _Scored, shares: Sequence[list[tuple[int, float]]]) -> tup
     steps = np.concatenate([np.arange(start, stop) for start, stop in spans])
     bands, done, pictures = expected_bands(model, rows, steps), 0, []
     for place, (start, stop) in enumerate(spans):
-        channels = [channel for channel, _ in shares[place][:PICTURED_CHANNELS]] if place < len(shares) else []
+        channels = [one.channel for one in blames[place][:PICTURED_CHANNELS]] if place < len(blames) else []
         own = slice(done, done + stop - start)
         done = own.stop
         lines = [

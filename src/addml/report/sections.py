@@ -22,7 +22,7 @@ OPEN_EVENTS = 5  # pictures that are unfolded
 CONTRIBUTION = {
     "row": "the part of the row's score that comes from these columns",
     "image": "the part of the image's score that comes from this region",
-    "step": "the part of an event's highest scores that comes from this column",
+    "step": "the channel's part of the distance from what was expected",
 }
 HEADINGS = {  # of keys of an evaluation or of drift
     "kind": "Column type",
