@@ -55,7 +55,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     loss : "instance", the distances of all pairs of a mini-batch, or "center", those to the centre; or an object,
         `InstanceCloseness(hard_ratio=1/3)` or `CenterCloseness(...)`.
     scorer : "views", "center", "dissimilarity" or "knn", or an object, `Views(references=1024)`, `KNN(k=20)`.
-    normal_ratio : share of the training rows that each epoch learns from; 1 for rows known to be normal.
+    normal_ratio : share of the training rows that each epoch learns from; 1 for rows known to be normal; None for 2/3,
+        or 0.9 of the windows of a series.
     members : networks trained together and averaged.
     scaling : "robust", by median and quartiles and bent in the tails, "standard", by mean and deviation, or "auto",
         standard for series and robust for all else.
@@ -92,7 +93,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         encoder: Any = "auto",
         loss: Any = "instance",
         scorer: Any = "views",
-        normal_ratio: float = 2 / 3,
+        normal_ratio: float | None = None,
         members: int = 5,
         scaling: str = "auto",
         one_sided: dict[Any, str] | None = None,

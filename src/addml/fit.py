@@ -19,6 +19,7 @@ from addml.checkpoint import Storage, described, open_checkpoint
 from addml.compute import blas_threads, max_threads, resolve_device
 from addml.config import Config
 from addml.decisions.decision import TrainingScores
+from addml.encoders import AutoencoderNetwork
 from addml.errors import DroppedColumnsWarning, warn
 from addml.explain.attribution import baseline_of, kept_by_most
 from addml.inputs.disk import LEAST_STREAMED, Source, is_on_disk, open_source
@@ -31,6 +32,7 @@ from addml.learning.distillation import distill, padded
 from addml.learning.group import ALONE, Group
 from addml.learning.learner import MetricLearner
 from addml.learning.losses import CenterCloseness
+from addml.learning.reconstruction import ReconstructionLearner
 from addml.learning.state import Member, TrainingState, held_out
 from addml.learning.training import train
 from addml.model import Examples, Model
@@ -99,10 +101,13 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group =
         for job in jobs:
             job.members = _members(job)
         rows, members = _stacked(jobs)
-        learner = MetricLearner(encoder, config.loss, group)
+        if isinstance(encoder, AutoencoderNetwork):
+            learner: Any = ReconstructionLearner(encoder, config.loss)
+        else:
+            learner = MetricLearner(encoder, config.loss, group)
         if any(job.marks is not None for job in jobs) and config.loss.margin is None:
             learner.loss = _with_margin(learner, rows, members)
-        schedule = config.schedule(encoder, jobs[0].vectorizer.form)
+        schedule = config.schedule(encoder, jobs[0].vectorizer.form, max(len(member.train) for member in members))
         state = saved.restored(TrainingState.begin(encoder.weights, config.patience), members, device)
         if jobs[0].disk is not None:
             jobs[0].disk.announce_training(state.epoch)
@@ -204,7 +209,7 @@ def _initial_encoder(fits: Sequence[Fit], jobs: Sequence[Job], device: str) -> A
 def _members(job: Job) -> list[Member]:
     if job.disk is not None:
         return [job.disk.member(random) for random in job.randoms]
-    usable = job.rows.usable(job.config.steps_between)
+    usable = job.rows.usable(job.config.steps_between(job.vectorizer.form, len(job.rows)))
     return [job.config.member(usable, job.marks, random) for random in job.randoms]
 
 

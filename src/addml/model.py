@@ -230,7 +230,7 @@ class Model:
         """The model that weighs its members by these scores of the training rows, without those in `incomplete`."""
         if incomplete is not None and not incomplete.all():
             member_scores = member_scores[:, ~incomplete]
-        return replace(self, scale=self.scorer.scale.fit(member_scores))
+        return replace(self, scale=self.scorer.fit_scale(member_scores))
 
     def member_scores(self, rows: Rows | np.ndarray, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
         """The scores of every member by itself, (E, n), and from every view where the scorer has several.
@@ -367,6 +367,8 @@ class Model:
             return 1
         if self.form is not None and not self.form.is_series:
             return block_of_images(self.form.size, device)
+        if device == "cpu" and self.scorer.tile == 1:
+            return 1
         return BLOCK["cpu" if device == "cpu" else "accelerator"]
 
     @property

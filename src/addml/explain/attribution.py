@@ -22,11 +22,13 @@ from addml.explain.contributions import (
     features_by_column,
     views_of,
 )
+from addml.explain.windows import window_contributions
 from addml.inputs.image import heat_map
 from addml.inputs.rows import Rows, WindowRows
 from addml.model import Model
 from addml.scoring.patches import resized
 from addml.scoring.simple import Center, Dissimilarity
+from addml.scoring.windows import WindowViews
 
 ROWS_AT_ONCE = 1024
 ALONE = 6  # columns that walk alone
@@ -110,6 +112,8 @@ def contributions_of(model: Model, rows: Rows, places: np.ndarray, device: str, 
     if model.scorer.on_patches:
         assert model.form is not None
         return np.stack([resized(one, model.form.shape[1:]) for one in model.maps(rows.take(places), threads)])
+    if isinstance(rows, WindowRows) and isinstance(views_of(model), WindowViews):
+        return window_contributions(model, rows, places, device, threads)
     incomplete, series = model.incomplete(rows), None
     if isinstance(rows, WindowRows) and views_of(model) is not None:
         series = SeriesContext.of(model, rows, places, device, threads)

@@ -149,8 +149,10 @@ class _Cases:
         self.shares = np.take_along_axis(shares, self.columns, axis=1).clip(0)
         side, far, away = (np.take_along_axis(one, self.columns, axis=1) for one in (side, far, away))
         self.leader = self._leaders(side, correlated)
-        first = np.arange(len(away)), away.argmax(axis=1) if away.shape[1] else np.zeros(len(away), np.int64)
-        self.farthest = np.where(far[first], self.leader[first], -1) if away.shape[1] else first[1] - 1
+        self.farthest = np.full(len(away), -1)
+        if away.shape[1]:
+            outermost = np.arange(len(away)), away.argmax(axis=1)
+            self.farthest = np.where(far[outermost], self.leader[outermost], -1)
         self.sums, self.largest = np.zeros(self.shares.shape), np.zeros(self.shares.shape)
         named = np.zeros(far.shape, bool)
         for place in range(self.shares.shape[1]):

@@ -30,21 +30,17 @@ RANKS = {"images": 3, "series": 2}  # of one row
 class Window(Part):
     """The steps of a series that are looked at together."""
 
-    length: int
-    stride: int | None = None  # steps between two windows to learn from; None for a quarter of the length
+    length: int | str = "auto"  # steps; "auto" for the period of a single channel, and 10 for several
+    stride: int | None = None  # steps between two windows to learn from; None for 8,000 windows, or a quarter of one
     causal: bool = False  # whether a step is scored by the steps up to it alone, as `stream` does
     name: ClassVar[str] = "window"
 
     def check(self) -> None:
-        check_whole("length", self.length, most=LONGEST)
+        if self.length != "auto":
+            check_whole("length", self.length, most=LONGEST)
         if self.stride is not None:
             check_whole("stride", self.stride, most=LONGEST)
         check_flag("causal", self.causal)
-
-    @property
-    def steps_between(self) -> int:
-        """Steps between two windows to learn from."""
-        return max(1, self.length // STRIDES) if self.stride is None else int(self.stride)
 
 
 @dataclass(frozen=True)

@@ -117,13 +117,7 @@ class Options:
     )  # fmt: skip
 
     window: int | None = _windows(
-        None, "Steps per window [default: the period of a single channel, else 16]", metavar="N", minimum=1
-    )
-    cell: str = _windows(
-        "tanh",
-        "Recurrent cell, or tcn for dilated convolutions",
-        metavar="tanh|gru|tcn",
-        choices=("tanh", "gru", "tcn"),
+        None, "Steps per window [default: the period of a single channel, else 10]", metavar="N", minimum=1
     )
     causal: bool = _windows(False, "Score each step only by the steps up to it")
     min_steps: int = _windows(

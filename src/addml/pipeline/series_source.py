@@ -11,7 +11,6 @@ import numpy as np
 
 from addml.decisions.decision import EVENT_RATE, EVENTS, Decision
 from addml.decisions.events import FALSE_RATE, Event, budget_threshold, event_figures, events, peaks, tail_threshold
-from addml.encoders.recurrent import Recurrent
 from addml.explain import contributions_of
 from addml.explain.bands import channel_distances, expected_bands
 from addml.findings import EventPicture, Finding, Findings, Reason, Track, Usual, versions
@@ -59,7 +58,6 @@ class SeriesSource:
             window, reason = choose_window(max(read.series, key=lambda one: len(one.values)))
             read.data.notes.append(f"windows of {window} steps: {reason} (--window sets another length)")
         settings: dict[str, Any] = {
-            "encoder": Recurrent(cell=options.cell),
             "window": Window(window, stride=_stride(window, len(read.values)), causal=options.causal),
             "one_sided": one_sided(options.one_sided, read.names),
             "by": read.chosen.by or None,
@@ -207,9 +205,8 @@ def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[
         parts = contributions_of(scored.model, scored.rows, steps, *scoring_place(options, scored.model))
         known = np.maximum(parts, 0), np.full(parts.shape, np.nan)
     ends = np.cumsum([len(own) for own in chosen])[:-1]
-    return [
-        _blames(*one, options.reasons) for one in zip(chosen, *(np.split(part, ends) for part in known), strict=True)
-    ]
+    parts, expected = (np.split(part, ends) for part in known)
+    return [_blames(*one, options.reasons) for one in zip(chosen, parts, expected, strict=True)]
 
 
 def _highest(event: Event, scores: np.ndarray) -> np.ndarray:

@@ -75,6 +75,10 @@ class Guided(Scorer):
     embedded = property(lambda self: self.inner.embedded)
     count = property(lambda self: self.inner.count)
 
+    def fit_scale(self, scores: np.ndarray) -> EnsembleScale | ViewScale:
+        """The scale of the inner scorer."""
+        return self.inner.fit_scale(scores)
+
     def settings(self) -> dict[str, Any]:
         return {"inner": {"name": self.inner.name, **self.inner.settings()}}
 

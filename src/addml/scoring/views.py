@@ -193,9 +193,9 @@ def _along_columns(located: ColumnDistances, kept: int) -> dict[str, Array]:
     near = _nearest(distances[:, :kept], k["distilled"])
     two = near[:, : k["columns"]]
     if kept < distances.shape[1]:
-        others = _least(distances[:, kept:], min(k["columns"], distances.shape[1] - kept))
-        two = _least(namespace(near).concatenate([two, others], 1), k["columns"])
-    return {"columns": _mean(two) + located.beyond, "distilled": _mean(near) + located.beyond}
+        others = least(distances[:, kept:], min(k["columns"], distances.shape[1] - kept))
+        two = least(namespace(near).concatenate([two, others], 1), k["columns"])
+    return {"columns": mean_of(two) + located.beyond, "distilled": mean_of(near) + located.beyond}
 
 
 def _in_space(z: Array, ready: dict[str, Any], located: ColumnDistances) -> Array:
@@ -210,15 +210,15 @@ def _in_space(z: Array, ready: dict[str, Any], located: ColumnDistances) -> Arra
         embedded = references % step == 0
         apart[rows[embedded], references[embedded] // step] = np.inf
     squared = _nearest(apart, NEIGHBOURS["space"]) + squares
-    return _mean(xp.sqrt(xp.where(squared > ROUNDING * squares, squared, as_like(0.0, squared))))
+    return mean_of(xp.sqrt(xp.where(squared > ROUNDING * squares, squared, as_like(0.0, squared))))
 
 
 def _nearest(distances: Array, k: int) -> Array:
     """The k least of distances (b, R), ascending; one fewer than R at the most, which is what a reference has."""
-    return _least(distances, min(k, max(1, distances.shape[1] - 1)))
+    return least(distances, min(k, max(1, distances.shape[1] - 1)))
 
 
-def _least(distances: Array, k: int) -> Array:
+def least(distances: Array, k: int) -> Array:
     """The k least of distances (b, R), ascending."""
     if not isinstance(distances, np.ndarray):
         return namespace(distances).topk(distances, k, largest=False).values
@@ -230,10 +230,12 @@ def _least(distances: Array, k: int) -> Array:
     return found
 
 
-def _mean(nearest: Array) -> Array:
+def mean_of(nearest: Array) -> Array:
     """The mean (b,) of distances (b, k), without references that do not count; 0 where none does."""
     xp = namespace(nearest)
     counted = xp.isfinite(nearest)
+    if bool(counted.all()):  # quickly, as for a stream
+        return sum((nearest[:, place] for place in range(1, nearest.shape[1])), start=nearest[:, 0]) / nearest.shape[1]
     total = xp.where(counted, nearest, as_like(0.0, nearest))
     sums = sum((total[:, place] for place in range(1, total.shape[1])), start=total[:, 0])  # in order, for any rows
     return sums / convert(counted.sum(1).clip(1), sums)
