@@ -42,10 +42,10 @@ def photo_graph(g: Any, images: str, model: Model) -> str:
 def _map(g: Any, name: str, level: int, ready: dict[str, Any]) -> str:
     """The distance (n, 1, h, w) of each place to the nearest reference, from features (n, c, h, w)."""
     channels, height, width = map(int, ready["levels"][level])
-    (mean, deviation), references = ready[f"standard{level}"], ready[f"references{level}"]
+    (mean, deviation), references = ready[f"standard{level}"], ready[f"products{level}"].T
     places = g.Transpose(g.Reshape(name, np.array([0, channels, height * width])), perm=[0, 2, 1])
     places = g.Div(g.Sub(places, mean), deviation)
-    nearest = g.ReduceMin(g.Add(g.MatMul(places, -2 * references.T), ready[f"squares{level}"]), LAST, keepdims=0)
+    nearest = g.ReduceMin(g.Add(g.MatMul(places, references[:-1]), references[-1]), LAST, keepdims=0)
     squared = g.Max(g.Add(nearest, g.ReduceSumSquare(places, LAST, keepdims=0)), np.float32(0))
     return str(g.Reshape(g.Div(g.Sqrt(squared), ready["units"][level]), np.array([-1, 1, height, width])))
 
