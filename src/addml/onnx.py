@@ -23,7 +23,7 @@ from addml.encoders.base import LEAK
 from addml.encoders.mlp import MLPNetwork
 from addml.io.write import write_whole
 from addml.model import Model
-from addml.onnx_photos import photo_graph
+from addml.onnx_photos import onnx_module, photo_graph
 from addml.preprocessing.scaling import FARTHEST, Features
 from addml.scoring.base import EnsembleScale, ViewScale
 from addml.scoring.guidance import Guided
@@ -170,15 +170,6 @@ class Graph:
         ends = [[make(end, *about) for end, about in side.items()] for side in (inputs, outputs)]
         graph: onnx.GraphProto = helper.make_graph(self._nodes, name, *ends, self._constants)
         return graph
-
-
-def onnx_module() -> Any:
-    """The onnx package, or an error that says what to install."""
-    try:
-        import onnx
-    except ImportError:
-        raise ImportError("ONNX export needs onnx: pip install 'addml[onnx]'") from None
-    return onnx
 
 
 # Stages -----------------------------------------------------------------------------------------------------

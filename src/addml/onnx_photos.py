@@ -14,13 +14,20 @@ DOUBLE = 11  # ONNX's number of float64
 LAST, CHANNEL = np.array([-1]), np.array([1])  # axes
 
 
+def onnx_module() -> Any:
+    """The onnx package, or an error that says what to install."""
+    try:
+        import onnx
+    except ImportError:
+        raise ImportError("ONNX export needs onnx: pip install 'addml[onnx]'") from None
+    return onnx
+
+
 def photo_graph(g: Any, images: str, model: Model) -> str:
     """Scores (n,) of images (n, channels, height, width), float32, in a Graph, and `map` (n, height, width).
 
     The graph cannot tell images of training from others: it scores them like new ones, near their own places.
     """
-    import onnx
-
     network = model.encoder
     assert isinstance(network, PretrainedNetwork)
     if network.is_tiled:
@@ -30,7 +37,7 @@ def photo_graph(g: Any, images: str, model: Model) -> str:
     g.Div(g.Sub(images, mean), scale, output="images")
     count = g.Slice(g.Shape(images), np.array([0]), np.array([1]))
     g.Concat(count, np.array([shape[0], *network.size]), axis=0, output="size")
-    g.splice(onnx.load_from_string(shipped_network()).graph)
+    g.splice(onnx_module().load_from_string(shipped_network()).graph)
     maps = [_map(g, name, level, ready) for level, name in enumerate(LEVELS)]
     fine, coarse = maps[0], _resized(g, maps[1], count, network.levels[0][1:])
     found = g.Div(g.Add(fine, coarse), np.float32(2))
@@ -42,10 +49,10 @@ def photo_graph(g: Any, images: str, model: Model) -> str:
 def _map(g: Any, name: str, level: int, ready: dict[str, Any]) -> str:
     """The distance (n, 1, h, w) of each place to the nearest reference, from features (n, c, h, w)."""
     channels, height, width = map(int, ready["levels"][level])
-    (mean, deviation), references = ready[f"standard{level}"], ready[f"references{level}"]
+    (mean, deviation), references = ready[f"standard{level}"], ready[f"products{level}"].T
     places = g.Transpose(g.Reshape(name, np.array([0, channels, height * width])), perm=[0, 2, 1])
     places = g.Div(g.Sub(places, mean), deviation)
-    nearest = g.ReduceMin(g.Add(g.MatMul(places, -2 * references.T), ready[f"squares{level}"]), LAST, keepdims=0)
+    nearest = g.ReduceMin(g.Add(g.MatMul(places, references[:-1]), references[-1]), LAST, keepdims=0)
     squared = g.Max(g.Add(nearest, g.ReduceSumSquare(places, LAST, keepdims=0)), np.float32(0))
     return str(g.Reshape(g.Div(g.Sqrt(squared), ready["units"][level]), np.array([-1, 1, height, width])))
 

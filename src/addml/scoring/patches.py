@@ -19,7 +19,7 @@ from addml.scoring.self_matches import row_keys
 
 CANDIDATES, REFERENCES = 100_000, 10_000  # places of all training images, and those kept, of each block
 TOP = 0.01  # share of the places whose mean distance is the score
-IMAGES_AT_ONCE, REFERENCES_AT_ONCE, POINTS_AT_ONCE = 16, 2048, 16_384
+IMAGES_AT_ONCE, REFERENCES_AT_ONCE, POINTS_AT_ONCE = 16, 512, 16_384
 CALIBRATING = 32  # images that say how far places usually lie from the nearest reference
 FARTHEST = 512  # candidates among which the next references are chosen, before all distances are brought up to date
 HALF = 2**24  # whole numbers up to this are exact in float32
@@ -75,9 +75,11 @@ class PatchMemory(Scorer):
         return np.array([median if median > 0 else 1.0 for median in medians], np.float32)
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        """The arrays in main memory, and the square lengths of the references."""
+        """The arrays in main memory, and references r as (-2 r, r r): their products with places make distances."""
         held = {name: to_numpy(array) for name, array in arrays.items()}
-        return held | {f"squares{k}": (held[f"references{k}"] ** 2).sum(axis=1) for k in range(len(held["levels"]))}
+        both = [held[f"references{k}"] for k in range(len(held["levels"]))]
+        products = [np.hstack([-2 * own, (own * own).sum(axis=1, keepdims=True)]) for own in both]
+        return held | {f"products{k}": one for k, one in enumerate(products)}
 
     def locate(self, x: Array, ready: dict[str, Any], matches: Any = None) -> np.ndarray:
         """Which training image each image x (b, d) is, -1 for none."""
@@ -197,15 +199,15 @@ def _farthest(points: np.ndarray, nearest: np.ndarray, outside: float, most: int
 
 def _nearest(own: np.ndarray, ready: dict[str, Any], level: int, owner: int) -> np.ndarray:
     """The distance of each place (p, c) of an image to the nearest reference of another image."""
-    references, squares, owners = (ready[f"{name}{level}"] for name in ("references", "squares", "owners"))
+    references, owners = ready[f"products{level}"], ready[f"owners{level}"]
     mean, deviation = ready[f"standard{level}"]
-    own = np.ascontiguousarray((own - mean) / deviation)
+    places = np.ones((own.shape[1] + 1, len(own)), np.float32)  # the last row meets the square lengths of references
+    places[:-1] = ((own - mean) / deviation).T
     nearest = np.full(len(own), np.inf, np.float32)
     for start in range(0, len(references), REFERENCES_AT_ONCE):
         part = slice(start, start + REFERENCES_AT_ONCE)
-        distances = own @ (-2 * references[part].T)
-        distances += squares[part]
-        distances[:, owners[part] == owner] = np.inf
-        np.minimum(nearest, distances.min(axis=1), out=nearest)
-    nearest += (own * own).sum(axis=1)
+        distances = references[part] @ places
+        distances[owners[part] == owner] = np.inf
+        np.minimum(nearest, distances.min(axis=0), out=nearest)
+    nearest += (places[:-1] * places[:-1]).sum(axis=0)
     return np.asarray(np.sqrt(np.where(np.isfinite(nearest), nearest, 0).clip(0)))
