@@ -170,6 +170,8 @@ def _of_row(row, shares, strange, said, usual, values, most):
         return [Reason((), 1, "unusual as a whole", "unusual as a whole")]
     farthest = max(outside, key=lambda column: _away(usual[column], value(column)), default=None)
     named = [one for one in found if farthest is not None and one.columns == (usual[farthest].column,)]
+    if named and _away(usual[farthest], value(farthest)) > 6 and max(0, shares[farthest]) >= max(0, *shares) / 2:
+        found = [*named, *(one for one in found if one != named[0])]
     if most > 1 and named and named[0] not in found[:most]:
         found = [*found[: most - 1], *named]
     return found[:most] or [Reason((), 0, "nothing unusual", "nothing unusual")]

@@ -281,3 +281,12 @@ def test_a_number_far_outside_its_range_is_named_however_little_it_adds():
     (found,) = reasons(SQUARES, rows, np.zeros(4, np.float32), range(4), usual, values, most=3)
     assert found[0].columns == ("d",)
     assert found[0].words.startswith("d 0.5, far above the usual 0")
+
+
+def test_a_gross_value_comes_before_others_that_add_somewhat_more():
+    rows = np.array([[5.0, 4.0, 0.0, 0.0]], np.float32)
+    usual = [ColumnProfile(name, "number", low=-2.0, middle=0.0, high=2.0) for name in "acd"]
+    usual.insert(1, ColumnProfile("b", "number", low=-0.1, middle=0.0, high=0.1))
+    values = {name: rows[:, place].tolist() for place, name in enumerate("abcd")}
+    (found,) = reasons(SQUARES, rows, np.zeros(4, np.float32), range(4), usual, values)
+    assert [one.columns for one in found] == [("b",), ("a",)]  # 16 of 41, and 25 of 41

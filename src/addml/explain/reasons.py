@@ -23,6 +23,7 @@ MATTERS = 0.1  # of the score: less is not worth a word
 WIDE = 24  # columns of a row that are looked at for a reason
 CORRELATED = 0.6  # at least, of columns that are named together
 FEWEST, WIDEST = 20, 2000  # rows and columns of which correlations are looked at
+GROSS = 6.0  # half widths of the middle 90 % from its centre, from which a value is named before others that add more
 CLEAR = 0.5  # of the first reason: a second one that carries so much leads with it
 NOT_SIMILAR, AS_A_WHOLE = "no other row has similar values of {}", "unusual as a whole, mostly in {}"
 UNCOMMON, TOGETHER = "somewhat uncommon values of {}", "unusual combination of {}"
@@ -149,10 +150,9 @@ class _Cases:
         self.shares = np.take_along_axis(shares, self.columns, axis=1).clip(0)
         side, far, away = (np.take_along_axis(one, self.columns, axis=1) for one in (side, far, away))
         self.leader = self._leaders(side, correlated)
-        self.farthest = np.full(len(away), -1)
-        if away.shape[1]:
-            outermost = np.arange(len(away)), away.argmax(axis=1)
-            self.farthest = np.where(far[outermost], self.leader[outermost], -1)
+        out = np.where(far, away, 0).argmax(axis=1, keepdims=True)
+        self.farthest = np.where(far.any(axis=1), np.take_along_axis(self.leader, out, axis=1)[:, 0], -1)
+        self.is_gross = np.take_along_axis(away, out, axis=1)[:, 0] > GROSS
         self.sums, self.largest = np.zeros(self.shares.shape), np.zeros(self.shares.shape)
         named = np.zeros(far.shape, bool)
         for place in range(self.shares.shape[1]):
@@ -185,7 +185,7 @@ class _Cases:
         self._join(columns, phrases, book)
         columns = np.concatenate([columns, together[:, None]], axis=1)
         shares = np.column_stack([self.sums, part])
-        order = np.column_stack([-self.largest, np.ones(len(part))])  # what is said together comes last
+        order = np.column_stack([self._order(), np.ones(len(part))])  # what is said together comes last
         phrases = np.column_stack([phrases, phrase])
         said = np.argsort(np.where(phrases < 0, 2, order), axis=1, kind="stable")[:, : self.most]
         self._name_farthest(said, phrases)
@@ -195,6 +195,13 @@ class _Cases:
         phrases[nothing, 0] = book.add(pa.array([NOTHING]), NOTHING, NO_NAME)
         columns[nothing, 0], shares[phrases < 0], shares[nothing] = -1, 0, 0
         return Reasons(columns, shares.clip(0, 1), phrases, book)
+
+    def _order(self) -> np.ndarray:
+        """Places by which reasons are sorted (m, p): the largest share first, or a gross value with nearly as much."""
+        order, rows = -self.largest, np.arange(len(self.largest))
+        leads = self.is_gross & (self.largest[rows, self.farthest] >= CLEAR * self.largest.max(axis=1))
+        order[rows[leads], self.farthest[leads]] = -np.inf
+        return order
 
     def _name_farthest(self, said: np.ndarray, phrases: np.ndarray) -> None:
         """Put the number that lies farthest out last among the reasons to be said, if it is not among them."""

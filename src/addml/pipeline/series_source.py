@@ -205,8 +205,8 @@ def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[
         parts = contributions_of(scored.model, scored.rows, steps, *scoring_place(options, scored.model))
         known = np.maximum(parts, 0), np.full(parts.shape, np.nan)
     ends = np.cumsum([len(own) for own in chosen])[:-1]
-    parts, expected = (np.split(part, ends) for part in known)
-    return [_blames(*one, options.reasons) for one in zip(chosen, parts, expected, strict=True)]
+    away, expected = (np.split(part, ends) for part in known)
+    return [_blames(*one, options.reasons) for one in zip(chosen, away, expected, strict=True)]
 
 
 def _highest(event: Event, scores: np.ndarray) -> np.ndarray:
