@@ -237,8 +237,8 @@ class Config:
         if len(usable) < (1 if self.window is None else 2):
             raise ValueError(
                 f"window={self.window!r}: of the whole windows learned from, {counted(len(usable), 'ends', 'end')} at "
-                "a step that is normal or unknown, and at least 2 are needed; give a longer series, a smaller window or "
-                "stride, or other labels"
+                "a step that is normal or unknown, and at least 2 are needed; give a longer series, a smaller window "
+                "or stride, or other labels"
             )
         train, validation = self.split(usable, random)
         if len(train) < 2 or self.frozen:
