@@ -43,7 +43,6 @@ File = Annotated[
     ),
 ]
 Model = Annotated[str, typer.Argument(help="Model folder.", metavar="MODEL", show_default=False)]
-Before = Annotated[str, typer.Argument(help="Model folder.", metavar="MODEL", show_default=False)]
 After = Annotated[
     str, typer.Argument(help="File of an earlier day, or a second model folder.", metavar="BEFORE", show_default=False)
 ]
@@ -196,7 +195,7 @@ def info(model: Model, options: Options) -> None:
 
 @app.command()
 @with_options("diff")
-def diff(before: Before, after: After, file: File, options: Options) -> None:
+def diff(before: Model, after: After, file: File, options: Options) -> None:
     """Compare two days under one model (MODEL YESTERDAY TODAY), or two models on one table (MODEL MODEL FILE)."""
     from addml.pipeline import run
 
