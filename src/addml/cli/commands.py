@@ -307,7 +307,8 @@ class Session:
         notes = outputs.write_scored(self.files, result.scored)
         findings = replace(findings, notes=(*findings.notes, *notes))
         outputs.write_maps(self.files, result.maps)
-        outputs.write_reports(self.files, findings, options)
+        reported = replace(findings, notes=(*findings.notes, *map(screen.hidden_words, findings.hidden)))
+        outputs.write_reports(self.files, reported, options)
         self.write_record({"rows": findings.rows, "anomalies": findings.anomalies})
         if options.redact:
             from addml.report.redact import redacted
