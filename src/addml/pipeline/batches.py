@@ -175,7 +175,7 @@ def _piece(part: Part) -> pa.RecordBatch:
     places[part.spoken] = np.arange(len(part.spoken))
     words = part.words.take(pa.array(places, mask=places < 0))
     known = np.full(len(part.scores), -1) if part.known is None else part.known
-    own = [*part.carried.columns, pa.array(part.scores), words, pa.array(known)]
+    own = [*part.carried.columns, pa.array(part.scores), words, pa.array(known.astype(np.int32))]
     return pa.record_batch(own, names=[*part.carried.schema.names, SCORE, WORDS, KNOWN])
 
 
