@@ -62,7 +62,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         standard for series and robust for all else.
     one_sided : columns where only one direction matters, by name, or by place in an array: {"amount": "high"}.
     by : column or columns of a data frame that name the group of a row, such as "store": a row is judged within its
-        group. Small groups borrow from the whole, and groups unseen in training are judged against it.
+        group, by its scale, references and threshold. Small groups borrow from the whole, and groups unseen in
+        training are judged against it.
     window : steps of a series that are looked at together, or `Window(50, stride=5, causal=True)`. X is then a series,
         (steps,) or (steps, channels), or a list of such, and scores are of steps; None for rows.
     contamination : share of the training rows that the threshold calls anomalies, in (0, 0.5]; "auto" to find it out

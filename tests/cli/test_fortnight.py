@@ -90,6 +90,10 @@ def test_known_rows_are_scored_and_not_listed(shops):
     assert hidden["row"] in [row["row"] for row in before["top"]]
     row = list(csv.DictReader((shops / "ten.csv").open()))[hidden["row"] - 1]
     assert (row["is_anomaly"], row["known"]) == ("false", "known.toml, entry 1 (market on the square, every Wednesday)")
+    run_addml(shops, *score[:-3], *known, "--report", "ten.md", "--output", "ten.csv").succeeded(
+        "3 hidden until 2099-12-31"
+    )
+    assert "3 hidden until 2099-12-31" in (shops / "ten.md").read_text()
     run_addml(shops, *score, "--fail-above", 2).failed("flagged, more than 2", code=3)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import addml
-from addml import ADDML
+from addml import ADDML, model_file
 from addml.inputs.rows import MemoryRows
 
 QUICK = {"epochs": 2, "members": 2, "random_state": 0}
@@ -97,6 +98,20 @@ def test_small_groups_borrow_from_the_whole():
     assert "20 groups of under 10 rows borrow over half of their scale and 20 groups all references from the" in note
     flagged = detector.is_anomaly(table)
     assert flagged[1200:].mean() < 0.3
+
+
+def test_a_model_whose_group_references_do_not_fit_is_refused(tmp_path):
+    detector = ADDML(by="store", **QUICK).fit(stores(3, 60))
+    model, groups = detector.model_, detector.model_.vectorizer.groups
+    for change in (
+        {"own_embedded": groups.own_embedded[:, :-1]},
+        {"own_rows": groups.own_rows[:, :-1]},
+        {"own": groups.own * [1, -1, 3]},
+    ):
+        wrong = replace(model, vectorizer=model.vectorizer.with_groups(replace(groups, **change)))
+        model_file.save(wrong, tmp_path / "model")
+        with pytest.raises(model_file.ModelFileError, match="fit and save it again"):
+            model_file.load(tmp_path / "model")
 
 
 def lines(rows: int, seed: int) -> pd.DataFrame:

@@ -153,3 +153,6 @@ def test_training_learns_from_ids_conditions_and_row_numbers(tmp_path):
     both = KnownLabels.of(Options(known_anomalies=("a1",), known_normal=("id:a1",))).in_table(["order"], ["order"], "")
     with pytest.raises(AddmlError, match="row 1 is in both"):
         both.marks(TABLE, np.arange(4), 4)
+    wrong = KnownLabels.of(Options(known_normal=("a1,b1",))).in_table(["order"], ["order"], "")
+    with pytest.raises(AddmlError, match="--known-normal b1: no row has this id"):
+        wrong.marks(TABLE, np.arange(4), 4)

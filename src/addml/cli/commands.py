@@ -43,7 +43,6 @@ File = Annotated[
     ),
 ]
 Model = Annotated[str, typer.Argument(help="Model folder.", metavar="MODEL", show_default=False)]
-Before = Annotated[str, typer.Argument(help="Model folder.", metavar="MODEL", show_default=False)]
 After = Annotated[
     str, typer.Argument(help="File of an earlier day, or a second model folder.", metavar="BEFORE", show_default=False)
 ]
@@ -215,7 +214,7 @@ def info(model: Model, options: Options) -> None:
 
 @app.command()
 @with_options("diff")
-def diff(before: Before, after: After, file: File, options: Options) -> None:
+def diff(before: Model, after: After, file: File, options: Options) -> None:
     """Compare two days under one model (MODEL YESTERDAY TODAY), or two models on one table (MODEL MODEL FILE)."""
     from addml.pipeline import run
 
@@ -327,7 +326,8 @@ class Session:
         notes = outputs.write_scored(self.files, result.scored)
         findings = replace(findings, notes=(*findings.notes, *notes))
         outputs.write_maps(self.files, result.maps)
-        outputs.write_reports(self.files, findings, options)
+        reported = replace(findings, notes=(*findings.notes, *map(screen.hidden_words, findings.hidden)))
+        outputs.write_reports(self.files, reported, options)
         self.write_record({"rows": findings.rows, "anomalies": findings.anomalies})
         if options.redact:
             from addml.report.redact import redacted

@@ -204,10 +204,15 @@ def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
 
 def show_hidden(screen: Screen, hidden: Sequence[Hidden]) -> None:
     """What is not listed, being known to be normal."""
-    for one in hidden:
-        until = f" until {one.expires}" if one.expires else ""
-        what = f"{one.reason}: {one.place}" if one.reason else one.place
-        screen.say(f"  {one.rows:,} hidden{until} ({what}), the strangest is row {one.row} with {one.score:.4g}")
+    for words in map(hidden_words, hidden):
+        screen.say(f"  {words}")
+
+
+def hidden_words(one: Hidden) -> str:
+    """How many rows an entry hides, why, and the strangest of them."""
+    until = f" until {one.expires}" if one.expires else ""
+    what = f"{one.reason}: {one.place}" if one.reason else one.place
+    return f"{one.rows:,} hidden{until} ({what}), the strangest is row {one.row} with {one.score:.4g}"
 
 
 def _cells(finding: Finding, ids: Sequence[str], least: float, similar: int) -> list[str]:
@@ -365,15 +370,7 @@ def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
 
 def show_files(screen: Screen, files: Mapping[str, str]) -> None:
     """Where everything was written."""
-    words = {
-        "scored": "scored table",
-        "figures": "figures",
-        "maps": "maps",
-        "model": "model",
-        "record": "options of this run",
-        "report": "report",
-    }
     screen.say()
-    for name, what in words.items():
-        if name in files:
-            screen.say(f"{what}: {files[name]}", whole=True)
+    for name, file in files.items():
+        words = {"scored": "scored table", "record": "options of this run"}.get(name, name)
+        screen.say(f"{words}: {file}", whole=True)

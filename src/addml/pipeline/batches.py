@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -173,7 +173,7 @@ def _piece(part: Part) -> pa.RecordBatch:
     places[part.spoken] = np.arange(len(part.spoken))
     words = part.words.take(pa.array(places, mask=places < 0))
     known = np.full(len(part.scores), -1) if part.known is None else part.known
-    own = [*part.carried.columns, pa.array(part.scores), words, pa.array(known)]
+    own = [*part.carried.columns, pa.array(part.scores), words, pa.array(known.astype(np.int32))]
     return pa.record_batch(own, names=[*part.carried.schema.names, SCORE, WORDS, KNOWN])
 
 
@@ -297,6 +297,26 @@ def features_of(model: Model, batch: pa.RecordBatch, start: int, drift: DriftCou
 def scores_of(model: Model, batch: pa.RecordBatch, features: np.ndarray, device: str) -> np.ndarray:
     """The scores of a batch, which has these features, within the groups of its rows."""
     return model.scores(MemoryRows(features, model.vectorizer.groups_of(batch)), device, 1)
+
+
+class ScoredBatch(NamedTuple):
+    """A batch that `start` rows came before, its features and its scores."""
+
+    batch: pa.RecordBatch
+    start: int
+    features: np.ndarray
+    scores: np.ndarray
+
+
+def scored_batches(
+    model: Model, batches: Iterable[pa.RecordBatch], device: str, advance: Advance, drift: DriftCounter
+) -> Iterator[ScoredBatch]:
+    """The batches one after the other, scored."""
+    with blas_threads(1):
+        for start, batch in _with_starts(batches):
+            features = features_of(model, batch, start, drift)
+            yield ScoredBatch(batch, start, features, scores_of(model, batch, features, device))
+            advance(batch.num_rows)
 
 
 def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most: int, device: str = "cpu") -> Reasons:

@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from addml.compute import blas_threads
 from addml.findings import Hidden
-from addml.pipeline.batches import BATCH_ROWS, drift_of, features_of, highest, reasons_for, scores_of, scoring_place
+from addml.pipeline.batches import (
+    BATCH_ROWS,
+    ScoredBatch,
+    drift_of,
+    highest,
+    reasons_for,
+    scored_batches,
+    scoring_place,
+)
 from addml.pipeline.known import Known
 from addml.pipeline.labels import NORMAL
 from addml.pipeline.options import TABLE, Options
@@ -127,46 +134,36 @@ class Day(NamedTuple):
 
 def _scored(model: Model, options: Options, known: Known, progress: Progress, *, is_today: bool) -> Day:
     parts, kinds = list[tuple[np.ndarray, np.ndarray]](), dict[str, list[Example]]()
-    start, drift, device = 0, drift_of(model), scoring_place(options, model)[0]
+    drift, device = drift_of(model), scoring_place(options, model)[0]
     with on_disk(options.file) as file:
         own = replace(options, file=file)
         data, ids = open_for_model(own, model, BATCH_ROWS, known.columns)
         known = known.naming_rows(ids, model.by)
-        with progress.stage(f"Scoring {options.source}", expected_rows(file, data.rows)) as advance, blas_threads(1):
-            for batch in data:
-                features, codes = features_of(model, batch, start, drift), known.codes(batch, model.columns)
-                scores = scores_of(model, batch, features, device)
-                shown = np.where(codes < 0, scores, -np.inf)
-                flagged = highest(shown, int((shown > model.threshold).sum()))
-                for words, example in _examples(model, batch, features, scores, flagged, start, ids):
+        with progress.stage(f"Scoring {options.source}", expected_rows(file, data.rows)) as advance:
+            for part in scored_batches(model, data, device, advance, drift):
+                codes = known.codes(part.batch, model.columns)
+                shown = np.where(codes < 0, part.scores, -np.inf)
+                for words, example in _examples(model, part, highest(shown, int((shown > model.threshold).sum())), ids):
                     kinds.setdefault(words, []).append(example)
-                parts.append((scores, codes))
-                start += batch.num_rows
-                advance(batch.num_rows)
+                parts.append((part.scores, codes))
         check_text(own, drift.texts)
     if is_today:
         for sentence in filter(None, (drift_warning(drift.summary(), hidden=False), *drift.unseen_words)):
             warnings.warn(f"{options.source}: {sentence}", stacklevel=2)
-    whole, entries = (np.concatenate(blocks) for blocks in zip(*parts, strict=True))
-    return Day(whole, entries, {words: sorted(own, key=lambda one: -one.score) for words, own in kinds.items()})
+    scores, entries = (np.concatenate(blocks) for blocks in zip(*parts, strict=True))
+    return Day(scores, entries, {words: sorted(own, key=lambda one: -one.score) for words, own in kinds.items()})
 
 
 def _examples(
-    model: Model,
-    batch: pa.RecordBatch,
-    features: np.ndarray,
-    scores: np.ndarray,
-    flagged: np.ndarray,
-    start: int,
-    ids: Sequence[str],
+    model: Model, part: ScoredBatch, flagged: np.ndarray, ids: Sequence[str]
 ) -> Iterator[tuple[str, Example]]:
     """The flagged rows of a batch, each with the words of its kind."""
-    rows = batch.take(flagged)
-    reasons, named = reasons_for(model, rows, features[flagged], 1), rows.select(list(ids)).to_pylist()
+    rows = part.batch.take(flagged)
+    reasons, named = reasons_for(model, rows, part.features[flagged], 1), rows.select(list(ids)).to_pylist()
     for place, own, (reason,) in zip(flagged.tolist(), named or [{}] * len(flagged), reasons, strict=True):
         group = ", ".join(f"{name} {own[name]}" for name in model.by)
         words = f"{group}: {reason.summary}" if group else reason.summary
-        yield words, Example(start + place + 1, own, float(scores[place]), reason.words)
+        yield words, Example(part.start + place + 1, own, float(part.scores[place]), reason.words)
 
 
 def kind_of(words: str, before: list[Example], after: list[Example], rows: tuple[int, int]) -> Kind:

@@ -140,14 +140,19 @@ class KnownLabels:
                     f"--sample {len(places)} leaves no room for row {place + 1} ({self.names}); give more."
                 )
             marks[at] = label
-        by_entry = {label: known.codes(table) >= 0 for label, known in self.entries.items()}
+        codes = {label: known.codes(table) for label, known in self.entries.items()}
+        by_entry = {label: own >= 0 for label, own in codes.items()}
+        for label, known in self.entries.items():
+            for code, entry in enumerate(known.entries):
+                if not entry.reason and code not in codes[label]:  # a typing error; a file may be about other days
+                    raise AddmlError(f"{entry.place}: no row has this id.")
         if len(by_entry) == 2 and (both := by_entry[0] & by_entry[1]).any():
             raise AddmlError(f"row {places[both][0] + 1} is in both {ANOMALIES} and {NORMAL}; remove it from one.")
         for label, own in by_entry.items():
             marks[own] = label
         if int((marks == 1).sum()) + 2 > len(marks):
             raise AddmlError(f"all rows are marked as anomalies ({self.names}); there is nothing normal to learn.")
-        return None if (marks == UNKNOWN).all() else marks  # entries of a file may be about other days
+        return None if (marks == UNKNOWN).all() else marks
 
     def _from_column(self, table: pa.Table) -> np.ndarray:
         assert self.column is not None

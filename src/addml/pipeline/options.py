@@ -14,7 +14,6 @@ from addml.text import without_password
 TRAINING_ROWS = 200_000
 CONTAMINATION = 0.1
 MEMORY = "2GiB"
-METHODS = ("auto",)
 KNOWN_ENDING = ".toml"
 DECISIONS = ("threshold", "contamination", "alarm_rate", "max_false_alarms", "flag", "per_day", "events")  # one only
 
@@ -419,7 +418,7 @@ def _wrong_threshold(options: Options) -> Iterator[str]:
             yield f"{flag(name)} 0 flags no row; give a number above 0."
     if len(given) > 1:
         yield f"{' and '.join(map(flag, given))} decide in different ways; give one of them."
-    if threshold is not None and options.tau is None and threshold not in METHODS:
+    if threshold is not None and options.tau is None and threshold != "auto":
         yield f"--threshold {threshold}: give a score, or auto."
     if options.tau is not None and not math.isfinite(options.tau):
         yield f"--threshold {threshold} is not a score; give a finite number."

@@ -241,9 +241,9 @@ class TableSource:
     ) -> Result:
         options, scores = self.options, joined(scored.pieces, SCORE, scored.rows)
         days = 0 if options.per_day is None else _days(model, scored)
-        codes = joined(scored.pieces, KNOWN, scored.rows)
-        model = settled(model, scores[codes < 0] if known.entries else scores, options, days)
-        hidden = known.hidden(codes, scores, model.threshold)
+        codes = joined(scored.pieces, KNOWN, scored.rows) if known.entries else None
+        model = settled(model, scores if codes is None else scores[codes < 0], options, days)
+        hidden = () if codes is None else known.hidden(codes, scores, model.threshold)
         findings = ranked_findings(
             model, scored, scores, ids, options.top, source, notes, are_new=are_new, hidden=hidden
         )

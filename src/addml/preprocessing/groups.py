@@ -60,7 +60,7 @@ class Groups:
         codes = np.asarray(pc.index_in(known, pa.array(keys, known.type)))
         count = np.bincount(codes, minlength=len(keys))
         maps = [_scaled(np.where(np.isinf(own), np.nan, own), codes, count) for own in numbers.values()]
-        ratio, shift = (np.stack(parts, axis=1) if parts else np.ones((len(keys) + 1, 0)) for parts in _unzip(maps))
+        ratio, shift = np.stack(maps, axis=2) if maps else np.ones((2, len(keys) + 1, 0))
         plain = np.ones((3, len(maps))), np.ones(len(keys) + 1), np.zeros(len(keys), np.int64)
         one = cls(tuple(by), keys, tuple(numbers), count, ratio, shift, *plain)
         ends = [_limits(one._whole(own, place, codes)) for place, own in enumerate(numbers.values())]
@@ -174,8 +174,8 @@ class Groups:
         )
         if not by or not fits or one.own_scale.shape[2] != np.count_nonzero(one.own):
             raise ValueError(f"{len(keys)} groups by {by} do not fit their arrays")
-        if min(one.ratio.min(initial=1), one.divisor.min(), one.own_scale[1].min(initial=1)) <= 0:
-            raise ValueError("the ratio, unit or divisor of a group is not above 0")
+        if min(one.ratio.min(initial=1), one.divisor.min(), one.own_scale[1].min(initial=1), one.own.min() + 1) <= 0:
+            raise ValueError("the ratio, unit, divisor or number of references of a group is out of range")
         return one
 
     # Words --------------------------------------------------------------------------------------------------
@@ -185,16 +185,13 @@ class Groups:
         """How many groups there are, and how many borrow from the whole."""
         groups = counted(len(self.keys), "group")
         words = f"rows are judged within {' and '.join(self.by)}: {groups}, {int(np.median(self.rows)):,} rows each"
-        small, alone = int((self.rows < BORROWING).sum()), int((self.own == 0).sum())
-        least = int(self.rows.min())
-        scale = f"the smallest borrows {BORROWING / (BORROWING + least):.0%} of its scale"
+        small, without = int((self.rows < BORROWING).sum()), int((self.own == 0).sum())
+        scale = f"the smallest borrows {BORROWING / (BORROWING + self.rows.min()):.0%} of its scale"
+        references = f"{1 - self.own_weight[self.rows.argmin()]:.0%} of its references"
         if small:
             scale = f"{counted(small, 'group')} of under {BORROWING} rows borrow over half of their scale"
-        if alone == len(self.keys):
-            return f"{words}; {scale} from the whole and all share its references"
-        references = f"{1 - self.own_weight[self.rows.argmin()]:.0%} of its references"
-        if alone:
-            references = f"{counted(alone, 'group')} all references"
+        if without:
+            references = f"{'all' if without == len(self.keys) else f'{without:,}'} groups all references"
         return f"{words}; {scale} and {references} from the whole"
 
 
@@ -213,10 +210,6 @@ def _joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def shown(key: str) -> str:
     """A key in words."""
     return key.replace(BETWEEN, ", ")
-
-
-def _unzip(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 def _scaled(x: np.ndarray, codes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
