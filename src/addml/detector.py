@@ -283,11 +283,11 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         work = (self._read, resolve_device(self.device), max_threads(self.n_jobs))
         return scored(self.model_, X, *work)
 
-    def stream(self) -> Stream:
-        """A series scored step by step as it arrives, in constant time: the scores of a causal `Window`."""
+    def stream(self, entity: str | None = None) -> Stream:
+        """A series, with `by` that of an entity, scored step by step, in constant time, as by a causal `Window`."""
         check_is_fitted(self)
-        names = self.model_.vectorizer.names
-        return Stream.of(self.model_, self.threshold_, None if names is None else list(names))
+        names = self.model_.vectorizer.names and list(self.model_.vectorizer.names)
+        return Stream.of(self.model_, self.threshold_, names, entity)
 
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""

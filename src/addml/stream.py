@@ -6,12 +6,15 @@ a few tiles, by one product of a fixed shape. A convolution sees each step once.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from addml import model_file
 from addml.compute import blas_threads
 from addml.encoders.base import Network
 from addml.encoders.cells import TILE, Cells, Parts, tile_of
@@ -30,8 +33,13 @@ STEPS = 8  # rows of the block that a step is scored in, at least
 class Stream:
     """One series; `score(step)` gives the score of each step from the steps so far."""
 
-    def __init__(self, model: Model, threshold: float, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, model: Model, threshold: float, names: Sequence[str] | None = None, entity: str | None = None
+    ) -> None:
         assert model.form is not None
+        self.entity, groups = entity, model.vectorizer.groups
+        self._code = None if groups is None else np.array([groups.code(entity)])
+        self._map = None if groups is None else (groups.ratio[groups.code(entity)], groups.shift[groups.code(entity)])
         self.model, self.threshold, self.names = model, threshold, names
         self.window, self.channels = model.form.shape
         self.features = model.step_features
@@ -48,13 +56,18 @@ class Stream:
         self._steps = 0
 
     @classmethod
-    def of(cls, model: Model, threshold: float, names: Sequence[str] | None = None) -> Stream:
-        """A new series; the detector must have been fitted to series, by their past alone."""
+    def of(
+        cls, model: Model, threshold: float, names: Sequence[str] | None = None, entity: str | None = None
+    ) -> Stream:
+        """A new series, of an entity where there are some; the detector must have been fitted by the past alone."""
         if model.form is None or not model.form.is_series:
             raise ValueError("stream() is for series; fit with window=Window(16, causal=True)")
         if not model.form.causal:
             raise ValueError("stream() knows the past alone, as Window(..., causal=True) does; fit with that")
-        return cls(model, threshold, names)
+        if (entity is None) != (model.vectorizer.groups is None):
+            told = f"by={list(model.by)}: say whose series it is" if model.by else "without by: leave it out"
+            raise ValueError(f"entity={entity!r}, and the detector was fitted {told}")
+        return cls(model, threshold, names, entity)
 
     def score(self, step: Any) -> float:
         """How anomalous the next step (channels,) is; NaN for a missing value, which takes the one before.
@@ -83,6 +96,8 @@ class Stream:
             raise ValueError(
                 f"the step has {counted(len(values), 'channel')}, the detector was fitted to {self.channels}"
             )
+        if self._map is not None:
+            values = values * self._map[0] + self._map[1]
         if not math.isfinite(np.add.reduce(values)):
             if np.isinf(values).any():
                 raise ValueError("the step holds infinity; give NaN (a gap) or a finite value")
@@ -128,7 +143,45 @@ class Stream:
         scores = model.scorer.score(self._z, self._ready, model.distance, located)[:, 0].astype(np.float64)
         if self._steps < 2 * self.window - 1:  # of which window - 1 were filled up
             scores = model.neutral_scores(scores[:, None], np.ones(1, bool))[:, 0]
-        return float(model.combine(scores[:, None])[0])
+        return float(model.within_groups(model.combine(scores[:, None]), self._code)[0])
+
+    # The steps so far, on disk ------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what the stream knows of the steps so far as a folder of JSON and safetensors, for `restore`."""
+        model_file.write(path, {"stream": self._about}, self._state)
+
+    def restore(self, path: str | os.PathLike[str]) -> Stream:
+        """Go on where a saved stream of the same model and entity stopped, with the same bits."""
+        document, arrays = model_file.read(path)
+        own = self._state
+        if document.get("stream") != self._about or {**arrays}.keys() != own.keys():
+            raise ValueError(f"{path}: is no stream of this model and entity; give the one that was saved with them")
+        for name, array in arrays.items():
+            if array.shape != own[name].shape or array.dtype != own[name].dtype:
+                raise ValueError(f"{path}: {name} is {array.dtype} {array.shape}, not {own[name].shape}; save it again")
+            own[name][...] = array
+        self._last, self._steps = own["last"], int(own["steps"][0])
+        if "encoder.now" in own:
+            self._encoder.now = int(own["encoder.now"][0])  # type: ignore[attr-defined]
+        return self
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        weights = hashlib.sha256(np.ascontiguousarray(self.model.encoder.weights).tobytes()).hexdigest()
+        return {"encoder": weights, "entity": self.entity}
+
+    @property
+    def _state(self) -> dict[str, np.ndarray]:
+        """The arrays that change with every step, themselves."""
+        found = {"past": self._past, "last": self._last.astype(np.float64), "steps": np.array([self._steps])}
+        for name, value in vars(self._encoder).items():
+            parts = (
+                {name: value} if not isinstance(value, list) else {f"{name}.{i}": one for i, one in enumerate(value)}
+            )
+            found |= {f"encoder.{key}": one for key, one in parts.items() if isinstance(one, np.ndarray)}
+            found |= {f"encoder.{name}": np.array([value])} if name == "now" else {}
+        return found
 
 
 def _largest_product(model: Model) -> float:
