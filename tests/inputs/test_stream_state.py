@@ -50,3 +50,24 @@ def test_one_stream_an_entity(tmp_path):
         detector.stream()
     with pytest.raises(ValueError, match="without by: leave it out"):
         ADDML(**QUICK).fit(X).stream(entity="b")
+
+
+def test_streams_of_many_entities_score_as_the_batch_does(tmp_path):
+    series = {name: (k + 1) * X[k : k + 60] + 10 * k for k, name in enumerate("abc")}
+    detector = ADDML(by="host", **QUICK).fit({**series, "a": X})
+    expected = {name: detector.anomaly_score({name: values}) for name, values in series.items()}
+    streams = detector.streams(list(series))
+    together = np.stack([values[:30] for values in series.values()], axis=1)  # (steps, entities, channels)
+    found = np.array([streams.score(steps) for steps in together])
+    for place, name in enumerate(series):
+        assert found[:, place].tolist() == expected[name][:30].tolist()
+    streams.save(tmp_path / "state")
+    again = detector.streams(list(series)).restore(tmp_path / "state")
+    for k in range(30, 40):
+        assert again.score([series["c"][k], series["a"][k]], rows=[2, 0]).tolist() == [
+            expected["c"][k], expected["a"][k],
+        ]  # fmt: skip
+    with pytest.raises(ValueError, match="give one of 2 channels for each of 3"):
+        streams.score(np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="is no stream"):
+        detector.streams(["a"]).restore(tmp_path / "state")

@@ -1,7 +1,7 @@
 """Events of a series: flagged steps within a window of each other, and the threshold that clean steps rarely exceed.
 
 The threshold comes from the peaks of the training steps, the highest score of every window. The highest fifth of them
-(of many the highest twentieth) is taken to fall off exponentially, which is extreme value theory with shape 0, at a rate
+(of many the highest twentieth) is taken to fall off exponentially (extreme value theory with shape 0), at a rate
 that the median of the excesses gives, so that a few anomalies among the training steps hardly count. Drawn series of
 four kinds and 600 windows had 0 to 0.6 events per 1,000 clean windows with it, 1.8 to 2.6 with a fitted shape and 1.4
 to 1.7 with conformal ranks; `python -m benchmarks.events` has the dev series.
