@@ -1,4 +1,4 @@
-"""`python -m benchmarks.entities`: microseconds of one core that a step takes where 1,000 entities are scored as a batch."""
+"""`python -m benchmarks.entities`: microseconds of one core for a step of 1,000 entities that are scored as a batch."""
 
 from __future__ import annotations
 

@@ -309,7 +309,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def is_anomaly(self, X: Any, *, max_false_alarms: float | None = None) -> Any:
         """Whether each row of X scores above the threshold.
 
-        With `max_false_alarms` at most this share of those flagged is like training rows, on average (Benjamini-Hochberg).
+        With `max_false_alarms` at most this share of those flagged is like training rows (Benjamini-Hochberg).
         """
         if max_false_alarms is None:
             return self.anomaly_score(X) > self.threshold_

@@ -170,9 +170,9 @@ class Stream:
         """The arrays that change with every step, themselves."""
         found = {"past": self._past, "last": self._last.astype(np.float64), "steps": np.array([self._steps])}
         for name, value in vars(self._encoder).items():
-            parts = (
-                {name: value} if not isinstance(value, list) else {f"{name}.{i}": one for i, one in enumerate(value)}
-            )
+            parts: dict[str, Any] = {name: value}
+            if isinstance(value, list):
+                parts = {f"{name}.{place}": one for place, one in enumerate(value)}
             found |= {f"encoder.{key}": one for key, one in parts.items() if isinstance(one, np.ndarray)}
             found |= {f"encoder.{name}": np.array([value])} if name == "now" else {}
         return found
