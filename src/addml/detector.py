@@ -33,7 +33,7 @@ from addml.inputs.vectorizer import Window, names_or_places
 from addml.inputs.vectorizers import vectorizer_for
 from addml.model import Model
 from addml.progress import on_standard_error
-from addml.stream import Stream
+from addml.stream import Stream, Streams
 
 PAPER: dict[str, Any] = {"scorer": "center", "scaling": "standard", "members": 1, "epochs": 50, "learning_rate": 1e-3}
 PAPER_DIM = 64  # of the paper's metric space
@@ -233,16 +233,14 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def _numbers(self, given: Any, *, reset: bool) -> np.ndarray:
         """A table of numbers as an array, checked as scikit-learn does it."""
-        least = 2 if reset else 1
         known: dict[str, Any] = {"reset": reset, "dtype": "numeric", "ensure_all_finite": False}
-        X = as_numbers(given, lambda X: validate_data(self, X, ensure_min_samples=least, **known))
+        X = as_numbers(given, lambda X: validate_data(self, X, ensure_min_samples=1 + reset, **known))
         check_exact(given, X, names_or_places(getattr(self, "feature_names_in_", None), self.n_features_in_))
         return X
 
     def _read(self, X: Any) -> Rows:
         """The rows of X, checked once, here."""
-        X = settled(X)
-        vectorizer = self.model_.vectorizer
+        X, vectorizer = settled(X), self.model_.vectorizer
         if is_on_disk(X) and vectorizer.form is None:
             raise TypeError(
                 f"{X!r} is a table on disk, which fit, the methods that score and write_scores take; "
@@ -273,7 +271,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def write_scores(self, X: Any, path: str | os.PathLike[str]) -> None:
         """Write row, score and decision of every row of X, a path or a dataset as for `fit`, to a file, part by part.
 
-        The name of the file says its format: .parquet, .csv or .jsonl. It appears when it is whole.
+        The name says the format: .parquet, .csv or .jsonl. The file appears when it is whole.
         """
         check_is_fitted(self)
         from addml.disk_fit import write_scores
@@ -283,14 +281,18 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def _scored(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
         from addml.disk_fit import scored
 
-        work = (self._read, resolve_device(self.device), max_threads(self.n_jobs))
-        return scored(self.model_, X, *work)
+        return scored(self.model_, X, self._read, resolve_device(self.device), max_threads(self.n_jobs))
 
-    def stream(self) -> Stream:
-        """A series scored step by step as it arrives, in constant time: the scores of a causal `Window`."""
+    def stream(self, entity: str | None = None) -> Stream:
+        """A series, with `by` that of an entity, scored step by step, in constant time, as by a causal `Window`."""
         check_is_fitted(self)
-        names = self.model_.vectorizer.names
-        return Stream.of(self.model_, self.threshold_, None if names is None else list(names))
+        names = self.model_.vectorizer.names and list(self.model_.vectorizer.names)
+        return Stream.of(self.model_, self.threshold_, names, entity)
+
+    def streams(self, entities: Sequence[str]) -> Streams:
+        """One stream for each of many entities; their next steps are scored as one batch."""
+        check_is_fitted(self)
+        return Streams(self.model_, self.threshold_, entities)
 
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""
@@ -310,8 +312,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def is_anomaly(self, X: Any, *, max_false_alarms: float | None = None) -> Any:
         """Whether each row of X scores above the threshold.
 
-        With `max_false_alarms` new rows are flagged so that at most this share of those flagged, on average, are rows
-        like the training rows (Benjamini-Hochberg over X).
+        With `max_false_alarms` at most this share of those flagged is like training rows (Benjamini-Hochberg).
         """
         if max_false_alarms is None:
             return self.anomaly_score(X) > self.threshold_
@@ -338,9 +339,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         method: Any = None,
         tau: float | None = None,
     ) -> ADDML:
-        """Decide anew, without refitting, by one of four: the share of the training rows to flag (or "auto", or a
-        thresholder of PyThresh), the share of new rows like them to flag at most, a method ("auto", the rows that stand
-        clear of the rest, or a thresholder of PyThresh), or the score itself.
+        """Decide anew, without refitting, by the share of the training rows to flag, the share of new rows like them to
+        flag at most, a method ("auto", the rows that stand clear of the rest, or one of PyThresh), or the score itself.
         """
         check_is_fitted(self)
         self.model_ = self.model_.decided(method, contamination, tau, alarm_rate)

@@ -202,11 +202,11 @@ def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[
     steps = np.concatenate(chosen)
     known = channel_distances(scored.model, scored.rows, steps)
     if known is None:
-        parts = contributions_of(scored.model, scored.rows, steps, *scoring_place(options, scored.model))
-        known = np.maximum(parts, 0), np.full(parts.shape, np.nan)
+        given = contributions_of(scored.model, scored.rows, steps, *scoring_place(options, scored.model))
+        known = np.maximum(given, 0), np.full(given.shape, np.nan)
     ends = np.cumsum([len(own) for own in chosen])[:-1]
-    away, expected = (np.split(part, ends) for part in known)
-    return [_blames(*one, options.reasons) for one in zip(chosen, away, expected, strict=True)]
+    parts = zip(chosen, np.split(known[0], ends), np.split(known[1], ends), strict=True)
+    return [_blames(own, away, expected, options.reasons) for own, away, expected in parts]
 
 
 def _highest(event: Event, scores: np.ndarray) -> np.ndarray:
