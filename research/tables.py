@@ -250,7 +250,8 @@ def sweep(plan: Plan, rows: Sequence[Row]) -> Grid:
         )
         for case in plan.cases
     ]
-    return Grid(plan.title, (setting, *SETTINGS), tuple(lines), spreads=True)
+    own_name = setting.rpartition("__")[2]  # hard_ratio of loss__hard_ratio
+    return Grid(plan.title, (own_name, *SETTINGS), tuple(lines), spreads=True)
 
 
 # Seconds ----------------------------------------------------------------------------------------------------
