@@ -38,7 +38,7 @@ from addml.learning.training import LEAST_PART, Schedule, train
 
 COLUMNS, BATCH, EVERY, ROWS = 32, 256, 50, 60_000  # rows of each worker
 KEPT, HELD_OUT = 2 / 3, 0.1
-SIZES = (8, 16_384, 150_000, 1_200_000)  # bytes: a count, a round of the cut-off, gradients, weights and moments
+SIZES = (8, 16_384, 150_000, 1_200_000)  # bytes: a count, a round of the cut-off, weights and moments, larger networks
 LATENCY, BANDWIDTH = 1e-4, 10e9 / 8  # assumed of a data centre: seconds, bytes a second
 READING = 1.0e6  # rows a second and worker that are read from Parquet, prepared and written once (docs/scale.md)
 SCORING = 0.15e6  # rows a second and worker by the default, read and written (docs/performance.md)
@@ -108,6 +108,7 @@ def measure(group: Group) -> dict[str, Any]:
     return own | {
         "cutoff": cutoff,
         "reduce": reduced,
+        "apart": float(np.mean(apart)),
         "weights": int(learner.encoder.weights.size),
         "width": learner.encoder.outputs,
     }
@@ -186,7 +187,7 @@ def simulated(costs: dict[str, Any], rows: float, workers: int, mode: str, reduc
         exchange = reduce(3 * size, workers) + reduce(8, workers)
     else:
         steps, at_once, step = train_rows * KEPT / part_of(workers), 1, costs["part"]
-        exchange = reduce(size, workers) + costs["apart"] - costs["reduce"][str(SIZES[2])]  # and waking up
+        exchange = reduce(size, workers) + costs["apart"] - measured_reduce(costs)(size, workers)  # and waking up
     spans = random.normal(step * at_once, costs["spread"] * at_once**0.5, (200, workers)).clip(0)
     rounds, straggling = steps / at_once, float((spans.max(axis=1) - step * at_once).mean())
     waits += rounds * (exchange + straggling) if workers > 1 else 0.0
