@@ -38,7 +38,7 @@ from addml.learning.training import LEAST_PART, Schedule, train
 
 COLUMNS, BATCH, EVERY, ROWS = 32, 256, 50, 60_000  # rows of each worker
 KEPT, HELD_OUT = 2 / 3, 0.1
-SIZES = (8, 16_384, 150_000, 1_200_000)  # bytes: a count, a round of the cut-off, gradients, weights and moments
+SIZES = (8, 16_384, 150_000, 1_200_000)  # bytes: a count, a round of the cut-off, weights and moments, larger networks
 LATENCY, BANDWIDTH = 1e-4, 10e9 / 8  # assumed of a data centre: seconds, bytes a second
 READING = 1.0e6  # rows a second and worker that are read from Parquet, prepared and written once (docs/scale.md)
 SCORING = 0.15e6  # rows a second and worker by the default, read and written (docs/performance.md)
@@ -82,14 +82,14 @@ def measure(group: Group) -> dict[str, Any]:
     learner, rows, member, _ = parts()
     state, center = TrainingState.begin(learner.encoder.weights, 9), np.zeros((1, learner.encoder.outputs), np.float32)
 
-    def steps(size: int) -> list[float]:
+    def steps(size: int, rounds: int = 20, count: int = EVERY) -> list[float]:
         spans = []
-        for _ in range(20):
+        for _ in range(rounds):
             began = time.perf_counter()
-            for place in range(EVERY):
+            for place in range(count):
                 batch = Batch(member.train[None, place * size : (place + 1) * size], size, [size], [0])
                 adam(state, learner.loss_and_grad(rows.take(batch.ids), center, batch)[1], 1e-3)
-            spans.append((time.perf_counter() - began) / EVERY)
+            spans.append((time.perf_counter() - began) / count)
         return spans
 
     spans, part = steps(BATCH), steps(part_of(group.size))
@@ -100,10 +100,15 @@ def measure(group: Group) -> dict[str, Any]:
     Group().smallest(np.asarray(scores), [1000])
     cutoff = (time.perf_counter() - began) / len(member.train)
     reduced = {str(size): _all_reduce(group, size) for size in SIZES}
+    apart = []  # between steps, when processes have to wake each other
+    for _ in range(50):
+        steps(part_of(group.size), 1, 1)
+        apart.append(_once(group, np.ones(learner.encoder.weights.size)))
     own = {"step": median(spans), "part": median(part), "spread": float(np.std(spans)), "survey": survey}
     return own | {
         "cutoff": cutoff,
         "reduce": reduced,
+        "apart": float(np.mean(apart)),
         "weights": int(learner.encoder.weights.size),
         "width": learner.encoder.outputs,
     }
@@ -115,12 +120,13 @@ def part_of(workers: int) -> int:
 
 
 def _all_reduce(group: Group, size: int) -> float:
-    values, spans = np.ones(size // 8), []
-    for _ in range(40):
-        began = time.perf_counter()
-        group.sum(values)
-        spans.append(time.perf_counter() - began)
-    return median(spans)
+    return median(_once(group, np.ones(size // 8)) for _ in range(40))
+
+
+def _once(group: Group, values: np.ndarray) -> float:
+    began = time.perf_counter()
+    group.sum(values)
+    return time.perf_counter() - began
 
 
 def epoch(group: Group) -> float:
@@ -181,7 +187,7 @@ def simulated(costs: dict[str, Any], rows: float, workers: int, mode: str, reduc
         exchange = reduce(3 * size, workers) + reduce(8, workers)
     else:
         steps, at_once, step = train_rows * KEPT / part_of(workers), 1, costs["part"]
-        exchange = reduce(size, workers)
+        exchange = reduce(size, workers) + costs["apart"] - measured_reduce(costs)(size, workers)  # and waking up
     spans = random.normal(step * at_once, costs["spread"] * at_once**0.5, (200, workers)).clip(0)
     rounds, straggling = steps / at_once, float((spans.max(axis=1) - step * at_once).mean())
     waits += rounds * (exchange + straggling) if workers > 1 else 0.0

@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from addml import ADDML, model_file
+from addml import ADDML
 from addml.cli.commands import app
 from addml.cluster import BatchScorer
 from addml.cluster.ray_cluster import LOOPBACK, QUIET
@@ -23,9 +23,9 @@ from addml.fit import Fit, fit
 from tests.cluster.conftest import SETTINGS
 from tests.cluster.test_group import Turns, assert_same
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-LONG = {**SETTINGS, "epochs": 12, "patience": 12, "random_state": 1}
+LONG = {**SETTINGS, "epochs": 20, "patience": 20, "random_state": 1}
 
 
 @pytest.fixture(scope="module")
@@ -109,41 +109,34 @@ def expected_model(rows):
     return group.run(lambda rank: fit(Config.resolve(LONG), rows, group=group))[0]
 
 
-def test_a_fit_goes_on_after_a_lost_worker(cluster, rows, tmp_path):
+def test_a_fit_goes_on_after_a_lost_driver_and_a_lost_worker(cluster, rows, tmp_path):
     import psutil
 
     from addml.cluster.ray_fit import fit_rows
 
-    found, output = {}, tmp_path / "model"
-    thread = threading.Thread(
-        target=lambda: found.update(model=fit_rows(LONG, rows, output, workers=2, every=0)), daemon=True
-    )
-    thread.start()
-    wait_for_epoch(Path(f"{output}.checkpoint"), 2)
-    workers = [one for one in psutil.process_iter() if "RayTrainWorker" in " ".join(one.cmdline())]
-    assert len(workers) == 2
-    workers[1].kill()
-    assert epochs_in(Path(f"{output}.checkpoint")) < LONG["epochs"], "too late for a kill"
-    thread.join(240)
-    assert_same(found["model"], expected_model(rows))
-    assert not Path(f"{output}.checkpoint").exists()
-
-
-def test_a_fit_goes_on_after_a_lost_driver(cluster, rows, tmp_path):
     output = tmp_path / "model"
+    checkpoint = Path(f"{output}.checkpoint")
     program = (
         "from addml.cluster.ray_fit import fit_rows\n"
         f"fit_rows({LONG!r}, {str(rows)!r}, {str(output)!r}, address={cluster!r}, workers=2, every=0)"
     )
-    for last in (False, True):
-        driver = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
-        if last:
-            errors = driver.communicate(timeout=240)[1]
-            assert driver.returncode == 0, errors
-        else:
-            wait_for_epoch(Path(f"{output}.checkpoint"), 2, driver)
-            os.kill(driver.pid, signal.SIGKILL)
-            driver.wait()
-            assert not output.exists()
-            assert 2 <= epochs_in(Path(f"{output}.checkpoint")) < LONG["epochs"], "too late for a kill"
-    assert_same(model_file.load(output), expected_model(rows))
+    driver = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+    wait_for_epoch(checkpoint, 2, driver)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    kept = epochs_in(checkpoint)
+    assert kept < LONG["epochs"] - 4, "too late for a kill"
+    assert not output.exists()
+
+    found = {}
+    thread = threading.Thread(
+        target=lambda: found.update(model=fit_rows(LONG, rows, output, workers=2, every=0)), daemon=True
+    )
+    thread.start()
+    wait_for_epoch(checkpoint, kept + 2)
+    named = [one for one in psutil.process_iter() if "RayTrainWorker" in " ".join(one.cmdline())]
+    max(named, key=lambda one: one.create_time()).kill()
+    assert epochs_in(checkpoint) < LONG["epochs"], "too late for a kill"
+    thread.join(280)
+    assert_same(found["model"], expected_model(rows))
+    assert not checkpoint.exists()

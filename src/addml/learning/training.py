@@ -7,17 +7,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from addml.arrays import Array, as_like, index_like, namespace, no_grad, to_numpy
+from addml.arrays import Array, index_like, namespace, no_grad, to_numpy
 from addml.compute import blas_threads, reuse_memory_of_steps
 from addml.distances import count_of
 from addml.learning.cuda_graphs import Recorder
 from addml.learning.distillation import Portion, distill, packed, padded, within
 from addml.learning.group import ALONE, Group
+from addml.learning.group_steps import average, rounds, steps_together
 from addml.learning.learner import TakesRows
 from addml.learning.losses import Batch, Loss
 from addml.learning.state import Member, TrainingState, adam
@@ -142,12 +143,13 @@ def _steps(
     portions = chain.from_iterable(rows.portions(state.epoch) for _ in range(schedule.passes))
     batches = minibatches(present, kept, size, center, portions)
     if each_step:
-        return _steps_together(learner, rows, batches, center, schedule, recorder.decay, state, group)
+        steps = schedule.learning_rate, schedule.least_batch, recorder.decay
+        return steps_together(learner, rows, batches, center, *steps, state, group)
     made, sums = np.zeros(len(present), int), namespace(center).zeros_like(state.weights[:, :2]).mT
-    for part in _rounds(batches, group):
+    for part in rounds(batches, group):
         before = made.copy()
         _own_steps(learner, rows, part, center, schedule, state, recorder, made, sums)
-        _average(state, made - before, group)
+        average(state, made - before, group)
     learner.set_weights(state.weights)
     return group.mean(to_numpy(sums) / np.maximum(made, 1), np.stack([made, made]))
 
@@ -174,70 +176,6 @@ def _own_steps(
         sums[0, own] += losses
         sums[1, own] += cutoffs
         made[own] += steps
-
-
-# Steps of a group -------------------------------------------------------------------------------------------
-
-
-def _rounds(batches: Iterator[Batch], group: Group) -> Iterator[Iterator[Batch]]:
-    """All batches, or in a group so many at a time until no process has any left."""
-    if group.size == 1:
-        yield batches
-        return
-    while True:
-        part = list(islice(batches, group.every))
-        if group.counts([len(part)]) == [0]:
-            return
-        yield iter(part)
-
-
-def _average(state: TrainingState, made: np.ndarray, group: Group) -> None:
-    """Go on with the mean of the processes' weights and moments, each by the steps (A,) it made since the last one."""
-    if group.size == 1:
-        return
-    parts = (state.weights, state.first, state.second)
-    steps = np.zeros((group.size, len(made)))
-    steps[group.rank] = made
-    own = [to_numpy(part) * made[:, None].astype(np.float64) for part in parts]
-    total = group.sum(np.concatenate([steps.ravel(), *(part.ravel() for part in own)]))
-    steps, sums = total[: steps.size].reshape(steps.shape), total[steps.size :].reshape(3, *state.weights.shape)
-    moved = index_like(np.flatnonzero(steps.any(axis=0)), state.weights)
-    mean = sums / np.maximum(steps.sum(axis=0), 1)[:, None]
-    for part, new in zip(parts, mean, strict=True):
-        part[moved] = as_like(new, part)[moved]
-    state.steps += steps.max(axis=0).astype(np.int64) - made
-
-
-def _steps_together(
-    learner: Learner,
-    rows: TakesRows,
-    batches: Iterator[Batch],
-    center: Array,
-    schedule: Schedule,
-    decay: Array,
-    state: TrainingState,
-    group: Group,
-) -> np.ndarray:
-    """Steps with the mean gradient of the processes that have rows left, each of its own part of the batch."""
-    members, shape = len(state.active), state.weights.shape
-    sums, made = np.zeros((2, members)), np.zeros(members)
-    while True:
-        batch = next(batches, None)
-        own = np.zeros((3 + shape[1], members))  # loss, cut-off and gradient of members that make a step, and 1
-        if batch is not None:
-            loss, gradient = learner.loss_and_grad(rows.take(batch.ids), center, batch)
-            moving = np.asarray(batch.normal_counts) >= schedule.least_batch
-            found = np.stack([to_numpy(loss.value), to_numpy(loss.cutoff), np.ones(members), *to_numpy(gradient).T])
-            own[:, moving] = found[:, moving]
-        flat = group.sum(np.append(own, batch is not None))
-        if not flat[-1]:
-            return np.asarray(sums / np.maximum(made, 1))
-        total = flat[:-1].reshape(own.shape)
-        moving = total[2] > 0
-        total /= np.maximum(total[2], 1)
-        sums, made = sums + total[:2], made + moving
-        gradient = as_like(np.ascontiguousarray(total[3:].T), state.weights) + state.weights * decay
-        adam(state, gradient, schedule.learning_rate, None if moving.all() else moving)
 
 
 # Batches ----------------------------------------------------------------------------------------------------
