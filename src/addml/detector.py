@@ -49,9 +49,9 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     Parameters
     ----------
-    encoder : the kind of network: "mlp", "conv" for images, "recurrent" for series, or "auto", by the kind of rows; or
-        an object, `MLP(hidden=(64,))`, `Conv(...)`, `Recurrent(cell="gru")`; or a torch module of your own, which every
-        member starts from, or what makes such modules, called once a member. See docs/method.md.
+    encoder : the kind of network: "mlp", "conv" for images, "autoencoder" or "recurrent" for series, or "auto", by the
+        kind of rows; or an object, `MLP(hidden=(64,))`, `Conv(...)`, `Recurrent(pooling="last")`; or a torch module of
+        your own, which every member starts from, or what makes such modules, called once a member. See docs/method.md.
     loss : "instance", the distances of all pairs of a mini-batch, or "center", those to the centre; or an object,
         `InstanceCloseness(hard_ratio=1/3)` or `CenterCloseness(...)`.
     scorer : "views", "center", "dissimilarity" or "knn", or an object, `Views(references=1024)`, `KNN(k=20)`.
@@ -64,12 +64,12 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     by : column or columns of a data frame that name the group of a row, such as "store": a row is judged within its
         group, by its scale, references and threshold. Small groups borrow from the whole, and groups unseen in
         training are judged against it.
-    window : steps of a series that are looked at together, or `Window(50, stride=5, causal=True)`. X is then a series,
-        (steps,) or (steps, channels), or a list of such, and scores are of steps; None for rows.
+    window : steps of a series that are looked at together, "auto" to choose them, or `Window(50, causal=True)`. X is
+        then a series, (steps,) or (steps, channels), or a list of such, and scores are of steps; None for rows.
     contamination : share of the training rows that the threshold calls anomalies, in (0, 0.5]; "auto" to find it out
         from the scores; or a thresholder of PyThresh. See `set_threshold`.
     epochs, batch_size, learning_rate, weight_decay : training by Adam; a learning_rate of None is the encoder's own,
-        1e-3, and 3e-5 for "conv".
+        1e-3, 2e-3 for "autoencoder", and 3e-5 for "conv". An autoencoder takes batches of 64 rows at most.
     validation_ratio, patience : rows held out for early stopping, and epochs without improvement before it.
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
     n_jobs : threads at most; None for all cores, or OMP_NUM_THREADS of them. The default score takes up to four.
