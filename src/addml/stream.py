@@ -146,7 +146,7 @@ class Stream:
         scores = model.scorer.score(self._z, self._ready, model.distance, located)[:, 0].astype(np.float64)
         if self._steps < 2 * self.window - 1:  # of which window - 1 were filled up
             scores = model.neutral_scores(scores[:, None], np.ones(1, bool))[:, 0]
-        return float(model.within_groups(model.combine(scores[:, None]), self._code)[0])
+        return float(model.divided(model.combine(scores[:, None]), self._code)[0])
 
     # The steps so far, on disk ------------------------------------------------------------------------------
 
@@ -166,7 +166,8 @@ class Stream:
     @property
     def _state(self) -> dict[str, np.ndarray]:
         """The arrays that change with every step, themselves."""
-        found = {"past": self._past, "last": self._last.astype(np.float64), "steps": np.array([self._steps])}
+        found: dict[str, Any] = {"past": self._past, "last": self._last.astype(np.float64)}
+        found["steps"] = np.array([self._steps])
         for name, value in vars(self._encoder).items():
             parts: dict[str, Any] = {name: value}
             if isinstance(value, list):
@@ -217,7 +218,7 @@ class Streams:
         seen[own] += 1
         scores = self.model.member_scores(windows.reshape(len(own), -1), "cpu", 1)
         scores = self.model.combine(scores, seen[own] < past.shape[1])
-        return self.model.within_groups(np.asarray(scores), codes)
+        return self.model.divided(np.asarray(scores), codes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what the streams know of the steps so far as a folder of JSON and safetensors, for `restore`."""

@@ -323,7 +323,7 @@ class Session:
             notes=(*findings.notes, *self.screen.warnings),
             settings=options.of(self.command) | {"file": findings.source},
         )
-        notes = outputs.write_scored(self.files, result.scored)
+        notes = outputs.write_scored(self.files, result.scored, options)
         findings = replace(findings, notes=(*findings.notes, *notes))
         outputs.write_maps(self.files, result.maps)
         reported = replace(findings, notes=(*findings.notes, *map(screen.hidden_words, findings.hidden)))

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import chain
@@ -45,12 +44,11 @@ class WriteError(OSError):
     """An output that cannot be written; the message names it and the remedy."""
 
 
-@dataclass(frozen=True)
 class TableWriter:
     """Writes a table to `target`, piece by piece."""
 
-    _sink: Sink
-    _target: Path
+    def __init__(self, sink: Sink, target: Path) -> None:
+        self._sink, self._target = sink, target
 
     def write(self, piece: pa.Table | pa.RecordBatch) -> None:
         """Add rows, of the schema that the writer was opened with."""
@@ -92,7 +90,8 @@ def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[Tab
     target = _real(Path(os.path.expanduser(path)))
     kind, compression = table_format(target)
     with _replacing(target) as file:
-        opened: list[Any] = [_stream(file, compression)]
+        stream = pa.PythonFile(file, mode="w")
+        opened: list[Any] = [stream if compression is None else pa.CompressedOutputStream(stream, compression)]
         try:
             with naming(target):
                 opened.insert(0, SINKS[kind](opened[0], schema, target))
@@ -134,27 +133,25 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
     special = is_special(target)  # a device or a pipe is written to, never replaced
     part = target if special else target.with_name(f".addml-{os.getpid()}-{secrets.token_hex(4)}.part")
     with naming(target):
-        file = _open_special(target) if special else part.open("xb", buffering=BUFFER_BYTES)
+        if str(target) in STREAMS:  # as it is open, so that what `>>` leads to keeps what it holds
+            file: IO[bytes] = os.fdopen(os.dup(STREAMS[str(target)]), "wb", buffering=BUFFER_BYTES)
+        else:
+            file = part.open("wb" if special else "xb", buffering=BUFFER_BYTES)
     try:
         yield file
         if not special:
             with naming(target):
-                _settle(part, target)
+                with part.open("rb+") as written:
+                    os.fsync(written.fileno())  # on the disk before it gets its name
+                if target.exists():
+                    shutil.copymode(target, part)
+                part.replace(target)
     except BaseException:
         with suppress(Exception):
             file.close()
         if not special:
             part.unlink(missing_ok=True)
         raise
-
-
-def _settle(temporary: Path, target: Path) -> None:
-    """Make sure that the bytes are on the disk, then give them their name."""
-    with temporary.open("rb+") as file:
-        os.fsync(file.fileno())
-    if target.exists():
-        shutil.copymode(target, temporary)
-    temporary.replace(target)
 
 
 @contextmanager
@@ -169,18 +166,6 @@ def naming(target: Path) -> Iterator[None]:
         remedy = "Free some space" if full else "Check the folder's permissions"
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise WriteError(f"{target}: cannot be written: {reason}. {remedy}, or write elsewhere.") from error
-
-
-def _open_special(target: Path) -> IO[bytes]:
-    """A special file, to write to; a stream as it is open, so that what `>>` leads to keeps what it holds."""
-    if str(target) in STREAMS:
-        return os.fdopen(os.dup(STREAMS[str(target)]), "wb", buffering=BUFFER_BYTES)
-    return target.open("wb", buffering=BUFFER_BYTES)
-
-
-def _stream(file: IO[bytes], compression: str | None) -> pa.NativeFile:
-    stream = pa.PythonFile(file, mode="w")
-    return stream if compression is None else pa.CompressedOutputStream(stream, compression)
 
 
 # Formats ------------------------------------------------------------------------------------------------------
@@ -205,12 +190,12 @@ class CsvSink:
         self.schema = _guarded(schema.empty_table())[0].schema
         self._threads, self._waiting = pa.cpu_count(), deque[Future[tuple[pa.Buffer, int]]]()
         self._pool = ThreadPoolExecutor(self._threads)
-        self._stream.write(self._text(self.schema.empty_table(), header=True))
+        self._stream.write(self._text(schema.empty_table(), header=True)[0])
 
     def write(self, table: pa.Table) -> None:
         """Write these rows behind those before, which may still be on their way to text."""
         for start in range(0, table.num_rows, ROWS):
-            self._waiting.append(self._pool.submit(self._rows, table.slice(start, ROWS)))
+            self._waiting.append(self._pool.submit(self._text, table.slice(start, ROWS)))
             if len(self._waiting) > self._threads:
                 self._write_first()
 
@@ -226,16 +211,13 @@ class CsvSink:
         self._stream.write(text)
         self.changed[GUARDED] += count
 
-    def _rows(self, table: pa.Table) -> tuple[pa.Buffer, int]:
+    def _text(self, table: pa.Table, *, header: bool = False) -> tuple[pa.Buffer, int]:
         """The rows as text, and how many cells were changed."""
         table, count = _guarded(table)
-        return self._text(table.cast(self.schema), header=False), count
-
-    def _text(self, table: pa.Table, *, header: bool) -> pa.Buffer:
         stream = pa.BufferOutputStream()
         options = csv.WriteOptions(include_header=header, delimiter=self._delimiter, batch_size=ROWS)
-        csv.write_csv(table, stream, options)
-        return stream.getvalue()
+        csv.write_csv(table.cast(self.schema), stream, options)
+        return stream.getvalue(), count
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -298,8 +280,8 @@ class JsonSink:
     def write(self, table: pa.Table) -> None:
         for start in range(0, table.num_rows, JSON_ROWS):
             columns = [self._values(column) for column in table.slice(start, JSON_ROWS).columns]
-            lines = (_json_line(self._names, values) for values in zip(*columns, strict=True))
-            self._stream.write("".join(lines).encode())
+            rows = (dict(zip(self._names, values, strict=True)) for values in zip(*columns, strict=True))
+            self._stream.write("".join(as_json(row) + "\n" for row in rows).encode())
 
     def close(self) -> None:
         pass
@@ -310,10 +292,6 @@ class JsonSink:
             self.changed[next(iter(self.changed))] += (len(finite) - finite.null_count) - (pc.sum(finite).as_py() or 0)
             column = pc.if_else(finite, column, None)
         return list(column.to_pylist())
-
-
-def _json_line(names: list[str], values: tuple[Any, ...]) -> str:
-    return as_json(dict(zip(names, values, strict=True))) + "\n"
 
 
 class ExcelSink:

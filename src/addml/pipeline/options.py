@@ -183,6 +183,10 @@ class Options:
         None, "Scored table: .csv, .parquet, .jsonl or .xlsx (detect and score: NAME.scored.csv)",
         OUTPUT, (*SCORE, "diff"), basic=True, metavar="FILE",
     )  # fmt: skip
+    output_sql: str | None = option(
+        None, "Table for the scored rows, in the database that FILE names: its rows are replaced in one transaction",
+        OUTPUT, SCORE, NOT_IMAGES, metavar="TABLE",
+    )  # fmt: skip
     report: str | None = option(
         None, "Report: .html or .md (detect: NAME.report.html)", OUTPUT, SCORE, basic=True, metavar="FILE"
     )
