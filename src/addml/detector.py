@@ -380,50 +380,40 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
             return used
         return type(X)(used, X.index[asked], getattr(self, "feature_names_in_", X.columns))
 
-    # Conveniences, which use what the command line prints and writes: see report/notebook.py.
+    # Conveniences, which use what the command line prints and writes.
+
+    @property
+    def _shown(self) -> Any:
+        check_is_fitted(self)
+        from addml.report import notebook  # the only import from above, late
+
+        return notebook
 
     def reasons(self, X: Any) -> list[str]:
         """Why each row of X is unusual, as sentences: "fare 150, far above the usual 8.5; tolls 24, ..."."""
-        check_is_fitted(self)
-        from addml.report import notebook
-
-        return notebook.sentences(self, X)
+        return list(self._shown.sentences(self, X))
 
     def report(self, X: Any, path: str | os.PathLike[str], *, top: int = 20, redact: bool = False) -> Path:
         """Write a report of the rows of X, at least `top` of them in detail, as HTML or Markdown by the file's name."""
-        check_is_fitted(self)
-        from addml.report import notebook
-
-        return notebook.report(self, X, path, top, redact)
+        return Path(self._shown.report(self, X, path, top, redact))
 
     def check(self, X: Any) -> tuple[Checked, ...]:
         """Plant known kinds of faults in held-out rows of X: which would a detector like this one find?"""
-        check_is_fitted(self)
-        from addml.report import notebook
-
-        return notebook.checked(self, X)
+        return tuple(self._shown.checked(self, X))
 
     def plot_scores(self, X: Any = None, *, ax: Any = None) -> Any:
         """Draw the scores of X, or of the training rows, with the threshold (extra `plots`); gives back the axes."""
-        check_is_fitted(self)
-        from addml.report import notebook
-
-        return notebook.plot_scores(self, X, ax)
+        return self._shown.plot_scores(self, X, ax)
 
     def plot_row(self, X: Any, row: int = 0, *, ax: Any = None) -> Any:
         """Draw what the columns of one row of X add to its score (extra `plots`); gives back the axes."""
-        check_is_fitted(self)
-        from addml.report import notebook
-
-        return notebook.plot_row(self, X, row, ax)
+        return self._shown.plot_row(self, X, row, ax)
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: once fitted, the threshold, the history and the top rows."""
         if not hasattr(self, "model_"):
             return str(super()._repr_html_())
-        from addml.report import notebook
-
-        return notebook.to_html(self)
+        return str(self._shown.to_html(self))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}

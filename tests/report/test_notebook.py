@@ -106,3 +106,16 @@ def test_check_needs_some_rows():
     X = np.random.default_rng(0).normal(size=(30, 3))
     with pytest.raises(ValueError, match="at least 50 rows, and there are 30"):
         ADDML(random_state=0, device="cpu", epochs=1).fit(X).check(X)
+
+
+def test_a_report_begins_with_one_example_of_each_group(table, tmp_path):
+    strange = table.copy()
+    strange.iloc[20:25, 2] = [500.0, 510.0, 520.0, 530.0, 540.0]
+    strange.iloc[30, 1] = -900.0
+    found = ADDML(random_state=0, device="cpu").fit(strange)
+    page = found.report(strange, tmp_path / "report.html").read_text()
+    top = page[page.index('<ol class="top">') :]
+    assert "weight 5" in top[: top.index("</li>")] or "size -900" in top[: top.index("</li>")]
+    first = top[: top.index("</ol>")]
+    assert "size -900" in first
+    assert "similar rows</small>" in first

@@ -203,12 +203,12 @@ def _top_rows(ranking: Ranking) -> Html:
     if not top:
         return el("p", f"No {ranking.noun} is ranked.", class_="muted")
     title = f"Top {ranking.noun}s" if top[0].is_flagged else "Highest scores"
+    title += ", one of each group" if ranking.groups else ""
     return joined([el("h2", title), el("ol", *map(_top_row, top), class_="top")])
 
 
 def _top_row(row: RankedRow) -> Html:
     reasons = joined([el("span", words) for words, _ in row.reasons[:2]], Html("<i>; </i>"))
-    similar = el("small", f" {row.similar}") if row.similar else ""
     name = el("a", row.name, href=f"#rank-{row.rank}", class_="row-link")
     ids = sorted((value for _, value in row.ids), key=lambda value: -sum(map(str.isalpha, value)))[:1]
     return el(
@@ -217,7 +217,8 @@ def _top_row(row: RankedRow) -> Html:
         el(
             "span",
             el("b", name, *(el("span", one_line(value, MAX_ID), class_="id") for value in ids)),
-            el("span", reasons or "no reasons requested", similar, class_="why"),
+            el("span", reasons or "no reasons requested", class_="why"),
+            el("small", row.similar, class_="muted") if row.similar else "",
         ),
         el("span", _score(row), class_="score"),
         class_=None if row.is_flagged else "below",
