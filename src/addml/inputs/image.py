@@ -86,7 +86,7 @@ ACROSS = 8  # patches along a side, at the most
 
 def patch_of(form: Form) -> list[int]:
     """The patch that each number of a flat image belongs to: the channels of a place go together."""
-    return np.broadcast_to(_patches(form), form.shape).ravel().tolist()  # type: ignore[no-any-return]
+    return np.broadcast_to(_patches(form), form.shape).ravel().tolist()
 
 
 def heat_map(contributions: np.ndarray, form: Form) -> np.ndarray:

@@ -57,8 +57,8 @@ class PatchMemory(Scorer):
                 found[level] += [own[chosen] for own, chosen in zip(part, places, strict=True)]
         arrays = {"levels": np.array(levels, np.float32), "keys": np.concatenate(keys)}
         for level, count in enumerate(counts):
-            places, found[level] = np.concatenate(found[level]), []  # which would take memory twice
-            memory = _memory(places, np.repeat(np.arange(len(kept)), count))
+            candidates, found[level] = np.concatenate(found[level]), []  # which would take memory twice
+            memory = _memory(candidates, np.repeat(np.arange(len(kept)), count))
             arrays |= {f"{name}{level}": array for name, array in memory.items()}
         return arrays | {"units": self._units(space, arrays)}
 
