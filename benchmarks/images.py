@@ -111,7 +111,7 @@ def metric() -> None:
     for name in ("screws", "tiles"):
         train, test, masks = planted_set(name, 40, 60)
         network = PretrainedNetwork(train.shape[1:], np.zeros((1, 0), np.float32))
-        flat = [network.patches((images.reshape(len(images), -1) - 127) / np.float32(128)) for images in (train, test)]
+        flat = [network.patches((images.reshape(len(images), -1) - np.float32(127)) / 128) for images in (train, test)]
         totals: dict[str, np.ndarray | float] = {"plain": 0.0, "learned": 0.0}
         for own, new in zip(*(split_levels(one, network.levels) for one in flat), strict=True):
             size, rows = own.shape[2], np.random.default_rng(0).permutation(own.shape[0] * own.shape[1])[:8000]

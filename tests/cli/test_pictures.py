@@ -140,12 +140,12 @@ def test_more_pixels_than_memory_holds_are_refused_before_they_are_read(photos, 
 
 
 def test_more_images_than_memory_holds_are_not_scored(addml, photos, tmp_path, monkeypatch):
-    """By hand: 2 copies of 40 images of 9 x 8 bytes are 5,760 bytes."""
+    """By hand: 40 images of 9 x 8 bytes are 2,880 bytes."""
     addml("fit", "photos", *QUICK, "--model", "m").succeeded()
     options = Options(str(photos), model=str(tmp_path / "m"))
-    monkeypatch.setattr(image_source, "free_memory", lambda: 5760)
+    monkeypatch.setattr(image_source, "free_memory", lambda: 2880)
     assert run.score(options, Silent(), mapped=False).findings.rows == 40
-    monkeypatch.setattr(image_source, "free_memory", lambda: 5759)
+    monkeypatch.setattr(image_source, "free_memory", lambda: 2879)
     monkeypatch.setattr(Heads, "read", lambda self, skip_broken: pytest.fail("pixels were read"))
     with pytest.raises(AddmlError, match=r"scoring 40 images of 9 x 8 pixels takes .* score a part of them at a time"):
         run.score(options, Silent(), mapped=False)
