@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 STDOUT = 1  # the number of the stream
 FOLDERS = ("figures", "maps", "model")
-TABLES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson")
+TABLES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson", ".xlsx")
 ENDINGS = (".gz", ".zst", ".bz2", ".lz4", *TABLES, ".html", ".htm", ".md", ".scored", ".report", ".model")
 
 
@@ -78,7 +78,8 @@ def planned(
     """The files that the options ask for, and those named after `name` that the command writes by default."""
     if options.output_sql is not None:
         _check_table(options)
-    table = options.output or (f"{name}.scored.csv" if scored and options.output_sql is None else None)
+    ending = "xlsx" if options.file.lower().endswith(".xlsx") else "csv"
+    table = options.output or (f"{name}.scored.{ending}" if scored and options.output_sql is None else None)
     page = options.report or (f"{name}.report.{options.format or 'html'}" if report else None)
     if options.format is not None and page is None:
         raise AddmlError("--format is that of a report; name one: --report FILE.", USAGE, option="format")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from addml.arrow import DistinctTexts, is_text, plain
 from addml.inputs.table import Columns
+from addml.learning.group import Group
 from addml.preprocessing.categories import MOST_LEVELS, CategoryColumn
 from addml.preprocessing.numbers import BooleanColumn, Column
 from addml.preprocessing.scaling import Features
@@ -37,6 +39,11 @@ class Moments:
         self._total += exact.sum(axis=0)
         self._squares += np.einsum("ij,ij->j", exact, exact)
         self._flagged += (values[:, len(self.features.median) :] > 0).sum(axis=0)  # a gap's flag is above its mean
+
+    def add_up(self, group: Group) -> None:
+        """Take in what the other processes of a group have added."""
+        (self.rows,) = group.counts([self.rows])
+        self._total, self._squares, self._flagged = map(group.sum, (self._total, self._squares, self._flagged))
 
     def refined(self) -> Features:
         """The features fitted to all rows but for medians and quartiles."""
@@ -142,7 +149,17 @@ class Levels:
         self.gaps += texts.gaps
         for value, count in zip(texts.values.to_pylist(), texts.counts.tolist(), strict=True):
             self.counts[value] += count
-        if len(self.counts) > MOST_COUNTED:
+        self._bound()
+
+    def join(self, other: Levels) -> None:
+        """Count the values of other rows with these."""
+        self.gaps += other.gaps
+        self.counts.update(other.counts)
+        self.too_many = self.too_many or other.too_many
+        self._bound()
+
+    def _bound(self) -> None:
+        if self.too_many or len(self.counts) > MOST_COUNTED:
             self.too_many, self.counts = True, Counter()
 
 
@@ -220,6 +237,28 @@ class Census:
             start += batch.num_rows
         table, places = _with_held(*reservoir.drawn(), held)
         return cls(start, table, places, levels)
+
+    def joined(self, group: Group) -> Census:
+        """The census of all rows of a group, whose processes have theirs one after another."""
+        if group.size == 1:
+            return self
+        rows, sink = group.gather(str(self.rows).encode()), pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.sample.schema) as writer:
+            writer.write_table(self.sample)
+        tables = [pa.ipc.open_stream(one).read_all() for one in group.gather(sink.getvalue().to_pybytes())]
+        starts = np.cumsum([0, *map(int, rows)])
+        places = [np.frombuffer(one, np.int64) for one in group.gather(self.places.astype(np.int64).tobytes())]
+        own = json.dumps({name: [dict(one.counts), one.gaps, one.too_many] for name, one in self.levels.items()})
+        levels = dict[str, Levels]()
+        for found in map(json.loads, group.gather(own.encode())):
+            for name, (counts, gaps, too_many) in found.items():
+                levels.setdefault(name, Levels()).join(Levels(Counter(counts), gaps, too_many))
+        return Census(
+            int(starts[-1]),
+            _joined([batch for table in tables for batch in table.to_batches()]).combine_chunks(),
+            np.concatenate([one + start for one, start in zip(places, starts, strict=False)]),
+            levels,
+        )
 
     def columns(self) -> Columns:
         """How the columns become numbers: by the sample, the counts by all rows."""

@@ -249,6 +249,30 @@ class Source:
         return getattr(self._dataset, "_scan_options", None)
 
 
+class Shard:
+    """The rows from `start` to `stop` of a source, as one of its own."""
+
+    def __init__(self, source: Source, start: int, stop: int) -> None:
+        self.source, self.start, self.stop = source, start, stop
+
+    @classmethod
+    def of(cls, source: Source, rank: int, size: int) -> Shard:
+        """One of as many shards, even to a row: what is between two row groups goes to both their readers."""
+        if len(source) < size * LEAST_STREAMED:
+            raise ValueError(f"{source.name}: {len(source):,} rows are too few for {size} workers; give fewer workers")
+        return cls(source, len(source) * rank // size, len(source) * (rank + 1) // size)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, some at a time."""
+        return self.source.batches(self.start, self.stop)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+
 def changes(before: Files, after: Files) -> Iterator[tuple[str, str]]:
     """The files that are not as they were, each with what became of it in words."""
     for name in sorted({*before, *after}):

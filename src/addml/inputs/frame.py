@@ -31,6 +31,11 @@ def is_frame(X: Any) -> bool:
     return _frame(X) is not None
 
 
+def is_pandas(X: Any) -> bool:
+    """Whether X is a frame of pandas."""
+    return type(X).__module__.partition(".")[0] == "pandas" and getattr(X, "ndim", 0) == 2
+
+
 def column_values(X: Any) -> Any:
     """The values of one column of a frame as an array, NaN for missing values; None where X is no such column."""
     if type(X).__module__.partition(".")[0] in NO_FRAMES:

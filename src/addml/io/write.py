@@ -1,8 +1,9 @@
-"""Tables to CSV, Parquet or JSON lines by the name given, and files of any content: whole, or no file at all."""
+"""Tables to CSV, Parquet, JSON lines or Excel by the name given, and files of any content: whole, or no file at all."""
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import secrets
 import shutil
@@ -10,6 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import date, datetime, time
+from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -19,14 +22,18 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from addml.io.json import as_json
-from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special
+from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special, missing_extra
+from addml.text import visible
 
 FORMATS = {
     **dict.fromkeys((".csv", ".tsv"), "csv"),
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     **dict.fromkeys((".jsonl", ".ndjson"), "json"),
+    ".xlsx": "excel",
 }
 JSON_ROWS = 10_000
+SHEET_ROWS = 2**20 - 1  # of a sheet, below its header
+GUARDED = "text cells that began like a formula, now with an apostrophe before"
 BUFFER_BYTES = 1 << 20
 ROWS = 32_768  # that become text together
 FORMULA = r"^[=+\-@\t\r\n]"  # what a spreadsheet may run when it opens the file
@@ -106,8 +113,8 @@ def table_format(target: Path) -> tuple[str, str | None]:
         suffix = Path(target.stem).suffix.lower()
     if suffix not in FORMATS and not is_special(target):
         raise WriteError(f"{target}: the name must end in {', '.join(FORMATS)} (or .csv.gz, .csv.zst).")
-    if FORMATS.get(suffix) == "parquet" and compression:
-        raise WriteError(f"{target}: Parquet is compressed within. Leave out {target.suffix}.")
+    if FORMATS.get(suffix) in ("parquet", "excel") and compression:
+        raise WriteError(f"{target}: a {suffix} file is compressed within. Leave out {target.suffix}.")
     return FORMATS.get(suffix, "csv"), compression
 
 
@@ -178,7 +185,7 @@ class CsvSink:
     """CSV in which no text cell begins like a spreadsheet formula, on as many threads as Arrow may use."""
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
-        self.changed = {"text cells that began like a formula, now with an apostrophe before": 0}
+        self.changed = {GUARDED: 0}
         self._stream, self._delimiter = stream, "\t" if ".tsv" in target.suffixes else ","
         self.schema = _guarded(schema.empty_table())[0].schema
         self._threads, self._waiting = pa.cpu_count(), deque[Future[tuple[pa.Buffer, int]]]()
@@ -202,7 +209,7 @@ class CsvSink:
     def _write_first(self) -> None:
         text, count = self._waiting.popleft().result()
         self._stream.write(text)
-        self.changed[next(iter(self.changed))] += count
+        self.changed[GUARDED] += count
 
     def _text(self, table: pa.Table, *, header: bool = False) -> tuple[pa.Buffer, int]:
         """The rows as text, and how many cells were changed."""
@@ -287,4 +294,44 @@ class JsonSink:
         return list(column.to_pylist())
 
 
-SINKS: dict[str, type[CsvSink | ParquetSink | JsonSink]] = {"csv": CsvSink, "parquet": ParquetSink, "json": JsonSink}
+class ExcelSink:
+    """A workbook with one sheet, in which no text cell is a formula."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
+        try:
+            import openpyxl
+        except ImportError as error:
+            raise missing_extra(f"{target}: Excel", "excel") from error
+        self.changed, self._stream, self._target, self._left = {GUARDED: 0}, stream, target, SHEET_ROWS
+        self._book = openpyxl.Workbook(write_only=True)
+        self._sheet = self._book.create_sheet("scored")
+        self._sheet.append(_guarded(schema.empty_table())[0].column_names)
+
+    def write(self, table: pa.Table) -> None:
+        table, count = _guarded(table)
+        self.changed[GUARDED] += count
+        self._left -= table.num_rows
+        if self._left < 0:
+            raise WriteError(f"{self._target}: a sheet holds at most {SHEET_ROWS:,} rows. Write .csv or .parquet.")
+        for values in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            self._sheet.append(list(map(_excel_value, values)))
+
+    def close(self) -> None:
+        self._book.save(self._stream)
+
+
+def _excel_value(value: Any) -> Any:
+    """The value as a cell holds it: no time zone, no control characters, nothing that is not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None)
+    return value if value is None or isinstance(value, int | date | time | Decimal) else visible(str(value))
+
+
+SINKS: dict[str, type[CsvSink | ParquetSink | JsonSink | ExcelSink]] = {
+    "csv": CsvSink,
+    "parquet": ParquetSink,
+    "json": JsonSink,
+    "excel": ExcelSink,
+}

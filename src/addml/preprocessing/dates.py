@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.arrow import as_days, first_of, is_date, is_text, plain, taken
-from addml.preprocessing.numbers import CellError, Column, QuantileBins
+from addml.preprocessing.numbers import CellError, Column, QuantileBins, flag_distance
 from addml.text import shortened
 from addml.text_formats import parse_dates
 
@@ -23,6 +23,7 @@ SEASONS_FROM = 60  # days between first and last, under which the season is only
 EPOCH = datetime.datetime(1970, 1, 1)
 TIME, WEEKEND = "time", "weekend"
 CYCLES = {"hour": 1440, "weekday": 7, "season": 366}  # steps of a minute or a day: fine enough for tables of waves
+UNIFORM = math.sqrt(0.5)  # the deviation of a wave over a cycle whose steps are equally common
 WAVES = {"sin": np.sin, "cos": np.cos}
 PARTS = (TIME, *(f"{cycle} {wave}" for cycle in CYCLES for wave in WAVES), WEEKEND)
 
@@ -64,8 +65,17 @@ class DateColumn(Column):
     @property
     def specs(self) -> list[tuple[str, float, float]]:
         """The column itself, then its parts."""
-        names = (self.name if part == TIME else f"{self.name}.{part}" for part in self.parts)
-        return [(name, math.nan, mean) for name, mean in zip(names, self.means, strict=True)]
+        # Scales are deviations in training, but for the weekday, which is derived and must not outweigh what was
+        # measured: by its deviation a day that 2 % of the rows have would lie seven deviations out. Its waves are
+        # scaled as if all days were equally common, and the weekend lies as far from other days as a missing value
+        # from a known one.
+        weekends = dict(zip(self.parts, self.means, strict=True)).get(WEEKEND, 0.5)
+        own = {"weekday sin": UNIFORM, "weekday cos": UNIFORM}
+        own[WEEKEND] = 1 / float(flag_distance(min(weekends, 1 - weekends)))
+        return [
+            (self.name if part == TIME else f"{self.name}.{part}", own.get(part, math.nan), mean)
+            for part, mean in zip(self.parts, self.means, strict=True)
+        ]
 
     def read(self, column: pa.Array) -> np.ndarray:
         """Days since 1970, NaN for missing values; a time of the day is part of a day."""
