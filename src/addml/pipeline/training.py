@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +38,19 @@ NETWORK = 1536  # bytes of a member's weights, gradients and moments for each pi
 
 
 def train(
-    X: pa.Table | Source, options: Options, progress: Progress, labels: np.ndarray | None = None, by: Sequence[str] = ()
+    X: pa.Table | Source,
+    options: Options,
+    progress: Progress,
+    labels: np.ndarray | None = None,
+    by: Sequence[str] = (),
+    fitted_by: Callable[..., Model] | None = None,
 ) -> tuple[Model, TextCells]:
     """The model of a table, and the text in its number columns, which with --strict raises a TextCellsWarning."""
     with ExitStack() as stack:
         if isinstance(X, Source):
             names, memory = X.names, options.memory or MEMORY
-            progress.note(f"{X.name}: {len(X):,} rows, more than {memory} of memory hold: read from disk")
+            why = f"more than {memory} of memory hold: read from disk" if options.engine is None else "on a cluster"
+            progress.note(f"{X.name}: {len(X):,} rows, {why}")
             stack.enter_context(stages_to(progress))
         else:
             names = X.column_names
@@ -52,7 +58,8 @@ def train(
             stage = progress.stage("Training", options.epochs, X.num_rows * options.members)
             stack.enter_context(epochs_to(stack.enter_context(stage)))
         texts = stack.enter_context(_caught_texts(options))
-        model = fit_model(options, X, labels, one_sided=one_sided(options.one_sided, names), by=by or None)
+        sides = one_sided(options.one_sided, names)
+        model = (fitted_by or fit_model)(options, X, labels, one_sided=sides, by=by or None)
     return model, texts
 
 
@@ -68,7 +75,18 @@ def _announce(table: pa.Table, options: Options, progress: Progress) -> None:
 
 def fit_model(options: Options, X: Any, labels: np.ndarray | None = None, **settings: Any) -> Model:
     """The model of X that the options ask for, with these settings and `ADDML()`'s defaults for all others."""
-    known = {
+    config = Config.resolve(settings_of(options) | settings)
+    return decided(fit(config, X, labels, storage=storage_of(options)), options)
+
+
+def storage_of(options: Options) -> Storage:
+    """Where a training keeps what it needs."""
+    return Storage(options.checkpoint, options.scratch, options.memory or MEMORY)
+
+
+def settings_of(options: Options) -> dict[str, Any]:
+    """The settings of a detector that the options name."""
+    return {
         "members": options.members,
         "contamination": CONTAMINATION if options.contamination is None else options.contamination,
         "epochs": options.epochs,
@@ -78,8 +96,6 @@ def fit_model(options: Options, X: Any, labels: np.ndarray | None = None, **sett
         "n_jobs": options.jobs,
         **({"normal_ratio": 1.0} if options.clean else {}),
     }
-    storage = Storage(options.checkpoint, options.scratch, options.memory or MEMORY)
-    return decided(fit(Config.resolve(known | settings), X, labels, storage=storage), options)
 
 
 @contextmanager

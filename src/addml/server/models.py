@@ -79,7 +79,6 @@ class Models:
     """Models by their names; one that is written anew is loaded anew."""
 
     def __init__(self, device: str) -> None:
-        """None yet; they will compute on this device."""
         self.device, self._models, self._lock = device, dict[str, ServedModel](), threading.Lock()
 
     @classmethod
@@ -137,7 +136,6 @@ class Models:
         return model
 
     def remove(self, name: str) -> None:
-        """Offer it no longer."""
         self._models.pop(name, None)
 
     def __iter__(self) -> Iterator[ServedModel]:
