@@ -377,6 +377,22 @@ def test_machines_of_different_scales_in_one_file(machines):
     assert again["decided_by"] == found["decided_by"]
 
 
+def test_a_machine_that_training_did_not_have_is_said(machines):
+    run("fit", machines, *ENTITIES, "--model", "m").succeeded("steps are judged within host: 3 groups")
+    Path("new.csv").write_text(machines.read_text().replace(",c,", ",new,"))
+    run("score", "new.csv", "--time", "when", "--model", "m").succeeded(
+        "not in training, so judged against all of host: new"
+    )
+
+
+def test_days_before_months_where_no_value_tells_but_the_steps_do(machines):
+    lines = machines.read_text().replace("2026-03-01 ", "02/03/2026 ").splitlines()
+    later = [line.replace("02/03/2026", "03/03/2026") for line in lines[1:]]
+    Path("days.csv").write_text("\n".join([*lines, *later]))
+    told = run("detect", "days.csv", *ENTITIES, "--no-report").succeeded("'02/03/2026 00:00:00' are read day first").out
+    assert told.count("no value tells") == 1
+
+
 def test_a_budget_of_events_and_a_minimum_length(machines):
     for count in (1, 3):
         found = json.loads(run("detect", machines, *ENTITIES, "--events", str(count), "--json").succeeded().out)
