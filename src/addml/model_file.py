@@ -211,6 +211,12 @@ def _check_shapes(model: Model, arrays: dict[str, np.ndarray]) -> None:
                 "fit and save it again"
             )
         lengths |= {one: have for one, have in zip(shape, array.shape, strict=True) if isinstance(one, str)}
+    if (groups := model.vectorizer.groups) is not None and groups.own.any():
+        members, places = len(model.encoder.weights), sum(len(embedded_places(int(own))) for own in groups.own if own)
+        views, embedded = model.scorer.count(members), (members, places, model.encoder.outputs)
+        found = (groups.own_rows.shape[1:], groups.own_embedded.shape, groups.own_scale.shape[:2])
+        if found != ((model.encoder.inputs,), embedded, (2, views)):
+            raise ModelFileError(f"the references of groups have shapes {found}; fit and save it again")
     if "embedded" in lengths and lengths["embedded"] != len(embedded_places(lengths["references"])):
         raise ModelFileError(
             f"{lengths['embedded']} embeddings of {lengths['references']} references; fit and save it again"

@@ -1,7 +1,7 @@
 """A series scored step by step as it arrives, in constant time and with the same bits as in a batch.
 
 A recurrent network starts anew for every window. The windows over the next step advance together, each in its place of
-a few tiles, by one product of a fixed shape. A convolution sees each step once.
+a few tiles, by one product of a fixed shape.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import numpy as np
 from addml import model_file
 from addml.compute import blas_threads
 from addml.encoders.base import Network
-from addml.encoders.cells import TILE, Cells, Parts, tile_of
+from addml.encoders.cells import TILE, Parts, next_state, seen_by
 from addml.encoders.recurrent import RecurrentNetwork
-from addml.encoders.tcn import KERNEL, Convolutions, mean_of_steps, receptive_field
 from addml.model import Model
 from addml.preprocessing.scaling import FARTHEST
 from addml.scoring.base import BLOCK, ViewScale
@@ -52,10 +51,9 @@ class Stream:
         self.window, self.channels = model.form.shape
         self.features = model.step_features
         self._ready, self._on_columns = model.scorer_ready("cpu"), model.scorer.on_columns
-        self._encoder = step_encoder(model.encoder, self.window, self.channels, BLOCK["cpu"])
-        self._z = np.zeros(
-            (len(model.encoder.weights), max(STEPS, model.scorer.tile), model.encoder.outputs), np.float32
-        )
+        self._encoder = step_encoder(model.encoder, self.window, self.channels, model.block("cpu"))
+        rows = 1 if model.scorer.tile == 1 else max(STEPS, model.scorer.tile)
+        self._z = np.zeros((len(model.encoder.weights), rows, model.encoder.outputs), np.float32)
         self._past = np.zeros((2, self.window, self.channels), np.float32)  # twice: the window is always in one piece
         self._last = self.features.median  # what stands for a missing value before any is known
         self._is_small = _largest_product(model) <= SMALL
@@ -148,7 +146,7 @@ class Stream:
         scores = model.scorer.score(self._z, self._ready, model.distance, located)[:, 0].astype(np.float64)
         if self._steps < 2 * self.window - 1:  # of which window - 1 were filled up
             scores = model.neutral_scores(scores[:, None], np.ones(1, bool))[:, 0]
-        return float(model.within_groups(model.combine(scores[:, None]), self._code)[0])
+        return float(model.divided(model.combine(scores[:, None]), self._code)[0])
 
     # The steps so far, on disk ------------------------------------------------------------------------------
 
@@ -168,11 +166,8 @@ class Stream:
     @property
     def _state(self) -> dict[str, np.ndarray]:
         """The arrays that change with every step, themselves."""
-        found: dict[str, np.ndarray] = {
-            "past": self._past,
-            "last": self._last.astype(np.float64),
-            "steps": np.array([self._steps]),
-        }
+        found: dict[str, np.ndarray] = {"past": self._past, "last": self._last.astype(np.float64)}
+        found["steps"] = np.array([self._steps])
         for name, value in vars(self._encoder).items():
             parts: dict[str, Any] = {name: value}
             if isinstance(value, list):
@@ -223,7 +218,7 @@ class Streams:
         seen[own] += 1
         scores = self.model.member_scores(windows.reshape(len(own), -1), "cpu", 1)
         scores = self.model.combine(scores, seen[own] < past.shape[1])
-        return self.model.within_groups(np.asarray(scores), codes)
+        return self.model.divided(np.asarray(scores), codes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what the streams know of the steps so far as a folder of JSON and safetensors, for `restore`."""
@@ -275,7 +270,7 @@ def step_encoder(network: Network, window: int, channels: int, block: int) -> St
     """A new series for this network; one that is not made for steps takes blocks of `block` windows."""
     if not isinstance(network, RecurrentNetwork):
         return _Blocks(network, window, channels, block)
-    return _Windows(network) if isinstance(network.body, Cells) else _Convolved(network)
+    return _Windows(network)
 
 
 class _Blocks:
@@ -296,8 +291,7 @@ class _Windows:
     """A recurrent network: the states of all windows over this step, (E, tiles, TILE, states) for each layer."""
 
     def __init__(self, encoder: RecurrentNetwork) -> None:
-        assert isinstance(encoder.body, Cells)
-        self.encoder, self.cell, self.window, self.now = encoder, encoder.body.cell, encoder.layout.window, 0
+        self.encoder, self.window, self.now = encoder, encoder.layout.window, 0
         self.layers = [_for_tiles(parts) for parts in encoder.layers]
         members, dtype, tiles = len(encoder.weights), encoder.weights.dtype, -(-self.window // TILE)
         self.states = [np.zeros((members, tiles, TILE, width), dtype) for width in encoder.layout.layers]
@@ -326,41 +320,10 @@ class _Windows:
         self.step[:] = step  # a whole tile of it, as of biases: long runs add up quicker than one row to many
         x = self.step
         for place, parts in enumerate(self.layers):
-            seen = self.cell.seen(x, parts)
-            self.states[place] = x = self.cell.next(seen, self.states[place], parts)[0]
+            self.states[place] = x = next_state(seen_by(x, parts), self.states[place], parts)
 
 
 def _for_tiles(parts: Parts) -> Parts:
     """The matrices of a layer for states in tiles (E, tiles, TILE, w), and its biases for every row of one."""
     matrices, biases = parts[:2], parts[2:]
     return [*(one[:, None] for one in matrices), *(np.repeat(one[:, None], TILE, axis=2) for one in biases)]
-
-
-class _Convolved:
-    """Convolutions: the last outputs of each layer, as far back as the next one sees."""
-
-    def __init__(self, encoder: RecurrentNetwork) -> None:
-        assert isinstance(encoder.body, Convolutions)
-        self.encoder, body = encoder, encoder.body
-        members, dtype, widths = len(encoder.weights), encoder.weights.dtype, body.widths
-        spans = [(KERNEL - 1) * 2**layer + 1 for layer in range(len(widths) - 1)]
-        self.past = [
-            np.zeros((1 if layer == 0 else members, span, width), dtype)
-            for layer, (span, width) in enumerate(zip(spans, widths, strict=False))
-        ]
-        outputs = encoder.layout.window - receptive_field(len(spans)) + 1 if body.mean else 1
-        self.out = np.zeros((outputs, members, 1, widths[-1]), dtype).swapaxes(0, 1)  # those of a step in one piece
-
-    def push(self, step: np.ndarray) -> np.ndarray:
-        body, newest = self.encoder.body, step[None]
-        assert isinstance(body, Convolutions)
-        for layer, parts in enumerate(self.encoder.layers):
-            past = self.past[layer]
-            past[:, :-1] = past[:, 1:].copy()
-            past[:, -1] = newest
-            seen = past[:, :: 2**layer].reshape(len(past), -1)
-            newest = body.convolve(tile_of(seen), parts)[:, 0]
-        self.out[:, :-1] = self.out[:, 1:].copy()
-        self.out[:, -1, 0] = newest
-        pooled = mean_of_steps(self.out)[:, 0] if body.mean else newest
-        return np.asarray(self.encoder.finish(tile_of(pooled), 1)[:, 0])

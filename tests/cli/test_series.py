@@ -209,7 +209,7 @@ def test_cells_that_are_no_numbers(machine, tmp_path):
 
 
 def test_fit_and_score_with_a_saved_model(machine, tmp_path):
-    settings = ("--contamination", "0.05", "--window", "20", "--cell", "gru", "--causal")
+    settings = ("--contamination", "0.05", "--window", "20", "--causal")
     assert run("fit", machine, *OPTIONS, *settings).code == 0
     fresh = write(tmp_path / "fresh.csv", 200, broken=slice(100, 115))
     done = run("score", fresh, "--model", "machine.model", "--time", "when", "--json")

@@ -107,8 +107,7 @@ def _sums(scores: np.ndarray, windows: Windows, counted: np.ndarray) -> tuple[np
 LAGS = 400  # steps within which a period is looked for, as in TSB-AD
 PERIODS = (6, 303)  # steps: a shorter or longer one is not taken for a period, as in TSB-AD
 NO_PERIOD = 125  # steps of a window where there is no period, as in TSB-AD
-SHORT_WINDOW = 16  # steps, for several channels and for series too long for windows of a period
-MOST_WORK = 5_000_000  # steps times window: a network sees every step once for each window over it
+SHORT_WINDOW = 10  # steps, for several channels: their values of one time tell more than a long past
 EVEN = 0.1  # of the middle step, that a step may differ by and still be one
 MOSTLY = 0.9  # of the steps, from which the sampling is regular
 
@@ -134,6 +133,7 @@ class Sampling:
     missing_values: int = 0
     unsorted: int = 0
     repeated: int = 0
+    window: str = ""  # why windows are as long as they are, where nobody said how long
     begins: list[int] = field(default_factory=list)  # the steps, of all given, at which a series begins, or begins anew
     steps: list[int] | None = None  # of each row given, where rows were sorted or averaged
 
@@ -327,8 +327,6 @@ def choose_window(series: Series) -> tuple[int, str]:
     filled, _ = carried(series.values, np.array([np.median(known) if len(known) else 0.0]))
     found = period_of(filled[:, 0])
     window = min(found or NO_PERIOD, max(4, steps // 4))
-    if window * steps > MOST_WORK:
-        return SHORT_WINDOW, f"the series is too long for windows of {window} steps"
     if window == found:
         return window, "the period of the series, by its autocorrelation"
     if found is None:

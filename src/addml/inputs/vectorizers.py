@@ -16,7 +16,7 @@ from addml.inputs.array import ArrayVectorizer
 from addml.inputs.frame import has_other_than_numbers, is_frame
 from addml.inputs.image import as_images, channels_last, other_scale, varied
 from addml.inputs.rows import LazyRows, Rows, WindowRows
-from addml.inputs.series import Sampling, Series, Windows, read_series, windows_of
+from addml.inputs.series import Sampling, Series, Windows, choose_window, read_series, windows_of
 from addml.inputs.vectorizer import Form, Settings, Vectorizer, names_or_places, sides_of
 from addml.preprocessing.profile import ColumnProfile, channel_profiles, column_profiles
 from addml.preprocessing.scaling import Features
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from addml.preprocessing.groups import Groups
 
 BRIGHTER = 0.08  # of white: how far the median brightness of images may lie from that of training
-PHOTO_SIDE = 256  # pixels; photographs of one size up to this keep it
+PHOTO_SIDE = 320  # pixels; photographs of one size up to this keep it
 VALUES = 2**24  # numbers of images, at even steps, that scales are learned from
 
 
@@ -290,15 +290,19 @@ class SeriesVectorizer(Vectorizer):
         names = None if series[0].names is None else tuple(series[0].names)
         channels = series[0].values.shape[1]
         assert settings.window is not None
-        labels, window = names_or_places(names, channels), int(settings.window.length)
+        labels, length = names_or_places(names, channels), settings.window.length
         series = [_in_order(one, labels, named=names is not None) for one in series]
         entities = _entities(series, labels, settings.by)
         series = [_on_whole_scale(one, entities) for one in series]
         medians = _medians(series, labels)
-        windows = _windows(series, window, medians, sampling)
-        _check_enough(windows, window)
+        if length == "auto":
+            length, sampling.window = choose_window(max(series, key=lambda one: len(one.values)))
+        windows = _windows(series, int(length), medians, sampling)
+        _check_enough(windows, int(length))
         form = Form("series", windows.shape[1:], bool(settings.window.causal))
         features = Features.fit(windows.steps, sides_of(settings.one_sided, labels), robust=settings.robust)
+        if channels > 1 and not settings.robust:
+            features = features.bent  # a channel a hundred deviations out would be all that counts
         features = replace(features, median=medians)  # later series are filled as this one was
         features = features.spread(form.channel_of())
         one = cls(features=features, columns_in=channels, names=names, form=form, entities=entities)

@@ -55,9 +55,9 @@ def folder_batches(
         yield from found.to_batches(columns=wanted, batch_size=rows, **ahead)
 
 
-def folder_dataset(origin: Origin) -> tuple[dataset.Dataset, list[str]]:
-    """The folder with a schema that has the columns of all its files."""
-    files = parquet_files(origin)
+def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[dataset.Dataset, list[str]]:
+    """The folder, or some of its files, with a schema that has the columns of all of them."""
+    files = files or parquet_files(origin)
     with _reading(origin.name, "Parquet"):
         first = _folder(files, origin, None)
         fragments = list(first.get_fragments())

@@ -12,7 +12,6 @@ import numpy as np
 
 from addml.decisions.decision import EVENT_RATE, EVENTS, Decision
 from addml.decisions.events import FALSE_RATE, Event, budget_threshold, event_figures, events, peaks, tail_threshold
-from addml.encoders.recurrent import Recurrent
 from addml.explain import contributions_of
 from addml.explain.bands import channel_distances, expected_bands
 from addml.findings import EventPicture, Finding, Findings, Reason, Track, Usual, versions
@@ -62,7 +61,6 @@ class SeriesSource:
             window, reason = choose_window(max(read.series, key=lambda one: len(one.values)))
             read.data.notes.append(f"windows of {window} steps: {reason} (--window sets another length)")
         settings: dict[str, Any] = {
-            "encoder": Recurrent(cell=options.cell),
             "window": Window(window, stride=_stride(window, len(read.values)), causal=options.causal),
             "one_sided": one_sided(options.one_sided, read.names),
             "by": read.chosen.by or None,

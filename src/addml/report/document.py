@@ -108,6 +108,7 @@ class RankedRow:
     rarity: str  # "1 in 2,400"
     ids: Pairs
     reasons: Pairs  # words, contribution
+    similar: str  # "and 3 similar rows", of the first row of a group
     comparisons: Sequence[Comparison]
     more_columns: int  # that are not compared
 
@@ -129,6 +130,7 @@ class Ranking:
     noun: str  # what is ranked: "row", "image", "event"
     name: str  # what one is called: "Row", "Image", "Step"
     rows: Sequence[RankedRow]
+    examples: Sequence[RankedRow]  # the first rows to look at, one of each group
     groups: Sequence[RowGroup]
     ungrouped: str
     divider: str  # between the flagged rows and the others

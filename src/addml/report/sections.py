@@ -55,6 +55,7 @@ def build_document(findings: Findings, *, is_redacted: bool = False) -> Document
         Section("rows", "Ranking", f"Ranked {ranked.noun}s and their reasons", _ranked(findings, ranked)),
         Section("map", "Map", "Map of the metric space", _map(findings, data["space"])),
         Section("evaluation", "Evaluation", "Evaluation against the labels", _evaluation(findings, data["curves"])),
+        Section("check", "Check", "A check without labels", _check(findings)),
         Section("drift", "Drift", "Drift since training", _drift(findings)),
         Section("training", "Training", "Training", _training(findings, data["training"])),
         Section("left-out", "Left out", left_out, _left_out(findings, data["dropped"])),
@@ -97,6 +98,7 @@ def _images(findings: Findings) -> list[Block]:
     if not findings.pictures:
         return []
     about = f"{counted(len(findings.pictures), 'image')} as the detector sees them."
+    about += " They link to their files." if any(one.file is not None for one in findings.pictures) else ""
     has_maps = any(one.heat is not None for one in findings.pictures)
     hint = "Red marks the regions that raise the score." if has_maps else ""
     show = summary.score_format(findings)
@@ -305,6 +307,14 @@ def cell(value: Any, key: str = "") -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return one_line(setting(value))
     return percent(value) if isinstance(value, float) and any(part in key for part in SHARES) else number(value)
+
+
+def _check(findings: Findings) -> list[Block]:
+    if not findings.check:
+        return []
+    about = "Known kinds of faults were planted in held-out rows and scored by a model of the other rows: an estimate."
+    rows = [(one["kind"], percent(one["flagged"]), percent(one["first"]), one["verdict"]) for one in findings.check]
+    return [Paragraph(about), Table("Planted faults", ("Kind", "Flagged", "In the top 1%", "Verdict"), rows)]
 
 
 def _drift(findings: Findings) -> list[Block]:
