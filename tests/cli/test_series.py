@@ -173,7 +173,7 @@ def test_columns_called_as_those_of_the_scored_table_are_kept(machine, tmp_path)
 def test_without_window_a_single_channel_gets_its_period(machine):
     told = run("detect", machine, *OPTIONS, "--columns", "load").out
     assert "windows of 44 steps: the period of the series, by its autocorrelation" in told  # 2 pi 7 = 43.98
-    assert "windows of 16 steps: the default for 2 channels" in run("detect", machine, *OPTIONS).out
+    assert "windows of 10 steps: the default for 2 channels" in run("detect", machine, *OPTIONS).out
     assert "windows of" not in run("detect", machine, *OPTIONS, "--window", "9").out
 
 
