@@ -20,7 +20,7 @@ import addml
 
 ENCODERS = {"mlp": "MLP", "conv": "Conv", "recurrent": "Recurrent"}
 LOSSES = {"instance": "InstanceCloseness", "center": "CenterCloseness"}
-OF_ENCODER = ("hidden", "metric_dim", "activation", "output_activation", "cell", "pooling")
+OF_ENCODER = ("hidden", "metric_dim", "activation", "output_activation", "pooling")
 OF_LOSS = ("distance", "hard_ratio", "margin", "anomaly_pairs", "miner")
 OF_WINDOW = ("stride", "causal")
 HOMES = ("addml", "addml.encoders", "addml.learning.losses", "addml.inputs", "addml.inputs.series", "addml.scoring")
@@ -164,9 +164,8 @@ FITS: dict[str, tuple[Callable[[int], Any], dict[str, Any]]] = {
     "dissimilarity": (rows, {"scorer": "dissimilarity", "distance": "euclidean", "scaling": "standard"}),
     "images conv": (images, {"encoder": "conv", "epochs": 3, "members": 2}),
     "images mlp": (images, {"encoder": "mlp", "epochs": 5}),
-    "series tanh": (series, WINDOW),
-    "series gru": (series, {**WINDOW, "cell": "gru", "pooling": "last", "stride": 2}),
-    "series tcn": (series, {**WINDOW, "cell": "tcn", "metric_dim": 8}),
+    "series": (series, WINDOW),
+    "series recurrent": (series, {**WINDOW, "encoder": "recurrent", "pooling": "last", "stride": 2}),
     "series mlp": (series, {**WINDOW, "encoder": "mlp"}),
 }
 
@@ -236,11 +235,11 @@ def saved(folder: Path) -> dict[str, Any]:
 
 def streamed(folder: Path) -> dict[str, Any]:
     result = {}
-    for cell in ("tanh", "gru", "tcn"):
-        fitted = fit(series(0), **WINDOW, cell=cell, causal=True)
+    for encoder in ("autoencoder", "recurrent"):
+        fitted = fit(series(0), **{**WINDOW, "encoder": encoder}, causal=True)
         stream = fitted.stream()
         steps = [stream.score(step) for step in series(1)[:60]]
-        result[cell] = {**record(fitted, series(1)), "steps": steps}
+        result[encoder] = {**record(fitted, series(1)), "steps": steps}
     return result
 
 

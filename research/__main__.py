@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from addml.cli.arguments import Device, Jobs
 from addml.cli.commands import run as run_app
-from addml.cli.compare import runner, task_progress, usage_errors
+from addml.cli.compare import runner
 from addml.cli.screen import Screen
 from addml.errors import UserError
 from addml.io.write import write_whole
@@ -25,6 +25,7 @@ from research import datasets, plans, reproduce
 from research.datasets import DataSet
 from research.experiment import METHODS
 from research.plans import Plan
+from research.progress import task_progress, usage_errors
 from research.rendering import Grid, cell_text
 from research.reproduce import Choice
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from addml.detector import ADDML
-    from addml.encoders import MLP, Conv, Recurrent
+    from addml.encoders import MLP, Autoencoder, Conv, Recurrent
     from addml.inputs.vectorizer import Window
     from addml.io.image_folder import read_images
     from addml.learning.losses import CenterCloseness, InstanceCloseness
@@ -19,6 +19,7 @@ __all__ = [
     "ADDML",
     "KNN",
     "MLP",
+    "Autoencoder",
     "Center",
     "CenterCloseness",
     "Conv",
@@ -35,7 +36,7 @@ __all__ = [
 
 _WHERE = {
     "ADDML": "addml.detector",
-    **dict.fromkeys(("MLP", "Conv", "Recurrent"), "addml.encoders"),
+    **dict.fromkeys(("MLP", "Autoencoder", "Conv", "Recurrent"), "addml.encoders"),
     **dict.fromkeys(("InstanceCloseness", "CenterCloseness"), "addml.learning.losses"),
     **dict.fromkeys(("Views", "Center", "Dissimilarity", "KNN"), "addml.scoring"),
     "Window": "addml.inputs.vectorizer",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from functools import wraps
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from typing import Any
 
@@ -13,24 +11,26 @@ import numpy as np
 from addml import parameters
 from addml.compute import max_threads, on_device, threads_for
 from addml.distances import count_of
-from addml.encoders import ENCODERS, MLP, Conv, Encoder, Network, Recurrent
+from addml.encoders import ENCODERS, MLP, Autoencoder, Conv, Encoder, Network
 from addml.encoders.module import ModuleNetwork, is_module
-from addml.inputs.vectorizer import Form, Vectorizer, Window, check_sides
+from addml.inputs.vectorizer import STRIDES, Form, Vectorizer, Window, check_sides
 from addml.learning.losses import CLOSENESS, CenterCloseness
 from addml.learning.state import Member
 from addml.learning.training import Schedule
 from addml.model import Model
 from addml.parameters import PART, Part, as_part, part_from_json, to_json
 from addml.scoring import SCORERS
-from addml.scoring.base import Scorer
+from addml.scoring.base import HIGH, Scorer
 from addml.scoring.patches import PatchMemory
 from addml.scoring.views import WHOLE, Views
+from addml.scoring.windows import WindowViews
 from addml.text import counted
 
 AUTO = "auto"
-AUTO_ENCODERS: dict[str | None, type[Encoder]] = {None: MLP, "images": Conv, "series": Recurrent}  # by kind of row
+AUTO_ENCODERS: dict[str | None, type[Encoder]] = {None: MLP, "images": Conv, "series": Autoencoder}  # by kind of row
 SCALINGS = (AUTO, "robust", "standard")
 SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the default scorer, so that a step alone is scored as soon as it comes
+RARE_VALUE = 0.999  # of the values of a single channel: what is as far out is strange, whatever its window
 KINDS: dict[str, dict[str, type[Any]]] = {
     "encoder": ENCODERS,
     "loss": CLOSENESS,
@@ -46,7 +46,7 @@ class Config:
     encoder: Any = "auto"  # an Encoder, "auto", or the user's own module
     loss: CenterCloseness = "instance"  # type: ignore[assignment]
     scorer: Scorer | str = "views"  # "views", which depends on the kind of rows, or a scorer
-    normal_ratio: float = 2 / 3
+    normal_ratio: float = None  # type: ignore[assignment]  # that of the encoder, once resolved
     members: int = 5
     scaling: str = "auto"
     one_sided: Any = None
@@ -71,13 +71,16 @@ class Config:
         given = {one.name: one.default for one in fields(cls) if one.name != "settings"} | settings
         parts = {**_parts(given), "by": _group_columns(given["by"])}
         one = cls(**{**given, **parts}, settings=settings_to_json(given)[0])
+        if one.normal_ratio is None:
+            encoder = one.encoder_for(None if one.window is None else Form("series", (1, 1)))
+            one = replace(one, normal_ratio=getattr(encoder, "normal_ratio", Encoder.normal_ratio))
         one._check()
         return one
 
     def _check(self) -> None:
         kind = None if isinstance(self.encoder, str) or is_module(self.encoder) else self.encoder.kind
         if kind == "series" and self.window is None:
-            raise ValueError(f"encoder={self.encoder!r} needs window=..., the number of steps that it sees: window=16")
+            raise ValueError(f"encoder={self.encoder!r} needs window=..., the steps that it sees: window='auto'")
         if kind == "images" and self.window is not None:
             raise ValueError(
                 f"window={self.window!r} is for series, and encoder={self.encoder!r} for images; use Recurrent()"
@@ -111,6 +114,8 @@ class Config:
             return PatchMemory()
         if form is None:
             return Views()
+        if isinstance(self.encoder_for(form), Autoencoder):
+            return WindowViews(step_quantile=HIGH if form.channels > 1 else RARE_VALUE, singly=form.causal)
         series = {"references": SERIES_REFERENCES, "at_once": STEPS_AT_ONCE} if form.is_series else {}
         return Views(views=WHOLE, **series)
 
@@ -134,7 +139,7 @@ class Config:
         """What `refit` prepares as before must not be asked for in another way."""
         form = vectorizer.form
         same = {
-            "scaling": self.robust == bool(vectorizer.features.knee[0]),
+            "scaling": self.robust == vectorizer.features.is_robust,
             "one_sided": np.array_equal(vectorizer.sides(self.one_sided), vectorizer.features.sides),
             "window": _same_window(self.window, form),
             "by": self.by == (() if vectorizer.groups is None else vectorizer.groups.by),
@@ -162,16 +167,20 @@ class Config:
             return self.learning_rate
         return float(getattr(self.encoder_for(form), "learning_rate", Encoder.learning_rate))
 
-    def schedule(self, network: Network, form: Form | None) -> Schedule:
-        """How long and in what steps to train."""
-        operations = 3 * network.operations * self.batch_size  # of one step: forward, and twice that back
+    def schedule(self, network: Network, form: Form | None, rows: int) -> Schedule:
+        """How long and in what steps to train on so many rows."""
+        encoder = self.encoder_for(form)
+        batch = min(self.batch_size, getattr(encoder, "largest_batch", Encoder.largest_batch))
+        wanted = getattr(encoder, "rows_an_epoch", None)
+        operations = 3 * network.operations * batch  # of one step: forward, and twice that back
         return Schedule(
             self.epochs,
-            self.batch_size,
+            batch,
             self.rate(form),
             float(self.weight_decay),
             self.patience,
-            least_batch=1 if self.loss.name == "center" else 2,
+            least_batch=1 if self.loss.name == "center" or wanted else 2,
+            passes=1 if wanted is None else max(1, round(wanted / rows)),
             threads=threads_for(operations, max_threads(self.n_jobs)),
         )
 
@@ -209,10 +218,12 @@ class Config:
             )
         return encoder.with_weights(on_device(encoder.weights.copy(), device))
 
-    @property
-    def steps_between(self) -> int:
-        """Steps between two windows to learn from."""
-        return 1 if self.window is None else self.window.steps_between
+    def steps_between(self, form: Form | None, rows: int) -> int:
+        """Steps between two of so many windows to learn from."""
+        if self.window is None or form is None or self.window.stride is not None:
+            return 1 if self.window is None else int(self.window.stride or 1)
+        wanted = getattr(self.encoder_for(form), "rows_an_epoch", None)
+        return max(1, form.shape[0] // STRIDES if wanted is None else -(-rows // wanted))
 
     def split(self, usable: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """These rows divided at random into M and V, each in order."""
@@ -225,9 +236,9 @@ class Config:
         usable = usable if marks is None else usable[marks[usable] != 1]
         if len(usable) < (1 if self.window is None else 2):
             raise ValueError(
-                f"window={self.window!r}: of the whole windows learned from, every {self.steps_between} steps, "
-                f"{counted(len(usable), 'ends', 'end')} at a step that is normal or unknown, and at least 2 are "
-                "needed; give a longer series, a smaller window or stride, or other labels"
+                f"window={self.window!r}: of the whole windows learned from, {counted(len(usable), 'ends', 'end')} at "
+                "a step that is normal or unknown, and at least 2 are needed; give a longer series, a smaller window "
+                "or stride, or other labels"
             )
         train, validation = self.split(usable, random)
         if len(train) < 2 or self.frozen:
@@ -260,7 +271,7 @@ def _group_columns(by: Any) -> tuple[str, ...]:
 def _window(given: Any) -> Window:
     window = usual_part("window", given)
     if not isinstance(window, Window):
-        raise ValueError(f"window={given!r} must be a number of steps, such as 16, or Window(16, stride=4)")
+        raise ValueError(f"window={given!r} must be a number of steps, such as 16, 'auto', or Window(16, stride=4)")
     return as_part("window", window, {"window": Window})
 
 
@@ -269,7 +280,7 @@ def with_usual_parts(changes: dict[str, Any], settings: dict[str, Any]) -> dict[
     for part in {name.partition("__")[0] for name in changes if "__" in name}:
         value = changes.get(part, settings.get(part))
         if part == "encoder" and value == AUTO:
-            value = "mlp" if changes.get("window", settings["window"]) is None else "recurrent"
+            value = "mlp" if changes.get("window", settings["window"]) is None else "autoencoder"
         if isinstance(value, (str, int)):
             changes[part] = usual_part(part, value)
     return changes
@@ -277,8 +288,8 @@ def with_usual_parts(changes: dict[str, Any], settings: dict[str, Any]) -> dict[
 
 def usual_part(name: str, value: Any) -> Any:
     """The part that a word, or the length of a window, stands for; everything else as it is."""
-    if name == "window" and isinstance(value, Integral):
-        return Window(value)  # type: ignore[arg-type]
+    if name == "window" and (isinstance(value, Integral) or value == AUTO):
+        return Window(value)
     return KINDS[name][value]() if isinstance(value, str) and value in KINDS.get(name, {}) else value
 
 
@@ -286,31 +297,7 @@ def _same_window(window: Window | None, form: Form | None) -> bool:
     """Whether rows that were windows of this form still would be."""
     if window is None or form is None:
         return window is None and (form is None or not form.is_series)
-    return form.is_series and (window.length, window.causal) == (form.shape[0], form.causal)
-
-
-# Parameters of version 0.1 -----------------------------------------------------------------------------------
-
-MOVED = {
-    "encoder=MLP({}=...)": ("hidden", "metric_dim", "activation", "output_activation"),
-    "encoder=Recurrent({}=...)": ("cell", "pooling"),
-    "loss=InstanceCloseness({}=...)": ("distance", "hard_ratio", "margin", "anomaly_pairs", "miner"),
-    "window=Window(16, {}=...)": ("stride", "causal"),
-    "fit(X, {}=...)": ("memory",),
-}  # where the parameters of version 0.1 are
-
-
-def names_moved_parameters(init: Callable[..., None]) -> Callable[..., None]:
-    """The constructor, with an error that says where a parameter of version 0.1 is now."""
-
-    @wraps(init)
-    def checked(self: Any, **settings: Any) -> None:
-        for place, names in MOVED.items():
-            for name in settings.keys() & set(names):
-                raise TypeError(f"ADDML has no parameter {name!r} of its own any more; write {place.format(name)}")
-        init(self, **settings)
-
-    return checked
+    return form.is_series and window.length in (AUTO, form.shape[0]) and window.causal == form.causal
 
 
 # Settings as JSON -------------------------------------------------------------------------------------------

@@ -19,10 +19,12 @@ from addml.checkpoint import Storage, described, open_checkpoint
 from addml.compute import blas_threads, max_threads, resolve_device
 from addml.config import Config
 from addml.decisions.decision import TrainingScores
+from addml.encoders import AutoencoderNetwork
 from addml.errors import DroppedColumnsWarning, warn
 from addml.explain.attribution import baseline_of, kept_by_most
 from addml.inputs.disk import LEAST_STREAMED, Source, is_on_disk, open_source
 from addml.inputs.rows import ROWS_AT_ONCE, MemoryRows, Rows, TrainingRows
+from addml.inputs.series import of_rows
 from addml.inputs.vectorizer import Vectorizer
 from addml.inputs.vectorizers import VALUES, vectorizer_for
 from addml.io.image_folder import is_image_folder
@@ -30,12 +32,15 @@ from addml.learning.distillation import distill, padded
 from addml.learning.group import ALONE, Group
 from addml.learning.learner import MetricLearner
 from addml.learning.losses import CenterCloseness
+from addml.learning.reconstruction import ReconstructionLearner
 from addml.learning.state import Member, TrainingState, held_out
 from addml.learning.training import train
 from addml.model import Examples, Model
 from addml.scoring.base import MetricSpace, ViewScale
 from addml.scoring.guidance import Guided, calibrated, drop_doubtful_labels, with_label_weight
+from addml.scoring.views import Views
 
+GROUP_REFERENCES = 16384  # of all groups together, beside those of the whole
 GUIDING_ROWS = 20_000  # training rows, at even steps, that say how much labelled anomalies are to count
 MARGIN_ROWS = 1024  # of each member, that say how far rows lie apart before training
 EXAMPLES, EXAMPLE_NUMBERS = 1000, 2**22  # kept rows, at even steps, for `nearest_normal`; fewer of large ones
@@ -96,10 +101,13 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group =
         for job in jobs:
             job.members = _members(job)
         rows, members = _stacked(jobs)
-        learner = MetricLearner(encoder, config.loss, group)
+        if isinstance(encoder, AutoencoderNetwork):
+            learner: Any = ReconstructionLearner(encoder, config.loss)
+        else:
+            learner = MetricLearner(encoder, config.loss, group)
         if any(job.marks is not None for job in jobs) and config.loss.margin is None:
             learner.loss = _with_margin(learner, rows, members)
-        schedule = config.schedule(encoder, jobs[0].vectorizer.form)
+        schedule = config.schedule(encoder, jobs[0].vectorizer.form, max(len(member.train) for member in members))
         state = saved.restored(TrainingState.begin(encoder.weights, config.patience), members, device)
         if jobs[0].disk is not None:
             jobs[0].disk.announce_training(state.epoch)
@@ -147,7 +155,11 @@ def _prepare(
         raise ValueError(f"X has {len(rows)} row, which is too few to learn from: give at least two")
     if config.frozen and one.labels is not None:
         raise ValueError("labels cannot be learned from with encoder='pretrained'; leave them out, or use 'conv'")
-    marks = parameters.read_labels(one.labels, len(rows))
+    steps = of_rows(np.arange(len(rows)), rows)
+    marks = parameters.read_labels(one.labels, len(steps))
+    if marks is not None:  # rows of one time are one step
+        given, marks = marks, np.full(len(rows), -1)
+        np.maximum.at(marks, steps, given)
     training = rows.for_training(device)
     claim(lambda: described(training.values, marks))
     return Job(config, vectorizer, rows, training, marks, config.randoms())
@@ -197,7 +209,7 @@ def _initial_encoder(fits: Sequence[Fit], jobs: Sequence[Job], device: str) -> A
 def _members(job: Job) -> list[Member]:
     if job.disk is not None:
         return [job.disk.member(random) for random in job.randoms]
-    usable = job.rows.usable(job.config.steps_between)
+    usable = job.rows.usable(job.config.steps_between(job.vectorizer.form, len(job.rows)))
     return [job.config.member(usable, job.marks, random) for random in job.randoms]
 
 
@@ -257,7 +269,8 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, 
     model, scores = _calibrated(model, job.rows, space, device, threads)
     with blas_threads(1):
         baseline, examples = _remembered(model, space, scores, config)
-    model, scores = _with_group_thresholds(model, job.rows, scores)
+    if job.rows.groups is not None and model.vectorizer.groups is not None:
+        model, scores = _within_groups(model, job.rows, scores, space, device, threads)
     model = replace(
         model,
         center=space.center,
@@ -353,14 +366,37 @@ def _calibrated(model: Model, rows: Rows, space: MetricSpace, device: str, threa
     return model, model.scores(rows, device, threads, learned=True)
 
 
-def _with_group_thresholds(model: Model, rows: Rows, scores: np.ndarray) -> tuple[Model, np.ndarray]:
-    """The model with a threshold for every group, where there are groups, and the scores that it compares."""
-    if rows.groups is None or model.vectorizer.groups is None:
-        return model, scores
-    compressed = isinstance(model.scale, ViewScale)
-    groups = model.vectorizer.groups.with_scores(scores, rows.groups, compressed=compressed)
+def _within_groups(
+    model: Model, rows: Rows, scores: np.ndarray, space: MetricSpace, device: str, threads: int
+) -> tuple[Model, np.ndarray]:
+    """The model with references and a threshold of their own for the groups, and the scores that it compares."""
+    groups, codes = model.vectorizer.groups, rows.groups
+    assert groups is not None
+    assert codes is not None
+    chosen = groups.to_have_references() if isinstance(model.scorer, Views) else np.empty(0, np.int64)
+    if len(chosen):
+        features = MemoryRows(rows.take(np.arange(len(rows))), codes)
+        alone = [_group_alone(model, features, space, code, len(chosen), device, threads) for code in chosen.tolist()]
+        groups = groups.with_references(chosen, [one.scorer_arrays for one in alone], [one.scale for one in alone])
+        model = replace(model, vectorizer=model.vectorizer.with_groups(groups))
+        scores = model.within_groups(scores, rows, device, threads)  # whose divisors are 1 so far
+    groups = groups.with_scores(scores, codes, compressed=isinstance(model.scale, ViewScale))
     model = replace(model, vectorizer=model.vectorizer.with_groups(groups))
-    return model, model.within_groups(scores, rows.groups)
+    return model, model.divided(scores, codes)
+
+
+def _group_alone(
+    model: Model, rows: MemoryRows, space: MetricSpace, code: int, groups: int, device: str, threads: int
+) -> Model:
+    """The model with the references of one of so many groups, and the scale of its scores by them."""
+    assert isinstance(model.scorer, Views)
+    assert rows.groups is not None
+    scorer = replace(model.scorer, references=int(np.clip(GROUP_REFERENCES // groups, 64, model.scorer.references)))
+    own = rows.groups[space.not_anomalous] == code
+    arrays = scorer.fit(space._replace(not_anomalous=space.not_anomalous[own], norms=space.norms[own]))
+    model = replace(model, scorer_arrays=arrays)
+    members = MemoryRows(rows.take(np.flatnonzero(rows.groups == code)))
+    return model.with_scale(model.member_scores(members, device, threads))
 
 
 def _remembered(model: Model, space: MetricSpace, scores: np.ndarray, config: Config) -> tuple[np.ndarray, Examples]:

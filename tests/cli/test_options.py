@@ -85,7 +85,6 @@ def test_options_apply_to_their_kinds():
         ("epochs", "1.5", "--epochs 1.5: give a whole number."),
         ("contamination", "7", "--contamination 7: give a number from 0 to 0.5."),
         ("contamination", "nan", "--contamination nan: give a number from 0 to 0.5."),
-        ("cell", "lstm", "--cell lstm: give one of tanh, gru, tcn."),
         ("clean", "perhaps", "--clean perhaps: give true or false."),
     ],
 )

@@ -39,9 +39,8 @@ def test_scikit_learn_clones_and_sets_a_part(part):
         (Conv(metric_dim=0), "metric_dim=0 must be a whole number of at least 1"),
         (MLP(metric_dim=2**17), "metric_dim=131072 is too large"),
         (MLP(activation="swish"), "activation='swish' is not known"),
-        (Recurrent(cell="lstm"), "cell='lstm' is not known"),
         (Recurrent(pooling="max"), "pooling='max' is not known"),
-        (Recurrent(activation="relu"), "does not act on cell='tanh'"),
+        (Recurrent(activation="relu"), "made with tanh"),
         (InstanceCloseness(distance="manhattan"), "distance='manhattan' is not known"),
         (InstanceCloseness(hard_ratio=0), r"hard_ratio=0 must be a number in \(0, 1\]"),
         (CenterCloseness(margin=np.inf), r"margin=inf must be a number in \(0, inf\)"),
@@ -64,6 +63,6 @@ def test_parts_build_what_training_works_with():
     assert MLP().build((5,), rngs).to_plain()["widths"] == [5, 64, 32]
     assert MLP(hidden=()).build((2, 3), rngs).to_plain()["widths"] == [6, 32]
     assert Conv().build((1, 8, 8), rngs).to_plain()["channels"] == [16, 32]
-    assert Recurrent(cell="gru").build((9, 2), rngs).to_plain()["hidden"] == [64]
+    assert Recurrent().build((9, 2), rngs).to_plain()["hidden"] == [64]
     assert InstanceCloseness(margin=2.0).used_margin == 2
     assert CenterCloseness(distance="cosine").used_margin == 1

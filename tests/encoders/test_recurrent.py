@@ -1,18 +1,18 @@
-"""Recurrent layers and temporal convolutions against torch's own layers and autograd."""
+"""Recurrent layers against torch's own layers and autograd."""
 
 import numpy as np
 import pytest
 import torch
 
 from addml.arrays import to_numpy
-from addml.encoders.recurrent import Recurrent, RecurrentNetwork, default_hidden
+from addml.encoders.recurrent import Recurrent, RecurrentNetwork
 from tests.grids import pairwise
 
 WINDOW, METRIC = 9, 4
 
 
-def network(cell, hidden=(6,), pooling="last", channels=3, members=2, window=WINDOW):
-    spec = Recurrent(hidden, METRIC, cell=cell, pooling=pooling)
+def network(hidden=(6,), pooling="last", channels=3, members=2, window=WINDOW):
+    spec = Recurrent(hidden, METRIC, pooling=pooling)
     encoder = spec.build((window, channels), [np.random.default_rng([3, e]) for e in range(members)])
     encoder.weights += np.random.default_rng(9).standard_normal(encoder.weights.shape) * 0.1  # biases too
     return encoder
@@ -20,7 +20,6 @@ def network(cell, hidden=(6,), pooling="last", channels=3, members=2, window=WIN
 
 def pieces(encoder, flat):
     """The matrices of one member, cut from its flat weights in the order in which they are documented."""
-    gates = {"tanh": 1, "gru": 3}.get(encoder.layout.cell)
     below, layers, start = encoder.layout.channels, [], 0
 
     def cut(rows, columns):
@@ -29,30 +28,19 @@ def pieces(encoder, flat):
         return flat[start - rows * columns : start].reshape(rows, columns)
 
     for width in encoder.layout.layers:
-        if gates is None:
-            layers.append([cut(3 * below, width), cut(1, width)])
-        else:
-            layers.append([cut(below, gates * width), cut(width, gates * width), cut(1, gates * width)])
-            layers[-1] += [cut(1, width)] if gates == 3 else []
+        layers.append([cut(below, width), cut(width, width), cut(1, width)])
         below = width
     dense = [cut(below, encoder.outputs), cut(1, encoder.outputs)] if encoder.layout.hidden else None
     assert start == len(flat)
     return layers, dense
 
 
-def states_by_torch(cell, layers, x):
-    """The top layer's outputs (b, steps, w) by torch.nn's layers, or conv1d, for one member."""
-    for place, parts in enumerate(layers):
-        width = parts[0].shape[1] // (3 if cell == "gru" else 1)
-        if cell == "tcn":
-            kernel = parts[0].reshape(3, -1, width).permute(2, 1, 0)
-            y = torch.nn.functional.conv1d(x.mT, kernel, parts[1][0], dilation=2**place)
-            x = torch.tanh(y).mT
-            continue
-        layer = (torch.nn.GRU if cell == "gru" else torch.nn.RNN)(x.shape[-1], width, batch_first=True).double()
+def states_by_torch(layers, x):
+    """The top layer's outputs (b, steps, w) by torch.nn.RNN, for one member."""
+    for parts in layers:
+        layer = torch.nn.RNN(x.shape[-1], parts[0].shape[1], batch_first=True).double()
         zero = torch.zeros_like(parts[2][0])
-        own = torch.cat([zero[: 2 * width], parts[3][0]]) if cell == "gru" else zero
-        values = {"weight_ih_l0": parts[0].T, "weight_hh_l0": parts[1].T, "bias_ih_l0": parts[2][0], "bias_hh_l0": own}
+        values = {"weight_ih_l0": parts[0].T, "weight_hh_l0": parts[1].T, "bias_ih_l0": parts[2][0], "bias_hh_l0": zero}
         x = torch.func.functional_call(layer, values, (x,))[0]
     return x
 
@@ -61,20 +49,18 @@ def by_torch(encoder, weights, x):
     layout, outputs = encoder.layout, []
     for flat, own in zip(weights, x.expand(len(weights), *x.shape[1:]), strict=True):
         layers, dense = pieces(encoder, flat)
-        states = states_by_torch(layout.cell, layers, own.reshape(len(own), layout.window, layout.channels))
+        states = states_by_torch(layers, own.reshape(len(own), layout.window, layout.channels))
         pooled = states.mean(1) if layout.pooling == "mean" else states[:, -1]
         outputs.append(pooled if dense is None else torch.tanh(pooled @ dense[0] + dense[1]))
     return torch.stack(outputs)
 
 
 @pytest.mark.parametrize(
-    ("cell", "hidden", "pooling", "rows", "kind"),
-    pairwise(  # 16 rows tile, 5 do not
-        ["tanh", "gru", "tcn"], [(), (6,), (6, 5)], ["last", "mean"], [5, 16], [np.asarray, torch.as_tensor]
-    ),
+    ("hidden", "pooling", "rows", "kind"),
+    pairwise([(), (6,), (6, 5)], ["last", "mean"], [5, 16], [np.asarray, torch.as_tensor]),  # 16 rows tile, 5 do not
 )
-def test_forward_and_gradient_are_torch_s(cell, hidden, pooling, rows, kind):
-    encoder = network(cell, hidden, pooling)
+def test_forward_and_gradient_are_torch_s(hidden, pooling, rows, kind):
+    encoder = network(hidden, pooling)
     x = np.random.default_rng(1).standard_normal((2, rows, WINDOW * 3))
     grad = np.random.default_rng(2).standard_normal((2, rows, METRIC))
     weights = torch.tensor(encoder.weights, requires_grad=True)
@@ -87,9 +73,8 @@ def test_forward_and_gradient_are_torch_s(cell, hidden, pooling, rows, kind):
     np.testing.assert_allclose(to_numpy(back(kind(grad))), weights.grad.numpy(), atol=1e-11)
 
 
-@pytest.mark.parametrize("cell", ["tanh", "gru", "tcn"])
-def test_one_channel_and_rows_shared_by_all_members(cell):
-    encoder = network(cell, channels=1)
+def test_one_channel_and_rows_shared_by_all_members():
+    encoder = network(channels=1)
     x = np.random.default_rng(1).standard_normal((1, 7, WINDOW))
     expected = by_torch(encoder, torch.tensor(encoder.weights), torch.tensor(x))
     np.testing.assert_allclose(encoder.embed(x), expected, atol=1e-12)
@@ -101,7 +86,7 @@ def test_one_channel_and_rows_shared_by_all_members(cell):
 
 def test_the_paper_s_recurrence_by_hand():
     """H_t = tanh(U x_t + V h_{t-1}), and the last state is the embedding."""
-    encoder = network("tanh", hidden=(), members=1)
+    encoder = network(hidden=(), members=1)
     U, V, b = (part.numpy() for part in pieces(encoder, torch.tensor(encoder.weights[0]))[0][0])
     x, h = np.random.default_rng(4).standard_normal((WINDOW, 3)), np.zeros(METRIC)
     for step in x:
@@ -110,17 +95,16 @@ def test_the_paper_s_recurrence_by_hand():
 
 
 def test_biases_do_not_decay():
-    encoder = network("gru", members=1)
+    encoder = network(members=1)
     layers, dense = pieces(encoder, torch.tensor(encoder.is_matrix()))
     marks = [[int(part.min()), int(part.max())] for parts in [*layers, dense] for part in parts]
-    assert marks == [[1, 1], [1, 1], [0, 0], [0, 0], [1, 1], [0, 0]]
-    one_channel = network("tanh", channels=1, members=1)
+    assert marks == [[1, 1], [1, 1], [0, 0], [1, 1], [0, 0]]
+    one_channel = network(channels=1, members=1)
     assert one_channel.is_matrix()[:6].tolist() == [1.0] * 6  # U is one row, and no bias
 
 
-@pytest.mark.parametrize("cell", ["tanh", "gru", "tcn"])
-def test_blocks_change_no_bit(cell):
-    encoder = network(cell, channels=5, members=3)
+def test_blocks_change_no_bit():
+    encoder = network(channels=5, members=3)
     encoder = encoder.with_weights(encoder.weights.astype(np.float32))
     x = np.random.default_rng(1).standard_normal((2, 1, 64, WINDOW * 5)).astype(np.float32)
     z = encoder.embed(x)
@@ -130,9 +114,8 @@ def test_blocks_change_no_bit(cell):
     np.testing.assert_array_equal(encoder.embed(x[0][:, shuffled]), z[0][:, shuffled])
 
 
-@pytest.mark.parametrize("cell", ["tanh", "gru", "tcn"])
-def test_plain_values_and_back(cell):
-    encoder = network(cell)
+def test_plain_values_and_back():
+    encoder = network()
     encoder = encoder.with_weights(encoder.weights.astype(np.float32))
     again = RecurrentNetwork.from_plain(encoder.to_plain(), encoder.weights)
     x = np.random.default_rng(1).standard_normal((1, 4, encoder.inputs)).astype(np.float32)
@@ -143,27 +126,18 @@ def test_plain_values_and_back(cell):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"cell": "lstm"},
         {"pooling": "max"},
         {"window": 0},
         {"hidden": [6.5]},
-        {"activation": "swish"},
+        {"output_activation": "swish"},
         {"metric_dim": 5},
-        {"cell": "tcn", "hidden": [6, 6, 6]},
     ],
 )
 def test_a_document_that_is_no_network_is_refused(changes):
-    encoder = network("tanh")
-    with pytest.raises(ValueError, match=r"recurrent network|encoder.weights|convolutions see"):
+    encoder = network()
+    with pytest.raises(ValueError, match=r"recurrent network|encoder.weights"):
         RecurrentNetwork.from_plain({**encoder.to_plain(), **changes}, encoder.weights.astype(np.float32))
 
 
-def test_convolutions_that_see_more_than_the_window_are_refused():
-    with pytest.raises(ValueError, match="3 convolutions see 15 steps, more than window=9"):
-        network("tcn", (4, 4, 4))
-    assert [len(default_hidden("tcn", window)) for window in (3, 7, 14, 15, 31, 500)] == [1, 2, 2, 3, 4, 4]
-
-
 def test_operations_are_those_of_the_products():
-    assert network("tanh", (6,)).operations == 2 * 2 * (WINDOW * (3 * 6 + 6 * 6) + 6 * METRIC)
-    assert network("tcn", (6,)).operations == 2 * 2 * ((WINDOW - 2) * 9 * 6 + 6 * METRIC)
+    assert network((6,)).operations == 2 * 2 * (WINDOW * (3 * 6 + 6 * 6) + 6 * METRIC)

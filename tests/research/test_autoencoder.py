@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from addml.encoders import MLPNetwork
+from addml.encoders.autoencoder import AutoencoderNetwork
 from addml.inputs.rows import MemoryRows
-from addml.learning.losses import Batch
+from addml.learning.losses import Batch, CenterCloseness
 from addml.pipeline import rivals
 from research import autoencoder
 from research.autoencoder import AUTOENCODERS, ReconstructionLearner
@@ -17,9 +17,9 @@ MEMBERS, ROWS, WIDTH = 2, 6, 4
 @pytest.fixture
 def learner():
     randoms = [np.random.default_rng(e) for e in range(MEMBERS)]
-    network = MLPNetwork.initial((WIDTH, 5, 3, 5, WIDTH), ("tanh", "tanh", "tanh", "linear"), randoms)
+    network = AutoencoderNetwork.initial((WIDTH, 5, 3, 5, WIDTH), ("tanh", "tanh", "tanh", "linear"), randoms)
     network.weights += 0.1 * np.random.default_rng(9).standard_normal(network.weights.shape)  # biases too
-    return ReconstructionLearner(network)
+    return ReconstructionLearner(network, CenterCloseness())
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def by_torch(weights, x):
 def test_the_gradient_is_autograd_s(learner, x, counts):
     loss, gradient = learner.loss_and_grad(x, None, batch(counts))
     for e, count in enumerate(counts):
-        weights = torch.tensor(learner.network.weights[e], requires_grad=True)
+        weights = torch.tensor(learner.encoder.weights[e], requires_grad=True)
         value = by_torch(weights, x[e, :count])
         value.backward()
         assert loss.value[e] == pytest.approx(value.item(), rel=1e-12)
@@ -52,7 +52,7 @@ def test_the_gradient_is_autograd_s(learner, x, counts):
 
 
 def test_the_gradient_is_that_of_finite_differences(learner, x):
-    gradient, start, step = learner.loss_and_grad(x, None, batch([6, 6]))[1], learner.network.weights.copy(), 1e-6
+    gradient, start, step = learner.loss_and_grad(x, None, batch([6, 6]))[1], learner.encoder.weights.copy(), 1e-6
     for place in range(0, start.shape[1], 7):
         values = []
         for sign in (1, -1):
@@ -71,17 +71,17 @@ def test_a_member_without_rows_has_a_zero_gradient(learner, x):
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
-def test_row_scores_are_squared_errors(learner, kind):
+def test_row_scores_are_residuals(learner, kind):
     values = np.random.default_rng(5).standard_normal((5000, WIDTH))
     rows, ids = MemoryRows(kind(values)), np.stack([np.arange(5000), np.arange(5000)[::-1]])
-    expected = ((learner.network.embed(values[ids]) - values[ids]) ** 2).sum(axis=2)
-    learner.set_weights(kind(learner.network.weights))
+    expected = ((learner.encoder.forward(values[ids])[0] - values[ids]) ** 2).mean(axis=2)
+    learner.set_weights(kind(learner.encoder.weights))
     scores = np.asarray(learner.row_scores(rows, kind(ids.copy()), [5000, 3000])[1])
-    np.testing.assert_allclose(scores[0], expected[0])
-    np.testing.assert_allclose(scores[1, :3000], expected[1, :3000])
+    np.testing.assert_allclose(scores[0] ** 2, expected[0])
+    np.testing.assert_allclose(scores[1, :3000] ** 2, expected[1, :3000])
     assert np.isinf(scores[1, 3000:]).all()
     validation = learner.validation_loss(rows, kind(ids.copy()), [5000, 3000], None)
-    np.testing.assert_allclose(validation, [expected[0].mean() / WIDTH, expected[1, :3000].mean() / WIDTH])
+    np.testing.assert_allclose(validation, [expected[0].mean(), expected[1, :3000].mean()])
 
 
 # Training ---------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def test_scores_are_squared_errors_of_the_best_network(states):
     assert network.activations == ("tanh", "tanh", "tanh", "linear")
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     best = network.with_weights(state.best.astype(float))
-    np.testing.assert_allclose(rival.anomaly_scores_, ((best.embed(Z[None])[0] - Z) ** 2).sum(axis=1))
+    np.testing.assert_allclose(rival.anomaly_scores_, ((best.forward(Z[None])[0][0] - Z) ** 2).sum(axis=1))
 
 
 def kept_rows(state):

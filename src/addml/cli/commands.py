@@ -43,7 +43,6 @@ File = Annotated[
     ),
 ]
 Model = Annotated[str, typer.Argument(help="Model folder.", metavar="MODEL", show_default=False)]
-Before = Annotated[str, typer.Argument(help="Model folder.", metavar="MODEL", show_default=False)]
 After = Annotated[
     str, typer.Argument(help="File of an earlier day, or a second model folder.", metavar="BEFORE", show_default=False)
 ]
@@ -81,8 +80,7 @@ RootPath = Annotated[
     str, typer.Option("--root-path", help="Path under which a proxy shows the server.", metavar="/PATH")
 ]
 AccessLog = Annotated[
-    str | None,
-    typer.Option("--access-log", help="File for a line per request; - for standard error.", metavar="FILE"),
+    str | None, typer.Option("--access-log", help="File for a line per request; - for standard error.", metavar="FILE")
 ]
 ServeDevice = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, ...", metavar="NAME")]
 
@@ -216,7 +214,7 @@ def info(model: Model, options: Options) -> None:
 
 @app.command()
 @with_options("diff")
-def diff(before: Before, after: After, file: File, options: Options) -> None:
+def diff(before: Model, after: After, file: File, options: Options) -> None:
     """Compare two days under one model (MODEL YESTERDAY TODAY), or two models on one table (MODEL MODEL FILE)."""
     from addml.pipeline import run
 
@@ -325,10 +323,11 @@ class Session:
             notes=(*findings.notes, *self.screen.warnings),
             settings=options.of(self.command) | {"file": findings.source},
         )
-        notes = outputs.write_scored(self.files, result.scored)
+        notes = outputs.write_scored(self.files, result.scored, options)
         findings = replace(findings, notes=(*findings.notes, *notes))
         outputs.write_maps(self.files, result.maps)
-        outputs.write_reports(self.files, findings, options)
+        reported = replace(findings, notes=(*findings.notes, *map(screen.hidden_words, findings.hidden)))
+        outputs.write_reports(self.files, reported, options)
         self.write_record({"rows": findings.rows, "anomalies": findings.anomalies})
         if options.redact:
             from addml.report.redact import redacted

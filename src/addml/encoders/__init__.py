@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from addml.encoders.autoencoder import Autoencoder, AutoencoderNetwork
 from addml.encoders.base import ACTIVATIONS, Encoder, Network
 from addml.encoders.conv import Conv, ConvNetwork
 from addml.encoders.mlp import MLP, MLPNetwork
@@ -11,8 +12,10 @@ from addml.encoders.module import ModuleNetwork
 from addml.encoders.pretrained import Pretrained, PretrainedNetwork
 from addml.encoders.recurrent import Recurrent, RecurrentNetwork
 
-ENCODERS: dict[str, type[Encoder]] = {one.name: one for one in (MLP, Conv, Recurrent, Pretrained)}
-NETWORKS: dict[str, Any] = {one.name: one for one in (MLPNetwork, ConvNetwork, RecurrentNetwork, PretrainedNetwork)}
+ENCODERS: dict[str, type[Encoder]] = {one.name: one for one in (MLP, Conv, Autoencoder, Recurrent, Pretrained)}
+NETWORKS: dict[str, Any] = {
+    one.name: one for one in (MLPNetwork, ConvNetwork, AutoencoderNetwork, RecurrentNetwork, PretrainedNetwork)
+}
 
 
 class WrongModuleError(ValueError):
@@ -39,6 +42,8 @@ __all__ = [
     "ACTIVATIONS",
     "ENCODERS",
     "MLP",
+    "Autoencoder",
+    "AutoencoderNetwork",
     "Conv",
     "ConvNetwork",
     "Encoder",

@@ -81,6 +81,9 @@ class Encoder(Part, ABC):
     kind: ClassVar[str | None] = None  # of the rows that it is for, "images" or "series"; None for any
     frozen: ClassVar[bool] = False  # whether it is not trained
     learning_rate: ClassVar[float] = 1e-3  # unless the detector is given one
+    normal_ratio: ClassVar[float] = 2 / 3  # likewise
+    largest_batch: ClassVar[int] = 2**30  # rows
+    rows_an_epoch: ClassVar[int | None] = None  # as many as there are
 
     def check(self) -> None:
         """Raise ValueError for a parameter that has no meaning."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from addml.arrays import Array, column_sums, namespace, row_product
-from addml.encoders.base import Shape, bias, matrix
+from addml.encoders.base import bias, matrix
 
 TILE = 16  # rows of one product: a step that arrives alone is one tile, and gets the bits it gets among thousands
 
@@ -28,13 +29,6 @@ def product(x: Array, matrix: Array) -> Array:
     return y.reshape(y.shape[0], *x.shape[1:-1], y.shape[-1])
 
 
-def tile_of(row: np.ndarray) -> np.ndarray:
-    """One row (E or 1, k) as the first of a tile (E or 1, TILE, k)."""
-    tile = np.zeros((row.shape[0], TILE, row.shape[-1]), row.dtype)
-    tile[:, 0] = row
-    return tile
-
-
 def empty(shape: Sequence[int], like: Array) -> Array:
     """Room for numbers of the kind, dtype and device of `like`."""
     return np.empty(shape, like.dtype) if isinstance(like, np.ndarray) else like.new_empty(tuple(shape))
@@ -45,101 +39,30 @@ def zeros(shape: Sequence[int], like: Array) -> Array:
     return np.zeros(shape, like.dtype) if isinstance(like, np.ndarray) else like.new_zeros(tuple(shape))
 
 
-Parts = Sequence[Array]  # the matrices of one layer: U (E, c, g w), V (E, w, g w), biases
+Parts = Sequence[Array]  # the matrices of one layer: U (E, c, w), V (E, w, w), the bias
 
 
-class Cell:
-    """What recurrent layers have in common."""
-
-    @staticmethod
-    def seen(x: Array, parts: Parts) -> Array:
-        """What a layer sees of its input x (E or 1, b, c): U x + b, (E, b, g w)."""
-        seen = product(x, parts[0])
-        seen += parts[2]
-        return seen
+def seen_by(x: Array, parts: Parts) -> Array:
+    """What a layer sees of its input x (E or 1, b, c): U x + b, (E, b, w)."""
+    seen = product(x, parts[0])
+    seen += parts[2]
+    return seen
 
 
-class Tanh(Cell):
-    """The paper's recurrence, h_t = tanh(U x_t + V h_{t-1} + b)."""
-
-    gates: ClassVar[int] = 1
-
-    @staticmethod
-    def shapes(inputs: int, width: int) -> list[Shape]:
-        """U, V and b."""
-        return [matrix(inputs, width), matrix(width, width), bias(width)]
-
-    @staticmethod
-    def next(seen: Array, h: Array, parts: Parts) -> tuple[Array, Any]:
-        """The next state (E, b, w) of states h and of what they see, (E, b or 1, w), and what the way back needs."""
-        a = product(h, parts[1])
-        a += seen
-        return namespace(a).tanh(a, out=a), None
-
-    @staticmethod
-    def back(grad: Array, before: Array, h: Array, kept: Any, parts: Parts) -> tuple[Array, Array, Array | None]:
-        """DL/d(U x + b), dL/d(V h_{t-1}), and what reaches h_{t-1} not through V, from dL/dh."""
-        slope = h * h
-        slope -= 1
-        slope *= grad
-        slope *= -1
-        return slope, slope, None
-
-
-class Gru(Cell):
-    """The gated recurrent unit: h_t = (1 - z) n + z h_{t-1}, n = tanh(U_n x + b_n + r (V_n h_{t-1} + c))."""
-
-    gates: ClassVar[int] = 3
-
-    @staticmethod
-    def shapes(inputs: int, width: int) -> list[Shape]:
-        """U and V for r, z and n side by side, b, and c."""
-        return [matrix(inputs, 3 * width, width), matrix(width, 3 * width, width), bias(3 * width), bias(width)]
-
-    @staticmethod
-    def next(seen: Array, h: Array, parts: Parts) -> tuple[Array, Any]:
-        """The next state (E, b, w) of states h and of what they see, (E, b or 1, 3 w), and what the way back needs."""
-        w, own = h.shape[-1], product(h, parts[1])
-        gates = seen[..., : 2 * w] + own[..., : 2 * w]
-        _sigmoid(gates)
-        r, z, inner = gates[..., :w], gates[..., w:], own[..., 2 * w :] + parts[3]
-        n = r * inner
-        n += seen[..., 2 * w :]
-        namespace(n).tanh(n, out=n)
-        state = h - n
-        state *= z
-        state += n
-        return state, (r, z, n, inner)
-
-    @staticmethod
-    def back(grad: Array, before: Array, h: Array, kept: Any, parts: Parts) -> tuple[Array, Array, Array | None]:
-        """DL/d(U x + b), dL/d(V h_{t-1}), and what reaches h_{t-1} not through V, from dL/dh."""
-        r, z, n, inner = kept
-        candidate = grad * (1 - z) * (1 - n * n)
-        reset, update = candidate * inner * (r - r * r), grad * (before - n) * (z - z * z)
-        xp = namespace(grad)
-        return (
-            xp.concatenate([reset, update, candidate], -1),
-            xp.concatenate([reset, update, candidate * r], -1),
-            grad * z,
-        )
-
-
-def _sigmoid(x: Array) -> None:
-    """The logistic function, in place."""
-    x *= 0.5
-    namespace(x).tanh(x, out=x)
-    x *= 0.5
-    x += 0.5
+def next_state(seen: Array, h: Array, parts: Parts) -> Array:
+    """The paper's recurrence, h_t = tanh(U x_t + V h_{t-1} + b), (E, b, w)."""
+    a = product(h, parts[1])
+    a += seen
+    return namespace(a).tanh(a, out=a)
 
 
 class Cells:
     """Recurrent layers on top of each other; the last state of the top one, or the mean of its states, comes out."""
 
-    def __init__(self, cell: type[Tanh] | type[Gru], widths: Sequence[int], pooling: str) -> None:
+    def __init__(self, widths: Sequence[int], pooling: str) -> None:
         """Widths are (channels, states of each layer...)."""
-        self.cell, self.widths, self.mean = cell, tuple(widths), pooling == "mean"
-        self.shapes = [cell.shapes(a, b) for a, b in zip(self.widths, self.widths[1:], strict=False)]
+        self.widths, self.mean = tuple(widths), pooling == "mean"
+        self.shapes = [[matrix(a, b), matrix(b, b), bias(b)] for a, b in pairwise(self.widths)]  # U, V and b
 
     def operations(self, window: int) -> int:
         """Multiplications and additions for one window of one member."""
@@ -161,7 +84,7 @@ class Cells:
     def advance(self, x: Array, states: list[Array], layers: Sequence[Parts]) -> None:
         """All layers one step on, in place of the states before."""
         for place, parts in enumerate(layers):
-            states[place] = x = self.cell.next(self.cell.seen(x, parts), states[place], parts)[0]
+            states[place] = x = next_state(seen_by(x, parts), states[place], parts)
 
     def forward(self, x: Array, layers: Sequence[Parts]) -> tuple[Array, Callable[[Array], list[list[Array]]]]:
         """What comes out, and the way back from its gradient to those of all matrices, layer by layer."""
@@ -190,42 +113,30 @@ class Cells:
         members, width = parts[0].shape[0], parts[1].shape[1]
         states = empty((members, x.shape[1] + 1, x.shape[2], width), x)
         states[:, 0] = 0
-        kept = []
         for step in range(x.shape[1]):
-            seen = self.cell.seen(x[:, step], parts)
-            states[:, step + 1], needed = self.cell.next(seen, states[:, step], parts)
-            kept.append(needed)
-        return states[:, 1:], lambda at: self._back(at, x, states, kept, parts, goes_on)
+            states[:, step + 1] = next_state(seen_by(x[:, step], parts), states[:, step], parts)
+        return states[:, 1:], lambda at: self._back(at, x, states, parts, goes_on)
 
     def _back(
-        self,
-        at: Callable[[int], Array | None],
-        x: Array,
-        states: Array,
-        kept: list[Any],
-        parts: Parts,
-        goes_on: bool,
+        self, at: Callable[[int], Array | None], x: Array, states: Array, parts: Parts, goes_on: bool
     ) -> tuple[Array | None, list[Array]]:
         """DL/dx where it goes on, and the gradients of the matrices, from dL/dh of every step."""
         (members, _, b, width), steps = states.shape, x.shape[1]
-        inner = empty((members, steps, b, self.cell.gates * width), states)
-        outer = inner if self.cell.gates == 1 else empty(inner.shape, states)
+        inner = empty((members, steps, b, width), states)  # dL/d(U x + V h + b)
         grad, turned = zeros((members, b, width), states), _turned(parts[1])
         for step in reversed(range(steps)):
             new = at(step)
             grad = grad if new is None else grad + new
-            before, after = states[:, step], states[:, step + 1]
-            outer[:, step], through, direct = self.cell.back(grad, before, after, kept[step], parts)
-            if outer is not inner:
-                inner[:, step] = through
-            grad = product(through, turned)
-            grad = grad if direct is None else grad + direct
-        flat, own = outer.reshape(members, steps * b, -1), inner.reshape(members, steps * b, -1)
-        below = x.reshape(x.shape[0], steps * b, -1)
-        gradients = [below.mT @ flat, states[:, :-1].reshape(members, steps * b, width).mT @ own, column_sums(flat)]
-        if len(parts) > 3:
-            gradients.append(column_sums(own)[..., -width:])
-        return (product(outer, _turned(parts[0])) if goes_on else None), gradients
+            slope = states[:, step + 1] ** 2
+            slope -= 1
+            slope *= grad
+            slope *= -1
+            inner[:, step] = slope
+            grad = product(slope, turned)
+        flat, below = inner.reshape(members, steps * b, -1), x.reshape(x.shape[0], steps * b, -1)
+        before = states[:, :-1].reshape(members, steps * b, width)
+        gradients = [below.mT @ flat, before.mT @ flat, column_sums(flat)]
+        return (product(inner, _turned(parts[0])) if goes_on else None), gradients
 
 
 def _step_of(sequence: Array, step: int) -> Array:
@@ -235,6 +146,3 @@ def _step_of(sequence: Array, step: int) -> Array:
 def _turned(matrix: Array) -> Array:
     """The matrices (E, k, n) with rows and columns exchanged, in one piece."""
     return np.ascontiguousarray(matrix.mT) if isinstance(matrix, np.ndarray) else matrix.mT.contiguous()
-
-
-CELLS: dict[str, type[Tanh] | type[Gru]] = {"tanh": Tanh, "gru": Gru}

@@ -78,7 +78,16 @@ class MLPNetwork(FlatNetwork):
 
     def embed(self, x: Array) -> Array:
         """Embeddings (E, b, w) of rows x, (E, b, d): a row's bits do not depend on the others."""
-        for layer in range(len(self._acts)):
+        return self.through(x, 0, self.depth)
+
+    @property
+    def depth(self) -> int:
+        """Layers up to the metric space: all of them."""
+        return len(self._acts)
+
+    def through(self, x: Array, start: int, stop: int) -> Array:
+        """What comes out of some layers in a row, in bits that do not depend on other rows."""
+        for layer in range(start, stop):
             x = self._layer(layer, x, row_product)
         return x
 
@@ -89,10 +98,7 @@ class MLPNetwork(FlatNetwork):
 
     def embed_from_first(self, x: Array) -> Array:
         """Embeddings (E, b, w) of rows that have come to the first activation, x (E, b, h), which is used up."""
-        x = self._acts[0].apply(x)
-        for layer in range(1, len(self._acts)):
-            x = self._layer(layer, x, row_product)
-        return x
+        return self.through(self._acts[0].apply(x), 1, self.depth)
 
     def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
         """Embeddings of x, and the way back from dL/dZ to the gradient (E, P) of the weights, good until the next."""
@@ -104,9 +110,9 @@ class MLPNetwork(FlatNetwork):
     def input_gradient(self, x: Array, grad: Array) -> Array:
         """dL/dX (b, d), summed over members, of rows x (b, d) from dL/dZ (E, b, w)."""
         outputs = [x[None]]
-        for layer in range(len(self._acts)):
+        for layer in range(self.depth):
             outputs.append(self._layer(layer, outputs[-1]))
-        for layer in reversed(range(len(self._acts))):
+        for layer in reversed(range(self.depth)):
             grad = self._acts[layer].back(grad, outputs[layer + 1]) @ self.layers[layer][0].mT
         return grad.sum(0)
 

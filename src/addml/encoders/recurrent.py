@@ -1,4 +1,4 @@
-"""Encoders of windows of a series: recurrent layers, the paper's or gated ones, or temporal convolutions.
+"""The paper's encoder of windows of a series: recurrent layers.
 
 With hidden=() the states of one recurrent layer are the metric space, as in the paper. Otherwise the layers of `hidden`
 states each are followed by a fully connected one, as the paper allows.
@@ -14,14 +14,11 @@ import numpy as np
 
 from addml.arrays import Array, column_sums, copy, namespace
 from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape, bias, matrix
-from addml.encoders.cells import CELLS, Cells, product
-from addml.encoders.tcn import Convolutions, receptive_field
+from addml.encoders.cells import Cells, product
 from addml.parameters import check_one_of
 
-KINDS = (*CELLS, "tcn")
 POOLINGS = ("last", "mean")
 HIDDEN = (64,)
-CONVOLUTION, MOST_CONVOLUTIONS = 32, 4  # outputs of a layer, and layers, where nothing is said
 
 
 @dataclass(frozen=True)
@@ -30,53 +27,32 @@ class Layout:
 
     window: int
     channels: int
-    cell: str
     hidden: tuple[int, ...]
     metric_dim: int
-    activation: str
     output_activation: str
     pooling: str
 
     def check(self) -> None:
         """Raise ValueError where no network looks like this."""
         whole = (self.window, self.channels, self.metric_dim, *self.hidden)
-        known = self.cell in KINDS and self.pooling in POOLINGS
-        activations = {self.activation, self.output_activation}
-        if not known or not activations <= set(ACTIVATIONS) or any(type(n) is not int or n < 1 for n in whole):
+        known = self.pooling in POOLINGS and self.output_activation in ACTIVATIONS
+        if not known or any(type(n) is not int or n < 1 for n in whole):
             raise ValueError(f"a recurrent network of {asdict(self)}")
-        steps = receptive_field(len(self.layers)) if self.cell == "tcn" else 0
-        if steps > self.window:
-            raise ValueError(
-                f"hidden={self.hidden}: {len(self.layers)} convolutions see {steps} steps, more than "
-                f"window={self.window}; give fewer layers or a longer window"
-            )
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """The widths of the recurrent layers, or of the convolutions."""
+        """The widths of the recurrent layers."""
         return self.hidden or (self.metric_dim,)
 
-    def body(self) -> Cells | Convolutions:
+    def body(self) -> Cells:
         """The layers that go through a window."""
-        widths = (self.channels, *self.layers)
-        if self.cell == "tcn":
-            return Convolutions(self.activation, widths, self.pooling)
-        return Cells(CELLS[self.cell], widths, self.pooling)
-
-
-def default_hidden(cell: str, window: int) -> tuple[int, ...]:
-    """The layers where nothing is said: one recurrent one, or as many convolutions as the window has steps for."""
-    if cell != "tcn":
-        return HIDDEN
-    most = max([1, *(n for n in range(1, MOST_CONVOLUTIONS + 1) if receptive_field(n) <= window)])
-    return (CONVOLUTION,) * most
+        return Cells((self.channels, *self.layers), self.pooling)
 
 
 @dataclass(repr=False)
 class Recurrent(Encoder):
-    """Recurrent layers, or temporal convolutions (cell="tcn"), over the steps of a window."""
+    """Recurrent layers over the steps of a window; hidden=None is (64,)."""
 
-    cell: str = "tanh"  # the paper's recurrence, "gru", or "tcn"
     pooling: str = "mean"  # of the states over a window, or the "last" one, which is the paper's
     name: ClassVar[str] = "recurrent"
     kind: ClassVar[str | None] = "series"
@@ -84,20 +60,15 @@ class Recurrent(Encoder):
     def check(self) -> None:
         """Raise ValueError for a parameter that has no meaning."""
         super().check()
-        check_one_of("cell", self.cell, KINDS)
         check_one_of("pooling", self.pooling, POOLINGS)
-        if self.cell != "tcn" and self.activation != "tanh":
-            raise ValueError(
-                f"activation={self.activation!r} does not act on cell={self.cell!r}, which is made with tanh; "
-                "leave it out, or use cell='tcn'"
-            )
+        if self.activation != "tanh":
+            raise ValueError(f"activation={self.activation!r}: the recurrence is made with tanh; leave it out")
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> RecurrentNetwork:
         """Untrained networks for windows of this shape, (steps, channels)."""
         window, channels = shape
-        hidden = self.widths(default_hidden(self.cell, window))
-        widths = (hidden, self.metric_dim, self.activation, self.output_activation)
-        layout = Layout(window, channels, self.cell, *widths, self.pooling)
+        hidden = self.widths(HIDDEN)
+        layout = Layout(window, channels, hidden, self.metric_dim, self.output_activation, self.pooling)
         layout.check()
         return RecurrentNetwork.initial(layout, rngs)
 

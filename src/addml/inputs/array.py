@@ -10,11 +10,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from addml.arrays import evenly_spaced
 from addml.errors import warn_of_columns
-from addml.inputs.rows import LazyRows
+from addml.inputs.rows import LazyRows, Rows
 from addml.inputs.vectorizer import Settings, Vectorizer, names_or_places, sides_of
+from addml.preprocessing.profile import ColumnProfile, number_profile
 from addml.preprocessing.scaling import NEW_GAPS, Features
 
+PROFILED = 10_000  # training rows whose quantiles are those of all
 LARGEST_EXACT = 2**53  # integers that float64 tells from their neighbours
 
 
@@ -41,6 +44,17 @@ class ArrayVectorizer(Vectorizer):
     def prepare(self, values: np.ndarray) -> np.ndarray:
         """Some rows, scaled."""
         return self.features.transform(values)
+
+    def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
+        """The profiles of the columns in normal training rows, some of them where there are many."""
+        if not isinstance(rows, LazyRows):
+            return ()
+        some = np.asarray(rows.values[evenly_spaced(np.flatnonzero(normal), PROFILED)], np.float64)
+        known = [column[~np.isnan(column)] for column in some.T]
+        return tuple(
+            number_profile(name, own, 1 - len(own) / len(some)) if len(own) else ColumnProfile(name, "number", gaps=1.0)
+            for name, own in zip(self.labels, known, strict=True)
+        )
 
 
 def check_finite(X: np.ndarray, names: list[str]) -> None:

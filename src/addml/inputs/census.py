@@ -65,9 +65,7 @@ class Reservoir:
     def __init__(self, most: int | None, seed: int) -> None:
         self.most, self.seen = most, 0
         self._random, self._limit = np.random.default_rng([seed, 1]), np.inf
-        self._pool: list[pa.RecordBatch] = []
-        self._keys: list[np.ndarray] = []
-        self._places: list[np.ndarray] = []
+        self._pool, self._keys, self._places = list[pa.RecordBatch](), list[np.ndarray](), list[np.ndarray]()
 
     def add(self, batch: pa.RecordBatch, first: np.ndarray | None = None) -> None:
         """Let the next rows take part, and say which of them come first."""
@@ -80,18 +78,19 @@ class Reservoir:
         self._pool.append(batch)
         self._keys.append(keys)
         self._places.append(places)
-        if self.most is not None and sum(map(len, self._keys)) > 2 * self.most:
-            self._prune(self.most)
+        self._prune(over=2)
 
     def drawn(self) -> tuple[pa.Table, np.ndarray]:
         """The sample in the order of the rows, and their places."""
-        if self.most is not None and sum(map(len, self._keys)) > self.most:
-            self._prune(self.most)
+        self._prune(over=1)
         return _joined(self._pool), np.concatenate(self._places)
 
-    def _prune(self, most: int) -> None:
+    def _prune(self, over: int) -> None:
+        """Keep the smallest where there are over so many times as many as may stay."""
+        if self.most is None or sum(map(len, self._keys)) <= over * self.most:
+            return
         keys, places = np.concatenate(self._keys), np.concatenate(self._places)
-        kept = np.sort(np.argpartition(keys, most)[:most])
+        kept = np.sort(np.argpartition(keys, self.most)[: self.most])
         table = _joined(self._pool).take(pa.array(kept)).combine_chunks()
         self._pool, self._keys, self._places = table.to_batches(), [keys[kept]], [places[kept]]
         self._limit = float(keys[kept].max())
@@ -194,13 +193,7 @@ class Held:
     """The rows of some places, each once, for however many columns it is a witness."""
 
     def __init__(self) -> None:
-        self.places = np.empty(0, np.int64)
-        self._rows: list[pa.Table] = []
-
-    @property
-    def table(self) -> pa.Table:
-        """The rows, in the order of the places."""
-        return self._rows[0]
+        self.places, self.table = np.empty(0, np.int64), pa.table({})  # the rows in the order of the places
 
     def keep(self, wanted: np.ndarray, batch: pa.RecordBatch, start: int) -> None:
         """Hold the rows of these places, ascending, of which new ones are in the batch; let go of the others."""
@@ -208,8 +201,8 @@ class Held:
         if not len(new):
             return
         added, still = pa.Table.from_batches([batch.take(pa.array(new))]), np.isin(self.places, wanted)
-        old = [rows.filter(pa.array(still)) for rows in self._rows]
-        self._rows = [pa.concat_tables([*old, added]).combine_chunks()]
+        old = [self.table.filter(pa.array(still))] if len(still) else []
+        self.table = pa.concat_tables([*old, added]).combine_chunks()
         self.places = np.concatenate([self.places[still], new + start])
 
 
@@ -234,8 +227,9 @@ class Census:
         witnesses = dict[str, ExtremeRows]()
         for batch in batches:
             reservoir.add(batch)
-            for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                values = _undecoded(column)
+            for name, column in zip(batch.schema.names, map(plain, batch.columns), strict=True):
+                is_coded = pa.types.is_dictionary(column.type)
+                values = plain(column.dictionary_decode()) if is_coded else column
                 witnesses.setdefault(name, ExtremeRows()).add(values, start)
                 if is_text(values.type) or pa.types.is_boolean(values.type):
                     levels.setdefault(name, Levels()).add(values)
@@ -274,21 +268,13 @@ class Census:
         return replace(columns, fitted=tuple(map(self._counted, columns.fitted)), rows=self.rows)
 
     def _counted(self, column: Column) -> Column:
-        levels = self.levels.get(column.name)
-        if levels is None or levels.too_many:
-            return column
-        if isinstance(column, CategoryColumn):
+        levels = self.levels.get(column.name, Levels(too_many=True))
+        if isinstance(column, CategoryColumn) and not levels.too_many:
             counts = np.array(list(levels.counts.values()), np.int64)
             return CategoryColumn.fit(column.name, list(levels.counts), counts, levels.gaps)
-        if isinstance(column, BooleanColumn):
+        if isinstance(column, BooleanColumn) and not levels.too_many:
             return BooleanColumn(column.name, levels.counts["false"], levels.counts["true"], levels.gaps)
         return column
-
-
-def _undecoded(column: pa.Array) -> pa.Array:
-    """The values of a column, written out where a dictionary holds them."""
-    values = plain(column)
-    return plain(values.dictionary_decode()) if pa.types.is_dictionary(values.type) else values
 
 
 def _with_held(table: pa.Table, places: np.ndarray, held: Held) -> tuple[pa.Table, np.ndarray]:

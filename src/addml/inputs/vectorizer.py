@@ -30,21 +30,17 @@ RANKS = {"images": 3, "series": 2}  # of one row
 class Window(Part):
     """The steps of a series that are looked at together."""
 
-    length: int
-    stride: int | None = None  # steps between two windows to learn from; None for a quarter of the length
+    length: int | str = "auto"  # steps; "auto" for the period of a single channel, and 10 for several
+    stride: int | None = None  # steps between two windows to learn from; None for 8,000 windows, or a quarter of one
     causal: bool = False  # whether a step is scored by the steps up to it alone, as `stream` does
     name: ClassVar[str] = "window"
 
     def check(self) -> None:
-        check_whole("length", self.length, most=LONGEST)
+        if self.length != "auto":
+            check_whole("length", self.length, most=LONGEST)
         if self.stride is not None:
             check_whole("stride", self.stride, most=LONGEST)
         check_flag("causal", self.causal)
-
-    @property
-    def steps_between(self) -> int:
-        """Steps between two windows to learn from."""
-        return max(1, self.length // STRIDES) if self.stride is None else int(self.stride)
 
 
 @dataclass(frozen=True)
@@ -145,9 +141,11 @@ class Vectorizer(ABC):
         return None if self.columns is None else self.columns.groups
 
     def with_groups(self, groups: Groups) -> Self:
-        """The vectorizer with these groups."""
-        assert self.columns is not None
-        return replace(self, columns=replace(self.columns, groups=groups))
+        """The vectorizer with these groups, and what is to be said of them."""
+        columns = self.columns
+        assert columns is not None
+        notes = [groups.note if columns.groups and note == columns.groups.note else note for note in columns.notes]
+        return replace(self, columns=replace(columns, groups=groups, notes=notes))
 
     def groups_of(self, values: Any) -> np.ndarray | None:
         """The group of each of these rows (n,), -1 for one unseen in training; None where there are no groups."""

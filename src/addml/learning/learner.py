@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -48,6 +48,8 @@ class TakesRows(Protocol):
 class MetricLearner:
     """The paper's learner f with its distances to the centre, its closeness loss and its validation loss."""
 
+    can_collapse: ClassVar[bool] = True
+
     def __init__(self, encoder: Network, loss: CenterCloseness, group: Group = ALONE) -> None:
         self.encoder, self.loss, self.group = encoder, loss, group
 
@@ -67,13 +69,13 @@ class MetricLearner:
 
     def center(self, rows: TakesRows, ids: Array, sizes: Sequence[int]) -> Array:
         """The centre mu (E, w) of rows with ids (E, n), those of the whole group."""
-        return self._mean(self._embeddings(rows, ids)(), _real(ids, sizes), sizes)
+        return self._mean(self._embeddings(rows, ids)(), real_ids(ids, sizes), sizes)
 
     def row_scores(
         self, rows: TakesRows, ids: Array, sizes: Sequence[int], center: Array | None = None
     ) -> tuple[Array, Array]:
         """The centre mu (E, w) of all rows, and every row's distance to it (E, n), infinite past a member's size."""
-        blocks, real = self._embeddings(rows, ids), _real(ids, sizes)
+        blocks, real = self._embeddings(rows, ids), real_ids(ids, sizes)
         center = self._mean(blocks(), real, sizes) if center is None else center
         scores = self._to_center(blocks(), center, ids)
         if real is not None:
@@ -91,7 +93,7 @@ class MetricLearner:
         by_pairs = self.loss.name == "instance" and self.loss.distance != "sqeuclidean"
         if by_pairs and isinstance(ids, Stacked) and ids.shape[1] > PAIRED_ROWS:
             ids, sizes = _evenly(ids, PAIRED_ROWS), [PAIRED_ROWS] * len(ids)
-        blocks, real = self._embeddings(rows, ids), _real(ids, sizes)
+        blocks, real = self._embeddings(rows, ids), real_ids(ids, sizes)
         if by_pairs:
             z = namespace(center).concat(list(blocks()), axis=1)
             means = [self._pair_mean(one[None, :size]) for one, size in zip(z, sizes, strict=True)]
@@ -169,6 +171,6 @@ def _evenly(ids: Stacked, most: int) -> np.ndarray:
     return np.stack([part[places] for part in ids.parts])
 
 
-def _real(ids: Array, sizes: Sequence[int]) -> Array | None:
+def real_ids(ids: Array, sizes: Sequence[int]) -> Array | None:
     """Which of ids (E, n) are a member's own; None where all are."""
     return None if min(sizes) == ids.shape[1] else present(sizes, ids.shape[1], ids)

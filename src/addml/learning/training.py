@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from itertools import chain, groupby
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,6 +35,8 @@ ANOMALY_SHARE = 0.25  # of a batch, at the most, joins it as labelled anomalies
 class Learner(Protocol):
     """What the loop trains: scores for distillation, a loss with its gradient, a validation loss."""
 
+    can_collapse: ClassVar[bool]  # whether equal scores mean that nothing is left to tell rows apart by
+
     def set_weights(self, weights: Array) -> None: ...
     def decays(self) -> Array: ...
     def row_scores(self, rows: TakesRows, ids: Array, sizes: Sequence[int]) -> tuple[Array, Array]: ...
@@ -52,6 +54,7 @@ class Schedule:
     weight_decay: float = 1e-5
     patience: int = 5
     least_batch: int = 2  # rows that make a step: 2 for pairs, 1 for distances to the centre
+    passes: int = 1  # over the rows in an epoch: a short series makes few steps
     threads: int = 1  # of a matrix product; more than one pays only where products are large
 
 
@@ -79,7 +82,7 @@ def train(
             if len(present.members) != len(state.active):
                 present = _present(members, state)
             center, scores = _survey(learner, rows, present, state)  # mu, F
-            if stop_collapsed(state, scores, present.members, distinct, group):
+            if learner.can_collapse and stop_collapsed(state, scores, present.members, distinct, group):
                 continue
             cutoff, kept = distill(scores, present.members, group)  # tau^n, P
             losses = _steps(learner, rows, present.members, kept, center, schedule, state, recorder, group)
@@ -90,7 +93,7 @@ def train(
             _record(state, began, losses, validation, cutoff, group.counts([int(keep.sum()) for keep in kept]))
             _keep_best(state, validation, schedule.patience)
             on_epoch(state)
-        if len(state.active):
+        if len(state.active) and learner.can_collapse:
             present = _present(members, state)
             stop_collapsed(state, _survey(learner, rows, present, state)[1], present.members, distinct, group)
         state.choose(np.argsort(state.active))
@@ -137,7 +140,8 @@ def _steps(
     """One epoch of mini-batches; the mean loss and the mean hard cut-off of every member, (2, A)."""
     each_step = group.size > 1 and not group.every  # each process then has its part of a batch
     size = max(LEAST_PART, -(-schedule.batch_size // group.size)) if each_step else schedule.batch_size
-    batches = minibatches(present, kept, size, center, rows.portions(state.epoch))
+    portions = chain.from_iterable(rows.portions(state.epoch) for _ in range(schedule.passes))
+    batches = minibatches(present, kept, size, center, portions)
     if each_step:
         steps = schedule.learning_rate, schedule.least_batch, recorder.decay
         return steps_together(learner, rows, batches, center, *steps, state, group)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from addml.checkpoint import Storage
 from addml.config import Config
+from addml.encoders.pretrained import SIDE, STRIDES
 from addml.errors import AddmlError, DroppedColumnsWarning, TextCellsWarning
 from addml.fit import fit
 from addml.inputs.disk import CELL_BYTES, Source
 from addml.pipeline.options import CONTAMINATION, MEMORY, Options
 from addml.preprocessing.text_values import TextCells
 from addml.progress import Progress, epochs_to, stages_to
+from addml.scoring.patches import CANDIDATES
 from addml.text import counted, did_you_mean
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ ROW_SECONDS = 1.8e-6  # of one row through one step of one member of 64 units, o
 FEATURE_SECONDS = 5e-9  # and of each feature
 PIXEL_SECONDS = 4e-7  # of one pixel through one step of one member, on one core
 BLOCK = 256  # images that are trained on together
+PLACE_SECONDS, CANDIDATE_SECONDS = 2.5e-5, 4e-4  # of a place of a photograph, and of a candidate for a reference
+CANDIDATE_BYTES, RUNTIME = 2500, 320_000_000  # of a candidate while references are chosen; of libraries and network
 NETWORK = 1536  # bytes of a member's weights, gradients and moments for each pixel
 
 
@@ -151,9 +155,18 @@ def estimate_images(rows: int, heads: Heads, options: Options) -> tuple[float, i
     """
     shape, members = heads.shape, options.members
     pixels, kept = shape.height * shape.width, min(rows, BLOCK) * (9 * shape.channels + 60)
-    held = images_held(heads, 3)  # as read, as one array, and those to train on
+    held = images_held(heads, 2)  # all of them, and those to train on
     size = pixels * (members * (kept + NETWORK) + 4 * shape.channels * BLOCK) + held
     return PIXEL_SECONDS * pixels * rows * options.epochs * members, size
+
+
+def estimate_photos(rows: int, heads: Heads) -> tuple[float, int]:
+    """The same for the frozen network: features, the choice of references, and the distances of all places to them."""
+    zoom = max(1.0, SIDE**2 / (heads.shape.height * heads.shape.width))  # smaller images are enlarged
+    places = rows * heads.shape.height * heads.shape.width * zoom / STRIDES[0] ** 2
+    chosen = min(places, CANDIDATES)
+    size = RUNTIME + images_held(heads, 2) + chosen * CANDIDATE_BYTES
+    return places * PLACE_SECONDS + chosen * CANDIDATE_SECONDS, round(size)
 
 
 def images_held(heads: Heads, copies: int) -> int:

@@ -99,6 +99,16 @@ class Features:
         return self.spread(np.arange(columns))
 
     @property
+    def bent(self) -> Features:
+        """The same features, which grow like a logarithm beyond the knee."""
+        return replace(self, knee=np.array([KNEE]))
+
+    @property
+    def is_robust(self) -> bool:
+        """Whether they are measured in distances of quartiles: such features are standardised once more."""
+        return bool(self.knee[0]) and bool((self.reach != 1).any() or (self.shift != 0).any())
+
+    @property
     def width(self) -> int:
         """How many features a row has."""
         return len(self.mean)

@@ -7,9 +7,10 @@ from addml.scoring.guidance import Guided
 from addml.scoring.patches import PatchMemory
 from addml.scoring.simple import KNN, Center, Dissimilarity
 from addml.scoring.views import Views
+from addml.scoring.windows import WindowViews
 
 SCORERS: dict[str, type[Views] | type[Center] | type[Dissimilarity] | type[KNN] | type[PatchMemory]] = {
-    scorer.name: scorer for scorer in (Views, Center, Dissimilarity, KNN, PatchMemory)
+    scorer.name: scorer for scorer in (Views, WindowViews, Center, Dissimilarity, KNN, PatchMemory)
 }
 
 
@@ -24,4 +25,15 @@ def scorer_from_plain(document: dict[str, Any]) -> Scorer:
     return scorer
 
 
-__all__ = ["KNN", "SCORERS", "Center", "Dissimilarity", "Guided", "PatchMemory", "Scorer", "Views", "scorer_from_plain"]
+__all__ = [
+    "KNN",
+    "SCORERS",
+    "Center",
+    "Dissimilarity",
+    "Guided",
+    "PatchMemory",
+    "Scorer",
+    "Views",
+    "WindowViews",
+    "scorer_from_plain",
+]

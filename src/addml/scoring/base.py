@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, ClassVar, NamedTuple, Self
@@ -14,7 +14,7 @@ import numpy as np
 from addml.arrays import Array, as_like, namespace, to_numpy
 from addml.compute import in_threads, on_device
 from addml.distances import Distance
-from addml.parameters import Part
+from addml.parameters import Part, to_json
 from addml.scoring.self_matches import Overlaps, SelfMatches
 
 # Names and shapes of a scorer's arrays: None is any length of at least one, ... any at all, a name always the same one,
@@ -53,30 +53,14 @@ class Scorer(Part, ABC):
     name: ClassVar[str]
     on_columns: ClassVar[bool] = False
     on_patches: ClassVar[bool] = False  # whether it takes the features of all places of an image, not their mean
-
-    @property
-    def scale(self) -> type[EnsembleScale] | type[ViewScale]:
-        """How the rows of scores become one."""
-        return EnsembleScale
-
-    @property
-    def tile(self) -> int:
-        """Rows of one product, so that a row's score is the same among any others."""
-        return 256
-
-    @property
-    def at_once(self) -> int:
-        """Rows of a block that are scored together."""
-        return 2**30
-
-    @property
-    def max_threads(self) -> int:
-        """Threads that score at a time."""
-        return 2**30
+    scale: Any = property(lambda self: EnsembleScale)  # how the rows of scores become one, or ViewScale
+    tile: Any = property(lambda self: 256)  # rows of one product, so that a row's score is the same among any others
+    at_once: Any = property(lambda self: 2**30)  # rows of a block that are scored together
+    max_threads: Any = property(lambda self: 2**30)  # threads that score at a time
 
     def settings(self) -> dict[str, Any]:
         """The parameters as JSON values."""
-        return {}
+        return dict(to_json(vars(self)))
 
     def count(self, members: int) -> int:
         """Rows of scores."""
@@ -85,6 +69,11 @@ class Scorer(Part, ABC):
     def embedded(self, members: int) -> np.ndarray:
         """Which rows of scores are distances of embeddings."""
         return np.ones(members, bool)
+
+    def fit_scale(self, scores: np.ndarray) -> EnsembleScale | ViewScale:
+        """How scores (E, n) of training rows become one a row."""
+        scale: EnsembleScale | ViewScale = self.scale.fit(scores)
+        return scale
 
     @abstractmethod
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
@@ -123,6 +112,9 @@ def score_rows(
     if not scorer.on_columns:
         return scorer.score(z, ready, distance)
     stack, members, block, _ = z.shape
+    if block == 1 and scorer.at_once > 1:  # rows that are products of their own are scored together nevertheless
+        located = scorer.locate(x[:, 0, 0], ready, None if overlaps is None else overlaps.part(rows, x))
+        return scorer.score(z[:, :, 0].swapaxes(0, 1), ready, distance, located).T[..., None]
     scores = as_like(np.zeros((stack, scorer.count(members), block)), z)
     size, count = min(scorer.at_once, block) if isinstance(z, np.ndarray) else block, rows.stop - rows.start
     for start in range(0, count, size):
@@ -292,11 +284,11 @@ class ViewScale(Scale):
     unit: np.ndarray
 
     @classmethod
-    def fit(cls, scores: np.ndarray) -> Self:
-        """Learn from training scores (V, n)."""
+    def fit(cls, scores: np.ndarray, high: Sequence[float] | None = None) -> Self:
+        """Learn from training scores (V, n); `high` are the quantiles that units come from, where they differ."""
         median = np.median(scores, axis=1, keepdims=True)
-        unit = np.array([[_unit(own, middle)] for own, middle in zip(scores, median[:, 0], strict=True)])
-        return cls(median, unit)
+        views = zip(scores, median[:, 0], high or (HIGH,) * len(scores), strict=True)
+        return cls(median, np.array([[_unit(*view)] for view in views]))
 
     @property
     def neutral(self) -> np.ndarray:
@@ -325,15 +317,15 @@ def _compressed(x: Array) -> Array:
     return xp.copysign(xp.log1p(abs(x)), x)
 
 
-def _unit(scores: np.ndarray, median: float) -> float:
-    """How far scores (n,) lie above their median at the 0.9 quantile.
+def _unit(scores: np.ndarray, median: float, high: float) -> float:
+    """How far scores (n,) lie above their median at a high quantile.
 
     That is 0 where nine in ten are equal, as when most rows have twins: the scores above the median then tell. Where
     none is above it, every row beyond it is new, and the unit is 1.
     """
     least = max(FLAT * abs(median), np.finfo(float).tiny)
-    unit = float(np.quantile(scores, HIGH)) - median
+    unit = float(np.quantile(scores, high)) - median
     if unit <= least:
         above = scores[scores > median + least]
-        unit = float(np.quantile(above, HIGH)) - median if len(above) else 1.0
+        unit = float(np.quantile(above, high)) - median if len(above) else 1.0
     return unit

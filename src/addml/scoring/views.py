@@ -99,8 +99,8 @@ class Views(Scorer):
     at_once: int = 256  # rows of a block scored together: more leave the interpreter's lock to others for longer
     name: ClassVar[str] = "views"
     on_columns: ClassVar[bool] = True
-    scale: ClassVar[type[ViewScale]] = ViewScale
-    max_threads: ClassVar[int] = 4  # many short calls ask for one interpreter's lock: sixteen were slower than two
+    scale = ViewScale
+    max_threads = 4  # many short calls ask for one interpreter's lock: sixteen were slower than two
 
     def check(self) -> None:
         """Raise ValueError for a parameter that has no meaning."""
@@ -110,14 +110,7 @@ class Views(Scorer):
         if not is_list or not self.views or len(set(self.views)) < len(self.views) or not set(self.views) <= set(VIEWS):
             raise ValueError(f"views={self.views!r} must be some of {', '.join(VIEWS)}, each once")
 
-    def settings(self) -> dict[str, Any]:
-        """The number of references, the views, and rows at once."""
-        return {"references": int(self.references), "views": list(self.views), "at_once": int(self.at_once)}
-
-    @property
-    def tile(self) -> int:
-        """Rows of one product: a row alone in one gets the bits it gets among others."""
-        return self.at_once
+    tile = property(lambda self: self.at_once)
 
     def count(self, members: int) -> int:
         """Rows of scores: one a view."""
@@ -200,9 +193,9 @@ def _along_columns(located: ColumnDistances, kept: int) -> dict[str, Array]:
     near = _nearest(distances[:, :kept], k["distilled"])
     two = near[:, : k["columns"]]
     if kept < distances.shape[1]:
-        others = _least(distances[:, kept:], min(k["columns"], distances.shape[1] - kept))
-        two = _least(namespace(near).concatenate([two, others], 1), k["columns"])
-    return {"columns": _mean(two) + located.beyond, "distilled": _mean(near) + located.beyond}
+        others = least(distances[:, kept:], min(k["columns"], distances.shape[1] - kept))
+        two = least(namespace(near).concatenate([two, others], 1), k["columns"])
+    return {"columns": mean_of(two) + located.beyond, "distilled": mean_of(near) + located.beyond}
 
 
 def _in_space(z: Array, ready: dict[str, Any], located: ColumnDistances) -> Array:
@@ -217,15 +210,15 @@ def _in_space(z: Array, ready: dict[str, Any], located: ColumnDistances) -> Arra
         embedded = references % step == 0
         apart[rows[embedded], references[embedded] // step] = np.inf
     squared = _nearest(apart, NEIGHBOURS["space"]) + squares
-    return _mean(xp.sqrt(xp.where(squared > ROUNDING * squares, squared, as_like(0.0, squared))))
+    return mean_of(xp.sqrt(xp.where(squared > ROUNDING * squares, squared, as_like(0.0, squared))))
 
 
 def _nearest(distances: Array, k: int) -> Array:
     """The k least of distances (b, R), ascending; one fewer than R at the most, which is what a reference has."""
-    return _least(distances, min(k, max(1, distances.shape[1] - 1)))
+    return least(distances, min(k, max(1, distances.shape[1] - 1)))
 
 
-def _least(distances: Array, k: int) -> Array:
+def least(distances: Array, k: int) -> Array:
     """The k least of distances (b, R), ascending."""
     if not isinstance(distances, np.ndarray):
         return namespace(distances).topk(distances, k, largest=False).values
@@ -237,10 +230,12 @@ def _least(distances: Array, k: int) -> Array:
     return found
 
 
-def _mean(nearest: Array) -> Array:
+def mean_of(nearest: Array) -> Array:
     """The mean (b,) of distances (b, k), without references that do not count; 0 where none does."""
     xp = namespace(nearest)
     counted = xp.isfinite(nearest)
+    if bool(counted.all()):  # quickly, as for a stream
+        return sum((nearest[:, place] for place in range(1, nearest.shape[1])), start=nearest[:, 0]) / nearest.shape[1]
     total = xp.where(counted, nearest, as_like(0.0, nearest))
     sums = sum((total[:, place] for place in range(1, total.shape[1])), start=total[:, 0])  # in order, for any rows
     return sums / convert(counted.sum(1).clip(1), sums)

@@ -1,0 +1,71 @@
+"""The autoencoder of windows: layers into the metric space and, mirrored, back to the window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from addml.arrays import Array, dots, namespace
+from addml.encoders.base import Encoder
+from addml.encoders.mlp import HIDDEN, MLPNetwork
+
+
+@dataclass(repr=False)
+class Autoencoder(Encoder):
+    """Fully connected layers over flat windows, trained to reconstruct them; hidden=None is (64,)."""
+
+    metric_dim: int = 16  # of the layer in the middle
+    name: ClassVar[str] = "autoencoder"
+    kind: ClassVar[str | None] = "series"
+    learning_rate: ClassVar[float] = 2e-3
+    largest_batch: ClassVar[int] = 64  # few rows and many steps: windows beside each other tell the same
+    rows_an_epoch: ClassVar[int | None] = 8000
+    normal_ratio: ClassVar[float] = 0.9  # a rare shape that is dropped would be reconstructed badly, and so be strange
+
+    def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> AutoencoderNetwork:
+        """Untrained networks for windows of this shape."""
+        hidden, inputs = self.widths(HIDDEN), math.prod(shape)
+        inner = [self.activation] * len(hidden)
+        widths = (inputs, *hidden, int(self.metric_dim), *hidden[::-1], inputs)
+        return AutoencoderNetwork.initial(widths, (*inner, self.output_activation, *inner, "linear"), rngs)
+
+
+class AutoencoderNetwork(MLPNetwork):
+    """An embedding is the middle layer, and the root of the mean square of what the reconstruction misses."""
+
+    name: ClassVar[str] = "autoencoder"
+
+    @classmethod
+    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> AutoencoderNetwork:
+        """The network that `to_plain` described; raises ValueError where it is not mirrored."""
+        widths = list(document["widths"])
+        if len(widths) % 2 == 0 or widths != widths[::-1]:
+            raise ValueError(f"layers {widths} of an autoencoder")
+        network = super().from_plain(document, weights)
+        assert isinstance(network, cls)
+        return network
+
+    @property
+    def depth(self) -> int:
+        """Layers up to the middle."""
+        return len(self.widths) // 2
+
+    @property
+    def outputs(self) -> int:
+        """Dimensions of the metric space: the middle layer and the residual."""
+        return self.widths[self.depth] + 1
+
+    def embed(self, x: Array) -> Array:
+        """Embeddings (..., E, b, w + 1) of windows x (..., E or 1, b, d): a row's bits do not depend on the others."""
+        z = super().embed(x)
+        missed = self.reconstructed(z) - x
+        residual = namespace(x).sqrt(dots(missed, missed) / x.shape[-1])
+        return namespace(x).concatenate([z, residual[..., None]], -1)
+
+    def reconstructed(self, z: Array) -> Array:
+        """The windows (..., E, b, d) that the middle layer (..., E, b, w) stands for."""
+        return self.through(z, self.depth, len(self.activations))

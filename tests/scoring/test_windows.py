@@ -1,0 +1,86 @@
+"""The views of windows against plain NumPy, window by window."""
+
+import numpy as np
+import pytest
+
+from addml import ADDML, Autoencoder, Window
+from addml.scoring.windows import WINDOW_VIEWS, WindowViews
+
+STEPS, CHANNELS, WINDOW = 300, 2, 8
+
+
+def waves(steps=STEPS, seed=0, channels=CHANNELS):
+    random = np.random.default_rng(seed)
+    return np.sin(np.arange(steps)[:, None] / 5 + np.arange(channels)) + 0.1 * random.standard_normal((steps, channels))
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["whole", "causal"])
+def model(request):
+    encoder, window = Autoencoder((12,), 4), Window(WINDOW, causal=request.param)
+    return ADDML(encoder=encoder, window=window, epochs=2, members=2, random_state=0).fit(waves()).model_
+
+
+def flat_windows(model, X):
+    """The whole windows of X as features, and the steps that they end at."""
+    steps = model.step_features.transform(X)
+    ends = np.arange(WINDOW - 1, len(X))
+    return np.stack([steps[end - WINDOW + 1 : end + 1].ravel() for end in ends]).astype(float), ends
+
+
+def nearest_mean(distances, k):
+    return np.sort(distances, axis=1)[:, :k].mean(axis=1)
+
+
+def expected_views(model, X, learned):
+    """The views (4, n) of the windows that end at each step; NaN where none is whole."""
+    x, ends = flat_windows(model, X)
+    rows = model.scorer_arrays["rows"].astype(float)
+    own, own_ends = flat_windows(model, waves())
+    at = [own_ends[abs(own - row).sum(axis=1).argmin()] for row in rows]
+    overlap = abs(ends[:, None] - at) < WINDOW if learned else np.zeros((len(ends), len(rows)), bool)
+    z, references = model.encoder.embed(x[None].astype(np.float32)), model.scorer_arrays["references"]
+    middle, known = (np.concatenate(list(one[..., :-1]), axis=1) for one in (z, references))
+    missed = model.encoder.forward(x[None])[0] - x
+    apart = [
+        np.linalg.norm(x[:, None] - rows, axis=2),
+        np.linalg.norm(middle[:, None] - known, axis=2),
+        abs(x[:, None, -CHANNELS:] - rows[:, -CHANNELS:]).sum(axis=2),
+    ]
+    near = [nearest_mean(np.where(overlap, np.inf, one), k) for one, k in zip(apart, (3, 3, 5), strict=True)]
+    residual = np.sqrt((missed**2).mean(axis=2)).mean(axis=0)
+    views = np.full((4, len(X)), np.nan)
+    views[:, WINDOW - 1 :] = [near[0], near[1], residual, near[2]]
+    return views
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_views_are_those_of_plain_numpy(model, learned):
+    X = waves() if learned else waves(120, seed=1)
+    views = expected_views(model, X, learned)
+    found = model.member_scores(model.vectorizer.read(X), "cpu", 1, learned=learned)
+    if not model.form.causal:  # the mean of the windows over a step
+        later = np.stack([np.append(views[:3, ahead:], np.full((3, ahead), np.nan), axis=1) for ahead in range(WINDOW)])
+        views[:3] = np.nanmean(later, axis=0)
+    known = slice(WINDOW - 1, None)
+    np.testing.assert_allclose(found[:3, known], views[:3, known], rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(found[3, known], views[3, known], atol=0.01)  # in whole steps of 16 bits
+
+
+def test_the_scale_of_a_lone_value_is_that_of_rare_ones():
+    one = ADDML(window=Window(WINDOW), epochs=1, members=1, random_state=0).fit(waves(channels=1)).model_
+    scores = one.member_scores(one.vectorizer.read(waves(channels=1)), "cpu", 1, learned=True)
+    median = np.median(scores, axis=1)
+    high = [np.quantile(own, share) for own, share in zip(scores, (0.9, 0.9, 0.9, 0.999), strict=True)]
+    np.testing.assert_allclose(one.scale.unit[:, 0], high - median, rtol=1e-6)
+
+
+def test_parameters_are_checked():
+    WindowViews().check()
+    assert WindowViews().settings()["views"] == list(WINDOW_VIEWS)
+    for settings, message in (
+        ({"views": ("space",)}, "leave views out"),
+        ({"references": 2}, "references=2"),
+        ({"step_quantile": 1.5}, "step_quantile=1.5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            WindowViews(**settings).check()
