@@ -19,7 +19,7 @@ pytest = $(RUN) -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 install = $(RUN) -m pip install -qq --constraint $(VENV)/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-all golden lint types format docs benchmark benchmark-large picture setup interpreter clean
+.PHONY: help demo test test-long test-cluster test-all golden lint types format docs benchmark benchmark-large picture setup interpreter clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,12 +28,15 @@ demo: $(VENV)/.installed-core  ## Detect anomalies in a small data set and show 
 	@$(RUN) -m addml demo $(ARGS)
 
 test: setup  ## Run the tests, all but the long ones (five minutes on two cores)
-	@$(pytest) -m 'not slow' $(ARGS)
+	@$(pytest) -m 'not slow and not cluster' $(ARGS)
 
 test-long: setup  ## Run the long tests: kills, served jobs, browsers, stored results, full grids (ten minutes)
-	@$(pytest) -m slow $(ARGS)
+	@$(pytest) -m 'slow and not cluster' $(ARGS)
 
-test-all: test test-long  ## Run all tests
+test-cluster: $(VENV)/.installed-cluster  ## Run the tests with several processes and a Ray cluster on this machine (six minutes)
+	@OMP_NUM_THREADS=1 $(RUN) -m pytest -m cluster tests/cluster $(ARGS)
+
+test-all: test test-long test-cluster  ## Run all tests
 
 # The same interpreter and the same script with both trees: PYTHONPATH says whose addml is run.
 golden: setup  ## Compare scores, reasons and --json with another commit's, bit by bit: make golden OLD=main (two minutes)
@@ -119,4 +122,8 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	@$(install) --editable '.[dev,docs]'
+	@touch $@
+
+$(VENV)/.installed-cluster: $(VENV)/.installed
+	@$(install) --editable '.[dev,ray]' daft dask distributed duckdb
 	@touch $@

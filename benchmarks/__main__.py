@@ -42,14 +42,15 @@ PARTS = {
     "onnx": _later("exported", "exported"),
     "files": _later("files", "files"),
 }
-ON_REQUEST = {  # need a CUDA device, or ten minutes
+ON_REQUEST = {  # need a CUDA device or ten minutes, or measure no speed
+    "dialects": _later("dialects", "dialects_table"),
     "gpu": _later("gpu", "gpu"),
     "precision": _later("precision", "precision"),
     "serving": _later("serving", "serving"),
 }
 DETAILED = ("gpu", "onnx")  # have pages of their own under docs/results
 PRINTED = ("many", "precision")  # in no document
-ELSEWHERE = {"serving": DOCS / "serving.md"}
+ELSEWHERE = {"serving": DOCS / "serving.md", "dialects": DOCS / "data.md"}
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 PUBLISHED = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"  # sha256 of the .pth
 STAGES = ((1, 3, 1), (2, 3, 2), (2, 5, 2), (3, 3, 2), (3, 5, 1), (4, 5, 2), (1, 3, 1))  # blocks, kernel, stride
-FINE, COARSE = 4, 7  # the blocks whose features are kept: 40 channels at stride 8, 80 at stride 16
+FINE, COARSE = 4, 9  # the blocks whose features are kept, counted from 0: 40 channels at stride 8, 112 at stride 16
 MARGIN = 32  # mirrored pixels around the image, so that a border looks like any other place
 EPSILON = 1e-3  # of the batch normalisations
 
@@ -89,7 +89,7 @@ def features(state: dict[str, np.ndarray]) -> Any:
     size = helper.make_tensor_value_info("size", TensorProto.INT64, [4])
     outs = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", c, None, None])
-        for name, c in (("fine", 40), ("coarse", 80))
+        for name, c in (("fine", 40), ("coarse", 112))
     ]
     return _model(graph, [images, size], outs)
 

@@ -1,7 +1,8 @@
 """`python -m benchmarks reasons`: whether the printed reasons name what is wrong, and how much of a score they carry.
 
 Four correlated columns of ordinary rows are moved together, in six of `tables/`; one value of ordinary rows is moved
-far out, in small tables of all collections; then the share of the score that the reasons of flagged rows carry.
+far out, in small tables of all collections; then the share of the score that the reasons of flagged rows carry; gross
+errors are planted in tables that `auto` then decides on; and the flagged rows of `real/` are read.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ import pyarrow as pa
 
 from addml import ADDML
 from addml.explain import Reasons
+from addml.findings import Usual
 from addml.model import Model
+from addml.pipeline import run
 from addml.pipeline.batches import features_of, reasons_for
+from addml.pipeline.options import Options
+from addml.progress import Silent
 from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown
 
@@ -32,6 +37,7 @@ REASONS = 3  # as the commands print
 SINGLE = 20  # rows of a table with one value moved
 GROUPED, GROUPED_TABLES, TOGETHER = 40, 6, 4  # rows of a table, tables, columns moved together
 CORRELATED, DEVIATIONS = 0.7, 5.0
+GROSS = 10  # errors in a table, at most one in a hundred rows
 WIDTHS = ((1, 5), (6, 10), (11, 15), (16, 20))  # columns
 
 
@@ -62,10 +68,10 @@ def small(most: int | None) -> list[np.ndarray]:
     return [rows_of(file) for file, (n, d) in shapes if n <= MOST_ROWS and d <= MOST_COLUMNS][:most]
 
 
-def _fitted(X: np.ndarray) -> ADDML:
+def _fitted(X: np.ndarray, **settings: object) -> ADDML:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ADDML(random_state=0, device="cpu").fit(_table(X))
+        return ADDML(random_state=0, device="cpu", **settings).fit(_table(X))
 
 
 def _table(X: np.ndarray) -> pa.Table:
@@ -179,14 +185,86 @@ def grouped() -> str:
     return markdown(["table", "columns", "planted rows", "one of the four named first"], lines)
 
 
+# Gross errors in a file that is both -------------------------------------------------------------------------
+
+
+def gross(most: int | None) -> str:
+    """How many planted gross errors `auto` flags, and how many other rows beside them."""
+    found = np.array([_gross(X) for X in small(most)])
+    planted, flagged, others, rows = found.sum(axis=0)
+    head = ["tables", "planted", "flagged by `auto`", "other rows", "of these flagged by `auto`", "tables over a tenth"]
+    over = (found[:, 2] > 0.1 * found[:, 3]).sum()
+    numbers = [len(found), int(planted), f"{flagged / planted:.1%}", f"{int(rows):,}", f"{others / rows:.2%}", over]
+    return markdown(head, [list(map(str, numbers))])
+
+
+def _gross(X: np.ndarray) -> list[float]:
+    """Planted rows, those of them that `auto` flags, other rows that it flags, and how many others there are."""
+    random, count = np.random.default_rng(0), min(GROSS, max(1, len(X) // 100))
+    X, deviations = X.copy(), _deviations(X)
+    columns, rows = np.flatnonzero(deviations > 0), random.permutation(len(X))[:count]
+    if not len(columns):
+        return [0, 0, 0, len(X)]
+    chosen = random.choice(columns, count)
+    X[rows, chosen] += random.choice([-1, 1], count) * random.uniform(30, 100, count) * deviations[chosen]
+    flagged = _fitted(X, contamination="auto").predict(_table(X)) == -1
+    planted = np.isin(np.arange(len(X)), rows)
+    return [count, (flagged & planted).sum(), (flagged & ~planted).sum(), (~planted).sum()]
+
+
+# Real tables ------------------------------------------------------------------------------------------------
+
+
+def real() -> str:
+    """How many flagged rows hold a number far out of its column's usual range, and how often that column is named."""
+    lines = []
+    for file in sorted((Path(os.environ["ADDML_DATA"]) / "real").iterdir()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = run.detect(Options(file=str(file), contamination=0.1, reasons=REASONS), Silent(), mapped=False)
+        usual = {one.column: one for one in result.findings.usual if one.low is not None and one.low < (one.high or 0)}
+        forms = {one.column: one.form for one in result.model.profiles}
+        flagged = [one for one in result.findings.ranked if one.is_anomaly]
+        far = [
+            [name for name in usual if not forms[name] and _is_far(one.values[name], usual[name])] for one in flagged
+        ]
+        named = [{part for reason in one.reasons for part in reason.column.split(", ")} for one in flagged]
+        some = [bool(set(own) & names) for own, names in zip(far, named, strict=True) if own]
+        carried = float(np.median([sum(reason.share for reason in one.reasons) for one in flagged]))
+        lines.append(
+            [file.name, str(len(flagged)), str(len(some)), f"{np.mean(some):.0%}" if some else "", f"{carried:.2f}"]
+        )
+    head = [
+        "file",
+        "listed flagged rows",
+        "with a number far out",
+        "of these named",
+        "median share of the score carried",
+    ]
+    return markdown(head, lines)
+
+
+def _is_far(value: object, usual: Usual) -> bool:
+    """Whether a value lies more than six half ranges from the middle."""
+    assert usual.low is not None
+    assert usual.high is not None
+    half = (usual.high - usual.low) / 2
+    return isinstance(value, int | float) and abs(value - (usual.high + usual.low) / 2) > 6 * half
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Print both tables and write them to docs/decisions.md."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks reasons", description=__doc__)
     parser.add_argument("--tables", type=int, default=40, help="small tables for single values (default: 40)")
-    parser.add_argument("--only", choices=("single", "grouped"), help="print one table, write nothing")
+    parser.add_argument("--only", choices=("single", "grouped", "gross", "real"), help="print one, write nothing")
     options = parser.parse_args(words)
     logging.getLogger("addml").setLevel(logging.ERROR)
-    parts: dict[str, Callable[[], str]] = {"grouped": grouped, "single": lambda: single(options.tables)}
+    parts: dict[str, Callable[[], str]] = {
+        "grouped": grouped,
+        "single": lambda: single(options.tables),
+        "gross": lambda: gross(options.tables),
+        "real": real,
+    }
     for name, part in parts.items():
         if options.only in (None, name):
             found = part()

@@ -14,17 +14,18 @@ from typer.core import TyperGroup
 
 from addml.cli.arguments import Device, Jobs
 from addml.cli.commands import run as run_app
-from addml.cli.compare import task_progress, usage_errors
+from addml.cli.compare import runner
 from addml.cli.screen import Screen
 from addml.errors import UserError
 from addml.io.write import write_whole
-from addml.pipeline.options import Options
+from addml.pipeline.options import Options, parse
 from addml.pipeline.protocol import known_methods, machine_for
 from addml.text import counted
 from research import datasets, plans, reproduce
 from research.datasets import DataSet
 from research.experiment import METHODS
 from research.plans import Plan
+from research.progress import task_progress, usage_errors
 from research.rendering import Grid, cell_text
 from research.reproduce import Choice
 
@@ -73,6 +74,12 @@ def run_experiments(
     ] = None,
     methods: Annotated[list[str] | None, typer.Option(help="Run these methods only.", metavar="NAMES")] = None,
     jobs: Jobs = 1,
+    engine: Annotated[
+        str | None, typer.Option(help="Run on a Ray cluster: ray; --jobs is then its cores.", metavar="ray")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address of the cluster; one is started here by default.", metavar="ADDRESS")
+    ] = None,
     device: Device = "auto",
     again: Annotated[bool, typer.Option("--again", help="Run what is stored already too.", metavar="")] = False,
     quiet: Quiet = False,
@@ -87,6 +94,7 @@ def run_experiments(
             again=again,
             jobs=jobs,
             machine=machine_for(device, jobs),
+            run_tasks=runner(parse("engine", engine), address),
             command=shlex.join(["python", "-m", "research", *sys.argv[1:]]),
         )
         reproduce.check(chosen, choice)

@@ -16,8 +16,9 @@ from addml.pipeline.rivals import RIVALS
 from research import datasets
 from research.autoencoder import AUTOENCODERS
 from research.datasets import LabelledArray
+from research.eigenvectors import EIGENVECTORS
 
-METHODS: Rivals = AUTOENCODERS | RIVALS
+METHODS: Rivals = AUTOENCODERS | RIVALS | EIGENVECTORS
 DRAWN = "drawn-"
 REPEATS = 5  # the fastest counts, being the least disturbed by other processes
 SCORED = 2000  # rows, for any number of training rows

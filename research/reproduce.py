@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from addml.errors import UserError
 from addml.findings import versions
@@ -48,6 +48,7 @@ class Choice:
     jobs: int = 1
     machine: Machine = field(default_factory=Machine)
     command: str = ""
+    run_tasks: Callable[..., Any] = run_tasks  # in processes of this machine, or on a cluster
 
     def takes(self, name: str, method: str) -> bool:
         """Whether a method on a set is chosen."""
@@ -92,7 +93,7 @@ def run(
     store, jobs = Store(folder, plan.name), 1 if plan.kind == "runtime" else choice.jobs
     about = {"versions": json.dumps(versions(*RIVAL_PACKAGES)), "command": choice.command}
     try:
-        for ended, rows in run_tasks(tasks, choice.machine, jobs):
+        for ended, rows in choice.run_tasks(tasks, choice.machine, jobs):
             if rows:
                 store.add([{**about, **row} for row in rows])
             on_end(ended)

@@ -48,7 +48,8 @@ def folder(table, tmp_path_factory):
 def whole(monkeypatch):
     """Let one portion and the sample hold every row, whatever the memory."""
     monkeypatch.setattr(Portions, "of", classmethod(lambda cls, rows, most, seed: cls(rows, rows, seed)))
-    monkeypatch.setattr(disk_fit, "_sample_rows", lambda source, memory: 10**9)
+    monkeypatch.setattr(disk_fit, "SAMPLED", 10**9)
+    monkeypatch.setattr(disk_fit, "LEAST_SAMPLE", 10**9)
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +115,7 @@ def test_the_model_of_one_portion_is_that_of_memory(table, folder, whole, change
 def test_many_portions_rank_the_rows_alike(table, folder, scaling):
     resident = ADDML.paper(scaling=scaling, random_state=0, epochs=5).fit(table)
     on_disk = ADDML.paper(scaling=scaling, random_state=0, epochs=5).fit(folder, memory=SMALL)
-    assert len(list(Portions.of(ROWS, disk_fit._portion_rows(2**20, 10, 1), 0).portions(0))) > 1
+    assert len(list(Portions.of(ROWS, 2**20 // 4 // (4 * 10 + 24), 0).portions(0))) > 1
     assert np.corrcoef(np.argsort(np.argsort([resident.anomaly_scores_, on_disk.anomaly_scores_])))[0, 1] > 0.97
     strange = np.arange(ROWS) < 90
     aucs = [roc_auc_score(strange, one.anomaly_scores_) for one in (resident, on_disk)]

@@ -22,13 +22,14 @@ LEVELS = {
             "inputs",
             "model",
             "model_file",
-            "explain stream",
+            "explain onnx_photos stream",
             "checkpoint config",
             "disk_fit",
             "fit",
             "detector",
             "findings onnx pyod",
             "pipeline",
+            "cluster",
             "report",
             "client server",
             "cli",
@@ -38,6 +39,8 @@ LEVELS = {
     for name in names.split()
 }
 ROOT, RESEARCH = "addml", "research"
+# The detector's conveniences (reports, charts, a notebook's summary) are those of the command line, asked for late.
+LATE = {("detector", "report")}
 # `from addml import ADDML` may reach any public module, so only cli and __main__ say it.
 ROOT_LEVEL = LEVELS["report"]
 
@@ -100,7 +103,7 @@ def complaint(module: str, name: str, runs: bool) -> str | None:
         if target.startswith("__") or LEVELS[own] > ROOT_LEVEL:
             return None  # __version__ costs nothing
         return f"imports {name} through the package's root; import it from its own module"
-    if own == target or LEVELS[target] < LEVELS[own]:
+    if own == target or LEVELS[target] < LEVELS[own] or ((own, target) in LATE and not runs):
         return None
     return f"(level {LEVELS[own]}) imports {name} (level {LEVELS[target]}); only lower levels may be imported"
 

@@ -14,7 +14,7 @@ PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether the type is one of strings."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
 def is_numeric(kind: pa.DataType) -> bool:
@@ -94,19 +94,16 @@ def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
 def taken(column: pa.DictionaryArray, values: np.ndarray, gap: Any) -> np.ndarray:
     """What `values` says of each entry of the dictionary, for each row; `gap` for null."""
     found = np.append(values, np.asarray([gap], values.dtype))
-    rows: np.ndarray = found[_numpy(column.indices.cast(pa.int64()).fill_null(len(values)))]
-    return rows
+    return np.asarray(found[_numpy(column.indices.cast(pa.int64()).fill_null(len(values)))])
 
 
 def first_of(mask: np.ndarray) -> int | None:
     """The position of the first that the mask marks."""
-    position = int(np.argmax(mask)) if len(mask) else 0
-    return position if len(mask) and mask[position] else None
+    return int(np.argmax(mask)) if mask.any() else None
 
 
 def _numpy(column: pa.Array) -> np.ndarray:
-    array: np.ndarray = column.to_numpy(zero_copy_only=False)
-    return array
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 # The distinct texts of a column, how often each occurs and where.
@@ -151,11 +148,6 @@ class DistinctTexts:
     def gaps(self) -> int:
         """How many rows hold none."""
         return len(self.codes) - self.rows
-
-    @property
-    def distinct_share(self) -> float:
-        """Distinct texts in a row that holds one."""
-        return len(self.values) / max(1, self.rows)
 
     def sample(self) -> pa.Array:
         """Some of the distinct texts, from all over the column."""

@@ -7,6 +7,7 @@ set of settings and one table; with others it is refused and not touched.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from addml import __version__, model_file, parameters
 from addml.arrays import Array, to_numpy
 from addml.compute import on_device
 from addml.inputs.disk import changes
+from addml.learning.group import ALONE, Group
 from addml.learning.state import Member, TrainingState
 from addml.model_file import ModelFileError
 
@@ -61,8 +63,8 @@ class CheckpointError(ValueError):
 class Checkpoint:
     """A folder for the state of one training: what it belongs to, and how far it is."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, settings: dict[str, Any], group: Group = ALONE) -> None:
+        self.folder, self.group = folder, group
         self._owner: dict[str, Any] = {"addml": __version__, "settings": settings}
 
     def claim(self, data: Callable[[], dict[str, Any]]) -> None:
@@ -78,8 +80,9 @@ class Checkpoint:
             return state
         with _whole(self.folder):
             found, arrays = self._found()
+            randoms = found["randoms"][self.group.rank]
             own = {name: _from_bytes(arrays[name], *about) for name, about in found["arrays"].items()}
-            for member, random in zip(members, found["randoms"], strict=True):
+            for member, random in zip(members, randoms, strict=True):
                 member.random.bit_generator.state = random
             return TrainingState(
                 **{name: on_device(own[name], device) for name in ON_DEVICE},
@@ -92,7 +95,10 @@ class Checkpoint:
     @property
     def is_begun(self) -> bool:
         """Whether anything was kept."""
-        return (self.folder / "model.json").exists()
+        begun = (self.folder / "model.json").exists()
+        if self.group.counts([begun])[0] not in (0, self.group.size):
+            raise CheckpointError(f"{self.folder}: is not the same folder on all machines; name a shared one")
+        return begun
 
     def _found(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         document, arrays = model_file.read(self.folder)
@@ -101,7 +107,11 @@ class Checkpoint:
         return found, arrays
 
     def save(self, state: TrainingState, members: Sequence[Member]) -> None:
-        """Write the state in place of the one before."""
+        """Write the state in place of the one before: the first process of a group does, for all of them."""
+        own = json.dumps([member.random.bit_generator.state for member in members])
+        randoms = list(map(json.loads, self.group.gather(own.encode())))
+        if self.group.rank:
+            return
         arrays = {name: to_numpy(getattr(state, name)) for name in (*ON_DEVICE, *IN_MEMORY)}
         if state.kept:
             arrays["kept"] = np.array(state.kept)
@@ -109,7 +119,7 @@ class Checkpoint:
             "owner": self._owner,
             "epoch": state.epoch,
             "history": [model_file.record_to_json(record) for record in state.history],
-            "randoms": [member.random.bit_generator.state for member in members],
+            "randoms": randoms,  # of every process
             "arrays": {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()},
         }
         as_bytes = {name: np.frombuffer(array.tobytes(), np.uint8) for name, array in arrays.items()}
@@ -130,7 +140,7 @@ class Checkpoint:
             raise CheckpointError(
                 f"{self.folder}: was made by addml {owner['addml']}, this is {now['addml']}; use that one, {BEGIN_ANEW}"
             )
-        for name in sorted({*owner["settings"], *now["settings"]}):
+        for name in sorted({*owner["settings"], *now["settings"]}, reverse=True):  # workers first
             before, after = (one["settings"].get(name) for one in (owner, now))
             if before != after:
                 raise CheckpointError(
@@ -158,7 +168,9 @@ class NotKept:
 
 
 @contextmanager
-def open_checkpoint(folder: str | os.PathLike[str] | None, settings: dict[str, Any]) -> Iterator[Checkpoint | NotKept]:
+def open_checkpoint(
+    folder: str | os.PathLike[str] | None, settings: dict[str, Any], group: Group = ALONE
+) -> Iterator[Checkpoint | NotKept]:
     """The checkpoint in a folder, for this run alone, removed when the block ends well; without a folder, none."""
     if folder is None:
         yield NotKept()
@@ -171,13 +183,16 @@ def open_checkpoint(folder: str | os.PathLike[str] | None, settings: dict[str, A
     path = Path(os.path.expanduser(folder))
     if path.exists() and not path.is_dir():
         raise CheckpointError(f"{path}: is a file; a checkpoint is a folder: give another name")
-    one = Checkpoint(path, settings)
+    one = Checkpoint(path, settings, group)
+    if group.rank:  # the first process looks after the folder
+        yield one
+        return
     path.mkdir(parents=True, exist_ok=True)
     with _locked(path):
         try:
             yield one
         except BaseException:
-            if not one.is_begun:
+            if not (path / "model.json").exists():
                 one.remove()
             raise
         one.remove()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead, RemoteDisconnected
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ ROWS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 16 * 10**6  # a server takes 32 MB, if not less is allowed there
 KEPT = 10  # seconds for which an open connection is used again; the server closes it after 20
 BUSY = (429, 503)  # answers after which the same request is sent again, later
+HUNG_UP = (BrokenPipeError, ConnectionResetError)  # http.client.RemoteDisconnected is one of them
 OVER = ("done", "failed", "stopped")
 FILES = ("report", "scored", "model")
 
@@ -30,7 +31,6 @@ class ServerError(RuntimeError):
     """What the server says is wrong; `status` is that of HTTP, 0 where it does not answer, `code` names the error."""
 
     def __init__(self, words: str, status: int = 0, code: str = "") -> None:
-        """The words, the status and the code."""
         super().__init__(words)
         self.status, self.code = status, code
 
@@ -44,11 +44,18 @@ class Client:
 
     def __init__(self, url: str = "http://127.0.0.1:8765", token: str | None = None, *, timeout: float = 60) -> None:
         """Nothing is sent yet; `timeout` is in seconds, of every request."""
+        self._open = list[tuple[_Connection, float]]()  # connections, and when they were last used
         parts = _address(url)
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self._token = token or parse_qs(parts.query).get("token", [None])[0] or os.environ.get("ADDML_TOKEN")
         self._timeout, self._parts = timeout, parts
-        self._open = list[tuple[_Connection, float]]()  # connections, and when they were last used
+
+    def close(self) -> None:
+        """Close the connections that are kept open between calls."""
+        while self._open:
+            self._open.pop()[0].close()
+
+    __del__ = close
 
     def models(self) -> list[dict[str, Any]]:
         """What models there are."""
@@ -161,7 +168,7 @@ class Client:
                 if time.monotonic() - used < KEPT:
                     connection.request(method, connection.prefix + path, body, {**own, **headers})
                     return connection, connection.getresponse()
-            except (RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+            except HUNG_UP:
                 pass  # closed by the server meanwhile
             connection.close()
         if is_file:
@@ -181,16 +188,14 @@ class Client:
         except (ValueError, KeyError, TypeError, OSError, HTTPException):
             return ServerError(f"{answer.status} {answer.reason}", answer.status)
 
-    def _silence(self, reason: Any, was_sending: bool) -> ServerError:
+    def _silence(self, reason: Exception, was_sending: bool) -> ServerError:
         """Why there is no answer."""
+        words = f"does not answer ({reason}); is addml serve running there?"
         if isinstance(reason, TimeoutError):
-            return ServerError(f"{self.url} did not answer within {self._timeout} s; Client(timeout=...) waits longer")
-        if was_sending and isinstance(reason, BrokenPipeError | ConnectionResetError):
-            return ServerError(
-                f"{self.url} hung up before all was sent ({reason}); is the token right, and is the file not larger "
-                "than its --limit upload?"
-            )
-        return ServerError(f"{self.url} does not answer ({reason}); is addml serve running there?")
+            words = f"did not answer within {self._timeout} s; Client(timeout=...) waits longer"
+        elif was_sending and isinstance(reason, HUNG_UP):
+            words = f"hung up before all was sent ({reason}); check the token, and the size of the file: --limit upload"
+        return ServerError(f"{self.url} {words}")
 
 
 class _Connection(HTTPConnection):
@@ -202,7 +207,7 @@ class _Connection(HTTPConnection):
         """Send all, until the server hangs up, whose answer is there by then."""
         try:
             super().endheaders(*about, **more)
-        except (BrokenPipeError, ConnectionResetError):
+        except HUNG_UP:
             if self.sock is None:  # it was never connected
                 raise
 
@@ -213,18 +218,18 @@ class _SecureConnection(_Connection, HTTPSConnection):
 
 def _connect(parts: SplitResult, timeout: float) -> _Connection:
     """A connection to the server, through the proxy of the environment, if there is one; loopback needs none."""
-    kind, host, port = _SecureConnection if parts.scheme == "https" else _Connection, parts.hostname or "", parts.port
+    kind, host, prefix = _SecureConnection if parts.scheme == "https" else _Connection, parts.hostname or "", parts.path
     proxy = None if _is_loopback(host) or proxy_bypass(host) else getproxies().get(parts.scheme)
     if proxy is None:
-        connection = kind(host, port, timeout=timeout)
-        connection.prefix = parts.path.rstrip("/")
-        return connection
-    way = urlsplit(proxy if "//" in proxy else f"//{proxy}")
-    connection = kind(way.hostname or "", way.port, timeout=timeout)
-    connection.prefix = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-    if parts.scheme == "https":
-        connection.set_tunnel(host, port)
-        connection.prefix = parts.path.rstrip("/")
+        connection = kind(host, parts.port, timeout=timeout)
+    else:
+        way = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+        connection = kind(way.hostname or "", way.port, timeout=timeout)
+        if parts.scheme == "https":
+            connection.set_tunnel(host, parts.port)
+        else:
+            prefix = f"{parts.scheme}://{parts.netloc}{prefix}"
+    connection.prefix = prefix.rstrip("/")
     return connection
 
 
@@ -251,10 +256,9 @@ def _options(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _option(value: Any) -> str:
-    """A value as a query holds it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ",".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ",".join(map(_option, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _parts(rows: Any) -> Iterator[list[str]]:
@@ -262,7 +266,7 @@ def _parts(rows: Any) -> Iterator[list[str]]:
     rows = _as_dicts(rows)
     lacking, part, size = {str(name): None for row in rows for name in row}, list[str](), 0
     for place, row in enumerate(rows, start=1):
-        text = json.dumps(lacking | _plain(row, place), default=str)
+        text = json.dumps(lacking | {str(name): _plain(row[name], name, place) for name in row}, default=str)
         if part and (len(part) == ROWS_AT_ONCE or size + len(text) > BYTES_AT_ONCE):
             yield part
             part, size = [], 0
@@ -285,33 +289,19 @@ def _as_dicts(rows: Any) -> Sequence[Mapping[str, Any]]:
         raise TypeError(f"rows: of type {kind}; give a data frame, or a list with a dict for each row") from None
 
 
-def _plain(row: Mapping[str, Any], place: int) -> dict[str, Any]:
-    """A row without what is not a number, which is a gap; infinity has no name in JSON."""
-    plain = {}
-    for name, value in row.items():
-        value = _scalar(value)
-        if isinstance(value, float) and math.isinf(value):
-            raise ValueError(f"row {place}: {name} is {value}; give a finite number, or None where nothing is known")
-        if isinstance(value, bytes) or hasattr(value, "shape"):
-            raise ValueError(f"row {place}: {name} is of type {type(value).__name__}; give one number, text or date")
-        plain[str(name)] = value
-    return plain
-
-
-def _scalar(value: Any) -> Any:
-    """A value as JSON has them; numpy's times as text, since some are whole numbers of nanoseconds for Python."""
-    if _is_gap(value):
+def _plain(value: Any, name: Any, place: int) -> Any:
+    """A cell as JSON has it: a gap for what is not a number or a time; infinity has no name in JSON."""
+    try:
+        if value is None or (not hasattr(value, "__len__") and bool(value != value)):
+            return None
+    except TypeError:  # pandas' NA, which is not even unequal
         return None
     if isinstance(value, Decimal):
-        return float(value)
-    if getattr(value, "shape", None) != ():
-        return value
-    return str(value) if value.dtype.kind in "mM" else value.item()
-
-
-def _is_gap(value: Any) -> bool:
-    """Whether nothing is known: None, what is not a number or not a time, and pandas' NA, which is not even unequal."""
-    try:
-        return value is None or (not hasattr(value, "__len__") and bool(value != value))
-    except TypeError:
-        return True
+        value = float(value)
+    if getattr(value, "shape", None) == ():  # as text, since some of numpy's times are whole numbers for Python
+        value = str(value) if value.dtype.kind in "mM" else value.item()
+    if isinstance(value, float) and math.isinf(value):
+        raise ValueError(f"row {place}: {name} is {value}; give a finite number, or None where nothing is known")
+    if isinstance(value, bytes) or hasattr(value, "shape"):
+        raise ValueError(f"row {place}: {name} is of type {type(value).__name__}; give one number, text or date")
+    return value

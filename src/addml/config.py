@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from functools import wraps
 from numbers import Integral
 from typing import Any
 
@@ -300,30 +298,6 @@ def _same_window(window: Window | None, form: Form | None) -> bool:
     if window is None or form is None:
         return window is None and (form is None or not form.is_series)
     return form.is_series and window.length in (AUTO, form.shape[0]) and window.causal == form.causal
-
-
-# Parameters of version 0.1 -----------------------------------------------------------------------------------
-
-MOVED = {
-    "encoder=MLP({}=...)": ("hidden", "metric_dim", "activation", "output_activation"),
-    "encoder=Recurrent({}=...)": ("cell", "pooling"),
-    "loss=InstanceCloseness({}=...)": ("distance", "hard_ratio", "margin", "anomaly_pairs", "miner"),
-    "window=Window(16, {}=...)": ("stride", "causal"),
-    "fit(X, {}=...)": ("memory",),
-}  # where the parameters of version 0.1 are
-
-
-def names_moved_parameters(init: Callable[..., None]) -> Callable[..., None]:
-    """The constructor, with an error that says where a parameter of version 0.1 is now."""
-
-    @wraps(init)
-    def checked(self: Any, **settings: Any) -> None:
-        for place, names in MOVED.items():
-            for name in settings.keys() & set(names):
-                raise TypeError(f"ADDML has no parameter {name!r} of its own any more; write {place.format(name)}")
-        init(self, **settings)
-
-    return checked
 
 
 # Settings as JSON -------------------------------------------------------------------------------------------

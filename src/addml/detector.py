@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from addml import model_file, parameters
 from addml.arrays import as_like, is_resident, to_numpy
 from addml.checkpoint import Storage
 from addml.compute import max_threads, resolve_device
-from addml.config import Config, names_moved_parameters, settings_to_json, with_usual_parts
+from addml.config import Config, settings_to_json, with_usual_parts
+from addml.decisions.check import Checked
 from addml.decisions.p_values import adjusted
 from addml.encoders.mlp import MLP
 from addml.errors import warn
@@ -24,14 +26,14 @@ from addml.explain import Nearest, contributions_of, nearest
 from addml.fit import fit
 from addml.inputs.array import ArrayVectorizer, as_numbers, check_exact, is_plain
 from addml.inputs.disk import is_on_disk
-from addml.inputs.frame import settled
+from addml.inputs.frame import is_pandas, settled
 from addml.inputs.rows import Rows, WindowRows
-from addml.inputs.series import Sampling
+from addml.inputs.series import Sampling, of_rows
 from addml.inputs.vectorizer import Window, names_or_places
 from addml.inputs.vectorizers import vectorizer_for
 from addml.model import Model
 from addml.progress import on_standard_error
-from addml.stream import Stream
+from addml.stream import Stream, Streams
 
 PAPER: dict[str, Any] = {"scorer": "center", "scaling": "standard", "members": 1, "epochs": 50, "learning_rate": 1e-3}
 PAPER_DIM = 64  # of the paper's metric space
@@ -60,7 +62,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         standard for series and robust for all else.
     one_sided : columns where only one direction matters, by name, or by place in an array: {"amount": "high"}.
     by : column or columns of a data frame that name the group of a row, such as "store": a row is judged within its
-        group. Small groups borrow from the whole, and groups unseen in training are judged against it.
+        group, by its scale, references and threshold. Small groups borrow from the whole, and groups unseen in
+        training are judged against it.
     window : steps of a series that are looked at together, "auto" to choose them, or `Window(50, causal=True)`. X is
         then a series, (steps,) or (steps, channels), or a list of such, and scores are of steps; None for rows.
     contamination : share of the training rows that the threshold calls anomalies, in (0, 0.5]; "auto" to find it out
@@ -85,7 +88,6 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     n_features_in_, feature_names_in_ : as in scikit-learn.
     """
 
-    @names_moved_parameters
     def __init__(
         self,
         *,
@@ -155,7 +157,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     decision_ = property(lambda self: self.model_.decision)
     offset_ = property(lambda self: -self.model_.threshold)
     training_ = property(lambda self: self.model_.training)
-    anomaly_scores_ = property(lambda self: self.model_.training.values)
+    anomaly_scores_ = property(lambda self: of_rows(self.model_.training.values, self.model_))
     baseline_ = property(lambda self: self.model_.baseline)
     history_ = property(lambda self: self.model_.history)
 
@@ -231,16 +233,14 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def _numbers(self, given: Any, *, reset: bool) -> np.ndarray:
         """A table of numbers as an array, checked as scikit-learn does it."""
-        least = 2 if reset else 1
         known: dict[str, Any] = {"reset": reset, "dtype": "numeric", "ensure_all_finite": False}
-        X = as_numbers(given, lambda X: validate_data(self, X, ensure_min_samples=least, **known))
+        X = as_numbers(given, lambda X: validate_data(self, X, ensure_min_samples=1 + reset, **known))
         check_exact(given, X, names_or_places(getattr(self, "feature_names_in_", None), self.n_features_in_))
         return X
 
     def _read(self, X: Any) -> Rows:
         """The rows of X, checked once, here."""
-        X = settled(X)
-        vectorizer = self.model_.vectorizer
+        X, vectorizer = settled(X), self.model_.vectorizer
         if is_on_disk(X) and vectorizer.form is None:
             raise TypeError(
                 f"{X!r} is a table on disk, which fit, the methods that score and write_scores take; "
@@ -264,13 +264,14 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
             return np.concatenate([scores for _, scores in self._scored(X)])
         if is_resident(X) and self.model_.prepares_there:
             return self.model_.resident_scores(X)
-        scores = self.model_.scores(self._read(X), resolve_device(self.device), max_threads(self.n_jobs))
+        rows = self._read(X)
+        scores = of_rows(self.model_.scores(rows, resolve_device(self.device), max_threads(self.n_jobs)), rows)
         return as_like(scores, X.new_empty(0).double()) if is_resident(X) else scores
 
     def write_scores(self, X: Any, path: str | os.PathLike[str]) -> None:
         """Write row, score and decision of every row of X, a path or a dataset as for `fit`, to a file, part by part.
 
-        The name of the file says its format: .parquet, .csv or .jsonl. It appears when it is whole.
+        The name says the format: .parquet, .csv or .jsonl. The file appears when it is whole.
         """
         check_is_fitted(self)
         from addml.disk_fit import write_scores
@@ -280,19 +281,24 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def _scored(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
         from addml.disk_fit import scored
 
-        work = (self._read, resolve_device(self.device), max_threads(self.n_jobs))
-        return scored(self.model_, X, *work)
+        return scored(self.model_, X, self._read, resolve_device(self.device), max_threads(self.n_jobs))
 
-    def stream(self) -> Stream:
-        """A series scored step by step as it arrives, in constant time: the scores of a causal `Window`."""
+    def stream(self, entity: str | None = None) -> Stream:
+        """A series, with `by` that of an entity, scored step by step, in constant time, as by a causal `Window`."""
         check_is_fitted(self)
-        names = self.model_.vectorizer.names
-        return Stream.of(self.model_, self.threshold_, None if names is None else list(names))
+        names = self.model_.vectorizer.names and list(self.model_.vectorizer.names)
+        return Stream.of(self.model_, self.threshold_, names, entity)
+
+    def streams(self, entities: Sequence[str]) -> Streams:
+        """One stream for each of many entities; their next steps are scored as one batch."""
+        check_is_fitted(self)
+        return Streams(self.model_, self.threshold_, entities)
 
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""
         check_is_fitted(self)
-        return self.model_.embeddings(self._read(X), resolve_device(self.device), max_threads(self.n_jobs))
+        rows = self._read(X)
+        return of_rows(self.model_.embeddings(rows, resolve_device(self.device), max_threads(self.n_jobs)), rows)
 
     def embed(self, X: Any) -> np.ndarray:
         """The method's name for `transform`."""
@@ -306,8 +312,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def is_anomaly(self, X: Any, *, max_false_alarms: float | None = None) -> Any:
         """Whether each row of X scores above the threshold.
 
-        With `max_false_alarms` new rows are flagged so that at most this share of those flagged, on average, are rows
-        like the training rows (Benjamini-Hochberg over X).
+        With `max_false_alarms` at most this share of those flagged is like training rows (Benjamini-Hochberg).
         """
         if max_false_alarms is None:
             return self.anomaly_score(X) > self.threshold_
@@ -334,9 +339,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         method: Any = None,
         tau: float | None = None,
     ) -> ADDML:
-        """Decide anew, without refitting, by one of four: the share of the training rows to flag (or "auto", or a
-        thresholder of PyThresh), the share of new rows like them to flag at most, a method ("auto", the rows that stand
-        clear of the rest, or a thresholder of PyThresh), or the score itself.
+        """Decide anew, without refitting, by the share of the training rows to flag, the share of new rows like them to
+        flag at most, a method ("auto", the rows that stand clear of the rest, or one of PyThresh), or the score itself.
         """
         check_is_fitted(self)
         self.model_ = self.model_.decided(method, contamination, tau, alarm_rate)
@@ -345,11 +349,9 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def predict_proba(self, X: Any) -> np.ndarray:
         """q and 1 - q, (n, 2): q is the share of ordinary rows to expect among rows at least this unusual.
 
-        Two columns as in scikit-learn and PyOD. q is estimated from the tail of the training scores, see
-        docs/decisions.md; the threshold has no part in it.
+        q is estimated from the tail of the training scores (docs/decisions.md); the threshold has no part in it.
         """
-        scores = to_numpy(self.anomaly_score(X))
-        anomalous = self.training_.probability(scores)
+        anomalous = self.training_.probability(to_numpy(self.anomaly_score(X)))
         return np.column_stack([1 - anomalous, anomalous])
 
     def p_values(self, X: Any) -> np.ndarray:
@@ -357,24 +359,64 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         scores = to_numpy(self.anomaly_score(X))
         return np.asarray(self.training_.p_values(scores))
 
-    def explain(self, X: Any, rows: Any = None) -> np.ndarray:
+    def explain(self, X: Any, rows: Any = None) -> Any:
         """How much each column adds to each row's score, `(n, n_features_in_)`: above 0 makes it stranger.
 
         A row adds up to the row's score and comes from the view that finds it strangest; with other scorers (center,
         dissimilarity, knn) it adds up to the score less that of `baseline_`. Of images it is a map (n, height, width).
         In a series a column is a channel, and a step is explained by the window that ends there. `rows` are the places
-        of the rows to explain, where not all are wanted.
+        of the rows to explain, where not all are wanted. Of a pandas frame it is one too.
         """
         check_is_fitted(self)
         read = self._read(X)
-        asked, threads = parameters.places("rows", rows, len(read)), max_threads(self.n_jobs)
+        own, threads = of_rows(np.arange(len(read)), read), max_threads(self.n_jobs)
+        asked = own[parameters.places("rows", rows, len(own))]
         used = contributions_of(self.model_, read, asked, resolve_device(self.device), threads)
-        if self.model_.columns is None:
+        if self.model_.columns is not None:
+            places = {name: place for place, name in enumerate(self.feature_names_in_)}
+            known, used = used, np.zeros((len(used), self.n_features_in_))
+            used[:, [places[name] for name in self.model_.columns.used]] = known
+        if not is_pandas(X) or self.model_.form is not None:
             return used
-        places = {name: place for place, name in enumerate(self.feature_names_in_)}
-        result = np.zeros((len(used), self.n_features_in_))
-        result[:, [places[name] for name in self.model_.columns.used]] = used
-        return result
+        return type(X)(used, X.index[asked], getattr(self, "feature_names_in_", X.columns))
+
+    # Conveniences, which use what the command line prints and writes.
+
+    @property
+    def _shown(self) -> Any:
+        check_is_fitted(self)
+        from addml.report import notebook  # the only import from above, late
+
+        return notebook
+
+    def reasons(self, X: Any) -> list[str]:
+        """Why each row of X is unusual, as sentences: "fare 150, far above the usual 8.5; tolls 24, ..."."""
+        return list(self._shown.sentences(self, X))
+
+    def report(self, X: Any, path: str | os.PathLike[str], *, top: int = 20, redact: bool = False) -> Path:
+        """Write a report of the rows of X, at least `top` of them in detail, as HTML or Markdown by the file's name."""
+        return Path(self._shown.report(self, X, path, top, redact))
+
+    def check(self, X: Any) -> tuple[Checked, ...]:
+        """Plant known kinds of faults in held-out rows of X: which would a detector like this one find?"""
+        return tuple(self._shown.checked(self, X))
+
+    def plot_scores(self, X: Any = None, *, ax: Any = None) -> Any:
+        """Draw the scores of X, or of the training rows, with the threshold (extra `plots`); gives back the axes."""
+        return self._shown.plot_scores(self, X, ax)
+
+    def plot_row(self, X: Any, row: int = 0, *, ax: Any = None) -> Any:
+        """Draw what the columns of one row of X add to its score (extra `plots`); gives back the axes."""
+        return self._shown.plot_row(self, X, row, ax)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: once fitted, the threshold, the history and the top rows."""
+        if not hasattr(self, "model_"):
+            return str(super()._repr_html_())
+        return str(self._shown.to_html(self))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def nearest_normal(self, X: Any, k: int = 5) -> Nearest:
         """The training rows most like each row of X, among 1,000 normal ones: their places and distances."""
@@ -383,7 +425,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         if not len(self.model_.examples.rows):
             raise ValueError(f"scorer={self.scorer!r} keeps no training rows; fit with scorer='views' or 'knn'")
         rows = self._read(X)
-        return nearest(self.model_, rows.take(np.arange(len(rows))), k)
+        return nearest(self.model_, rows.take(of_rows(np.arange(len(rows)), rows)), k)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector as a folder of JSON and safetensors for `addml.load`; nothing is pickled."""

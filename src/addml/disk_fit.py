@@ -21,13 +21,14 @@ from addml.decisions.decision import Decision, TrainingScores
 from addml.distances import count_of
 from addml.errors import warn_of_texts
 from addml.inputs.census import SAMPLED, Census, Moments
-from addml.inputs.disk import CELL_BYTES, DiskRows, Portions, Source, cached, is_part, open_source
+from addml.inputs.disk import CELL_BYTES, DiskRows, Portions, Shard, Source, cached, is_part, open_source
 from addml.inputs.rows import LazyRows, MemoryRows, Rows
 from addml.inputs.table import DriftCounter, Standardised
 from addml.inputs.vectorizer import Vectorizer, sides_of
 from addml.inputs.vectorizers import TableVectorizer, warn_of_dropped
 from addml.io.write import open_writer
 from addml.learning.distillation import padded
+from addml.learning.group import ALONE, Group
 from addml.learning.learner import MetricLearner
 from addml.learning.state import Member, held_out
 from addml.model import Model
@@ -47,21 +48,24 @@ REMEMBERED = 1_000_000  # training scores, at the most; of more those at even st
 
 @dataclass(frozen=True)
 class OnDisk:
-    """The rows of a source, prepared on disk, and a sample of them in memory."""
+    """The rows of a source, prepared on disk, and a sample of them in memory; of a group the sample is one of all."""
 
     config: Config
     vectorizer: TableVectorizer
-    source: Source
+    source: Any  # a Source, or the Shard of a process
     census: Census
     sample: LazyRows
     rows: DiskRows
     randoms: list[np.random.Generator]
     folder: Path
     device: str
+    group: Group = ALONE
 
     def member(self, random: np.random.Generator) -> Member:
         """One member's rows, on disk: of every part of the rows V is drawn at random, the rest is M."""
         config, rows = self.config, len(self.source)
+        if self.group.rank:  # what the first process draws is as if it were alone
+            random = np.random.Generator(random.bit_generator.jumped(self.group.rank))  # type: ignore[attr-defined]
         parts = [range(start, min(rows, start + DRAWN_TOGETHER)) for start in range(0, rows, DRAWN_TOGETHER)]
         held_out = sum(count_of(config.validation_ratio, len(part), least=2) for part in parts)
         train, validation = (mapped(self.folder, (size,), np.int64) for size in (rows - held_out, held_out))
@@ -87,7 +91,14 @@ class OnDisk:
         ids = padded([member.train for member in members], weights)
         center = learner.center(self.rows, ids, [len(member.train) for member in members])
         sample = MemoryRows(on_device(self.sample.slice(0, len(self.sample)), self.device))
-        return sample, [_sampled(member, self.census.places) for member in members], center
+        return sample, [self._sampled(member) for member in members], center
+
+    def _sampled(self, member: Member) -> Member:
+        """The member with the rows of M that are in the sample, by their places there."""
+        places = self.census.places - getattr(self.source, "start", 0)
+        found = np.searchsorted(member.validation, places).clip(0, len(member.validation) - 1)
+        held_out = self.group.sum((member.validation[found] == places).astype(np.int64)) > 0
+        return replace(member, train=np.flatnonzero(~held_out), validation=np.flatnonzero(held_out))
 
     def scored(
         self,
@@ -99,14 +110,19 @@ class OnDisk:
         """The model with the scores of all rows: of very many, those at even steps through all in order."""
         _announce("Scoring", len(self.source))
         scores = self._scores(model, device, threads)
-        ordered, few = _ordered(scores, self.folder), len(scores) <= REMEMBERED
-        marks = held_out(members, len(scores)) if few else np.zeros((len(members), REMEMBERED), bool)
-        remembered = np.array(scores) if few else ordered[even_steps(len(scores), REMEMBERED)]
+        (total,), ordered = self.group.counts([len(scores)]), _ordered(scores, self.folder)
+        few, share = total <= REMEMBERED, REMEMBERED * len(scores) // total
+        own = np.array(scores) if few else ordered[even_steps(len(scores), share)]
+        remembered = np.concatenate([np.frombuffer(part) for part in self.group.gather(own.tobytes())])
+        marks = np.zeros((len(members), len(remembered)), bool)
+        if few:
+            parts = self.group.gather(held_out(members, len(scores)).T.tobytes())
+            marks = np.frombuffer(b"".join(parts), bool).reshape(total, len(members)).T
         training = TrainingScores.of(remembered, marks, by_views=isinstance(model.scale, ViewScale))
         return replace(
             model,
             training=training,
-            decision=_decided(self.config.contamination, training, ordered),
+            decision=_decided(self.config.contamination, training, ordered, self.group),
             kept=model.kept if few else np.empty(0, np.uint8),
             held_out=marks,
             examples=replace(model.examples, rows=self.census.places[model.examples.rows]),
@@ -121,21 +137,28 @@ class OnDisk:
         return scores
 
 
-def prepare(config: Config, source: Source, start: Vectorizer | None, device: str, storage: Storage) -> OnDisk:
-    """Look through the rows of a source, decide what its columns are, and prepare all rows."""
+def prepare(
+    config: Config, whole: Source, start: Vectorizer | None, device: str, storage: Storage, group: Group = ALONE
+) -> OnDisk:
+    """Look through the rows of a source, decide what its columns are, and prepare all rows.
+
+    A process of a group goes through a shard of them.
+    """
     memory = parameters.size("memory", storage.memory)
+    source = whole if group.size == 1 else Shard.of(whole, group.rank, group.size)
     _announce("Looking through", len(source))
-    census = Census.take(_watched(source), _sample_rows(source, memory), 0)
-    vectorizer, sample = _vectorizer(config, source, census, start)
+    most = -(-_sample_rows(whole, memory) * len(source) // len(whole))
+    census = Census.take(_watched(source), most, group.rank).joined(group)
+    vectorizer, sample = _vectorizer(config, source, census, start, group)
     standardised, randoms = Standardised(vectorizer.columns, vectorizer.features), config.randoms()
     width = vectorizer.features.width
     portions = Portions.of(len(source), _portion_rows(memory, width, config.members), _seed(randoms[0]))
     rows = _rows(source, standardised, portions, device, storage)
-    return OnDisk(config, vectorizer, source, census, sample, rows, randoms, storage.folder, device)
+    return OnDisk(config, vectorizer, source, census, sample, rows, randoms, storage.folder, device, group)
 
 
 def _vectorizer(
-    config: Config, source: Source, census: Census, start: Vectorizer | None
+    config: Config, source: Source | Shard, census: Census, start: Vectorizer | None, group: Group
 ) -> tuple[TableVectorizer, LazyRows]:
     """How columns become features: by the sample, and where that is not the table, by all rows."""
     if start is not None:
@@ -153,6 +176,7 @@ def _vectorizer(
         moments, before, drift = Moments(features), Standardised(columns, features), DriftCounter(columns)
         for batch in _watched(source):
             moments.add(before.transform(batch, drift))
+        moments.add_up(group)
         features = moments.refined()
     warn_of_texts(drift.texts)
     names = tuple(census.sample.column_names)
@@ -160,17 +184,10 @@ def _vectorizer(
     return one, LazyRows(census.sample, one.prepare)
 
 
-def _rows(source: Source, standardised: Standardised, portions: Portions, device: str, storage: Storage) -> DiskRows:
+def _rows(source: Any, standardised: Standardised, portions: Portions, device: str, storage: Storage) -> DiskRows:
     _announce("Preparing", len(source))
     values = cached(source, standardised.transform, standardised.width, storage.folder)
     return DiskRows(source, portions, device, values)
-
-
-def _sampled(member: Member, places: np.ndarray) -> Member:
-    """The member with the rows of M that are in the sample, by their places there."""
-    found = np.searchsorted(member.validation, places).clip(0, len(member.validation) - 1)
-    held_out = member.validation[found] == places
-    return replace(member, train=np.flatnonzero(~held_out), validation=np.flatnonzero(held_out))
 
 
 def _ordered(scores: np.ndarray, folder: Path) -> np.ndarray:
@@ -181,19 +198,43 @@ def _ordered(scores: np.ndarray, folder: Path) -> np.ndarray:
     return ordered
 
 
-def _decided(contamination: Any, training: TrainingScores, ordered: np.ndarray) -> Decision:
+def _decided(contamination: Any, training: TrainingScores, ordered: np.ndarray, group: Group) -> Decision:
     method, share = parameters.threshold_method(None, contamination)
     if method != "quantile" or share is None:
         return training.decide(method, share)
-    return Decision(exact_quantile(ordered, 1 - share), method, share)
+    return Decision(exact_quantile(ordered, 1 - share, group), method, share)
 
 
-def exact_quantile(ordered: np.ndarray, share: float) -> float:
-    """`numpy.quantile` of ascending numbers, without a copy of them."""
-    place = share * (len(ordered) - 1)
+def exact_quantile(ordered: np.ndarray, share: float, group: Group = ALONE) -> float:
+    """`numpy.quantile` of the ascending numbers of all processes of a group, without a copy of them."""
+    (total,) = group.counts([len(ordered)])
+    place = share * (total - 1)
     low = int(place)
-    a, b, t = float(ordered[low]), float(ordered[min(low + 1, len(ordered) - 1)]), place - low
+    a, b = (_at(ordered, one, group) for one in (low, min(low + 1, total - 1)))
+    t = place - low
     return b - (b - a) * (1 - t) if t >= 0.5 else a + (b - a) * t
+
+
+def _at(ordered: np.ndarray, place: int, group: Group) -> float:
+    """The number at a place of all numbers of a group in order: bisection over the floats, by counts."""
+    if group.size == 1:
+        return float(ordered[place])
+    low, high = _key(-np.inf), _key(np.inf)
+    while low < high:
+        middle = (low + high) // 2
+        at_most = int(np.searchsorted(ordered, _number(middle), side="right"))
+        low, high = (low, middle) if group.counts([at_most])[0] > place else (middle + 1, high)
+    return _number(low)
+
+
+def _key(number: float) -> int:
+    """A whole number for a float, in the same order."""
+    bits = int(np.float64(number).view(np.int64))
+    return bits if bits >= 0 else -(bits & 2**63 - 1)
+
+
+def _number(key: int) -> float:
+    return float(np.copysign(np.int64(abs(key)).view(np.float64), key))
 
 
 def _sample_rows(source: Source, memory: int) -> int:
@@ -211,7 +252,7 @@ def _seed(random: np.random.Generator) -> int:
     return int(random.bit_generator.seed_seq.generate_state(1)[0])
 
 
-def _watched(source: Source) -> Iterator[Any]:
+def _watched(source: Source | Shard) -> Iterator[Any]:
     for batch in source.batches():
         yield batch
         logger.debug("%(rows)d rows", {"rows": batch.num_rows})

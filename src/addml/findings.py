@@ -59,6 +59,18 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Hidden:
+    """Flagged rows that are not listed, being known to be normal, by the entry that says so."""
+
+    place: str  # "known.toml, entry 2"
+    reason: str
+    expires: str | None
+    rows: int
+    row: int  # the strangest of them, counted from 1
+    score: float
+
+
+@dataclass(frozen=True)
 class Usual:
     """The ordinary values of one column among the training rows that are not anomalies."""
 
@@ -90,7 +102,7 @@ class SpaceMap:
 
 @dataclass(frozen=True)
 class Picture:
-    """One image, small, as PNG files."""
+    """One image, small, as a PNG or JPEG file."""
 
     name: str
     row: int  # counted from 1
@@ -98,16 +110,30 @@ class Picture:
     kind: str  # "strange" or "typical"
     image: bytes
     heat: bytes | None = None  # the same with what makes it strange laid over it
+    file: str | None = None  # where the original lies
+
+
+@dataclass(frozen=True)
+class EventPicture:
+    """An event of a series and the steps around it."""
+
+    rank: int
+    when: np.ndarray  # (n,) datetime64 or numbers
+    span: tuple[int, int]  # the event among these steps
+    channels: tuple[tuple[str, np.ndarray, np.ndarray | None], ...]  # values (n,); low end, middle, high end (3, n)
 
 
 @dataclass(frozen=True)
 class Track:
-    """A series to be drawn: scores and some channels step by step, and the events, each from a step to another."""
+    """Series to be drawn: scores and some channels step by step, and the events, each from a step to another."""
 
     times: tuple[str, str]  # of the first and of the last step
     scores: np.ndarray
     channels: tuple[tuple[str, np.ndarray], ...]
     events: tuple[tuple[int, int], ...]
+    when: np.ndarray | None = None  # (n,) datetime64 or numbers
+    entities: tuple[tuple[str, int, int], ...] = ()  # name, first step and the one behind the last of each series
+    pictures: tuple[EventPicture, ...] = ()  # of the first events
 
 
 @dataclass(frozen=True)
@@ -128,6 +154,7 @@ class Findings:
     dropped: np.ndarray | None = None  # (epochs, len(ranked)): share of members that dropped the row in that epoch
     space: SpaceMap | None = None
     evaluation: dict[str, Any] | None = None  # with a label column: roc_auc, average_precision, curves ...
+    check: tuple[dict[str, Any], ...] = ()  # one dict a kind of planted fault: see decisions/check.py
     drift: tuple[dict[str, Any], ...] = ()  # one dict a column: how this table differs from the training rows
     settings: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -138,11 +165,18 @@ class Findings:
     pictures: tuple[Picture, ...] = ()  # where the rows are images: the strangest, then the most typical
     noun: str = "row"  # what one of the rows is called
     track: Track | None = None  # of a series, whose ranked rows are the peaks of its events
+    hidden: tuple[Hidden, ...] = ()  # rows above the threshold that are known to be normal
 
     @property
     def anomalies(self) -> int:
-        """How many rows score above the threshold."""
-        return int((self.scores > self.threshold).sum())
+        """How many rows score above the threshold and are not hidden."""
+        return int((self.scores > self.threshold).sum()) - sum(one.rows for one in self.hidden)
+
+    @property
+    def examples(self) -> tuple[Finding, ...]:
+        """The ranked rows, of each group of similar ones the highest first and the others behind all examples."""
+        later = {rank for group in self.groups for rank in group.ranks[1:]}
+        return tuple(sorted(self.ranked, key=lambda one: (one.rank in later, one.rank)))
 
     @property
     def rule(self) -> str:
@@ -167,11 +201,13 @@ class Findings:
             "threshold": self.threshold,
             "decided_by": self.decided_by,
             "anomalies": self.anomalies,
+            "hidden": [asdict(one) for one in self.hidden],
             "clear": self.clear,
             "top": [finding.to_json() for finding in self.ranked[:top]],
             **({} if self.track is None else {"events": [finding.event_to_json() for finding in self.ranked]}),
             "groups": [asdict(group) for group in self.groups],
             "evaluation": self.evaluation,
+            "check": list(self.check),
             "drift": list(self.drift),
             "settings": self.settings,
             "versions": self.versions,

@@ -23,11 +23,13 @@ from addml.encoders import AutoencoderNetwork
 from addml.errors import DroppedColumnsWarning, warn
 from addml.explain.attribution import baseline_of, kept_by_most
 from addml.inputs.disk import LEAST_STREAMED, Source, is_on_disk, open_source
-from addml.inputs.rows import ROWS_AT_ONCE, MemoryRows, Rows, TrainingRows
+from addml.inputs.rows import ROWS_AT_ONCE, MemoryRows, Rows, TrainingRows, WindowRows
+from addml.inputs.series import of_rows
 from addml.inputs.vectorizer import Vectorizer
 from addml.inputs.vectorizers import VALUES, vectorizer_for
 from addml.io.image_folder import is_image_folder
 from addml.learning.distillation import distill, padded
+from addml.learning.group import ALONE, Group
 from addml.learning.learner import MetricLearner
 from addml.learning.losses import CenterCloseness
 from addml.learning.reconstruction import ReconstructionLearner
@@ -36,7 +38,9 @@ from addml.learning.training import train
 from addml.model import Examples, Model
 from addml.scoring.base import MetricSpace, ViewScale
 from addml.scoring.guidance import Guided, calibrated, drop_doubtful_labels, with_label_weight
+from addml.scoring.views import Views
 
+GROUP_REFERENCES = 16384  # of all groups together, beside those of the whole
 GUIDING_ROWS = 20_000  # training rows, at even steps, that say how much labelled anomalies are to count
 MARGIN_ROWS = 1024  # of each member, that say how far rows lie apart before training
 EXAMPLES, EXAMPLE_NUMBERS = 1000, 2**22  # kept rows, at even steps, for `nearest_normal`; fewer of large ones
@@ -77,26 +81,30 @@ def fit(
     start: Model | None = None,
     storage: Storage | None = None,
     names: tuple[str, ...] | None = None,
+    group: Group = ALONE,
 ) -> Model:
-    """Learn from the rows of X."""
-    return fit_many([Fit(config, X, labels, start, names)], storage)[0]
+    """Learn from the rows of X; in every process of a group, each of which goes through a shard of a table on disk."""
+    return fit_many([Fit(config, X, labels, start, names)], storage, group)[0]
 
 
-def fit_many(fits: Sequence[Fit], storage: Storage | None = None) -> list[Model]:
+def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group = ALONE) -> list[Model]:
     """Several fits in one call of `train`, along the member axis; they may differ in rows and in OWN.
 
     Each gives what it gives alone, up to the rounding of products of another shape.
     """
     config, storage = _shared_config(fits), storage or Storage()
     device = resolve_device(config.device)
-    with open_checkpoint(storage.checkpoint, {**config.to_plain(), "memory": storage.memory}) as saved:
-        jobs = [_prepare(one, device, storage, saved.claim) for one in fits]
+    settings = {**config.to_plain(), "memory": storage.memory, **group.settings()}
+    with open_checkpoint(storage.checkpoint, settings, group) as saved:
+        jobs = [_prepare(one, device, storage, saved.claim, group) for one in fits]
         encoder = _initial_encoder(fits, jobs, device)  # weights are drawn first, then the split
         for job in jobs:
             job.members = _members(job)
         rows, members = _stacked(jobs)
-        is_autoencoder = isinstance(encoder, AutoencoderNetwork)
-        learner = (ReconstructionLearner if is_autoencoder else MetricLearner)(encoder, config.loss)
+        if isinstance(encoder, AutoencoderNetwork):
+            learner: Any = ReconstructionLearner(encoder, config.loss)
+        else:
+            learner = MetricLearner(encoder, config.loss, group)
         if any(job.marks is not None for job in jobs) and config.loss.margin is None:
             learner.loss = _with_margin(learner, rows, members)
         schedule = config.schedule(encoder, jobs[0].vectorizer.form, max(len(member.train) for member in members))
@@ -104,7 +112,7 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None) -> list[Model]
         if jobs[0].disk is not None:
             jobs[0].disk.announce_training(state.epoch)
         if not config.frozen:
-            train(learner, rows, members, schedule, state, lambda state: saved.save(state, members))
+            train(learner, rows, members, schedule, state, lambda state: saved.save(state, members), group)
             _warn_of_collapse(state)
         trained = [_finish(job, learner, state, own, device) for job, own in zip(jobs, _places(jobs), strict=True)]
     return trained
@@ -124,16 +132,21 @@ def _shared_config(fits: Sequence[Fit]) -> Config:
 # Prepare ----------------------------------------------------------------------------------------------------
 
 
-def _prepare(one: Fit, device: str, storage: Storage, claim: Callable[[Callable[[], dict[str, Any]]], None]) -> Job:
+def _prepare(
+    one: Fit, device: str, storage: Storage, claim: Callable[[Callable[[], dict[str, Any]]], None], group: Group
+) -> Job:
     """The rows as features; `claim` makes sure that a checkpoint is of these rows."""
     config, X = one.config, one.X
     if _reads_parts(one):
         source = open_source(X)
         for note in source.partial:
             warn(note, DroppedColumnsWarning)
-        if source.size > parameters.size("memory", storage.memory) and len(source) >= LEAST_STREAMED:
-            return _prepare_disk(one, source, device, storage, claim)
+        large = source.size > parameters.size("memory", storage.memory) and len(source) >= LEAST_STREAMED
+        if large or group.size > 1:
+            return _prepare_disk(one, source, device, storage, claim, group)
         X = source.table()
+    if group.size > 1:
+        raise ValueError(f"{type(X).__name__}: several workers share a table on disk; give a path of Parquet files")
     if one.start is None:
         vectorizer, rows = vectorizer_for(X, config, images=config.takes_images).fit(X, config, one.names)
     else:
@@ -142,7 +155,11 @@ def _prepare(one: Fit, device: str, storage: Storage, claim: Callable[[Callable[
         raise ValueError(f"X has {len(rows)} row, which is too few to learn from: give at least two")
     if config.frozen and one.labels is not None:
         raise ValueError("labels cannot be learned from with encoder='pretrained'; leave them out, or use 'conv'")
-    marks = parameters.read_labels(one.labels, len(rows))
+    steps = of_rows(np.arange(len(rows)), rows)
+    marks = parameters.read_labels(one.labels, len(steps))
+    if marks is not None:  # rows of one time are one step
+        given, marks = marks, np.full(len(rows), -1)
+        np.maximum.at(marks, steps, given)
     training = rows.for_training(device)
     claim(lambda: described(training.values, marks))
     return Job(config, vectorizer, rows, training, marks, config.randoms())
@@ -159,7 +176,12 @@ def _reads_parts(one: Fit) -> bool:
 
 
 def _prepare_disk(
-    one: Fit, source: Source, device: str, storage: Storage, claim: Callable[[Callable[[], dict[str, Any]]], None]
+    one: Fit,
+    source: Source,
+    device: str,
+    storage: Storage,
+    claim: Callable[[Callable[[], dict[str, Any]]], None],
+    group: Group,
 ) -> Job:
     if one.labels is not None:
         raise ValueError(f"labels cannot be learned from rows on disk; give memory > {source.size}, or a table")
@@ -168,7 +190,8 @@ def _prepare_disk(
     from addml import disk_fit  # pyarrow, only where there is a table
 
     claim(lambda: source.about)  # refused at once, not after hours
-    disk = disk_fit.prepare(one.config, source, None if one.start is None else one.start.vectorizer, device, storage)
+    start = None if one.start is None else one.start.vectorizer
+    disk = disk_fit.prepare(one.config, source, start, device, storage, group)
     return Job(one.config, disk.vectorizer, disk.sample, disk.rows, None, disk.randoms, disk)
 
 
@@ -237,6 +260,7 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, 
             space = metric_space(learner, job.training, members, best, job.marks, job.vectorizer, job.randoms[0])
         else:
             sample, own_members, center = job.disk.sampled(learner, members, best)
+            job.randoms[0].bit_generator.state = learner.group.first(job.randoms[0].bit_generator.state)
             space = metric_space(learner, sample, own_members, best, None, job.vectorizer, job.randoms[0], center)
     scorer = config.scorer_for(job.vectorizer.form)
     scorer = Guided(scorer) if len(space.anomalies) or len(space.normals) else scorer
@@ -245,7 +269,8 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, 
     model, scores = _calibrated(model, job.rows, space, device, threads)
     with blas_threads(1):
         baseline, examples = _remembered(model, space, scores, config)
-    model, scores = _with_group_thresholds(model, job.rows, scores)
+    if job.rows.groups is not None and model.vectorizer.groups is not None:
+        model, scores = _within_groups(model, job.rows, scores, space, device, threads)
     model = replace(
         model,
         center=space.center,
@@ -341,14 +366,40 @@ def _calibrated(model: Model, rows: Rows, space: MetricSpace, device: str, threa
     return model, model.scores(rows, device, threads, learned=True)
 
 
-def _with_group_thresholds(model: Model, rows: Rows, scores: np.ndarray) -> tuple[Model, np.ndarray]:
-    """The model with a threshold for every group, where there are groups, and the scores that it compares."""
-    if rows.groups is None or model.vectorizer.groups is None:
-        return model, scores
-    compressed = isinstance(model.scale, ViewScale)
-    groups = model.vectorizer.groups.with_scores(scores, rows.groups, compressed=compressed)
+def _within_groups(
+    model: Model, rows: Rows, scores: np.ndarray, space: MetricSpace, device: str, threads: int
+) -> tuple[Model, np.ndarray]:
+    """The model with references and a threshold of their own for the groups, and the scores that it compares."""
+    groups, codes = model.vectorizer.groups, rows.groups
+    assert groups is not None
+    assert codes is not None
+    alike = not isinstance(model.scorer, Views) or isinstance(
+        rows, WindowRows
+    )  # windows of all entities are references
+    chosen = np.empty(0, np.int64) if alike else groups.to_have_references()
+    if len(chosen):
+        features = MemoryRows(rows.take(np.arange(len(rows))), codes)
+        alone = [_group_alone(model, features, space, code, len(chosen), device, threads) for code in chosen.tolist()]
+        groups = groups.with_references(chosen, [one.scorer_arrays for one in alone], [one.scale for one in alone])
+        model = replace(model, vectorizer=model.vectorizer.with_groups(groups))
+        scores = model.within_groups(scores, rows, device, threads)  # whose divisors are 1 so far
+    groups = groups.with_scores(scores, codes, compressed=isinstance(model.scale, ViewScale))
     model = replace(model, vectorizer=model.vectorizer.with_groups(groups))
-    return model, model.within_groups(scores, rows.groups)
+    return model, model.divided(scores, codes)
+
+
+def _group_alone(
+    model: Model, rows: MemoryRows, space: MetricSpace, code: int, groups: int, device: str, threads: int
+) -> Model:
+    """The model with the references of one of so many groups, and the scale of its scores by them."""
+    assert isinstance(model.scorer, Views)
+    assert rows.groups is not None
+    scorer = replace(model.scorer, references=int(np.clip(GROUP_REFERENCES // groups, 64, model.scorer.references)))
+    own = rows.groups[space.not_anomalous] == code
+    arrays = scorer.fit(space._replace(not_anomalous=space.not_anomalous[own], norms=space.norms[own]))
+    model = replace(model, scorer_arrays=arrays)
+    members = MemoryRows(rows.take(np.flatnonzero(rows.groups == code)))
+    return model.with_scale(model.member_scores(members, device, threads))
 
 
 def _remembered(model: Model, space: MetricSpace, scores: np.ndarray, config: Config) -> tuple[np.ndarray, Examples]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from addml.compute import in_threads, on_device
 from addml.decisions.decision import ALARM_RATE, GIVEN, Decision, TrainingScores
 from addml.distances import Distance
 from addml.encoders import Network
-from addml.inputs.rows import LazyRows, Rows, WindowRows, as_rows
+from addml.inputs.rows import LazyRows, MemoryRows, Rows, WindowRows, as_rows
 from addml.inputs.series import Sampling, over_windows
 from addml.inputs.vectorizer import Form, Vectorizer
 from addml.preprocessing.profile import ColumnProfile
@@ -32,9 +32,11 @@ from addml.scoring.base import (
 )
 from addml.scoring.patches import PatchMemory
 from addml.scoring.self_matches import Overlaps
+from addml.scoring.views import embedded_places
 
 if TYPE_CHECKING:
     from addml.inputs.table import Columns
+    from addml.preprocessing.groups import Groups
 
 MANY_ROWS, NARROW = 2**18, 256  # of one product on a device, where rows have so few numbers
 ROWS_SENT = 2**20  # to a device at once
@@ -157,13 +159,50 @@ class Model:
         """
         rows = as_rows(rows)
         scores = self.member_scores(rows, device, threads, learned=learned)
-        return self.within_groups(np.asarray(self.combine(scores, self.incomplete(rows))), rows.groups)
+        return self.within_groups(np.asarray(self.combine(scores, self.incomplete(rows))), rows, device, threads)
 
-    def within_groups(self, scores: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
+    def within_groups(self, scores: np.ndarray, rows: Rows, device: str, threads: int) -> np.ndarray:
+        """Scores (n,) of these rows, judged by the references of their groups too, and by a threshold of each group."""
+        features: Any = None  # prepared once, for all groups
+        for own, at, weight in self.own_models(rows.groups):
+            features = rows.take(np.arange(len(rows))) if features is None else features
+            mine = own.combine(own.member_scores(MemoryRows(features[at]), device, threads))
+            scores[at] = (1 - weight) * scores[at] + weight * np.asarray(mine)
+        return self.divided(scores, rows.groups)
+
+    def divided(self, scores: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
         """Scores (n,) of rows of these groups (n,), of which the same threshold flags as many in every group."""
         if groups is None or self.vectorizer.groups is None:
             return scores
         return self.vectorizer.groups.divided(scores, groups, compressed=isinstance(self.scale, ViewScale))
+
+    def own_models(self, codes: np.ndarray | None) -> Iterator[tuple[Model, np.ndarray, float]]:
+        """The models with the references of one group alone, the rows of that group among all, how much they count."""
+        groups = self.vectorizer.groups
+        if codes is None or groups is None:
+            return
+        order = np.argsort(codes, kind="stable")
+        found, starts = np.unique(codes[order], return_index=True)
+        for code, at in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+            if groups.own_weight[code] > 0:
+                yield self._own_model(groups, code), at, float(groups.own_weight[code])
+
+    def _own_model(self, groups: Groups, code: int) -> Model:
+        if code not in self._own_models:
+            sizes = [len(embedded_places(int(own))) for own in groups.own[:code] if own]
+            start, first, count = int(groups.own[:code].sum()), sum(sizes), int(groups.own[code])
+            arrays = {
+                "rows": groups.own_rows[start : start + count],
+                "column_weight": self.scorer_arrays["column_weight"],
+                "references": groups.own_embedded[:, first : first + len(embedded_places(count))],
+            }
+            scale = ViewScale(*groups.own_scale[:, :, np.count_nonzero(groups.own[:code]), None])
+            self._own_models[code] = replace(self, scorer_arrays=arrays, scale=scale)
+        return self._own_models[code]
+
+    @cached_property
+    def _own_models(self) -> dict[int, Model]:
+        return {}
 
     def combine(self, member_scores: Array, incomplete: np.ndarray | None = None) -> Array:
         """One score a row (n,) from scores of all members (E, n); embeddings are neutral in `incomplete` rows (n,)."""

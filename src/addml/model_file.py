@@ -109,7 +109,8 @@ def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: 
     scorer, scores = scorer_from_plain(document["scorer"]), arrays["training_scores"]
     features, photographs = Features(**_under("features", arrays)), document["encoder"]["name"] == "pretrained"
     vectorizer = vectorizer_of(document["vectorizer"], features, photographs=photographs)
-    if (groups := (document["vectorizer"]["columns"] or {}).get("groups")) is not None:
+    plain = document["vectorizer"]
+    if (groups := (plain["columns"] or {}).get("groups") or plain.get("entities")) is not None:
         from addml.preprocessing.groups import Groups
 
         vectorizer = vectorizer.with_groups(Groups.from_json(groups, _under("groups", arrays)))
@@ -210,6 +211,12 @@ def _check_shapes(model: Model, arrays: dict[str, np.ndarray]) -> None:
                 "fit and save it again"
             )
         lengths |= {one: have for one, have in zip(shape, array.shape, strict=True) if isinstance(one, str)}
+    if (groups := model.vectorizer.groups) is not None and groups.own.any():
+        members, places = len(model.encoder.weights), sum(len(embedded_places(int(own))) for own in groups.own if own)
+        views, embedded = model.scorer.count(members), (members, places, model.encoder.outputs)
+        found = (groups.own_rows.shape[1:], groups.own_embedded.shape, groups.own_scale.shape[:2])
+        if found != ((model.encoder.inputs,), embedded, (2, views)):
+            raise ModelFileError(f"the references of groups have shapes {found}; fit and save it again")
     if "embedded" in lengths and lengths["embedded"] != len(embedded_places(lengths["references"])):
         raise ModelFileError(
             f"{lengths['embedded']} embeddings of {lengths['references']} references; fit and save it again"

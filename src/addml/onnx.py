@@ -1,4 +1,4 @@
-"""A fitted detector for tables of numbers as one ONNX graph, which scores without Python.
+"""A fitted detector for tables of numbers or for photographs as one ONNX graph, which scores without Python.
 
 The graph goes the detector's own way: numbers -> features -> embeddings -> scores of all members -> one score. Whatever
 the detector rounds on that way, such as the whole steps along columns, is rounded here too.
@@ -23,9 +23,11 @@ from addml.encoders.base import LEAK
 from addml.encoders.mlp import MLPNetwork
 from addml.io.write import write_whole
 from addml.model import Model
+from addml.onnx_photos import onnx_module, photo_graph
 from addml.preprocessing.scaling import FARTHEST, Features
 from addml.scoring.base import EnsembleScale, ViewScale
 from addml.scoring.guidance import Guided
+from addml.scoring.patches import PatchMemory
 from addml.scoring.simple import KNN, Center, Dissimilarity
 from addml.scoring.views import NEIGHBOURS, ROUNDING, Views, embedded_places
 from addml.text import listed
@@ -58,10 +60,10 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {  # as operators with th
 
 
 def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
-    """Write a detector that was fitted to a table of numbers as an ONNX file, whole or not at all.
+    """Write a detector for a table of numbers, or of photographs (encoder="pretrained"), as an ONNX file.
 
-    It takes X (n, columns), float64 with NaN for missing values, and gives score, is_anomaly, p_value and
-    probability (n,).
+    It takes X (n, columns), float64 with NaN for missing values, or images X (n, channels, height, width), float32,
+    and gives score, is_anomaly, p_value and probability (n,), and of images map (n, height, width).
     """
     check_is_fitted(detector, "threshold_")
     write_whole(Path(os.path.expanduser(path)), onnx_model(detector).SerializeToString())
@@ -69,13 +71,15 @@ def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
 
 def onnx_model(detector: ADDML) -> onnx.ModelProto:
     """The model that `to_onnx` writes."""
-    helper, g = onnx_module().helper, Graph()
-    score = _score(g, "X", detector.model_)
+    helper, g, own = onnx_module().helper, Graph(), detector.model_
+    is_photo, shape = isinstance(own.scorer, PatchMemory), own.vectorizer.shape
+    X: About = (FLOAT, ["rows", *shape]) if is_photo else (DOUBLE, ["rows", len(own.features.median)])
+    score = (photo_graph if is_photo else _score)(g, "X", own)
     g.Identity(score, output="score")
     g.Greater(score, np.float64(detector.threshold_), output="is_anomaly")
     g.Identity(probability(g, score, detector.training_.curve), output="probability")
     g.Identity(p_value(g, score, detector.training_.calibration), output="p_value")
-    graph = g.whole("addml", {"X": (DOUBLE, ["rows", len(detector.model_.features.median)])}, OUTPUTS)
+    graph = g.whole("addml", {"X": X}, OUTPUTS | ({"map": (FLOAT, ["rows", *shape[1:]])} if is_photo else {}))
     opset = helper.make_opsetid("", OPSET)
     model: onnx.ModelProto = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
     helper.set_model_props(model, _about(detector))
@@ -103,7 +107,7 @@ def _about(detector: ADDML) -> dict[str, str]:
 def _check(model: Model) -> None:
     """Refuse what the graph does not know, by its name and with the remedy."""
     if model.form is not None:
-        what = "a series" if model.form.is_series else "images"
+        what = "a series" if model.form.is_series else "images without encoder='pretrained'"
         raise ValueError(f"the detector was fitted to {what}, ONNX export is for tables of numbers; use addml.load")
     if model.by:
         raise ValueError(f"rows are judged within {listed(model.by)}, which ONNX export does not know; fit without by")
@@ -154,6 +158,11 @@ class Graph:
         self._constants.append(onnx_module().numpy_helper.from_array(array, name))
         return name
 
+    def splice(self, graph: onnx.GraphProto) -> None:
+        """Add the nodes of another graph, which are found by their own names."""
+        self._nodes += graph.node
+        self._constants += graph.initializer
+
     def whole(self, name: str, inputs: Mapping[str, About], outputs: Mapping[str, About]) -> onnx.GraphProto:
         """The finished graph between these inputs and outputs."""
         helper = onnx_module().helper
@@ -161,15 +170,6 @@ class Graph:
         ends = [[make(end, *about) for end, about in side.items()] for side in (inputs, outputs)]
         graph: onnx.GraphProto = helper.make_graph(self._nodes, name, *ends, self._constants)
         return graph
-
-
-def onnx_module() -> Any:
-    """The onnx package, or an error that says what to install."""
-    try:
-        import onnx
-    except ImportError:
-        raise ImportError("ONNX export needs onnx: pip install 'addml[onnx]'") from None
-    return onnx
 
 
 # Stages -----------------------------------------------------------------------------------------------------

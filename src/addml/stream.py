@@ -6,12 +6,15 @@ a few tiles, by one product of a fixed shape.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from addml import model_file
 from addml.compute import blas_threads
 from addml.encoders.base import Network
 from addml.encoders.cells import TILE, Parts, next_state, seen_by
@@ -26,11 +29,24 @@ LARGE = 1e290  # mean, up to which no difference from it is beyond float64
 STEPS = 8  # rows of the block that a step is scored in, at least
 
 
+def check_causal(model: Model) -> None:
+    """A stream needs a detector that was fitted to series, by their past alone."""
+    if model.form is None or not model.form.is_series:
+        raise ValueError("stream() is for series; fit with window=Window(16, causal=True)")
+    if not model.form.causal:
+        raise ValueError("stream() knows the past alone, as Window(..., causal=True) does; fit with that")
+
+
 class Stream:
     """One series; `score(step)` gives the score of each step from the steps so far."""
 
-    def __init__(self, model: Model, threshold: float, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, model: Model, threshold: float, names: Sequence[str] | None = None, entity: str | None = None
+    ) -> None:
         assert model.form is not None
+        self.entity, groups = entity, model.vectorizer.groups
+        self._code = None if groups is None else np.array([groups.code(entity)])
+        self._map = None if groups is None else (groups.ratio[groups.code(entity)], groups.shift[groups.code(entity)])
         self.model, self.threshold, self.names = model, threshold, names
         self.window, self.channels = model.form.shape
         self.features = model.step_features
@@ -46,13 +62,15 @@ class Stream:
         self._steps = 0
 
     @classmethod
-    def of(cls, model: Model, threshold: float, names: Sequence[str] | None = None) -> Stream:
-        """A new series; the detector must have been fitted to series, by their past alone."""
-        if model.form is None or not model.form.is_series:
-            raise ValueError("stream() is for series; fit with window=Window(16, causal=True)")
-        if not model.form.causal:
-            raise ValueError("stream() knows the past alone, as Window(..., causal=True) does; fit with that")
-        return cls(model, threshold, names)
+    def of(
+        cls, model: Model, threshold: float, names: Sequence[str] | None = None, entity: str | None = None
+    ) -> Stream:
+        """A new series, of an entity where there are some; the detector must have been fitted by the past alone."""
+        check_causal(model)
+        if (entity is None) != (model.vectorizer.groups is None):
+            told = f"by={list(model.by)}: say whose series it is" if model.by else "without by: leave it out"
+            raise ValueError(f"entity={entity!r}, and the detector was fitted {told}")
+        return cls(model, threshold, names, entity)
 
     def score(self, step: Any) -> float:
         """How anomalous the next step (channels,) is; NaN for a missing value, which takes the one before.
@@ -81,6 +99,8 @@ class Stream:
             raise ValueError(
                 f"the step has {counted(len(values), 'channel')}, the detector was fitted to {self.channels}"
             )
+        if self._map is not None:
+            values = values * self._map[0] + self._map[1]
         if not math.isfinite(np.add.reduce(values)):
             if np.isinf(values).any():
                 raise ValueError("the step holds infinity; give NaN (a gap) or a finite value")
@@ -126,7 +146,105 @@ class Stream:
         scores = model.scorer.score(self._z, self._ready, model.distance, located)[:, 0].astype(np.float64)
         if self._steps < 2 * self.window - 1:  # of which window - 1 were filled up
             scores = model.neutral_scores(scores[:, None], np.ones(1, bool))[:, 0]
-        return float(model.combine(scores[:, None])[0])
+        return float(model.divided(model.combine(scores[:, None]), self._code)[0])
+
+    # The steps so far, on disk ------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what the stream knows of the steps so far as a folder of JSON and safetensors, for `restore`."""
+        model_file.write(path, {"stream": _about(self.model, self.entity)}, self._state)
+
+    def restore(self, path: str | os.PathLike[str]) -> Stream:
+        """Go on where a saved stream of the same model and entity stopped, with the same bits."""
+        own = self._state
+        _restore(path, _about(self.model, self.entity), own)
+        self._last, self._steps = own["last"], int(own["steps"][0])
+        if "encoder.now" in own:
+            self._encoder.now = int(own["encoder.now"][0])  # type: ignore[attr-defined]
+        return self
+
+    @property
+    def _state(self) -> dict[str, np.ndarray]:
+        """The arrays that change with every step, themselves."""
+        found: dict[str, np.ndarray] = {"past": self._past, "last": self._last.astype(np.float64)}
+        found["steps"] = np.array([self._steps])
+        for name, value in vars(self._encoder).items():
+            parts: dict[str, Any] = {name: value}
+            if isinstance(value, list):
+                parts = {f"{name}.{place}": one for place, one in enumerate(value)}
+            found |= {f"encoder.{key}": one for key, one in parts.items() if isinstance(one, np.ndarray)}
+            found |= {f"encoder.{name}": np.array([value])} if name == "now" else {}
+        return found
+
+
+class Streams:
+    """One stream for each of many entities, whose next steps are scored as one batch, with the bits of `anomaly_score`.
+
+    Each keeps the features of its last window.
+    """
+
+    def __init__(self, model: Model, threshold: float, entities: Sequence[str]) -> None:
+        check_causal(model)
+        assert model.form is not None
+        self.model, self.threshold, self.entities = model, threshold, list(entities)
+        groups, (window, channels), count = model.vectorizer.groups, model.form.shape, len(self.entities)
+        self._codes = None if groups is None else np.array([groups.code(one) for one in self.entities])
+        self._features = model.step_features
+        self._state = {
+            "past": np.zeros((count, window, channels), np.float32),
+            "last": np.tile(self._features.median, (count, 1)),
+            "steps": np.zeros(count, np.int64),
+        }
+
+    def score(self, steps: Any, rows: Sequence[int] | None = None) -> np.ndarray:
+        """The scores (k,) of the next steps (k, channels) of all entities, or of those in some places."""
+        own = np.arange(len(self.entities)) if rows is None else np.asarray(rows, np.int64)
+        past, last, seen = self._state.values()
+        values = np.array(steps, np.float64)
+        if values.shape != (len(own), past.shape[2]) or len(np.unique(own)) < len(own):
+            raise ValueError(
+                f"steps has shape {values.shape}; give one of {past.shape[2]} channels for each of {len(own)}"
+            )
+        if np.isinf(values).any():
+            raise ValueError("steps holds infinity; give NaN (a gap) or a finite value")
+        codes, groups = None if self._codes is None else self._codes[own], self.model.vectorizer.groups
+        if codes is not None and groups is not None:
+            values = values * groups.ratio[codes] + groups.shift[codes]
+        values = last[own] = np.where(np.isnan(values), last[own], values)
+        features = self._features.transform(values)
+        windows = np.concatenate([past[own, 1:], features[:, None]], axis=1)
+        windows[seen[own] == 0] = features[seen[own] == 0, None]  # before its first step a series stands still
+        past[own] = windows
+        seen[own] += 1
+        scores = self.model.member_scores(windows.reshape(len(own), -1), "cpu", 1)
+        scores = self.model.combine(scores, seen[own] < past.shape[1])
+        return self.model.divided(np.asarray(scores), codes)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what the streams know of the steps so far as a folder of JSON and safetensors, for `restore`."""
+        model_file.write(path, {"stream": _about(self.model, self.entities)}, self._state)
+
+    def restore(self, path: str | os.PathLike[str]) -> Streams:
+        """Go on where saved streams of the same model and entities stopped, with the same bits."""
+        _restore(path, _about(self.model, self.entities), self._state)
+        return self
+
+
+def _about(model: Model, entity: Any) -> dict[str, Any]:
+    """What a saved state belongs to."""
+    weights = hashlib.sha256(np.ascontiguousarray(model.encoder.weights).tobytes()).hexdigest()
+    return {"encoder": weights, "entity": entity}
+
+
+def _restore(path: str | os.PathLike[str], about: dict[str, Any], own: dict[str, np.ndarray]) -> None:
+    """Fill arrays by those of a saved state."""
+    document, arrays = model_file.read(path)
+    if document.get("stream") != about or arrays.keys() != own.keys():
+        raise ValueError(f"{path}: is no stream of this model and entity; give the one that was saved with them")
+    for name, array in arrays.items():
+        if array.shape != own[name].shape or array.dtype != own[name].dtype:
+            raise ValueError(f"{path}: {name} is {array.dtype} {array.shape}, not {own[name].shape}; save it again")
+        own[name][...] = array
 
 
 def _largest_product(model: Model) -> float:

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 
@@ -30,7 +31,7 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """' Did you mean ...?' with the known names nearest to `name`, or nothing."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    near = difflib.get_close_matches(name[:100], [*islice(known, 1000)], n=3, cutoff=0.6)  # a client may send a million
     return f" Did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
 
 

@@ -221,7 +221,10 @@ def date_format(values: pa.Array, counts: np.ndarray, day_first: bool = False) -
         return None
     if _as_iso(values, "UTC") is not None:
         return DateFormat("iso", 1.0)
-    shares = {form: _share_read(values, counts, form) for form in FORMS}
+    first = values[:FEW_DATES]
+    likely = [form for form in FORMS if len(values) <= FEW_DATES or np.isnan(_days(first, form)).mean() <= 0.5]
+    shares = dict.fromkeys(FORMS, 0.0)
+    shares |= {form: float(~np.isnan(_days(values, form)) @ counts / counts.sum()) for form in likely}
     form = max(FORMS, key=shares.__getitem__)
     if shares[form] < READ_AT_LEAST:
         return None
@@ -262,12 +265,6 @@ def _as_iso(column: pa.Array, zone: str | None) -> pa.Array | None:
     return None
 
 
-def _share_read(values: pa.Array, counts: np.ndarray, form: str) -> float:
-    if len(values) > FEW_DATES and np.isnan(_days(values[:FEW_DATES], form)).mean() > 0.5:
-        return 0.0
-    return float(~np.isnan(_days(values, form)) @ counts / counts.sum())
-
-
 def _days(values: pa.Array, form: str, zone: str | None = None) -> np.ndarray:
     """The days of distinct texts."""
     parts = pc.extract_regex(values, FORMS[form])
@@ -282,16 +279,15 @@ def _days(values: pa.Array, form: str, zone: str | None = None) -> np.ndarray:
 
 def _offsets(parts: pa.StructArray) -> np.ndarray:
     """How far ahead of UTC the clock of each text is, in days; NaN where the text has no zone."""
+
+    def offset(text: str) -> float:
+        figures = text[1:].replace(":", "")
+        minutes = 60 * int(figures[:2]) + int(figures[2:] or 0) if figures.isdigit() else 0  # Z and UTC
+        return (-minutes if text[0] == "-" else minutes) / MINUTES
+
     encoded = parts.field("zone").dictionary_encode()
-    return taken(encoded, np.array([_offset(text) for text in encoded.dictionary.to_pylist()], np.float64), np.nan)
-
-
-def _offset(text: str) -> float:
-    if not text:
-        return np.nan
-    figures = text[1:].replace(":", "")
-    minutes = 60 * int(figures[:2]) + int(figures[2:] or 0) if figures.isdigit() else 0  # Z and UTC
-    return (-minutes if text[0] == "-" else minutes) / MINUTES
+    known = [offset(text) if text else np.nan for text in encoded.dictionary.to_pylist()]
+    return taken(encoded, np.array(known, np.float64), np.nan)
 
 
 def _shifts(days: np.ndarray, offsets: np.ndarray, zone: str) -> np.ndarray:
@@ -311,7 +307,12 @@ def _integers(text: pa.Array) -> np.ndarray:
 def _calendar_days(parts: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
     """Midnight of each date in days since 1970, and whether the calendar has it."""
     named = any(field.name == "name" for field in parts.type)
-    month = _months(parts.field("name")) if named else _integers(parts.field("month"))
+    if named:
+        beginnings = pc.utf8_slice_codeunits(pc.utf8_lower(parts.field("name")), 0, 3)
+        found = pc.index_in(beginnings, pa.array(list(MONTHS), beginnings.type)).fill_null(len(MONTHS))
+        month = np.array([*MONTHS.values(), 0])[np.asarray(found)]
+    else:
+        month = _integers(parts.field("month"))
     year, day = _integers(parts.field("year")), _integers(parts.field("day"))
     short = np.asarray(pc.equal(pc.utf8_length(parts.field("year")), 2))
     year = np.where(short, np.where(year < 69, 2000, 1900) + year, year)  # as strptime reads two figures
@@ -319,12 +320,6 @@ def _calendar_days(parts: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
     start = ((year - 1970) * 12 + np.where(valid, month, 1) - 1).astype("datetime64[M]")
     first, following = (moment.astype("datetime64[D]").astype(np.int64) for moment in (start, start + 1))
     return first + day - 1.0, valid & (day <= following - first)
-
-
-def _months(names: pa.Array) -> np.ndarray:
-    beginnings = pc.utf8_slice_codeunits(pc.utf8_lower(names), 0, 3)
-    found = pc.index_in(beginnings, pa.array(list(MONTHS), beginnings.type)).fill_null(len(MONTHS))
-    return np.asarray(np.array([*MONTHS.values(), 0])[np.asarray(found)])
 
 
 def _day_shares(parts: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:

@@ -242,6 +242,23 @@ def test_a_table_from_a_database(addml, tmp_path):
     assert (tmp_path / "shop.scored.csv").exists()
 
 
+def test_scores_go_back_into_the_database(addml, tmp_path):
+    random = np.random.default_rng(1)
+    with sqlite3.connect(tmp_path / "shop.db") as base:
+        base.execute("create table orders (amount real, items integer)")
+        rows = [(float(random.normal(50, 5)), int(random.integers(1, 5))) for _ in range(200)]
+        base.executemany("insert into orders values (?, ?)", [*rows, (5000.0, 2)])
+    known = ["detect", "sqlite:///shop.db", "--query", "select * from orders", *QUICK, "--no-report"]
+    addml(*known, "--output-sql", "scores").succeeded()
+    with sqlite3.connect(tmp_path / "shop.db") as base:
+        assert base.execute('select "row" from scores order by score desc').fetchone() == (201,)
+        assert base.execute("select count(*) from scores").fetchone() == (201,)
+    assert not (tmp_path / "shop.scored.csv").exists()
+    addml(*known, "--output-sql", "scores", "--output", "both.csv").succeeded("both.csv")
+    addml(*known, "--output-sql", "orders").failed("the table 'orders' holds something else", code=1)
+    addml("detect", "shop.csv", "--output-sql", "scores").failed("is no database", code=2)
+
+
 def test_formulas_are_neutralised(addml, small_csv, tmp_path):
     small_csv.write_text(small_csv.read_text().replace("person-00042", '"=HYPERLINK(""x"")"'))
     addml("detect", "small.csv", *QUICK, "--no-report", "--id", "name").succeeded("formula")

@@ -107,7 +107,7 @@ def test_a_value_that_cannot_be_learned_from_is_told_by_its_row_of_the_file(addm
         (["--label", "kind", "--rank-by", "best"], 2, "'best' is not one of seen, unseen, one-class"),
         (["--label", "kind", "--output", "figures.xyz"], 2, "must end in one of .csv"),
         (["--label", "kind", "--output", "table.csv"], 2, "is the input, which is never overwritten"),
-        (["--label", "kind", "--output", "no/figures.csv"], 2, "the folder no does not exist"),
+        (["--label", "kind", "--output", "no/figures.csv"], 1, "the folder no does not exist"),
         (["--label", "kind", "--output", "folder.csv"], 2, "folder.csv: is a folder; give the figures another name"),
     ],
 )

@@ -172,7 +172,7 @@ def test_the_command_line_stands_in_place_of_what_a_file_says(tmp_path, monkeypa
 def test_every_switch_of_a_file_can_be_turned_off():
     switches = {one.name for one in fields(Options) if one.default is False}
     commands = typer.main.get_command(app).commands
-    made = {one.name: one.secondary_opts for command in ("score", "detect") for one in commands[command].params}
+    made = {one.name: one.secondary_opts for command in ("score", "detect", "fit") for one in commands[command].params}
     assert {name for name in switches if not made[name]} == {"no_report"}  # which --report FILE does
 
 

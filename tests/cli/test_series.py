@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from addml.pipeline.series_source import Event, events
+from addml.decisions.events import Event, events
 from addml.pipeline.vus import volumes
 from tests.cli.running import run_addml
 
@@ -61,7 +61,8 @@ def test_a_long_gap_ends_an_event(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("time", "first"),
     [
-        (lambda step: 1_700_000_000 + 60 * step, "1700018000"),
+        (lambda step: 1_700_000_000 + 60 * step, "2023-11-15 03:13:20"),
+        (lambda step: 1_700_000_000_000 + 1500 * step, "2023-11-14 22:20:50"),
         (lambda step: f"{step:05}", "300"),  # a number, not a code
         (lambda step: np.datetime64("2026-03-01T00:00:00.1") + np.timedelta64(step, "s"), "2026-03-01 00:05:00.1"),
     ],
@@ -92,7 +93,7 @@ def test_detect_ranks_periods_and_names_the_channel(machine, tmp_path):
     assert rows[0]["event"] == ""
     page = (tmp_path / "machine.report.html").read_text()
     assert 'class="track"' in page
-    assert page.count('class="event"') == len(found["events"])
+    assert page.count('class="event"') == 2 * len(found["events"])  # in the series, and in a picture of its own
 
 
 def test_the_peak_of_an_event_stands_beside_the_usual_values(machine, tmp_path):
@@ -129,8 +130,9 @@ def test_a_channel_is_drawn_as_the_detector_has_it(machine, tmp_path):
     machine.write_text("\n".join(map(",".join, halved)) + "\n")
     run("detect", machine, *OPTIONS).succeeded()
     page = (tmp_path / "machine.report.html").read_text()
-    panels = dict(re.findall(r'<path d="([^"]*)" class="line">.*?<text[^>]*>(\w+):', page))
-    (path,) = [path for path, name in panels.items() if name == "heat"]
+    drawn = re.search(r'<svg [^>]*class="track".*?</svg>.*?</svg>', page, re.DOTALL)[0]
+    names = re.findall(r"<text[^>]*>(\w+):", drawn)
+    path = re.findall(r'<path d="([^"]*)" class="line">', drawn)[names.index("heat")]
     assert path.count("M") == 1  # nothing is known of the first step
     assert path.count("L") > 500
 
@@ -316,23 +318,114 @@ def test_a_report_without_values_shows_none_of_them(machine, tmp_path):
     assert "2026-03-01" not in (tmp_path / "figures" / "series.svg").read_text()
 
 
-def swapped():
-    times = np.datetime64("2026-03-01T00:00:00") + np.arange(600) * np.timedelta64(60, "s")
-    times[[10, 11]] = times[[11, 10]]
-    return times
+START = np.datetime64("2026-03-01T00:00:00")
 
 
-def repeated():
-    times = np.datetime64("2026-03-01T00:00:00") + np.arange(600) * np.timedelta64(60, "s")
-    times[11] = times[10]
-    return times
+def test_rows_in_any_order_and_twice_are_sorted_averaged_and_said(machine, tmp_path):
+    sorted_run = json.loads(run("detect", machine, *OPTIONS, "--json").succeeded().out)
+    head, *lines = machine.read_text().splitlines()
+    order = np.random.default_rng(0).permutation([*range(600), 7])
+    (tmp_path / "mixed.csv").write_text("\n".join([head, *(lines[place] for place in order)]))
+    mixed = json.loads(run("detect", "mixed.csv", *OPTIONS, "--json").succeeded().out)
+    assert [one["start"] for one in mixed["events"]] == [one["start"] for one in sorted_run["events"]]
+    assert "1 row repeats a time: averaged" in mixed["notes"]
+    assert any(note.endswith("go back): sorted") for note in mixed["notes"])
+    given, scored = pd.read_csv("mixed.csv"), pd.read_csv("mixed.scored.csv")
+    whole = pd.read_csv("machine.scored.csv")["score"]
+    np.testing.assert_allclose(scored["score"], whole[order])
+    assert pd.to_datetime(given["when"]).tolist() == pd.to_datetime(scored["when"], utc=True).tolist()
+
+
+@pytest.fixture
+def machines(tmp_path, monkeypatch):
+    """Three machines of scales 1, 2 and 50, rows by time; the first and the last have a fault each."""
+    monkeypatch.chdir(tmp_path)
+    random, rows = np.random.default_rng(0), []
+    for host, scale in zip("abc", (1, 2, 50), strict=True):
+        values = np.sin(np.arange(600)[:, None] / 7 + np.arange(2)) + 0.05 * random.standard_normal((600, 2))
+        values[300:312, 1] += 6 * (host == "a")
+        values[450:456, 0] -= 5 * (host == "c")
+        fault = np.zeros(600, int)
+        fault[slice(300, 312) if host == "a" else slice(450, 456) if host == "c" else slice(0)] = 1
+        times = START + np.arange(600) * np.timedelta64(60, "s")
+        rows.append(pd.DataFrame({"when": times, "host": host, "load": 9 - scale, "heat": 0.0, "fault": fault}))
+        rows[-1][["load", "heat"]] = scale * values + 7 * scale
+    pd.concat(rows).sort_values("when", kind="stable").to_csv("machines.csv", index=False)
+    return tmp_path / "machines.csv"
+
+
+ENTITIES = ("--time", "when", "--by", "host", "--epochs", "3", "--members", "2", "--label", "fault")
+
+
+def test_machines_of_different_scales_in_one_file(machines):
+    found = json.loads(run("detect", machines, *ENTITIES, "--model", "m", "--json").succeeded().out)
+    assert {(one["host"], one["channels"][0]["channel"]) for one in found["events"]} == {("a", "heat"), ("c", "load")}
+    assert found["columns"] == ["load", "heat"]
+    assert found["evaluation"]["events"] == {
+        "labelled": 2, "found": 2, "false": 0, "delay": pytest.approx(0, abs=3), "true_of_first": 2,
+    }  # fmt: skip
+    scored, given = pd.read_csv("machines.scored.csv"), pd.read_csv("machines.csv")
+    assert list(scored)[:2] == ["when", "host"]
+    assert scored["host"].tolist() == given["host"].tolist()
+    flagged = scored[scored["is_anomaly"]]
+    assert set(flagged["host"]) == {"a", "c"}
+    page = Path("machines.report.html").read_text()
+    assert "a: 1 event" in page
+    assert "b: no event" in page
+    again = json.loads(run("score", machines, "--time", "when", "--model", "m", "--json").succeeded().out)
+    assert {one["host"] for one in again["events"]} == {"a", "c"}
+    assert again["decided_by"] == found["decided_by"]
+
+
+def test_a_machine_that_training_did_not_have_is_said(machines):
+    run("fit", machines, *ENTITIES, "--model", "m").succeeded("steps are judged within host: 3 groups")
+    Path("new.csv").write_text(machines.read_text().replace(",c,", ",new,"))
+    run("score", "new.csv", "--time", "when", "--model", "m").succeeded(
+        "not in training, so judged against all of host: new"
+    )
+
+
+def test_days_before_months_where_no_value_tells_but_the_steps_do(machines):
+    lines = machines.read_text().replace("2026-03-01 ", "02/03/2026 ").splitlines()
+    later = [line.replace("02/03/2026", "03/03/2026") for line in lines[1:]]
+    Path("days.csv").write_text("\n".join([*lines, *later]))
+    told = run("detect", "days.csv", *ENTITIES, "--no-report").succeeded("'02/03/2026 00:00:00' are read day first").out
+    assert told.count("no value tells") == 1
+
+
+def test_a_budget_of_events_and_a_minimum_length(machines):
+    for count in (1, 3):
+        found = json.loads(run("detect", machines, *ENTITIES, "--events", str(count), "--json").succeeded().out)
+        assert len(found["events"]) == count
+        assert found["decided_by"] == ("the 1 strongest event" if count == 1 else "the 3 strongest events")
+    long = json.loads(run("detect", machines, *ENTITIES, "--min-steps", "100", "--json").succeeded().out)
+    assert long["events"] == []
+    told = run("evaluate", machines, *ENTITIES).succeeded("2 of 2 labelled events found").out
+    assert "0 false events; 2 of the first 2 events are true" in told
+    assert "at most one event in 1,000 windows of clean steps" in told
+
+
+def test_bands_are_columns_in_the_units_of_each_machine(machines):
+    run("detect", machines, *ENTITIES, "--bands", "--no-report").succeeded()
+    scored, given = pd.read_csv("machines.scored.csv"), pd.read_csv("machines.csv")
+    assert (scored["heat_low"] <= scored["heat_expected"]).all()
+    assert (scored["heat_expected"] <= scored["heat_high"]).all()
+    for host, scale in zip("abc", (1, 2, 50), strict=True):
+        own = (given["host"] == host).to_numpy()
+        away = abs(given["heat"] - scored["heat_expected"])[own] / scale
+        assert np.quantile(away, 0.9) < 0.4  # of a sine of 1
+        if host == "a":
+            assert away.iloc[302:310].min() > 4.5  # what was expected is not what was planted
 
 
 @pytest.mark.parametrize(
     ("times", "options", "message"),
     [
-        (swapped, ("--time", "when"), "goes backwards in row"),
-        (repeated, ("--time", "when"), "repeats in row 12"),
+        (
+            lambda: [START] * 600,
+            ("--time", "when"),
+            "599 of 600 rows repeat a time; if the file holds several machines",
+        ),
         (lambda: None, ("--time", "hwen"), "has no column 'hwen' (--time)"),
         (lambda: None, ("--time", "when", "--window", "600"), "window=600 makes 1 whole window"),
         (lambda: None, ("--time", "when", "--columns", "heat, when"), "'when' holds the times of the steps (--time)"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import addml
-from addml import ADDML
+from addml import ADDML, model_file
+from addml.inputs.rows import MemoryRows
 
 QUICK = {"epochs": 2, "members": 2, "random_state": 0}
 
@@ -89,11 +92,63 @@ def test_contributions_add_up_and_the_model_survives_a_file(tmp_path):
 
 
 def test_small_groups_borrow_from_the_whole():
-    table = pd.concat([stores(20, 50), stores(20, 3, seed=5).assign(store=lambda one: "small" + one["store"])])
+    table = pd.concat([stores(20, 60), stores(20, 3, seed=5).assign(store=lambda one: "few" + one["store"])])
     detector = ADDML(by="store", **QUICK).fit(table)
-    assert "20 groups of under 10 rows borrow over half from the whole" in detector.model_.columns.notes[-1]
+    note = detector.model_.columns.notes[-1]
+    assert "20 groups of under 10 rows borrow over half of their scale and 20 groups all references from the" in note
     flagged = detector.is_anomaly(table)
-    assert flagged[1000:].mean() < 0.3
+    assert flagged[1200:].mean() < 0.3
+
+
+def test_a_model_whose_group_references_do_not_fit_is_refused(tmp_path):
+    detector = ADDML(by="store", **QUICK).fit(stores(3, 60))
+    model, groups = detector.model_, detector.model_.vectorizer.groups
+    for change in (
+        {"own_embedded": groups.own_embedded[:, :-1]},
+        {"own_rows": groups.own_rows[:, :-1]},
+        {"own": groups.own * [1, -1, 3]},
+    ):
+        wrong = replace(model, vectorizer=model.vectorizer.with_groups(replace(groups, **change)))
+        model_file.save(wrong, tmp_path / "model")
+        with pytest.raises(model_file.ModelFileError, match="fit and save it again"):
+            model_file.load(tmp_path / "model")
+
+
+def lines(rows: int, seed: int) -> pd.DataFrame:
+    """Two groups of the same ranges: y goes up with x in the first and down in the second."""
+    random = np.random.default_rng(seed)
+    x, side = random.normal(size=2 * rows), np.repeat([1, -1], rows)
+    y = side * x + 0.1 * random.normal(size=2 * rows)
+    return pd.DataFrame({"x": x, "y": y, "group": np.where(side > 0, "up", "down")})
+
+
+def test_a_row_is_compared_with_the_references_of_its_own_group():
+    """A row of one group that lies on the other's line is ordinary in the whole and in each of its columns."""
+    detector = ADDML(by="group", **QUICK).fit(lines(300, 0))
+    groups = detector.model_.vectorizer.groups
+    assert groups.own.tolist() == [300, 300]
+    assert groups.own_weight.tolist() == pytest.approx([300 / 350, 300 / 350, 0])
+    new = lines(50, 1)
+    new = new[abs(new["x"]) > 1]
+    wrong = new.assign(group=np.where(new["group"] == "up", "down", "up"))
+    assert np.median(detector.anomaly_score(wrong)) > np.quantile(detector.anomaly_score(new), 0.9)
+    assert "borrows 3% of its scale and 14% of its references from the whole" in detector.model_.columns.notes[-1]
+
+
+def test_the_view_of_a_score_by_hand():
+    """The score is the share n / (n + 50) of the group's own and the rest of the whole's, before its threshold."""
+    table = lines(100, 2)
+    model = ADDML(by="group", **QUICK).fit(table).model_
+    features, codes = model.prepare(pa.Table.from_pandas(table)), np.repeat([1, 0], 100)
+    whole = model.combine(model.member_scores(features, "cpu", 1))
+    expected = np.empty(200)
+    for code in (0, 1):
+        own = next(one for one, at, _ in model.own_models(codes) if codes[at[0]] == code)
+        at = codes == code
+        expected[at] = whole[at] / 3 + 2 / 3 * own.combine(own.member_scores(features[at], "cpu", 1))
+    plain = np.sign(expected) * np.expm1(abs(expected)) / model.vectorizer.groups.divisor[codes]
+    found = model.scores(MemoryRows(features, codes), "cpu", 1)
+    np.testing.assert_allclose(found, np.sign(plain) * np.log1p(abs(plain)), rtol=1e-12)
 
 
 def test_5000_groups_in_one_table():

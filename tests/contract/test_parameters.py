@@ -196,23 +196,6 @@ def test_the_centre_loss_has_no_pairs(quick, settings):
         quick(loss="center", **settings)
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
-        ("hidden", r"encoder=MLP\(hidden=...\)"),
-        ("pooling", r"encoder=Recurrent\(pooling=...\)"),
-        ("hard_ratio", r"loss=InstanceCloseness\(hard_ratio=...\)"),
-        ("causal", r"window=Window\(16, causal=...\)"),
-        ("memory", r"fit\(X, memory=...\)"),
-    ],
-)
-def test_a_parameter_that_moved_says_where_it_is(name, place):
-    with pytest.raises(TypeError, match=f"ADDML has no parameter {name!r} of its own any more; write {place}"):
-        ADDML(**{name: 1})
-    with pytest.raises(TypeError, match="'colour'"):
-        ADDML(colour="red")
-
-
 @pytest.mark.parametrize("part", [MLP, Recurrent, InstanceCloseness, Views])
 def test_a_class_is_no_part(quick, X, part):
     name = "loss" if part is InstanceCloseness else "scorer" if part is Views else "encoder"

@@ -43,7 +43,7 @@ def test_a_text_among_numbers_is_strange_and_listed(kind, tmp_path):
     assert rank(detector.anomaly_scores_) <= 5
     detector.save(tmp_path / "model")
     with pytest.warns(TextCellsWarning):
-        contributions = detector.explain(frame, rows=[ROW])[0]
+        contributions = np.asarray(detector.explain(frame, rows=[ROW]))[0]
     with pytest.warns(TextCellsWarning):
         again = load(tmp_path / "model", device="cpu").anomaly_score(frame)
     assert detector.feature_names_in_[contributions.argmax()] == "fare"

@@ -1,5 +1,7 @@
 """The convolutional encoder against torch's own layers and autograd, member by member."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -32,7 +34,7 @@ class Picture(nn.Module):
             layer.weight.data, layer.bias.data = kernel.permute(3, 2, 0, 1), flat[count : count + after.channels]
             flat, layers = flat[count + after.channels :], [*layers, layer, TORCH[name]()]
         last = encoder.sizes[-1]
-        linear = nn.Linear(last.numbers, encoder.outputs, dtype=torch.float64)
+        linear = nn.Linear(math.prod(last), encoder.outputs, dtype=torch.float64)
         count = linear.weight.numel()
         matrix = flat[:count].reshape(last.height, last.width, last.channels, encoder.outputs)
         linear.weight.data = matrix.permute(3, 2, 0, 1).reshape(encoder.outputs, -1)
@@ -110,8 +112,10 @@ def test_many_rows_on_a_device_go_some_at_a_time(monkeypatch):
     x = torch.as_tensor(np.random.default_rng(0).standard_normal((2, 50, 84)))
     whole = encoder.embed(x)
     monkeypatch.setattr(conv, "NUMBERS_ON_A_DEVICE", 2 * (9 * 2 * 4 * 3) * 16)  # so that 16 rows are embedded at once
-    assert encoder._rows_on_a_device() == 16
+    parts, forward = [], ConvNetwork._forward
+    monkeypatch.setattr(ConvNetwork, "_forward", lambda self, x: (parts.append(x.shape[1]), forward(self, x))[1])
     np.testing.assert_allclose(encoder.embed(x), whole, atol=1e-12)
+    assert parts == [16, 16, 16, 2]
 
 
 def test_weights_are_glorot_s_and_biases_zero():

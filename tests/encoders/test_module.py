@@ -160,6 +160,16 @@ def test_modules_that_are_no_encoders(images, encoder, message):
         addml.ADDML(encoder=encoder, members=1).fit(images)
 
 
+def test_frozen_batch_normalisation_is_accepted_and_not_learned(images):
+    norm = nn.BatchNorm2d(2)
+    norm(torch.tensor(images, dtype=torch.float32))  # takes their mean and deviation
+    net = nn.Sequential(norm.eval(), Net())
+    detector = addml.ADDML(encoder=net, members=2, epochs=2, random_state=0).fit(images)
+    alone = [detector.anomaly_score(images[k : k + 1])[0] for k in range(3)]
+    np.testing.assert_allclose(detector.anomaly_score(images[:3]), alone, rtol=1e-5)
+    assert detector.model_.encoder.module[0].running_mean.tolist() == norm.running_mean.tolist()
+
+
 def frozen():
     net = Net()
     net.layers[0].requires_grad_(False)

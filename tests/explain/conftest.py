@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from addml.encoders import MLPNetwork
-from addml.explain.contributions import features_by_column
-from addml.explain.replacement import Replacement
 from addml.inputs.array import ArrayVectorizer
 from addml.model import Model
 from addml.preprocessing.scaling import Features
@@ -56,21 +54,6 @@ def as_they_are(d):
     """Features that are the columns themselves."""
     zeros, ones = np.zeros(d), np.ones(d)
     return Features(zeros, np.empty(0, np.int64), zeros, ones, np.zeros(d, np.int64), np.zeros(1), zeros, ones)
-
-
-def column_contributions(model, rows, baseline, origins, device="cpu", threads=1):
-    """By how much scores fall when a column takes its value of the baseline."""
-    return Replacement(model, rows, baseline, device, threads).by_column(features_by_column(origins))[1]
-
-
-def brute_force(model, X, usual, columns):
-    """Falls (m, len(columns)) of the scores of raw rows X when the values in `columns[i]` become the usual ones."""
-    before, falls = model.scores(model.prepare(X), "cpu", 1), []
-    for column in columns:
-        replaced = X.copy()
-        replaced[:, column] = usual[column]
-        falls.append(before - model.scores(model.prepare(replaced), "cpu", 1))
-    return np.stack(falls, axis=1)
 
 
 @pytest.fixture

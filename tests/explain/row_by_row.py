@@ -45,8 +45,9 @@ def _number_words(usual, value):
     for digits in (3, 4, 6):
         shown, usually = _figures(number, digits), _bounds(low, high, digits)
         if shown not in usually:
-            said = f"{side} the usual" if len(usually) > 1 else "usually"
-            return f"{name} {shown}, {said} {' to '.join(usually)}", summary
+            if len(usually) == 1:
+                return f"{name} {shown}, {usually[0]} in over 90% of rows", summary
+            return f"{name} {shown}, {side} the usual {' to '.join(usually)}", summary
     return None
 
 
@@ -130,10 +131,9 @@ def _moment(value):
     return value.replace(tzinfo=None) if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
 
 
-def unusual_together(usual, value):
+def unusual_together(usual, value, said="unusual given the other columns"):
     """For an ordinary value that does not fit the rest of its row."""
     shown = "missing" if _is_gap(value) else _shown(usual, value)
-    said = "unusual given the other columns"
     return f"{usual.column} {shown}, {said}", f"{usual.column} {said}"
 
 
@@ -168,6 +168,12 @@ def _of_row(row, shares, strange, said, usual, values, most):
         found.append(_together(said, ordinary[:3], shares, usual, value))
     if not found and strange:
         return [Reason((), 1, "unusual as a whole", "unusual as a whole")]
+    farthest = max(outside, key=lambda column: _away(usual[column], value(column)), default=None)
+    named = [one for one in found if farthest is not None and one.columns == (usual[farthest].column,)]
+    if named and _away(usual[farthest], value(farthest)) > 6 and max(0, shares[farthest]) >= max(0, *shares) / 2:
+        found = [*named, *(one for one in found if one != named[0])]
+    if most > 1 and named and named[0] not in found[:most]:
+        found = [*found[: most - 1], *named]
     return found[:most] or [Reason((), 0, "nothing unusual", "nothing unusual")]
 
 
@@ -175,14 +181,20 @@ def _is_far_outside(usual, value):
     """A number more than two half widths of the middle 90 % away from its centre."""
     if usual.kind != "number" or _is_gap(value) or usual.low is None or not usual.high > usual.low:
         return False
-    return abs(float(value) - (usual.low + usual.high) / 2) > usual.high - usual.low
+    return _away(usual, value) > 2
+
+
+def _away(usual, value):
+    """How far a number lies from the centre of the middle 90 %, in half widths of it."""
+    return abs(float(value) - (usual.low + usual.high) / 2) / ((usual.high - usual.low) / 2)
 
 
 def _together(said, columns, shares, usual, value):
     names = tuple(usual[column].column for column in columns)
     share = min(1, sum(shares[column] for column in columns))
-    if len(columns) == 1 and said != "somewhat extreme values of {}":
-        return Reason(names, share, *unusual_together(usual[columns[0]], value(columns[0])))
+    if len(columns) == 1:
+        alone = ["somewhat uncommon"] if said == "somewhat uncommon values of {}" else []
+        return Reason(names, share, *unusual_together(usual[columns[0]], value(columns[0]), *alone))
     in_order = [usual[column].column for column in sorted(columns)]
     return Reason(names, share, said.format(_listed(names)), said.format(_listed(in_order)))
 

@@ -171,7 +171,7 @@ SMALL = {
 
 
 def assert_adds_up(detector, X):
-    found = detector.explain(X)
+    found = np.asarray(detector.explain(X))
     sums = found.reshape(len(found), -1).sum(axis=1)
     np.testing.assert_allclose(sums, detector.anomaly_score(X), rtol=1e-5, atol=1e-5)
     return found

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from addml.explain import Reason, Reasons, reasons
+from addml.explain import Reason, Reasons, attributions, reasons
 from addml.explain.contributions import explained
 from addml.explain.phrases import as_values, figures, unusual, unusual_together
 from addml.preprocessing.profile import ColumnProfile
 from addml.scoring import Views
 from tests.explain import row_by_row
-from tests.explain.conftest import column_contributions, random_model
+from tests.explain.conftest import random_model
 
 SIZES = st.floats(1e-3, 1e5)
 ROUND = st.integers(-5000, 5000).map(lambda whole: whole / 8)  # often an end, often in the middle between two texts
@@ -139,7 +139,7 @@ def mixed_rows(m, seed):
 
 NOT_SIMILAR = "no other row has similar values of {}"
 SAID = {"columns": NOT_SIMILAR, "distilled": NOT_SIMILAR, "space": "unusual as a whole, mostly in {}",
-        "tails": "somewhat extreme values of {}"}  # fmt: skip
+        "tails": "somewhat uncommon values of {}"}  # fmt: skip
 
 
 def known_of(model, rows, baseline, origins):
@@ -147,7 +147,7 @@ def known_of(model, rows, baseline, origins):
     if model.scorer.name == "views":
         found = explained(model, rows, origins)
         return found.shares, found.scores > 0, [SAID[model.scorer.views[view]] for view in found.view]
-    falls = column_contributions(model, rows, baseline, origins)
+    falls = attributions(model, rows, baseline, origins=origins)
     apart = model.scores(rows, "cpu", 1) - model.scores(baseline[None], "cpu", 1)
     shares = falls / np.where(apart > 0, apart, np.inf)[:, None]
     return shares, apart > 0, ["unusual combination of {}"] * len(rows)

@@ -53,7 +53,7 @@ BORN = ColumnProfile("born", "date", earliest=date(1940, 1, 1), latest=date(2005
         (CHANGE, 12.345, "change 12.3, far above the usual 0.01", "change unusually high"),
         (CHANGE, -123456789.5, "change -123,456,790, far below the usual 0.01", "change unusually low"),
         (CHANGE, 1e20, "change 1e+20, far above the usual 0.01", "change unusually high"),
-        (STEADY, 61, "steady 61, usually 60", "steady unusually high"),
+        (STEADY, 61, "steady 61, 60 in over 90% of rows", "steady unusually high"),
         (COUNTRY, "ZZ", "country 'ZZ', never seen in training", "country with a new value"),
         (COUNTRY, "XK", "country 'XK', rare (0.1% of rows)", "country with a rare value"),
         (COUNTRY, "IT", "country 'IT', uncommon (9.9% of rows)", "country with an uncommon value"),

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from addml.inputs.series import (
+    Sampling,
     Series,
     carried,
     check_times,
@@ -69,8 +70,23 @@ def test_single_columns_are_series_of_one_channel():
     assert [one.values.shape for one in many] == [(3, 1), (2, 1), (2, 1)]
     np.testing.assert_array_equal(np.concatenate([one.values for one in many])[:, 0], [1, np.nan, 3, 4, np.nan, 5, 6])
     assert [one.names for one in many] == [None] * 3
-    with pytest.raises(ValueError, match="series 0 of X goes backwards in row 1"):
-        read_series([pd.Series([1, 2], index=pd.to_datetime(["2026-01-02", "2026-01-01"]))])
+
+
+def test_rows_are_sorted_by_entity_and_time_and_those_of_one_time_averaged():
+    when = pd.to_datetime(["2026-01-02", "2026-01-03", "2026-01-01", "2026-01-02", "2026-01-01", "2026-01-02"])
+    table = pd.DataFrame(
+        {"when": when, "host": list("bbaabb"), "a": [2.0, 3, 7, 8, 1, np.nan], "b": [4.0, 0, 0, 0, 0, 6]}
+    )
+    sampling = Sampling()
+    first, second = read_series(table, ("host",), sampling)
+    assert (first.key, second.key) == ("a", "b")
+    assert (first.values[:, 0].tolist(), second.values.tolist()) == ([7, 8], [[1, 0], [2, 5], [3, 0]])
+    assert sampling.steps == [3, 4, 0, 1, 2, 3]
+    assert (sampling.unsorted, sampling.repeated) == (1, 1)
+    assert [one[:30] for one in sampling.words()] == [
+        "rows were not in the order of ",
+        "1 row repeats a time: averaged"[:30],
+    ]
 
 
 def test_what_a_mask_hides_is_missing():
@@ -132,8 +148,6 @@ def test_missing_values_take_the_one_before_or_the_usual_one():
         (["a", "b"], "X does not hold numbers"),
         (np.array([1.0, np.inf]), "X holds infinity at step 1, channel 0"),
         ([np.zeros((5, 2)), np.zeros((5, 3))], r"series 1 of X has 3 channels, series 0 has 2"),
-        (frame(pd.to_datetime(["2026-01-02", "2026-01-01"])), "'when' of X goes backwards in row 1.*sort the rows"),
-        (frame(pd.to_datetime(["2026-01-01", "2026-01-01"])), "'when' of X repeats in row 1.*keep one row a time"),
         (frame(pd.to_datetime(["2026-01-01", None])), "no time in row 1"),
         (frame(np.array(["9999-12-31", "2026-01-01"], "datetime64[s]")), "'when': 9999-12-31.*outside the years"),
         (frame(pd.date_range("2026", periods=2), a=["x", "y"]), r"has 1 column without numbers, \['a'\]; a series"),
@@ -195,11 +209,10 @@ def test_what_rises_for_ever_or_never_changes_has_no_period():
     [
         (wave(50, 3000)[:, None], 50, "the period of the series"),
         (np.where(np.arange(3000) % 7, wave(50, 3000), np.nan)[:, None], 50, "the period of the series"),
-        (np.tile(wave(50, 3000)[:, None], 3), 16, "the default for 3 channels"),
+        (np.tile(wave(50, 3000)[:, None], 3), 10, "the default for 3 channels"),
         (np.arange(1000.0)[:, None], 125, "no period of 6 to 303 steps stands out"),
         (np.arange(100.0)[:, None], 25, "no period of 6 to 303 steps stands out"),
         (wave(50, 120)[:, None], 30, "a quarter of the series, whose period is 5"),
-        (wave(50, 200_000)[:, None], 16, "too long for windows of 50 steps"),
         (np.full((9, 1), np.nan), 4, "no period"),
     ],
 )

@@ -3,6 +3,7 @@
 import os
 import struct
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -259,3 +260,39 @@ def test_wrong_shapes(tmp_path, wrong):
     save(tmp_path, "a.png", GREY)
     with pytest.raises(ImageError, match=r"size=|channels="):
         read_images(tmp_path, **wrong)
+
+
+def test_a_zip_archive_is_read_like_the_folder_it_holds(tmp_path):
+    save(tmp_path / "photos", "test/good/b.png", GREY)
+    save(tmp_path / "photos", "test/cut/a.png", 255 - GREY)
+    save(tmp_path / "photos", "ground_truth/cut/a.png", GREY)
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+        for file in sorted((tmp_path / "photos").rglob("*.png")):
+            archive.write(file, file.relative_to(tmp_path / "photos"))
+        archive.writestr("__MACOSX/test/._a.png", b"")
+        archive.writestr("readme.txt", b"no picture")
+    assert is_image_folder(tmp_path / "photos.zip")
+    packed, plain = read_images(tmp_path / "photos.zip"), read_images(tmp_path / "photos")
+    assert packed.names == plain.names == ("test/cut/a.png", "test/good/b.png")
+    np.testing.assert_array_equal(packed.images, plain.images)
+    assert packed.folder is None  # nothing in a report can link to it
+    assert plain.folder == tmp_path / "photos"
+
+
+def test_an_archive_of_a_table_is_none_of_images_and_names_outside_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "table.zip", "w") as archive:
+        archive.writestr("table.csv", "a,b\n1,2\n")
+    assert not is_image_folder(tmp_path / "table.zip")
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
+        archive.writestr("../a.png", b"")
+    with pytest.raises(ImageError, match=r"'\.\./a\.png', which would lie outside"):
+        read_images(tmp_path / "evil.zip")
+
+
+def test_one_picture_is_a_folder_of_one(tmp_path):
+    save(tmp_path, "a.png", GREY)
+    save(tmp_path, "b.png", GREY)
+    assert is_image_folder(tmp_path / "a.png")
+    assert read_images(tmp_path / "a.png").names == ("a.png",)
+    with pytest.raises(ImageError, match="is no folder or zip archive"):
+        read_images(tmp_path / "a.txt")

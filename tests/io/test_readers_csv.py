@@ -6,6 +6,7 @@ import bz2
 import datetime
 import gzip
 import io
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from addml.io.read import ReadError, ReadResult, csv_columns, open_batches, read_table
+from benchmarks import dialects
 
 
 def read(folder: Path, content: str | bytes, name: str = "t.csv", **options: Any) -> ReadResult:
@@ -394,6 +396,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None
         ),
         ("cp1252", "Name,Ort\nMüller,Köln\n"),
         ("cp1250", "Jméno,Město\nNovák,Plzeň\nDvořák,Žďár nad Sázavou\nKučera,Třebíč\nŘezníček,České Budějovice\n"),
+        ("cp1250", "Imię,Miasto\nJan,Wrocław\nEwa,Białystok\nPiotr,Gdynia\n"),
         ("cp1251", "Имя,Город\nИванов,Москва\nПетров,Санкт-Петербург\nСидоров,Казань\n"),
         ("koi8_r", "Имя,Город\nИванов,Москва\nПетров,Санкт-Петербург\nСидоров,Казань\n"),
         ("cp1253", "Όνομα,Πόλη\nΓιώργος,Αθήνα\nΜαρία,Θεσσαλονίκη\n"),
@@ -403,8 +406,79 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None
     ],
 )
 def test_encodings_beyond_utf8_are_detected(tmp_path: Path, encoding: str, text: str) -> None:
-    pytest.importorskip("charset_normalizer")
     header, *rows = (line.split(",") for line in text.splitlines())
     table = read(tmp_path, text.encode(encoding), header=True).table
     assert table.column_names == header
     assert [list(row.values()) for row in table.to_pylist()] == rows
+
+
+def test_utf8_with_a_letter_of_another_encoding_names_the_line(tmp_path: Path) -> None:
+    text = "city,n\n" + "Köln,1\n" * 10
+    with pytest.raises(ReadError, match="line 12: holds bytes that are not UTF-8, which the rest of the text is"):
+        read(tmp_path, text.encode() + b"K\xf6ln,2\n")
+    late = "city,n\nKöln,0\n" + "Bonn,1\n" * 60_000
+    with pytest.raises(ReadError, match="line 60003: byte 0xf6 is not utf-8"):
+        read(tmp_path, late.encode() + b"K\xf6ln,2\n")
+
+
+def test_a_late_letter_decides_where_all_before_is_ascii(tmp_path: Path) -> None:
+    result = read(tmp_path, b"city,n\n" + b"Bonn,1\n" * 60_000 + b"K\xf6ln,2\n")
+    assert result.table["city"].to_pylist()[-1] == "Köln"
+    assert "encoding: not utf-8 throughout, so read as cp1252" in result.notes
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_quotes_that_few_cells_need(tmp_path: Path, quote: str, end: str) -> None:
+    lines = ["item,n", *(f"bolt {row},{row}" for row in range(20)), f"{quote}nut, steel{quote},20"]
+    assert read(tmp_path, end.join(lines)).table["item"].to_pylist()[-1] == "nut, steel"
+
+
+TITLES = {
+    "titles": ["Report", "printed 2026-01-02", ""],
+    "titles of full width": ["Report,,", "printed 2026-01-02,,", ",,"],
+    "comments": ["# Report", "# in thousands, not audited"],
+}
+
+
+@pytest.mark.parametrize("above", TITLES.values(), ids=TITLES)
+@pytest.mark.parametrize("header", [["item,n,share"], []], ids=["header", "no header"])
+def test_what_stands_above_a_table_is_not_read(tmp_path: Path, above: list[str], header: list[str]) -> None:
+    body = [f"bolt,{row},0.{row}" for row in range(1, 10)]
+    result = read(tmp_path, "\n".join([*above, *header, *body]))
+    assert result.table.column_names == (["item", "n", "share"] if header else ["x0", "x1", "x2"])
+    assert result.table.column(1).to_pylist() == list(range(1, 10))
+    assert f"above the table: {len(above)} lines not read (--skip-rows 0 reads them)" in result.notes
+
+
+@pytest.mark.parametrize(
+    ("above", "below"),
+    [("store,Q1,,Q2,", ",sales,cost,sales,cost"), (",Q1,,Q2,", "store,sales,cost,sales,cost")],
+)
+def test_merged_titles_become_part_of_the_names(tmp_path: Path, above: str, below: str) -> None:
+    body = [f"s{row},{row},{2 * row},{3 * row},{4 * row}" for row in range(1, 9)]
+    table = read(tmp_path, "\n".join([above, below, *body])).table
+    assert table.column_names == ["store", "Q1 sales", "Q1 cost", "Q2 sales", "Q2 cost"]
+    assert table["Q2 sales"].to_pylist() == [3 * row for row in range(1, 9)]
+
+
+def test_a_first_row_of_text_is_no_second_header(tmp_path: Path) -> None:
+    table = read(tmp_path, "name,,age\nBob,x,unknown\n" + "Al,y,5\n" * 20).table
+    assert table.num_rows == 21
+
+
+def test_drawn_dialects_are_read_right(tmp_path: Path) -> None:
+    for number, drawn in enumerate(islice(dialects.dialects(seed=5), 40)):
+        path = tmp_path / f"{number}.csv"
+        path.write_bytes(drawn.content)
+        assert dialects.outcome(dialects.by_addml, path, drawn) == "right", drawn.content[:500]
+
+
+def test_drawn_damage_is_refused_or_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialects, "DAMAGED", 2)
+    for number, drawn in enumerate(dialects.damaged(seed=5)):
+        path = tmp_path / f"{number}{drawn.suffix}"
+        path.write_bytes(drawn.content)
+        outcome = dialects.outcome(dialects.by_addml, path, drawn)
+        assert outcome == ("refused" if drawn.rows is None else outcome), drawn.kind
+        assert outcome in ("right", "refused"), drawn.kind

@@ -260,7 +260,7 @@ def test_mat_of_version_7_3_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"MATLAB 7\.3 \(HDF5\) file.*'-v7'"):
         read_table(tmp_path / "t.mat")
     (tmp_path / "t.mat").write_bytes(b"no such thing")
-    with pytest.raises(ReadError, match="no readable MATLAB file"):
+    with pytest.raises(ReadError, match="damaged or cut short"):
         read_table(tmp_path / "t.mat")
 
 

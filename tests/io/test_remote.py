@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,11 +14,14 @@ from addml.io import remote
 from addml.io.read import ReadError, read_table
 
 TEXT = b"a,b\n1,2\n3,4\n"
+GOOGLE = json.dumps(
+    {"kind": "storage#object", "bucket": "bucket", "name": "folder/t.csv", "size": str(len(TEXT)), "generation": "1"}
+).encode()
 SEEN: list[tuple[str, str | None]] = []
 
 
 class Server(BaseHTTPRequestHandler):
-    """Plain files, redirects, and as much of S3 as reading an object needs."""
+    """Plain files, redirects, and as much of S3 and Google's storage as reading an object needs."""
 
     def log_message(self, *_: object) -> None:
         pass
@@ -29,6 +33,8 @@ class Server(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         SEEN.append((path, self.headers.get("Authorization")))
         match path:
+            case "/storage/v1/b/bucket/o/folder%2Ft.csv":
+                self.answer(200, TEXT if "alt=media" in self.path else GOOGLE)
             case "/t.csv" | "/bucket/folder/t.csv":
                 self.answer(200, TEXT)
             case "/cut.csv":
@@ -102,3 +108,8 @@ def test_an_object_of_s3(address: str, tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"s3://bucket/folder/none.csv: no such file") as caught:
         read_table(f"s3://key:secret@bucket/folder/none.csv?{known}")
     assert "secret" not in str(caught.value)
+
+
+def test_an_object_of_google_storage(address: str) -> None:
+    result = read_table(f"gs://anonymous@bucket/folder/t.csv?scheme=http&endpoint_override={address}")
+    assert result.table.to_pydict() == {"a": [1, 3], "b": [2, 4]}

@@ -55,10 +55,10 @@ def test_labels_go_to_the_rows_that_were_drawn(table):
 @pytest.mark.parametrize(
     ("learning", "words"),
     [
-        ({"known_anomalies": ("two",)}, "--known-anomalies two: give row numbers"),
-        ({"known_normal": (",",)}, "--known-normal ,: give row numbers"),
-        ({"known_normal": ("0",)}, "--known-normal 0: give row numbers"),
-        ({"known_normal": ("-1",)}, "--known-normal -1"),
+        ({"known_anomalies": ("two",)}, "--known-anomalies two: ids need a column that names rows"),
+        ({"known_normal": (",",)}, "--known-normal ,: give row numbers, ids or a file that ends in .toml"),
+        ({"known_normal": ("0",)}, "0 is no row number"),
+        ({"known_normal": ("-1",)}, "-1 is no row number"),
         ({"known_anomalies": ("1,2",), "known_normal": ("2",)}, "row 2 is in both"),
         ({"known_anomalies": ("7",)}, r"there is no row 7 \(--known-anomalies\) among 6 rows"),
         ({"known_anomalies": ("1,2,3,4,5",)}, "all rows are marked as anomalies"),

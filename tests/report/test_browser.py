@@ -10,6 +10,7 @@ import pytest
 from addml.report import write_report
 from tests.report.sample import DRIFT, shop
 from tests.report.test_html import NASTY, nasty
+from tests.report.test_tracks import series
 
 pytestmark = pytest.mark.slow
 
@@ -216,3 +217,20 @@ def test_long_names_do_not_widen_the_page(browser, tmp_path, width):
     odd = shop(source="y" * 400, columns=names, notes=("z" * 1000,), settings={"k" * 300: "v" * 900})
     browser.open(write_report(odd, tmp_path / "long.html"), width)
     assert browser.value("document.documentElement.scrollWidth") <= width
+
+
+def test_a_series_is_zoomed_by_keys_and_shown_whole_again(browser, tmp_path):
+    path = write_report(series(2, 3), tmp_path / "series.html")
+    browser.open(path)
+    view = "document.querySelector('svg.track .stretched').getAttribute('viewBox')"
+    times = "[...document.querySelectorAll('svg.track .times')[0].children].map((one) => one.textContent)"
+    press = "document.querySelector('svg.track').dispatchEvent(new KeyboardEvent('keydown', {key: '%s'}))"
+    whole, named = browser.value(view), browser.value(times)
+    browser.value(press % "+")
+    assert browser.value(view).split()[0::2] == ["250", "500"]
+    assert set(browser.value(times)) != set(named)
+    browser.value(press % "ArrowRight")
+    assert browser.value(view).split()[0::2] == ["375", "500"]
+    browser.value(press % "Escape")
+    assert (browser.value(view), browser.value(times)) == (whole, named)
+    assert browser.complaints() == []

@@ -19,7 +19,7 @@ def findings(steps, events=(), values=None):
 
 
 def drawing(findings):
-    found = re.search(r'<svg [^>]*class="track">.*?</svg>', to_html(build_document(findings)), re.DOTALL)
+    found = re.search(r'<svg [^>]*class="track".*?</svg>.*?</svg>', to_html(build_document(findings)), re.DOTALL)
     return found[0] if found else ""
 
 

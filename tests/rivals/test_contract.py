@@ -177,7 +177,6 @@ def test_frames_keep_their_names(name, fitted, X):
         ("PCC", {"trimmed": 1}),
         ("PCC", {"major_share": 0}),
         ("PCC", {"minor_below": -1}),
-        ("EigenvectorPCC", {"major_share": 2}),
         ("PCA", {"explained": 1}),
         ("KNN", {"n_neighbors": 0}),
         ("KNN", {"method": "median"}),

@@ -7,14 +7,15 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
 from addml.pipeline.rivals import make
+from research.experiment import METHODS
 
 
 def three_folds(name, X, y):
     """Mean areas in percent: seen, unseen, one-class."""
     areas = []
     for learn, test in StratifiedKFold(3, shuffle=True, random_state=0).split(X, y):
-        polluted = make(name, random_state=0).fit(X[learn])
-        clean = make(name, random_state=0).fit(X[learn[y[learn] == 0]])
+        polluted = make(name, random_state=0, rivals=METHODS).fit(X[learn])
+        clean = make(name, random_state=0, rivals=METHODS).fit(X[learn[y[learn] == 0]])
         areas.append(
             [
                 roc_auc_score(y[learn], polluted.anomaly_scores_),

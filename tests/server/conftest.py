@@ -14,12 +14,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import pytest
 
-from addml.client import Client
+from addml.client import Client, _Connection
 from tests.cli.running import QUICK, command, run_addml, write_small
 
 PATIENCE = 20  # seconds for a server to end
@@ -40,14 +38,12 @@ class Server:
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, Any]:
         """The status, the headers and the body of an answer, as JSON where it is; without the token."""
-        request = Request(
-            self.url + path, body, {key.replace("_", "-"): headers[key] for key in headers}, method=method
-        )
-        try:
-            answer = urlopen(request, timeout=60)
-        except HTTPError as error:
-            answer = error
-        text = answer.read().decode()
+        unsaid = {} if body is None else {"content-type": "application/x-www-form-urlencoded"}  # as curl -d does
+        connection = _Connection(self.url.removeprefix("http://"), timeout=60)  # reads an answer that comes early
+        connection.request(method, path, body, unsaid | {key.replace("_", "-"): headers[key] for key in headers})
+        with connection.getresponse() as answer:
+            text = answer.read().decode()
+        connection.close()
         is_json = answer.headers.get("content-type", "").startswith("application/json")
         return answer.status, answer.headers, json.loads(text) if is_json and text else text
 

@@ -243,7 +243,7 @@ def test_whatever_is_wrong_with_a_server_is_one_error(answering, said, words):
 
 def test_a_server_that_hangs_up_without_a_word(answering, tmp_path):
     (tmp_path / "large.csv").write_bytes(b"a,b\n" + b"1,2\n" * 5_000_000)
-    with pytest.raises(ServerError, match=r"hung up before all was sent.*the token right.*--limit") as found:
+    with pytest.raises(ServerError, match=r"hung up before all was sent.*check the token.*--limit") as found:
         answering(b"").detect(tmp_path / "large.csv")
     assert found.value.status == 0
 

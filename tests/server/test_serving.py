@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from addml.errors import UserError
-from addml.server import is_loopback, listen
+from addml.server import listen
 from tests.cli.running import QUICK, run_addml, spawn_addml, write_small
 from tests.server import conftest
 from tests.server.conftest import ended, serving
@@ -134,14 +134,6 @@ def test_what_is_missing_is_named(tmp_path):
     (tmp_path / "starlette.py").write_text("raise ImportError('no starlette')")
     paths = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     spawn_addml(tmp_path, "serve", PYTHONPATH=paths).failed("pip install 'addml[web]'")
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False)],
-)
-def test_loopback(host, expected):
-    assert is_loopback(host) is expected
 
 
 def test_static_files_are_in_the_package():

@@ -43,7 +43,6 @@ File = Annotated[
     ),
 ]
 Model = Annotated[str, typer.Argument(help="Model folder.", metavar="MODEL", show_default=False)]
-Before = Annotated[str, typer.Argument(help="Model folder.", metavar="MODEL", show_default=False)]
 After = Annotated[
     str, typer.Argument(help="File of an earlier day, or a second model folder.", metavar="BEFORE", show_default=False)
 ]
@@ -81,8 +80,7 @@ RootPath = Annotated[
     str, typer.Option("--root-path", help="Path under which a proxy shows the server.", metavar="/PATH")
 ]
 AccessLog = Annotated[
-    str | None,
-    typer.Option("--access-log", help="File for a line per request; - for standard error.", metavar="FILE"),
+    str | None, typer.Option("--access-log", help="File for a line per request; - for standard error.", metavar="FILE")
 ]
 ServeDevice = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, ...", metavar="NAME")]
 
@@ -145,7 +143,12 @@ def fit(file: File, options: Options) -> None:
     files = outputs.planned(options, name, model=options.model or f"{name}.model")
     options = _with_checkpoint(options, str(files.model), "fit")
     with _session("fit", options, files) as session:
-        result = run.fit(options, session.progress)
+        if options.engine is None:
+            result = run.fit(options, session.progress)
+        else:
+            from addml.cluster.ray_fit import fit_as_told
+
+            result = fit_as_told(options, str(files.model), session.progress)
         outputs.save_model(files, result.model)
         session.finish_training(result.findings)
 
@@ -166,9 +169,23 @@ def score(file: File, options: Options) -> None:
     from addml.pipeline import run
 
     options = check(options, "score")
+    if options.engine is not None:
+        return _score_in_parts(options)
     files = outputs.planned(options, outputs.name_of(options.file), scored=True)
     with _session("score", options, files) as session:
         session.finish(run.score(options, session.progress, files.shows_map))
+
+
+def _score_in_parts(options: Options) -> None:
+    from addml.cluster.parts import score_as_told
+
+    output = options.output or f"{outputs.name_of(options.file)}.scored"
+    with _session("score", options, Files()) as session:
+        told = score_as_told(options, output, session.progress)
+        parts = counted(told["parts"], "part")
+        session.screen.say(f"{options.source}: {told['rows']:,} rows in {parts}, {told['scored']} of them scored now")
+        screen.show_files(session.screen, {"scored": output})
+        session.screen.document({**told, "files": {"scored": output}})
 
 
 @app.command()
@@ -197,7 +214,7 @@ def info(model: Model, options: Options) -> None:
 
 @app.command()
 @with_options("diff")
-def diff(before: Before, after: After, file: File, options: Options) -> None:
+def diff(before: Model, after: After, file: File, options: Options) -> None:
     """Compare two days under one model (MODEL YESTERDAY TODAY), or two models on one table (MODEL MODEL FILE)."""
     from addml.pipeline import run
 
@@ -306,10 +323,11 @@ class Session:
             notes=(*findings.notes, *self.screen.warnings),
             settings=options.of(self.command) | {"file": findings.source},
         )
-        notes = outputs.write_scored(self.files, result.scored)
+        notes = outputs.write_scored(self.files, result.scored, options)
         findings = replace(findings, notes=(*findings.notes, *notes))
         outputs.write_maps(self.files, result.maps)
-        outputs.write_reports(self.files, findings, options)
+        reported = replace(findings, notes=(*findings.notes, *map(screen.hidden_words, findings.hidden)))
+        outputs.write_reports(self.files, reported, options)
         self.write_record({"rows": findings.rows, "anomalies": findings.anomalies})
         if options.redact:
             from addml.report.redact import redacted

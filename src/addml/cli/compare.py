@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,7 @@ import typer
 from addml.cli.arguments import Device, Jobs, with_options
 from addml.cli.outputs import check_writable
 from addml.cli.screen import Screen, bars, show_left_out
-from addml.errors import UserError
+from addml.errors import USAGE, AddmlError
 from addml.pipeline.options import Options
 from addml.text import counted
 
@@ -50,8 +50,7 @@ RankBy = Annotated[
     ),
 ]
 Output = Annotated[
-    str | None,
-    typer.Option("--output", help="Write the figures too: .csv, .json, .jsonl or .parquet.", metavar="FILE"),
+    str | None, typer.Option("--output", help="Write the figures too: .csv, .json, .jsonl or .parquet.", metavar="FILE")
 ]
 Sample = Annotated[
     int, typer.Option("--sample", help="Compare on at most this many rows, drawn at random.", min=6, metavar="N")
@@ -73,22 +72,28 @@ def compare(
     from addml.pipeline import protocol
 
     if options.label is None:
-        raise typer.BadParameter("compare needs a label column: --label NAME.")
+        raise AddmlError("compare needs a label column: --label NAME.", USAGE)
     if rank_by not in protocol.SETTINGS:
-        raise typer.BadParameter(f"{rank_by!r} is not one of {', '.join(protocol.SETTINGS)} (--rank-by).")
-    with usage_errors():
-        chosen = protocol.known_methods(methods or protocol.METHODS)
-        target = _target(output, file)
+        raise AddmlError(f"{rank_by!r} is not one of {', '.join(protocol.SETTINGS)} (--rank-by).", USAGE)
+    chosen, target = protocol.known_methods(methods or protocol.METHODS), _target(output, file)
     screen, failures = Screen(options), list[str]()
+    progress = bars(screen)
     with screen.warned():
-        with bars(screen).stage(f"Reading {file}", None):
+        with progress.stage(f"Reading {file}", None):
             labelled = protocol.read(options, sample)
-        with task_progress("compare", len(chosen), screen, failures) as on_end:
-            rows = protocol.compare(labelled.data, chosen, protocol.machine_for(device, jobs), jobs, on_end)
+        with progress.stage("Comparing", len(chosen)) as advance:
+
+            def on_end(ended: Ended) -> None:
+                failures.extend([] if ended.failure is None else [f"{ended.task.title}: {ended.failure}"])
+                progress.note(f"compare: {ended.task.title}: {'failed' if ended.failure else f'{ended.seconds:.1f} s'}")
+                advance(1)
+
+            machine, where = protocol.machine_for(device, jobs), runner(options.engine, options.address)
+            rows = protocol.compare(labelled.data, chosen, machine, jobs, on_end, where)
     for line in failures:
         print(f"Failed: {line}", file=sys.stderr)
     if not rows:
-        raise UserError(f"{labelled.data.name}: no method could be run.")
+        raise AddmlError(f"{labelled.data.name}: no method could be run.")
     found = protocol.summary(rows, rank_by)
     _show(screen, labelled, found, rank_by)
     if target is not None:
@@ -99,19 +104,32 @@ def compare(
         raise typer.Exit(1)
 
 
+def runner(engine: str | None, address: str | None) -> Callable[..., Any]:
+    """What runs tasks: processes of this machine, or a cluster."""
+    from addml.pipeline.workers import run_tasks
+
+    if engine is None:
+        return run_tasks
+    from addml.cluster.ray_cluster import run_on_ray
+
+    return partial(run_on_ray, address=address)
+
+
 def _target(output: str | None, file: str) -> Path | None:
     """Where the figures go, checked before the work."""
     from addml.inputs.disk import is_part
 
     if output is None:
         return None
-    path = Path(os.path.expanduser(output))
+    path, wrong = Path(os.path.expanduser(output)), ""
     if path.suffix.lower() not in ENDINGS:
-        raise UserError(f"{path}: the name must end in one of {', '.join(ENDINGS)} (--output).")
-    if is_part(path, file):
-        raise UserError(f"{path}: is the input, which is never overwritten, or lies in it (--output).")
-    if path.is_dir():
-        raise UserError(f"{path}: is a folder; give the figures another name (--output).")
+        wrong = f"the name must end in one of {', '.join(ENDINGS)}"
+    elif is_part(path, file):
+        wrong = "is the input, which is never overwritten, or lies in it"
+    elif path.is_dir():
+        wrong = "is a folder; give the figures another name"
+    if wrong:
+        raise AddmlError(f"{path}: {wrong} (--output).", USAGE)
     check_writable(path)
     return path
 
@@ -191,55 +209,3 @@ def _write(target: Path, found: Sequence[Result]) -> None:
     import pyarrow as pa
 
     write_table(pa.Table.from_pylist(rows), target)
-
-
-# Shared with `python -m research` ----------------------------------------------------------------------------
-
-
-@contextmanager
-def task_progress(name: str, total: int, screen: Screen, failures: list[str]) -> Iterator[Callable[[Ended], None]]:
-    """What to call when a task ends: it advances a bar, or prints a line if standard error is not a terminal."""
-    with _bar(name, total, screen) as show:
-        left = total
-
-        def on_end(ended: Ended) -> None:
-            nonlocal left
-            left -= 1
-            if ended.failure is not None:
-                failures.append(f"{name}: {ended.task.title}: {ended.failure}")
-            show(ended, left)
-
-        yield on_end
-
-
-@contextmanager
-def _bar(name: str, total: int, screen: Screen) -> Iterator[Callable[[Ended, int], None]]:
-    if screen.silent or not sys.stderr.isatty():
-        yield lambda ended, left: None if screen.silent else _line(name, ended, left)
-        return
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        whole = bar.add_task(name, total=total)
-        yield lambda ended, left: bar.update(whole, advance=1, description=f"{name}: {ended.task.title}")
-
-
-def _line(name: str, ended: Ended, left: int) -> None:
-    outcome = "failed" if ended.failure else f"{ended.seconds:.1f} s"
-    print(f"{name}: {ended.task.title}: {outcome}; {left} left", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def usage_errors() -> Iterator[None]:
-    """A wrong name is wrong usage: exit code 2."""
-    try:
-        yield
-    except UserError as error:
-        raise typer.BadParameter(str(error)) from error

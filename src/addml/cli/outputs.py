@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 STDOUT = 1  # the number of the stream
 FOLDERS = ("figures", "maps", "model")
-TABLES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson")
+TABLES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson", ".xlsx")
 ENDINGS = (".gz", ".zst", ".bz2", ".lz4", *TABLES, ".html", ".htm", ".md", ".scored", ".report", ".model")
 
 
@@ -76,7 +76,10 @@ def planned(
     options: Options, name: str, *, scored: bool = False, report: bool = False, model: str | None = None
 ) -> Files:
     """The files that the options ask for, and those named after `name` that the command writes by default."""
-    table = options.output or (f"{name}.scored.csv" if scored else None)
+    if options.output_sql is not None:
+        _check_table(options)
+    ending = "xlsx" if options.file.lower().endswith(".xlsx") else "csv"
+    table = options.output or (f"{name}.scored.{ending}" if scored and options.output_sql is None else None)
     page = options.report or (f"{name}.report.{options.format or 'html'}" if report else None)
     if options.format is not None and page is None:
         raise AddmlError("--format is that of a report; name one: --report FILE.", USAGE, option="format")
@@ -88,6 +91,16 @@ def planned(
     if files.report is not None and options.format is None:
         _check_ending(files.report)
     return files
+
+
+def _check_table(options: Options) -> None:
+    """Scores go back into the database that the rows come from."""
+    from addml.io.sql import check_target, is_address
+
+    if not is_address(options.file):
+        remedy = "write a file with --output, or read from a database address such as sqlite:///shop.db"
+        raise AddmlError(f"--output-sql: {options.source} is no database; {remedy}.", USAGE, option="output_sql")
+    check_target(options.file, str(options.output_sql))
 
 
 def _check_stdout(files: Files, options: Options) -> None:
@@ -181,10 +194,17 @@ def save_model(files: Files, model: Model) -> None:
             model_file.save(model, files.model)
 
 
-def write_scored(files: Files, pieces: Iterable[pa.Table]) -> list[str]:
-    """The scored table, piece by piece, where it is asked for; gives back what is to be said."""
+def write_scored(files: Files, pieces: Iterable[pa.Table], options: Options | None = None) -> list[str]:
+    """The scored table, piece by piece, into a file, a database or both; gives back what is to be said."""
     from addml.io.write import write_pieces
 
+    if options is not None and options.output_sql is not None:
+        from addml.io.sql import stored
+
+        pieces = stored(pieces, options.file, options.output_sql)
+        if files.scored is None:
+            rows = sum(piece.num_rows for piece in pieces)
+            return [f"database: {rows:,} rows written to the table {options.output_sql}"]
     return [] if files.scored is None else write_pieces(pieces, files.scored)
 
 

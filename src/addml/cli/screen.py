@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from addml.pipeline.options import Options
 from addml.progress import Advance, Progress, Silent
-from addml.text import counted, json_value, listed, one_in
+from addml.text import counted, json_value, listed, one_in, one_line, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Task
     from rich.text import Text
 
-    from addml.findings import Finding, Findings
+    from addml.findings import Finding, Findings, Hidden
     from addml.pipeline.day_diff import DayDiff
     from addml.pipeline.model_diff import ModelDiff
 
@@ -75,6 +75,7 @@ def _rate_column(rows_each: float) -> Any:
 
 PLAIN_WIDTH = 120  # columns, where the output is no terminal
 MOST_NAMED = 8  # columns listed in a sentence
+MOST_IDS, LONGEST_ID = 6, 40  # columns shown with each row; characters of a value
 MOST_DRIFTED = 10  # columns that have changed
 UNCHANGED = "much as in training"
 AREAS = {
@@ -158,6 +159,7 @@ def show_findings(screen: Screen, findings: Findings, top: int) -> None:
     show_ranking(screen, findings, top)
     show_groups(screen, findings)
     show_evaluation(screen, findings)
+    show_check(screen, findings)
     show_drift(screen, findings)
 
 
@@ -185,22 +187,38 @@ def _by_reason(left_out: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
 
 def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     """The table of the most anomalous rows, and how many lie above the threshold."""
-    listed = findings.ranked[:top]
-    ids = list(listed[0].ids) if listed else []
+    listed = findings.examples[:top]
+    ids = list(listed[0].ids)[:MOST_IDS] if listed else []
     if listed:
         screen.say()
         names = ("rank", "row", *ids, "score", "rarity", "", "reasons")
-        cells = [_cells(one, ids, findings.least_p_value) for one in listed]
+        similar = {group.ranks[0]: len(group.ranks) - 1 for group in findings.groups}
+        cells = [_cells(one, ids, findings.least_p_value, similar.get(one.rank, 0)) for one in listed]
         screen.grid(names, cells, right=("rank", "row", "score", "rarity"))
     flagged = f"{findings.anomalies:,} of {counted(findings.rows, findings.noun)} flagged"
     events = "" if findings.track is None else f"{counted(len(findings.ranked), 'event')}: "
     screen.say()
     screen.say(f"{events}{flagged} (*): {findings.rule}", style="bold")
+    show_hidden(screen, findings.hidden)
 
 
-def _cells(finding: Finding, ids: Sequence[str], least: float) -> list[str]:
-    names = [str(finding.ids.get(name, "")) for name in ids]
+def show_hidden(screen: Screen, hidden: Sequence[Hidden]) -> None:
+    """What is not listed, being known to be normal."""
+    for words in map(hidden_words, hidden):
+        screen.say(f"  {words}")
+
+
+def hidden_words(one: Hidden) -> str:
+    """How many rows an entry hides, why, and the strangest of them."""
+    until = f" until {one.expires}" if one.expires else ""
+    what = f"{one.reason}: {one.place}" if one.reason else one.place
+    return f"{one.rows:,} hidden{until} ({what}), the strangest is row {one.row} with {one.score:.4g}"
+
+
+def _cells(finding: Finding, ids: Sequence[str], least: float, similar: int) -> list[str]:
+    names = [one_line(finding.ids.get(name, ""), LONGEST_ID) for name in ids]
     why = "; ".join(reason.words for reason in finding.reasons)
+    why += f" (and {counted(similar, 'similar row')})" if similar else ""
     rarity = "" if finding.p_value is None else one_in(finding.p_value, least)
     mark = "*" if finding.is_anomaly else ""
     return [str(finding.rank), str(finding.row), *names, f"{finding.score:.4g}", rarity, mark, why]
@@ -211,7 +229,7 @@ def show_groups(screen: Screen, findings: Findings, most: int = 5) -> None:
     groups = [group for group in findings.groups if len(group.ranks) > 1][:most]
     for group in groups:
         ranks = listed(list(map(str, group.ranks)), MOST_NAMED)
-        screen.say(f"  {len(group.ranks):,} similar: {group.words} (ranks {ranks})")
+        screen.say(f"  {len(group.ranks):,} similar {findings.noun}s: {group.words} (ranks {ranks})")
 
 
 def show_evaluation(screen: Screen, findings: Findings) -> None:
@@ -232,6 +250,8 @@ def show_evaluation(screen: Screen, findings: Findings) -> None:
     decision = {name: f"{evaluation[name]:.3f}" for name in ("precision", "recall", "f1")}
     figures = ", ".join(f"{name} {value}" for name, value in decision.items())
     screen.say(f"  of the flagged {findings.noun}s: {figures}")
+    if "events" in evaluation:
+        screen.say(f"  {event_words(evaluation['events'])}")
     if evaluation["unlabelled"]:
         screen.say(f"  not counted: {counted(evaluation['unlabelled'], findings.noun)} without a label")
     if evaluation.get("kinds"):
@@ -239,6 +259,24 @@ def show_evaluation(screen: Screen, findings: Findings) -> None:
         names = ["kind of defect", *(AREAS.get(key, key) for key in keys[1:])]
         cells = [[_figure(one.get(key, "")) for key in keys] for one in evaluation["kinds"]]
         screen.grid(names, cells, right=names[1:])
+
+
+def event_words(figures: Mapping[str, Any]) -> str:
+    """The events of a series against the labelled ranges."""
+    delay = "" if figures["delay"] is None else f", {figures['delay']:g} steps after its start at the median"
+    first = f"{figures['true_of_first']:,} of the first {counted(figures['labelled'], 'event is', 'events are')} true"
+    found = f"{figures['found']:,} of {counted(figures['labelled'], 'labelled event')} found{delay}"
+    return f"{found}; {counted(figures['false'], 'false event')}; {first}"
+
+
+def show_check(screen: Screen, findings: Findings) -> None:
+    """Which kinds of planted faults would be found."""
+    if not findings.check:
+        return
+    screen.say()
+    screen.say("Faults planted in held-out rows, scored by a model of the other rows (an estimate)", style="bold")
+    cells = [(one["kind"], percent(one["flagged"]), percent(one["first"]), one["verdict"]) for one in findings.check]
+    screen.grid(("kind", "flagged", "in the top 1%", ""), cells, right=("flagged", "in the top 1%"))
 
 
 def _figure(value: Any) -> str:
@@ -249,8 +287,12 @@ def show_training(screen: Screen, findings: Findings) -> None:
     """How training went, in one line."""
     if findings.trained_rows:
         seconds = sum(float(entry.get("seconds", 0)) for entry in findings.history)
-        rows, epochs = counted(findings.trained_rows, findings.noun), counted(len(findings.history), "epoch")
-        screen.say(f"  trained on {rows}: {epochs}, {seconds:.1f} s; threshold {findings.threshold:.4g}")
+        rows, took = counted(findings.trained_rows, findings.noun), _took(len(findings.history), seconds)
+        screen.say(f"  trained on {rows}{took}; threshold {findings.threshold:.4g}")
+
+
+def _took(epochs: int, seconds: float) -> str:
+    return f": {counted(epochs, 'epoch')}, {seconds:.1f} s" if epochs else ""  # a frozen network is not trained
 
 
 def show_drift(screen: Screen, findings: Findings) -> None:
@@ -298,6 +340,7 @@ def show_days(screen: Screen, diff: DayDiff, top: int) -> None:
     screen.say(f"{first} ({before:,} rows) and {second} ({after:,} rows) by {diff.model}", style="bold", whole=True)
     kinds = ", ".join(f"{count:,} {status}" for status, count in diff.counts.items() if count) or "none"
     screen.say(f"  flagged: {diff.flagged(0):,} before, {diff.flagged(1):,} after; kinds of anomaly: {kinds}")
+    show_hidden(screen, diff.hidden)
     listed = [one for one in diff.kinds if one.status in ("new", "grown", "gone")][:top]
     if not listed:
         return
@@ -311,9 +354,9 @@ def show_days(screen: Screen, diff: DayDiff, top: int) -> None:
 
 def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
     """A saved model."""
-    flagged, epochs = about["anomalies_in_training"], counted(about["epochs"], "epoch")
+    flagged, took = about["anomalies_in_training"], _took(about["epochs"], about["seconds"])
     screen.say(f"{about['model']}: {about['bytes'] / 1e6:.2f} MB, addml {about['addml']}", style="bold")
-    screen.say(f"  trained on {counted(about['trained_rows'], about['noun'])}: {epochs}, {about['seconds']:.1f} s")
+    screen.say(f"  trained on {counted(about['trained_rows'], about['noun'])}{took}")
     screen.say(f"  threshold {about['threshold']:.4g} {about['decided_by']}; {flagged:,} of these flagged")
     screen.say(f"  layers {' - '.join(map(str, about['layers']))}, {about['weights']:,} weights in all members")
     for kind in dict.fromkeys(about["columns"].values()):
@@ -327,15 +370,7 @@ def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
 
 def show_files(screen: Screen, files: Mapping[str, str]) -> None:
     """Where everything was written."""
-    words = {
-        "scored": "scored table",
-        "figures": "figures",
-        "maps": "maps",
-        "model": "model",
-        "record": "options of this run",
-        "report": "report",
-    }
     screen.say()
-    for name, what in words.items():
-        if name in files:
-            screen.say(f"{what}: {files[name]}", whole=True)
+    for name in sorted(files, key="report".__eq__):  # which is to be opened, and so comes last
+        words = {"scored": "scored table", "record": "options of this run"}.get(name, name)
+        screen.say(f"{words}: {files[name]}", whole=True)

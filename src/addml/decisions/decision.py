@@ -17,6 +17,7 @@ logger = logging.getLogger("addml")
 
 QUANTILE, AUTO, GIVEN = "quantile", "auto", "tau"
 ALARM_RATE, MAX_FALSE_ALARMS, FLAG, PER_DAY = "alarm_rate", "max_false_alarms", "flag", "per_day"
+EVENT_RATE, EVENTS = "event_rate", "events"
 CLEAR = 0.1  # q at most of rows that stand clear of the rest
 WORDS = {  # how a threshold was chosen
     GIVEN: "as given",
@@ -45,6 +46,12 @@ class Decision:
                 return f"at most {percent(share)} of the flagged rows are like the training rows"
             case "flag":
                 return f"the {counted(int(share), 'highest-scoring row')}"
+            case "event_rate":
+                return (
+                    f"at most one event in {1 / share:,.0f} windows of clean steps, by the tail of the training peaks"
+                )
+            case "events":
+                return f"the {counted(int(share), 'strongest event')}"
             case "per_day":
                 return f"{int(share):,} a day on average, the highest-scoring ones"
         return WORDS.get(self.method, f"by {self.method}")

@@ -6,6 +6,7 @@ all members, NumPy and torch alike. Pictures lie channels last inside: a neighbo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -31,16 +32,6 @@ class Size(NamedTuple):
     channels: int
     height: int
     width: int
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers that is."""
-        return self.channels * self.height * self.width
-
-    @property
-    def channels_last(self) -> tuple[int, int, int]:
-        """The shape of a picture inside the network."""
-        return self.height, self.width, self.channels
 
 
 @dataclass(repr=False)
@@ -80,7 +71,7 @@ class ConvNetwork(FlatNetwork):
         """The matrix and the bias of every layer."""
         layers = sizes(shape, channels)
         shapes = [matrix(KERNEL**2 * a.channels, b.channels, KERNEL**2 * b.channels) for a, b in pairwise(layers)]
-        shapes.append(matrix(layers[-1].numbers, outputs))
+        shapes.append(matrix(math.prod(layers[-1]), outputs))
         return [part for shape in shapes for part in (shape, bias(shape.columns))]
 
     @classmethod
@@ -102,7 +93,7 @@ class ConvNetwork(FlatNetwork):
     @property
     def inputs(self) -> int:
         """How many numbers a row holds."""
-        return self.sizes[0].numbers
+        return math.prod(self.shape)
 
     @property
     def operations(self) -> int:
@@ -117,14 +108,10 @@ class ConvNetwork(FlatNetwork):
             return namespace(x).stack([self.embed(block) for block in x])
         if isinstance(x, np.ndarray):
             return self._ahead(x)[0]
-        some = self._rows_on_a_device()
+        widest = max([KERNEL**2 * a.channels * b.height * b.width for a, b in pairwise(self.sizes)], default=1)
+        some = max(1, NUMBERS_ON_A_DEVICE // (len(self.weights) * widest))  # rows whose neighbourhoods fit
         parts = [self._forward(x[:, start : start + some])[0] for start in range(0, x.shape[1], some)]
         return parts[0] if len(parts) == 1 else namespace(x).concat(parts, axis=1)
-
-    def _rows_on_a_device(self) -> int:
-        """So many rows of all members as the neighbourhoods of the widest layer may fill memory with."""
-        widest = max([KERNEL**2 * a.channels * b.height * b.width for a, b in pairwise(self.sizes)], default=1)
-        return max(1, NUMBERS_ON_A_DEVICE // (len(self.weights) * widest))
 
     def forward(self, x: Array) -> tuple[Array, _Back]:
         """Embeddings of x (E or 1, b, d), and the way back from dL/dZ to the gradient (E, P) of the weights."""
@@ -171,19 +158,16 @@ class ConvNetwork(FlatNetwork):
     def _forward(self, x: Array) -> tuple[Array, _Back]:
         """The same for all members and rows at once."""
         rows, inputs, outputs = x.shape[1], [], []
-        pixels = self._channels_last(x)
+        pictures = x.reshape(len(x), rows, *self.shape)
+        pixels = np.moveaxis(pictures, 2, -1) if isinstance(x, np.ndarray) else pictures.movedim(2, -1)
         for layer, size in enumerate(self.sizes[:-1]):
             inputs.append(neighbourhoods(pixels, size))  # (E or 1, b h w, 9 c)
             outputs.append(self._layer(layer, inputs[-1]))
-            pixels = outputs[-1].reshape(-1, rows, *self.sizes[layer + 1].channels_last)
+            after = self.sizes[layer + 1]
+            pixels = outputs[-1].reshape(-1, rows, after.height, after.width, after.channels)
         inputs.append(pixels.reshape(len(pixels), rows, -1))
         outputs.append(self._layer(len(self.channels), inputs[-1]))
         return outputs[-1], lambda grad: self._back(inputs, outputs, grad)
-
-    def _channels_last(self, x: Array) -> Array:
-        members, rows, _ = x.shape
-        pictures = x.reshape(members, rows, *self.shape)
-        return np.moveaxis(pictures, 2, -1) if isinstance(x, np.ndarray) else pictures.movedim(2, -1)
 
     def _layer(self, layer: int, x: Array) -> Array:
         matrix, bias = self.layers[layer]

@@ -34,23 +34,25 @@ class ModuleNetwork:
     def build(cls, given: Any, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> ModuleNetwork:
         """Networks that start from a module as it is, or from modules that `given` makes, one for each generator."""
         made = [_made(given, rng) for rng in rngs]
-        for module in made:
-            _check(module)
-        lonely = len(made) == 1 and any(True for _ in made[0].buffers())
-        _same_constants([*made, _made(given, np.random.default_rng(0))] if lonely else made)
+        if len(made) == 1 and any(True for _ in made[0].buffers()):
+            made.append(_made(given, np.random.default_rng(0)))
+        if len({_constants(module) for module in made}) > 1:  # members share them, and files hold none
+            raise ValueError(
+                "the encoder has buffers that differ each time it is made; make them parameters, or constant"
+            )
+        made = made[: len(rngs)]
         return cls(made[0], shape, np.stack([_flat(module) for module in made]).astype(np.float64))
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray, given: Any) -> ModuleNetwork:
         """The encoder of a saved model, whose code the user passes again; raises ValueError where they do not agree."""
         module = _made(given, np.random.default_rng(0))
-        _check(module)
         expect_weights(weights, len(_flat(module)))
         if _constants(module) != document["constants"]:
             raise ValueError("its buffers are not those of the encoder that was saved")
         encoder = cls(module, tuple(document["shape"]), weights)
         ours = encoder.answers()
-        theirs = np.array(document.get("answers", ours))  # files of format 1 have none
+        theirs = np.array(document["answers"])
         if ours.shape != theirs.shape or (abs(ours - theirs) > ALIKE * max(1e-6, abs(theirs).max())).any():
             raise ValueError("it makes other embeddings of the same numbers than the encoder that was saved")
         return encoder
@@ -160,16 +162,16 @@ def _made(given: Any, rng: np.random.Generator) -> Module:
     import torch
 
     if isinstance(given, torch.nn.Module):
-        return copy.deepcopy(given).float()
+        return _checked(copy.deepcopy(given).float())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng.integers(2**63)))
         made = given()
     if not isinstance(made, torch.nn.Module):
         raise ValueError(f"encoder={given!r} made {type(made).__name__}; give a torch.nn.Module or what makes one")
-    return made.float()
+    return _checked(made.float())
 
 
-def _check(module: Module) -> None:
+def _checked(module: Module) -> Module:
     """No layer in which rows depend on each other: a row's score must not depend on the rows beside it."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -181,17 +183,11 @@ def _check(module: Module) -> None:
             )
     if not any(part.requires_grad for part in module.parameters()):
         raise ValueError("the encoder has no parameters to learn")
-    module.eval()  # no dropout: the closeness of two rows must not be chance
+    return module.eval()  # no dropout: the closeness of two rows must not be chance
 
 
 def _flat(module: Module) -> np.ndarray:
     return np.concatenate([part.detach().cpu().numpy().ravel() for part in module.parameters()])
-
-
-def _same_constants(made: Sequence[Module]) -> None:
-    """No buffers of a module's own: members share those of the first, and a loaded model those of one made anew."""
-    if len({_constants(module) for module in made}) > 1:
-        raise ValueError("the encoder has buffers that differ each time it is made; make them parameters, or constant")
 
 
 def _constants(module: Module) -> str:

@@ -13,13 +13,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from addml.arrays import Array, as_like, to_numpy
+from addml.compute import blas_threads, in_threads
 from addml.encoders.base import Encoder
 
 FILE = Path(__file__).with_name("efficientnet_lite0.onnx")  # made by benchmarks/convert_weights.py
-SHA256 = "4a74aba029d02c955b846703e12c9cec6609af80757baadde3012ff54ad53b2b"
-CHANNELS, STRIDES = (40, 80), (8, 16)  # of the two blocks
+SHA256 = "db6bf56f013b78e5a944c658bcbb77a3a45a0adcb62bae8f742d78d06aecd447"
+LEVELS = ("fine", "coarse")  # outputs of that file: features of two blocks
+CHANNELS, STRIDES = (40, 112), (8, 16)
 SIDE = 256  # pixels; smaller images are enlarged to about this
-TILE, CONTEXT = 512, 64  # pixels of a tile of a larger image, and those around it that its features see
+TILE, CONTEXT = 512, 96  # pixels of a tile of a larger image, and those around it that its features see
 MISSING = "encoder='pretrained' needs onnxruntime and pillow: pip install 'addml[pretrained]'"
 
 
@@ -69,9 +71,14 @@ class PretrainedNetwork:
         return tuple((c, height // s, width // s) for c, s in zip(CHANNELS, STRIDES, strict=True))
 
     @property
+    def is_tiled(self) -> bool:
+        """Whether images are so large that the network sees a part at a time."""
+        return self.size == self.shape[1:] and max(self.size) > 2 * TILE
+
+    @property
     def operations(self) -> int:
         """Multiplications and additions for one image, about."""
-        return 9_000 * self.size[0] * self.size[1]
+        return 10_000 * self.size[0] * self.size[1]
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> PretrainedNetwork:
@@ -114,13 +121,16 @@ class PretrainedNetwork:
         """The features (..., sum of levels) of flat images (..., d): one image at a time, so that each has its bits."""
         images = to_numpy(x).reshape(-1, *self.shape)
         found = np.empty((len(images), sum(math.prod(level) for level in self.levels)), np.float32)
-        for row, image in zip(found, images, strict=True):
-            row[:] = np.concatenate([part.ravel() for part in self._features(image)])
+
+        def work(place: int) -> None:
+            found[place] = np.concatenate([part.ravel() for part in self._features(images[place])])
+
+        in_threads(work, len(images), blas_threads.allowed)
         return found.reshape(*x.shape[:-1], found.shape[1])
 
     def _features(self, image: np.ndarray) -> list[np.ndarray]:
         """The features of both blocks of one image, tile by tile where it is large."""
-        if self.size != self.shape[1:] or max(self.size) <= 2 * TILE:
+        if not self.is_tiled:
             return _run(image, self.size)
         whole = [np.empty(level, np.float32) for level in self.levels]
         for top in range(0, self.size[0], TILE):
@@ -142,20 +152,24 @@ def _fill(whole: list[np.ndarray], image: np.ndarray, top: int, left: int) -> No
 
 def _run(image: np.ndarray, size: tuple[int, ...]) -> list[np.ndarray]:
     wanted = np.array([1, len(image), *size], np.int64)
-    return [part[0] for part in _session().run(["fine", "coarse"], {"images": image[None], "size": wanted})]
+    return [part[0] for part in _session().run(LEVELS, {"images": image[None], "size": wanted})]
+
+
+def shipped_network() -> bytes:
+    """The ONNX file, after checking that it is the one that was shipped."""
+    document = FILE.read_bytes()
+    if hashlib.sha256(document).hexdigest() != SHA256:
+        raise ValueError(f"{FILE}: is damaged (its SHA-256 is not {SHA256[:12]}...); install addml again")
+    return document
 
 
 @lru_cache(maxsize=1)
 def _session() -> Any:
-    """The network, after checking that its file is the one that was shipped."""
     if not is_installed():
         raise ImportError(MISSING)
     import onnxruntime  # type: ignore[import-untyped]
 
-    document = FILE.read_bytes()
-    if hashlib.sha256(document).hexdigest() != SHA256:
-        raise ValueError(f"{FILE}: is damaged (its SHA-256 is not {SHA256[:12]}...); install addml again")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # threads take different images
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(document, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(shipped_network(), options, providers=["CPUExecutionProvider"])

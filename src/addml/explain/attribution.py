@@ -118,10 +118,11 @@ def contributions_of(model: Model, rows: Rows, places: np.ndarray, device: str, 
     if isinstance(rows, WindowRows) and views_of(model) is not None:
         series = SeriesContext.of(model, rows, places, device, threads)
     incomplete = None if incomplete is None else incomplete[places]
-    found = attributions(model, rows.take(places), model.baseline, device, threads, incomplete, series)
-    if rows.groups is not None:  # parts add up to the score within the group
+    codes = None if rows.groups is None else rows.groups[places]
+    found = attributions(model, rows.take(places), model.baseline, device, threads, incomplete, series, groups=codes)
+    if codes is not None:  # parts add up to the score within the group
         scores = found.sum(axis=1)
-        within = model.within_groups(scores, rows.groups[places])
+        within = model.divided(scores, codes)
         found *= np.divide(within, scores, where=scores != 0, out=np.ones(len(scores)))[:, None]
     return found if model.form is None or model.form.is_series else heat_map(found, model.form)
 
@@ -134,15 +135,17 @@ def attributions(
     threads: int = 1,
     incomplete: np.ndarray | None = None,
     series: SeriesContext | None = None,
+    origins: Sequence[int] | None = None,
+    groups: np.ndarray | None = None,
 ) -> np.ndarray:
     """Contributions (m, columns), float64, of the columns that the model uses to rows of features (m, d').
 
     In the rows marked in `incomplete` (m,), and in the baseline that they walk to, embeddings are neutral. Windows that
-    are scored by views need their `series`.
+    are scored by views need their `series`. `origins` are the columns of the features, where the model does not know.
     """
     if views_of(model) is not None:
-        return explained(model, rows, columns_of(model), threads, series).contributions
-    walks = _Walks(model, baseline, device)
+        return explained(model, rows, origins or columns_of(model), threads, series, groups).contributions
+    walks = _Walks(model, baseline, device, origins or columns_of(model))
     result = np.empty((len(rows), len(walks.features)))
     incomplete = np.zeros(len(rows), bool) if incomplete is None else incomplete
 
@@ -166,12 +169,12 @@ def steps(columns: int, alone: int) -> np.ndarray:
 class _Walks:
     """Walks of blocks of rows, all of one shape, so that no row's result depends on the others."""
 
-    def __init__(self, model: Model, baseline: np.ndarray, device: str) -> None:
+    def __init__(self, model: Model, baseline: np.ndarray, device: str, origins: Sequence[int]) -> None:
         self.model, self.device, self.ready = model, device, model.scorer_ready(device)
         self.encoder = model.encoder.with_weights(on_device(model.encoder.weights, device))
         self.block = model.block(device if model.form is None else "cpu")  # who asks about images asks about a few
         self.at_once = min(self.block, model.scorer.at_once) if device == "cpu" else self.block
-        self.baseline, self.column = baseline, np.asarray(columns_of(model), np.int64)
+        self.baseline, self.column = baseline, np.asarray(origins, np.int64)
         self.features = features_by_column(self.column.tolist())
         cheap = isinstance(model.scorer, (Center, Dissimilarity))  # in constant time
         alone = ALONE if model.form is None else PATCHES_ALONE

@@ -107,9 +107,31 @@ def views_of(model: Model) -> Views | None:
 
 
 def explained(
-    model: Model, rows: np.ndarray, origins: Sequence[int], threads: int = 1, series: SeriesContext | None = None
+    model: Model,
+    rows: np.ndarray,
+    origins: Sequence[int],
+    threads: int = 1,
+    series: SeriesContext | None = None,
+    groups: np.ndarray | None = None,
 ) -> Explained:
-    """The scores of rows of features (m, d') and what each column adds; origins are the columns of the features."""
+    """The scores of rows of features (m, d') and what each column adds; origins are the columns of the features.
+
+    In `groups` (m,) with references of their own these have their say, and the view is that of the stronger side.
+    """
+    found = _explained(model, rows, origins, threads, series)
+    for model_of_group, at, weight in model.own_models(groups):
+        own = _explained(model_of_group, rows[at], origins, threads, None)
+        whole, mine = (1 - weight) * found.contributions[at], weight * own.contributions
+        scores = (1 - weight) * found.scores[at] + weight * own.scores
+        found.view[at] = np.where(whole.sum(axis=1) > mine.sum(axis=1), found.view[at], own.view)
+        shares, found.scores[at] = found.shares[at], scores
+        found.shares[at] = np.divide(whole + mine, scores[:, None], where=scores[:, None] != 0, out=shares)
+    return found
+
+
+def _explained(
+    model: Model, rows: np.ndarray, origins: Sequence[int], threads: int, series: SeriesContext | None
+) -> Explained:
     features = features_by_column(origins)
     result = Explained(np.empty(len(rows)), np.empty((len(rows), len(features))), np.empty(len(rows), np.int64))
     size = min(model.scorer.at_once, model.block("cpu"))

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from addml.explain.phrases import PhraseGroup, as_values, figures, joined, no_number, taken
 from addml.preprocessing.profile import ColumnProfile
@@ -80,15 +79,10 @@ class Phrasebook:
 
     def add_together(self, said: str, columns: np.ndarray) -> np.ndarray:
         """The numbers of new phrases about columns (n, k) together, -1 behind the last, in the place of {}."""
-        names, last = pa.array(self.columns, pa.string()), (columns >= 0).sum(axis=1) - 1
-        before, after = said.split("{}")
-        texts = [pa.repeat(before, len(columns))]
-        for place, own in enumerate(columns.T):
-            if place:
-                texts.append(pc.if_else(pa.array(place == last), " and ", ", "))
-                texts[-1] = pc.if_else(pa.array(own >= 0), texts[-1], "")
-            texts.append(names.take(pa.array(own, mask=own < 0)).fill_null(""))
-        return self.add(joined(*texts, after), said, np.full(len(columns), -1))
+        alike, which = np.unique(columns, axis=0, return_inverse=True)
+        names = [and_list([self.columns[one] for one in own if one >= 0]) for own in alike.tolist()]
+        words = pa.array([said.replace("{}", one) for one in names], pa.string())
+        return self.add(words.take(pa.array(which.ravel())), said, np.full(len(columns), -1))
 
     def add_led(self, phrases: np.ndarray, leaders: np.ndarray, rows: np.ndarray, led: np.ndarray) -> np.ndarray:
         """The numbers of phrases (n,) about leading columns that go on with those they lead (n, k), -1 for none."""

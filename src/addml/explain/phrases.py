@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.preprocessing.profile import CLOCK, CODE, ColumnProfile
+from addml.preprocessing.profile import CLOCK, CODE, MOST, ColumnProfile
 from addml.text import figure, shortened
 
 RARE, RARE_BESIDE = 0.05, 0.1  # a rare level has under 5 %, and under a tenth of the commonest level's share
@@ -20,6 +20,7 @@ RARITIES = {"new": "{} with a new value", "rare": "{} with a rare value", "uncom
 FAR = 2.0  # times the usual number, or a part as small
 FAR_OUTSIDE = 2.0  # half widths of the middle 90 % from its centre
 LONGEST = 40  # characters of a level
+ONE_VALUE = f" in over {MOST:.0%} of rows"  # of a column whose usual range is one value
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 Words = tuple[str, str]  # with the value, and without
@@ -81,14 +82,21 @@ def unusual(profiles: Profiles, which: np.ndarray, values: Values) -> Iterator[P
         yield PhraseGroup(rest, words, "{} present, usually missing")
 
 
-def unusual_together(profiles: Profiles, which: np.ndarray, values: Values) -> Iterator[PhraseGroup]:
+def unusual_together(
+    profiles: Profiles, which: np.ndarray, values: Values, words: str = "unusual given the other columns"
+) -> Iterator[PhraseGroup]:
     """As `unusual`, of ordinary values that do not fit the rest of their rows."""
-    words, gaps = "unusual given the other columns", _gaps(values)
+    gaps = _gaps(values)
     yield from _same(np.flatnonzero(gaps), f"missing, {words}", f"{{}} {words}")
     known = np.flatnonzero(~gaps)
     if len(known):
         texts = shown(profiles, which[known], taken(values, known))
         yield PhraseGroup(known, joined(texts, f", {words}"), f"{{}} {words}")
+
+
+def uncommon(profiles: Profiles, which: np.ndarray, values: Values) -> Iterator[PhraseGroup]:
+    """As `unusual`, of ordinary values that are among the rarer ones of their columns."""
+    return unusual_together(profiles, which, values, "somewhat uncommon")
 
 
 def _is_gap(value: Any) -> bool:
@@ -135,18 +143,21 @@ def _middle_ninety(profile: ColumnProfile) -> tuple[float | None, float | None, 
 
 
 def sides(groups: Sequence[Profiles], which: np.ndarray, values: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Where numbers lie (rows, columns): 1 above the middle 90 % of their columns, -1 below, else 0; which lie far out.
+    """Where numbers lie (rows, columns): 1 above the middle 90 % of their columns, -1 below, else 0; and how far out.
+
+    That is measured from the centre of the middle 90 % in half widths of it.
 
     Row i is compared with the profiles of `groups[which[i]]`. Values of other kinds lie nowhere.
     """
-    side, far = (np.zeros((len(which), len(groups[0])), kind) for kind in (np.int64, bool))
+    side, away = (np.zeros((len(which), len(groups[0])), kind) for kind in (np.int64, np.float64))
     for place, one in enumerate(groups[0]):
         if one.kind == "number":
             low, _, high = np.array([_middle_ninety(own[place]) for own in groups], np.float64).T[:, which]
             numbers = as_values("number", values[one.column])
             side[:, place] = (numbers > high).astype(np.int64) - (numbers < low)
-            far[:, place] = (abs(numbers - (high + low) / 2) > FAR_OUTSIDE * (high - low) / 2) & (high > low)
-    return side, far
+            half = np.where(high > low, (high - low) / 2, np.inf)
+            away[:, place] = np.nan_to_num(abs(numbers - (high + low) / 2) / half)
+    return side, away
 
 
 def _beside_range(
@@ -163,8 +174,9 @@ def _beside_range(
         low, high, usual = (texts.take(pa.array(which[places])) for texts in _ranges(profiles, digits))
         apart = np.asarray(pc.and_(pc.not_equal(own, low), pc.not_equal(own, high)), bool)
         if apart.any():
-            said = pc.if_else(pc.equal(low, high), ", usually ", f", {side} the usual ")
-            words = joined(own, said, usual).filter(pa.array(apart))
+            is_one = pc.equal(low, high)
+            said = pc.if_else(is_one, ", ", f", {side} the usual ")
+            words = joined(own, said, usual, pc.if_else(is_one, ONE_VALUE, "")).filter(pa.array(apart))
             yield PhraseGroup(places[apart], words, summary)
         places = places[~apart]
         if not len(places):

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from addml.explain.attribution import attributions
 from addml.explain.contributions import explained, features_by_column, views_of
 from addml.explain.phrasebook import GroupProfiles, Phrasebook, Reason
-from addml.explain.phrases import sides, unusual, unusual_together
-from addml.explain.replacement import Replacement
+from addml.explain.phrases import FAR_OUTSIDE, sides, uncommon, unusual, unusual_together
 from addml.model import Model
 from addml.preprocessing.profile import ColumnProfile
 
@@ -23,10 +23,11 @@ MATTERS = 0.1  # of the score: less is not worth a word
 WIDE = 24  # columns of a row that are looked at for a reason
 CORRELATED = 0.6  # at least, of columns that are named together
 FEWEST, WIDEST = 20, 2000  # rows and columns of which correlations are looked at
+GROSS = 6.0  # half widths of the middle 90 % from its centre, from which a value is named before others that add more
 CLEAR = 0.5  # of the first reason: a second one that carries so much leads with it
 NOT_SIMILAR, AS_A_WHOLE = "no other row has similar values of {}", "unusual as a whole, mostly in {}"
-EXTREME, TOGETHER = "somewhat extreme values of {}", "unusual combination of {}"
-BY_VIEW = {"columns": NOT_SIMILAR, "distilled": NOT_SIMILAR, "space": AS_A_WHOLE, "tails": EXTREME}
+UNCOMMON, TOGETHER = "somewhat uncommon values of {}", "unusual combination of {}"
+BY_VIEW = {"columns": NOT_SIMILAR, "distilled": NOT_SIMILAR, "space": AS_A_WHOLE, "tails": UNCOMMON}
 WHOLE, NOTHING = "unusual as a whole", "nothing unusual"
 NO_NAME = np.array([-1])  # of a column before a phrase
 
@@ -82,9 +83,8 @@ def reasons(
     texts: Mapping[str, pa.Array] | None = None,
     *,
     within: GroupProfiles | None = None,
+    groups: np.ndarray | None = None,
     most: int = 3,
-    tried: int | None = None,
-    closely: int | None = None,
     device: str = "cpu",
     threads: int = 1,
 ) -> Reasons:
@@ -92,16 +92,18 @@ def reasons(
 
     Rows (m, d') and baseline (d',) are features, origins the column of each feature, and `profiles` has one entry for
     each column. `values` are the raw values of the rows by column, None if missing, and `texts` those in columns of
-    numbers, null elsewhere. With scorers other than views, the `closely` rows of the highest scores are tried with all
-    columns, and the others with the `tried` columns that lie farthest from the baseline.
+    numbers, null elsewhere.
     """
     views = views_of(model)
     if views is not None:
-        found = explained(model, rows, origins, threads)
+        found = explained(model, rows, origins, threads, groups=groups)
         said = np.array([BY_VIEW[view] for view in views.views], object)[found.view]
         parts = (found.shares, found.scores > 0, said)
     else:
-        parts = _replaced(model, rows, baseline, origins, tried, closely, device, threads)
+        added = attributions(model, rows, baseline, device, threads, origins=origins)
+        above = added.sum(axis=1, keepdims=True)  # the score of the baseline
+        shares = np.divide(added, above, where=above > 0, out=np.zeros(added.shape))
+        parts = (shares, above[:, 0] > 0, np.full(len(rows), TOGETHER, object))
     within = within or ([profiles], np.zeros(len(rows), np.int64))
     book = Phrasebook(profiles, values, texts, within)
     return _Cases(*parts, most, *sides(*within, values), correlated(model, origins)).reasons(book)
@@ -123,27 +125,6 @@ def correlated(model: Model, origins: Sequence[int]) -> np.ndarray:
     return np.where(abs(together) >= CORRELATED, np.sign(together), 0).astype(np.int8)
 
 
-def _replaced(
-    model: Model,
-    rows: np.ndarray,
-    baseline: np.ndarray,
-    origins: Sequence[int],
-    tried: int | None,
-    closely: int | None,
-    device: str,
-    threads: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The share of each column in what lies above the baseline's score (m, columns), whether any does, the words."""
-    features = features_by_column(origins)
-    scores, alone = Replacement(model, rows, baseline, device, threads).by_column(features, tried)
-    if tried is not None and tried < len(features):
-        highest = np.argsort(-scores, kind="stable")[:closely]
-        alone[highest] = Replacement(model, rows[highest], baseline, device, threads).by_column(features)[1]
-    apart = scores - Replacement(model, baseline[None], baseline, device, 1).by_column([])[0]
-    shares = np.divide(alone, apart[:, None], where=apart[:, None] > 0, out=np.zeros(alone.shape))
-    return shares, apart > 0, np.full(len(rows), TOGETHER, object)
-
-
 class _Cases:
     """Rows with the shares of their leading columns (m, p) in the score, correlated ones counted together.
 
@@ -159,16 +140,19 @@ class _Cases:
         said: np.ndarray,
         most: int,
         side: np.ndarray,
-        far: np.ndarray,
+        away: np.ndarray,
         correlated: np.ndarray,
     ) -> None:
-        self.most = most
+        self.most, far = most, away > FAR_OUTSIDE
         by_share = np.argsort(-shares, axis=1, kind="stable")
         first = np.argsort(~np.take_along_axis(far, by_share, axis=1), axis=1, kind="stable")[:, : max(WIDE, most)]
         self.columns = np.take_along_axis(by_share, first, axis=1)  # those far out, then the largest
         self.shares = np.take_along_axis(shares, self.columns, axis=1).clip(0)
-        side, far = (np.take_along_axis(one, self.columns, axis=1) for one in (side, far))
+        side, far, away = (np.take_along_axis(one, self.columns, axis=1) for one in (side, far, away))
         self.leader = self._leaders(side, correlated)
+        out = np.where(far, away, 0).argmax(axis=1, keepdims=True)
+        self.farthest = np.where(far.any(axis=1), np.take_along_axis(self.leader, out, axis=1)[:, 0], -1)
+        self.is_gross = np.take_along_axis(away, out, axis=1)[:, 0] > GROSS
         self.sums, self.largest = np.zeros(self.shares.shape), np.zeros(self.shares.shape)
         named = np.zeros(far.shape, bool)
         for place in range(self.shares.shape[1]):
@@ -201,15 +185,30 @@ class _Cases:
         self._join(columns, phrases, book)
         columns = np.concatenate([columns, together[:, None]], axis=1)
         shares = np.column_stack([self.sums, part])
-        order = np.column_stack([-self.largest, np.ones(len(part))])  # what is said together comes last
+        order = np.column_stack([self._order(), np.ones(len(part))])  # what is said together comes last
         phrases = np.column_stack([phrases, phrase])
         said = np.argsort(np.where(phrases < 0, 2, order), axis=1, kind="stable")[:, : self.most]
+        self._name_farthest(said, phrases)
         columns = np.take_along_axis(columns, said[..., None], axis=1)
         shares, phrases = (np.take_along_axis(one, said, axis=1) for one in (shares, phrases))
         nothing = (phrases < 0).all(axis=1)
         phrases[nothing, 0] = book.add(pa.array([NOTHING]), NOTHING, NO_NAME)
         columns[nothing, 0], shares[phrases < 0], shares[nothing] = -1, 0, 0
         return Reasons(columns, shares.clip(0, 1), phrases, book)
+
+    def _order(self) -> np.ndarray:
+        """Places by which reasons are sorted (m, p): the largest share first, or a gross value with nearly as much."""
+        order, rows = -self.largest, np.arange(len(self.largest))
+        leads = self.is_gross & (self.largest[rows, self.farthest] >= CLEAR * self.largest.max(axis=1))
+        order[rows[leads], self.farthest[leads]] = -np.inf
+        return order
+
+    def _name_farthest(self, said: np.ndarray, phrases: np.ndarray) -> None:
+        """Put the number that lies farthest out last among the reasons to be said, if it is not among them."""
+        missing = (self.farthest >= 0) & ~(said == self.farthest[:, None]).any(axis=1)
+        rows = np.flatnonzero(missing & (phrases[np.arange(len(phrases)), self.farthest] >= 0))
+        if self.most > 1 and said.shape[1] > 1:
+            said[rows, -1] = self.farthest[rows]
 
     def _join(self, columns: np.ndarray, phrases: np.ndarray, book: Phrasebook) -> None:
         """Name the columns that others lead, two at most, in the reason of their leader."""
@@ -237,11 +236,12 @@ class _Cases:
         count, phrases = named.sum(axis=1), np.full(len(chosen), -1)
         nobody = self.whole & (count == 0) & ordinary.all(axis=1)
         part[nobody], phrases[nobody] = 1.0, book.add(pa.array([WHOLE]), WHOLE, NO_NAME)
-        alone = (count == 1) & (self.said != EXTREME)
-        phrases[alone] = book.say(unusual_together, columns[:, :1], alone[:, None])[alone, 0]
-        for said in (NOT_SIMILAR, AS_A_WHOLE, EXTREME, TOGETHER):
-            own = np.flatnonzero((count > 0) & ~alone & (self.said == said))
-            phrases[own] = book.add_together(said, columns[own])
+        for how, alone in ((uncommon, self.said == UNCOMMON), (unusual_together, self.said != UNCOMMON)):
+            own = (count == 1) & alone
+            phrases[own] = book.say(how, columns[:, :1], own[:, None])[own, 0]
+        for said in (NOT_SIMILAR, AS_A_WHOLE, UNCOMMON, TOGETHER):
+            several = np.flatnonzero((count > 1) & (self.said == said))
+            phrases[several] = book.add_together(said, columns[several])
         return columns, part, phrases
 
 

@@ -10,11 +10,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from addml.arrays import evenly_spaced
 from addml.errors import warn_of_columns
-from addml.inputs.rows import LazyRows
+from addml.inputs.rows import LazyRows, Rows
 from addml.inputs.vectorizer import Settings, Vectorizer, names_or_places, sides_of
+from addml.preprocessing.profile import ColumnProfile, number_profile
 from addml.preprocessing.scaling import NEW_GAPS, Features
 
+PROFILED = 10_000  # training rows whose quantiles are those of all
 LARGEST_EXACT = 2**53  # integers that float64 tells from their neighbours
 
 
@@ -42,6 +45,17 @@ class ArrayVectorizer(Vectorizer):
         """Some rows, scaled."""
         return self.features.transform(values)
 
+    def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
+        """The profiles of the columns in normal training rows, some of them where there are many."""
+        if not isinstance(rows, LazyRows):
+            return ()
+        some = np.asarray(rows.values[evenly_spaced(np.flatnonzero(normal), PROFILED)], np.float64)
+        known = [column[~np.isnan(column)] for column in some.T]
+        return tuple(
+            number_profile(name, own, 1 - len(own) / len(some)) if len(own) else ColumnProfile(name, "number", gaps=1.0)
+            for name, own in zip(self.labels, known, strict=True)
+        )
+
 
 def check_finite(X: np.ndarray, names: list[str]) -> None:
     """No infinity, and no integer that float64 cannot tell from its neighbour; NaN is a missing value."""
@@ -52,12 +66,10 @@ def check_finite(X: np.ndarray, names: list[str]) -> None:
         return
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(X.sum())  # one quick pass; the slow look follows only where it is not finite
-    if not math.isfinite(total):
-        infinite = np.flatnonzero(np.isinf(X).any(axis=0))
-        if len(infinite):
-            raise ValueError(
-                f"column {names[infinite[0]]!r} holds infinity; replace it by NaN (a gap) or by a finite value"
-            )
+    if not math.isfinite(total) and len(infinite := np.flatnonzero(np.isinf(X).any(axis=0))):
+        raise ValueError(
+            f"column {names[infinite[0]]!r} holds infinity; replace it by NaN (a gap) or by a finite value"
+        )
 
 
 def check_exact(given: Any, X: np.ndarray, names: list[str]) -> None:
@@ -108,9 +120,8 @@ def _not_numbers(given: Any, error: Exception) -> Exception:
     if isinstance(given, (list, tuple)):
         lengths = {len(row) for row in given if isinstance(row, (list, tuple))}
         if len(lengths) > 1:
-            return ValueError(
-                f"X has rows of {min(lengths)} and of {max(lengths)} values; give all rows the same columns"
-            )
+            few, many = min(lengths), max(lengths)
+            return ValueError(f"X has rows of {few} and of {many} values; give all rows the same columns")
     for name, values in _columns(given):
         for value in values():
             if value is not None and not isinstance(value, (Number, np.number, np.bool_)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from addml.arrow import DistinctTexts, is_text, plain
 from addml.inputs.table import Columns
+from addml.learning.group import Group
 from addml.preprocessing.categories import MOST_LEVELS, CategoryColumn
 from addml.preprocessing.numbers import BooleanColumn, Column
 from addml.preprocessing.scaling import Features
@@ -38,6 +40,11 @@ class Moments:
         self._squares += np.einsum("ij,ij->j", exact, exact)
         self._flagged += (values[:, len(self.features.median) :] > 0).sum(axis=0)  # a gap's flag is above its mean
 
+    def add_up(self, group: Group) -> None:
+        """Take in what the other processes of a group have added."""
+        (self.rows,) = group.counts([self.rows])
+        self._total, self._squares, self._flagged = map(group.sum, (self._total, self._squares, self._flagged))
+
     def refined(self) -> Features:
         """The features fitted to all rows but for medians and quartiles."""
         mean = self._total / self.rows
@@ -58,9 +65,7 @@ class Reservoir:
     def __init__(self, most: int | None, seed: int) -> None:
         self.most, self.seen = most, 0
         self._random, self._limit = np.random.default_rng([seed, 1]), np.inf
-        self._pool: list[pa.RecordBatch] = []
-        self._keys: list[np.ndarray] = []
-        self._places: list[np.ndarray] = []
+        self._pool, self._keys, self._places = list[pa.RecordBatch](), list[np.ndarray](), list[np.ndarray]()
 
     def add(self, batch: pa.RecordBatch, first: np.ndarray | None = None) -> None:
         """Let the next rows take part, and say which of them come first."""
@@ -73,18 +78,19 @@ class Reservoir:
         self._pool.append(batch)
         self._keys.append(keys)
         self._places.append(places)
-        if self.most is not None and sum(map(len, self._keys)) > 2 * self.most:
-            self._prune(self.most)
+        self._prune(over=2)
 
     def drawn(self) -> tuple[pa.Table, np.ndarray]:
         """The sample in the order of the rows, and their places."""
-        if self.most is not None and sum(map(len, self._keys)) > self.most:
-            self._prune(self.most)
+        self._prune(over=1)
         return _joined(self._pool), np.concatenate(self._places)
 
-    def _prune(self, most: int) -> None:
+    def _prune(self, over: int) -> None:
+        """Keep the smallest where there are over so many times as many as may stay."""
+        if self.most is None or sum(map(len, self._keys)) <= over * self.most:
+            return
         keys, places = np.concatenate(self._keys), np.concatenate(self._places)
-        kept = np.sort(np.argpartition(keys, most)[:most])
+        kept = np.sort(np.argpartition(keys, self.most)[: self.most])
         table = _joined(self._pool).take(pa.array(kept)).combine_chunks()
         self._pool, self._keys, self._places = table.to_batches(), [keys[kept]], [places[kept]]
         self._limit = float(keys[kept].max())
@@ -143,7 +149,17 @@ class Levels:
         self.gaps += texts.gaps
         for value, count in zip(texts.values.to_pylist(), texts.counts.tolist(), strict=True):
             self.counts[value] += count
-        if len(self.counts) > MOST_COUNTED:
+        self._bound()
+
+    def join(self, other: Levels) -> None:
+        """Count the values of other rows with these."""
+        self.gaps += other.gaps
+        self.counts.update(other.counts)
+        self.too_many = self.too_many or other.too_many
+        self._bound()
+
+    def _bound(self) -> None:
+        if self.too_many or len(self.counts) > MOST_COUNTED:
             self.too_many, self.counts = True, Counter()
 
 
@@ -177,13 +193,7 @@ class Held:
     """The rows of some places, each once, for however many columns it is a witness."""
 
     def __init__(self) -> None:
-        self.places = np.empty(0, np.int64)
-        self._rows: list[pa.Table] = []
-
-    @property
-    def table(self) -> pa.Table:
-        """The rows, in the order of the places."""
-        return self._rows[0]
+        self.places, self.table = np.empty(0, np.int64), pa.table({})  # the rows in the order of the places
 
     def keep(self, wanted: np.ndarray, batch: pa.RecordBatch, start: int) -> None:
         """Hold the rows of these places, ascending, of which new ones are in the batch; let go of the others."""
@@ -191,8 +201,8 @@ class Held:
         if not len(new):
             return
         added, still = pa.Table.from_batches([batch.take(pa.array(new))]), np.isin(self.places, wanted)
-        old = [rows.filter(pa.array(still)) for rows in self._rows]
-        self._rows = [pa.concat_tables([*old, added]).combine_chunks()]
+        old = [self.table.filter(pa.array(still))] if len(still) else []
+        self.table = pa.concat_tables([*old, added]).combine_chunks()
         self.places = np.concatenate([self.places[still], new + start])
 
 
@@ -217,8 +227,9 @@ class Census:
         witnesses = dict[str, ExtremeRows]()
         for batch in batches:
             reservoir.add(batch)
-            for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                values = _undecoded(column)
+            for name, column in zip(batch.schema.names, map(plain, batch.columns), strict=True):
+                is_coded = pa.types.is_dictionary(column.type)
+                values = plain(column.dictionary_decode()) if is_coded else column
                 witnesses.setdefault(name, ExtremeRows()).add(values, start)
                 if is_text(values.type) or pa.types.is_boolean(values.type):
                     levels.setdefault(name, Levels()).add(values)
@@ -226,6 +237,28 @@ class Census:
             start += batch.num_rows
         table, places = _with_held(*reservoir.drawn(), held)
         return cls(start, table, places, levels)
+
+    def joined(self, group: Group) -> Census:
+        """The census of all rows of a group, whose processes have theirs one after another."""
+        if group.size == 1:
+            return self
+        rows, sink = group.gather(str(self.rows).encode()), pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.sample.schema) as writer:
+            writer.write_table(self.sample)
+        tables = [pa.ipc.open_stream(one).read_all() for one in group.gather(sink.getvalue().to_pybytes())]
+        starts = np.cumsum([0, *map(int, rows)])
+        places = [np.frombuffer(one, np.int64) for one in group.gather(self.places.astype(np.int64).tobytes())]
+        own = json.dumps({name: [dict(one.counts), one.gaps, one.too_many] for name, one in self.levels.items()})
+        levels = dict[str, Levels]()
+        for found in map(json.loads, group.gather(own.encode())):
+            for name, (counts, gaps, too_many) in found.items():
+                levels.setdefault(name, Levels()).join(Levels(Counter(counts), gaps, too_many))
+        return Census(
+            int(starts[-1]),
+            _joined([batch for table in tables for batch in table.to_batches()]).combine_chunks(),
+            np.concatenate([one + start for one, start in zip(places, starts, strict=False)]),
+            levels,
+        )
 
     def columns(self) -> Columns:
         """How the columns become numbers: by the sample, the counts by all rows."""
@@ -235,21 +268,13 @@ class Census:
         return replace(columns, fitted=tuple(map(self._counted, columns.fitted)), rows=self.rows)
 
     def _counted(self, column: Column) -> Column:
-        levels = self.levels.get(column.name)
-        if levels is None or levels.too_many:
-            return column
-        if isinstance(column, CategoryColumn):
+        levels = self.levels.get(column.name, Levels(too_many=True))
+        if isinstance(column, CategoryColumn) and not levels.too_many:
             counts = np.array(list(levels.counts.values()), np.int64)
             return CategoryColumn.fit(column.name, list(levels.counts), counts, levels.gaps)
-        if isinstance(column, BooleanColumn):
+        if isinstance(column, BooleanColumn) and not levels.too_many:
             return BooleanColumn(column.name, levels.counts["false"], levels.counts["true"], levels.gaps)
         return column
-
-
-def _undecoded(column: pa.Array) -> pa.Array:
-    """The values of a column, written out where a dictionary holds them."""
-    values = plain(column)
-    return plain(values.dictionary_decode()) if pa.types.is_dictionary(values.type) else values
 
 
 def _with_held(table: pa.Table, places: np.ndarray, held: Held) -> tuple[pa.Table, np.ndarray]:

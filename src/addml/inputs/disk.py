@@ -7,15 +7,16 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from addml.arrays import Array, to_numpy
 from addml.compute import on_device
 from addml.io.columnar import BATCHES_AHEAD, PARTIAL, folder_dataset, parquet_files, readable
-from addml.io.source import Origin, ReadError, find_origin, format_of
+from addml.io.source import ReadError, find_origin, format_of
 from addml.io.values import conformed, shaped
 from addml.scratch import mapped
 from addml.text import counted
@@ -114,19 +115,13 @@ CELL_BYTES = 40  # of one cell of a table that is learned from in memory: the co
 Files = dict[str, list[int]]  # name -> size, time of the last change
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """What is read at a time: a row group of a Parquet file, or a whole fragment of another kind."""
 
     fragment: Any
     name: str
     group: int | None
     rows: int
-
-    @property
-    def place(self) -> str:
-        """Where it is, in words."""
-        return self.name if self.group is None else f"{self.name}, row group {self.group}"
 
 
 class Source:
@@ -142,12 +137,9 @@ class Source:
     ) -> None:
         """`listed` names the files that are there now, where there may be others than those of the dataset."""
         self.name, self.notes, self.columns = name, list(notes), columns
-        self._dataset = found
-        self._listed = listed
+        self._dataset, self._listed = found, listed
         self.units = list(self._units())
-        self.starts = [0]
-        for unit in self.units:
-            self.starts.append(self.starts[-1] + unit.rows)
+        self.starts = [0, *accumulate(unit.rows for unit in self.units)]
         if not len(self):
             raise ReadError(f"{name}: holds no rows ({counted(len(self.units), 'part')}).")
         empty, spread = shaped(found.schema.empty_table(), columns, name)
@@ -197,18 +189,16 @@ class Source:
         seen, wanted = 0, readable(self.columns, self._dataset.schema.names)
         schema = {} if unit.fragment is self._dataset else {"schema": self._dataset.schema}
         ahead = {"batch_readahead": BATCHES_AHEAD, "fragment_readahead": 1}
+        place = unit.name if unit.group is None else f"{unit.name}, row group {unit.group}"
+        again = "Copy or write the file again"
         try:
             for batch in unit.fragment.to_batches(columns=wanted, batch_size=rows, **schema, **ahead):
                 seen += batch.num_rows
                 yield batch
         except (pa.ArrowException, OSError) as error:
-            raise ReadError(
-                f"{unit.place}: the data is damaged or cut short ({error}). Copy or write the file again."
-            ) from error
+            raise ReadError(f"{place}: the data is damaged or cut short ({error}). {again}.") from error
         if seen < unit.rows:
-            raise ReadError(
-                f"{unit.place}: {seen:,} rows could be read of {unit.rows:,}. Copy or write the file again."
-            )
+            raise ReadError(f"{place}: {seen:,} rows could be read of {unit.rows:,}. {again}.")
 
     def _units(self) -> Iterator[Unit]:
         """The row groups of Parquet files, other fragments as they are; a filtered dataset has no fragments."""
@@ -220,7 +210,11 @@ class Source:
         for fragment in self._dataset.get_fragments():
             name = str(getattr(fragment, "path", "") or self.name)
             try:
-                yield from _row_groups(fragment, name)
+                if not hasattr(fragment, "split_by_row_group"):
+                    yield Unit(fragment, name, None, fragment.count_rows())
+                    continue
+                groups = ((part, part.row_groups[0]) for part in fragment.split_by_row_group())
+                yield from [Unit(part, name, group.id, group.num_rows) for part, group in groups]
             except (pa.ArrowException, OSError) as error:
                 raise ReadError(f"{name}: is empty, damaged or cut short ({error}). Copy or write it again.") from error
 
@@ -232,12 +226,11 @@ class Source:
             raise ReadError(f"{name}: {what} since the run began. Let the files rest, and run it again.")
 
     def _files(self) -> Files:
-        found = [info for part in parts_of(self._dataset) for info in self._infos(part)]
+        found = list[Any]()
+        for part in parts_of(self._dataset):
+            if names := self._listed() if self._listed else getattr(part, "files", []):
+                found.extend(part.filesystem.get_file_info(names))
         return {info.path: [info.size, info.mtime_ns] for info in found if info.size is not None}
-
-    def _infos(self, part: dataset.Dataset) -> list[Any]:
-        names = self._listed() if self._listed else getattr(part, "files", [])
-        return part.filesystem.get_file_info(names) if names else []
 
     @property
     def about(self) -> dict[str, Any]:
@@ -256,20 +249,35 @@ class Source:
         return getattr(self._dataset, "_scan_options", None)
 
 
+class Shard:
+    """The rows from `start` to `stop` of a source, as one of its own."""
+
+    def __init__(self, source: Source, start: int, stop: int) -> None:
+        self.source, self.start, self.stop = source, start, stop
+
+    @classmethod
+    def of(cls, source: Source, rank: int, size: int) -> Shard:
+        """One of as many shards, even to a row: what is between two row groups goes to both their readers."""
+        if len(source) < size * LEAST_STREAMED:
+            raise ValueError(f"{source.name}: {len(source):,} rows are too few for {size} workers; give fewer workers")
+        return cls(source, len(source) * rank // size, len(source) * (rank + 1) // size)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, some at a time."""
+        return self.source.batches(self.start, self.stop)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+
 def changes(before: Files, after: Files) -> Iterator[tuple[str, str]]:
     """The files that are not as they were, each with what became of it in words."""
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
             yield name, "is gone" if name not in after else "is new" if name not in before else "has changed"
-
-
-def _row_groups(fragment: Any, name: str) -> Iterator[Unit]:
-    if not hasattr(fragment, "split_by_row_group"):
-        yield Unit(fragment, name, None, fragment.count_rows())
-        return
-    for part in fragment.split_by_row_group():
-        (group,) = part.row_groups
-        yield Unit(part, name, group.id, group.num_rows)
 
 
 def parts_of(found: dataset.Dataset) -> list[dataset.Dataset]:
@@ -314,14 +322,10 @@ def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
         raise ReadError(
             f"{origin.name}: is {kind}; only Parquet is read from its path. Read the table first, or use addml fit."
         )
-    return Source(_file(origin), origin.name, columns, notes)
-
-
-def _file(origin: Origin) -> dataset.Dataset:
     import pyarrow as pa
     from pyarrow import dataset
 
     try:
-        return dataset.dataset(str(origin.path), format="parquet")
+        return Source(dataset.dataset(str(origin.path), format="parquet"), origin.name, columns, notes)
     except (pa.ArrowException, OSError) as error:
         raise ReadError(f"{origin.name}: is damaged or cut short ({error}). Copy or write it again.") from error

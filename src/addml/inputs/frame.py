@@ -19,19 +19,21 @@ NO_FRAMES = ("builtins", "numpy", "scipy", "torch")  # whose objects need no clo
 
 def settled(X: Any) -> Any:
     """X itself, a batch of pyarrow as a table, a tensor of a device as an array; a lazy frame is refused."""
-    kind = type(X).__name__
     if is_resident(X):
         return to_numpy(X)
-    if kind == "LazyFrame":
+    if type(X).__name__ == "LazyFrame":
         raise TypeError("X is a lazy frame, which holds no rows yet; give its .collect()")
-    if kind != "RecordBatch":
-        return X
-    return pa.Table.from_batches([X])
+    return pa.Table.from_batches([X]) if type(X).__name__ == "RecordBatch" else X
 
 
 def is_frame(X: Any) -> bool:
     """Whether X is a data frame or an Arrow table."""
     return _frame(X) is not None
+
+
+def is_pandas(X: Any) -> bool:
+    """Whether X is a frame of pandas."""
+    return type(X).__module__.partition(".")[0] == "pandas" and getattr(X, "ndim", 0) == 2
 
 
 def column_values(X: Any) -> Any:
@@ -52,15 +54,11 @@ def has_other_than_numbers(X: Any) -> bool:
     if frame is None:
         return False
     kinds = (nw.String, nw.Categorical, nw.Enum, nw.Date, nw.Datetime, nw.Duration, nw.Time)
+    own = (date, time, timedelta, str)  # among Python's own values, as pandas keeps those of a database
     return frame.implementation.is_pyarrow() or any(
-        column.dtype in kinds or (column.dtype == nw.Object and _holds_others(column))
+        column.dtype in kinds or (column.dtype == nw.Object and any(isinstance(value, own) for value in column))
         for column in frame.iter_columns()
     )
-
-
-def _holds_others(column: Any) -> bool:
-    """Whether there are dates, times or texts among Python's own values, as pandas keeps those of a database."""
-    return any(isinstance(value, (date, time, timedelta, str)) for value in column)
 
 
 def _frame(X: Any) -> Any:
@@ -82,11 +80,9 @@ def _frame(X: Any) -> Any:
 
 def as_table(X: Any) -> pa.Table:
     """The frame as an Arrow table; a pandas index is no column."""
-    if isinstance(X, pa.RecordBatch):
-        X = pa.Table.from_batches([X])
-    if isinstance(X, pa.Table):
-        check_names(X.column_names)
-        return X
+    if isinstance(X, pa.RecordBatch | pa.Table):
+        check_names(X.schema.names)
+        return X if isinstance(X, pa.Table) else pa.Table.from_batches([X])
     import narwhals as nw
 
     if nw.dependencies.is_polars_lazyframe(X):
@@ -134,13 +130,10 @@ def _numbers_as_text(series: Any) -> pa.Array | None:
 
 
 def _mixture(series: Any, error: Exception) -> str:
-    values = [(row, value) for row, value in enumerate(series.to_list(), start=1) if not _is_gap(value)]
+    rows = enumerate(series.to_list(), start=1)
+    values = [(row, value) for row, value in rows if value is not None and value == value]  # NaN is a gap
     types = list(dict.fromkeys(type(value).__name__ for _, value in values))
     if len(types) < 2:
         return f"cannot be read ({error})"
     row, value = next((row, value) for row, value in values if type(value).__name__ != types[0])
     return f"mixes {' and '.join(types)} (row {row:,} is {value!r})"
-
-
-def _is_gap(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and value != value)

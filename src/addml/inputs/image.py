@@ -35,7 +35,10 @@ def as_images(X: Any, *, least: int = 1) -> np.ndarray:
             f"X holds {counted(len(images), 'image')}, of which nothing can be learned: give at least {least}"
         )
     images = images.view(np.uint8) if images.dtype.kind == "b" else images
-    _finite(images)
+    if images.dtype.kind == "f":
+        strange = ~np.isfinite(images.sum(axis=(1, 2, 3), dtype=np.float64))
+        if strange.any():
+            raise ValueError(f"image {int(strange.argmax())} of X holds NaN or infinity; give finite numbers")
     return images
 
 
@@ -75,13 +78,6 @@ def varied(images: np.ndarray) -> None:
         raise ValueError(f"all {len(images)} images of X are the same, {what}: there is nothing to learn from")
 
 
-def _finite(images: np.ndarray) -> None:
-    if images.dtype.kind == "f":
-        strange = ~np.isfinite(images.sum(axis=(1, 2, 3), dtype=np.float64))
-        if strange.any():
-            raise ValueError(f"image {int(strange.argmax())} of X holds NaN or infinity; give finite numbers")
-
-
 # Where in an image its score comes from: patches walk as columns do, and their contributions lie on the picture.
 
 
@@ -90,15 +86,13 @@ ACROSS = 8  # patches along a side, at the most
 
 def patch_of(form: Form) -> list[int]:
     """The patch that each number of a flat image belongs to: the channels of a place go together."""
-    grid = _patches(form)
-    return [int(patch) for patch in np.broadcast_to(grid, form.shape).ravel()]
+    return np.broadcast_to(_patches(form), form.shape).ravel().tolist()
 
 
 def heat_map(contributions: np.ndarray, form: Form) -> np.ndarray:
     """Contributions of patches (n, patches) as maps (n, height, width): a patch's is shared by its pixels."""
     grid = _patches(form)
-    pixels = np.bincount(grid.ravel())
-    return np.asarray((contributions / pixels)[:, grid])
+    return np.asarray((contributions / np.bincount(grid.ravel()))[:, grid])
 
 
 def _patches(form: Form) -> np.ndarray:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from addml.inputs.frame import column_values, is_frame
-from addml.text import counted
+from addml.inputs.frame import as_table, column_values, is_frame
+from addml.inputs.times import Ordered, check_times, order_words, utc_times
+from addml.text import counted, listed
 
 
 class Windows:
@@ -113,11 +114,12 @@ MOSTLY = 0.9  # of the steps, from which the sampling is regular
 
 @dataclass
 class Series:
-    """One series as it was given: steps (n, channels) with NaN for gaps, times (n,) in UTC or None."""
+    """One series: steps (n, channels) with NaN for gaps, times (n,) in UTC or None, the entity that it belongs to."""
 
     values: np.ndarray
     names: list[str] | None = None
     times: np.ndarray | None = None
+    key: str | None = None
 
 
 @dataclass
@@ -129,12 +131,15 @@ class Sampling:
     breaks: int = 0
     irregular: int = 0
     missing_values: int = 0
+    unsorted: int = 0
+    repeated: int = 0
     window: str = ""  # why windows are as long as they are, where nobody said how long
     begins: list[int] = field(default_factory=list)  # the steps, of all given, at which a series begins, or begins anew
+    steps: list[int] | None = None  # of each row given, where rows were sorted or averaged
 
     def words(self) -> list[str]:
         """What is to be said of it, one sentence each."""
-        said = []
+        said = order_words(self.unsorted, self.repeated)
         if self.gaps:
             steps = counted(self.filled_steps, "missing step")
             said.append(f"{counted(self.gaps, 'gap')} in time: {steps} took the values before")
@@ -150,32 +155,72 @@ class Sampling:
         return said
 
 
+def of_rows(values: np.ndarray, source: Any) -> np.ndarray:
+    """The values of the rows given, from those of steps, which are in the order of time; `source` has the sampling."""
+    steps = getattr(getattr(source, "sampling", None), "steps", None)
+    return values if steps is None else values[np.asarray(steps)]
+
+
 # What was given ---------------------------------------------------------------------------------------------
 
 
-def read_series(X: Any) -> list[Series]:
-    """One series, or a list of them; arrays, columns, frames with a time column, what pandas indexes by time."""
-    if isinstance(X, (list, tuple)) and any(map(_is_series, X)):
-        series = [_one(one, f"series {place} of X") for place, one in enumerate(X)]
-    else:
-        series = [_one(X, "X")]
-    channels = [one.values.shape[1] for one in series]
+def read_series(X: Any, by: Sequence[str] = (), sampling: Sampling | None = None) -> list[Series]:
+    """One series, a list or a dict of them; arrays, columns, frames with a time column, what pandas indexes by time.
+
+    With `by`, frames are split by these columns, and other series are the entities of their keys or places. Rows are
+    brought into the order of their times, which `sampling` notes.
+    """
+    sampling, found, steps, done = sampling or Sampling(), list[Series](), list[np.ndarray](), 0
+    for one, what, key in _given(X):
+        rows = _one(one, what, by)
+        keys, codes = [rows.key or (key if by else None)], np.zeros(len(rows.values), np.int64)
+        if by and is_frame(one):
+            keys, codes = _entities(one, by)
+        ordered = Ordered.of(rows.values, rows.times, codes)
+        sampling.unsorted += ordered.unsorted
+        sampling.repeated += ordered.repeated
+        steps.append(ordered.steps + done)
+        done += len(ordered.values)
+        edges = np.flatnonzero(np.diff(ordered.codes)) + 1
+        times = [None] * len(keys) if ordered.times is None else np.split(ordered.times, edges)
+        parts = zip(np.split(ordered.values, edges), times, keys, strict=True)
+        found += [Series(values, rows.names, when, name) for values, when, name in parts]
+    channels = [one.values.shape[1] for one in found]
     if len(set(channels)) > 1:
         place = next(place for place, count in enumerate(channels) if count != channels[0])
         has = counted(channels[place], "channel")
         raise ValueError(f"series {place} of X has {has}, series 0 has {channels[0]}; all need the same")
-    return series
+    joined = np.concatenate(steps)
+    sampling.steps = None if np.array_equal(joined, np.arange(len(joined))) else joined.tolist()
+    return found
+
+
+def _given(X: Any) -> list[tuple[Any, str, str | None]]:
+    """Every series of X, what it is called in messages, and its key or place."""
+    if isinstance(X, dict) and X:
+        return [(one, f"series {key!r} of X", str(key)) for key, one in X.items()]
+    if isinstance(X, (list, tuple)) and any(map(_is_series, X)):
+        return [(one, f"series {place} of X", str(place)) for place, one in enumerate(X)]
+    return [(X, "X", None)]
+
+
+def _entities(X: Any, by: Sequence[str]) -> tuple[list[str | None], np.ndarray]:
+    """The keys of the entities of a frame, and the place among them of each row's."""
+    from addml.preprocessing.groups import keys_of
+
+    keys, codes = np.unique(keys_of(as_table(X), by).to_numpy(zero_copy_only=False), return_inverse=True)
+    return keys.tolist(), codes
 
 
 def _is_series(one: Any) -> bool:
     return isinstance(one, (np.ndarray, Series)) or is_frame(one) or column_values(one) is not None
 
 
-def _one(X: Any, what: str) -> Series:
+def _one(X: Any, what: str, by: Sequence[str]) -> Series:
     if isinstance(X, Series):
         return X
     if is_frame(X):
-        return _from_frame(X, what)
+        return _from_frame(X, what, by)
     times, column = _index_times(X), column_values(X)
     if times is not None:
         check_times(times, what)
@@ -215,10 +260,14 @@ def _finite(values: np.ndarray, what: str) -> np.ndarray:
     return values
 
 
-def _from_frame(X: Any, what: str) -> Series:
+def _from_frame(X: Any, what: str, by: Sequence[str]) -> Series:
     import narwhals as nw
 
     frame = nw.from_native(X, eager_only=True)
+    for name in by:
+        if name not in frame.columns:
+            raise ValueError(f"by={list(by)!r}: {what} has no column {name!r}; its columns are {listed(frame.columns)}")
+    frame = frame.drop(list(by))
     dated = [name for name, dtype in frame.schema.items() if dtype in (nw.Datetime, nw.Date)]
     if len(dated) > 1:
         raise ValueError(f"{what} has {len(dated)} columns of times, {dated}; keep the one that orders the steps")
@@ -251,64 +300,6 @@ def _index_times(X: Any) -> np.ndarray | None:
 
     times = DatetimeIndex(index.to_timestamp() if is_period else index)
     return utc_times(times if times.tz is None else times.tz_convert("UTC").tz_localize(None), "the index")
-
-
-# Times ------------------------------------------------------------------------------------------------------
-
-
-def utc_times(values: Any, what: str, first: int = 0) -> np.ndarray:
-    """Times as datetime64[ns] in UTC: dates, ISO 8601 texts with zones or without (which count as UTC), or numbers.
-
-    Rows count from `first` where one is no time.
-    """
-    values = np.asarray(values)
-    if values.dtype.kind in "iuf":
-        return np.asarray(values.astype(np.int64 if values.dtype.kind == "i" else np.float64))
-    if values.dtype.kind == "M":
-        return _nanoseconds(values, what)
-    import pyarrow as pa
-
-    found: list[Any] = []
-    try:
-        found.extend(None if value is None or value != value else _instant(value) for value in values.tolist())
-        return np.asarray(pa.array(found, pa.timestamp("ns")).to_numpy(zero_copy_only=False))
-    except (TypeError, ValueError) as error:
-        row = f" in row {len(found) + first}" if len(found) < len(values) else ""  # else beyond what nanoseconds count
-        raise ValueError(f"{what}: {error}{row}; give ISO 8601 times such as 2026-11-15T08:30:00+01:00") from None
-
-
-def _nanoseconds(times: np.ndarray, what: str) -> np.ndarray:
-    exact = times.astype("datetime64[ns]")
-    wrong = (exact.astype(times.dtype) != times) & ~np.isnat(times)  # a count that runs over begins anew
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(f"{what}: {times[row]} lies outside the years 1678 to 2261; remove the row, or give its time")
-    return np.asarray(exact)
-
-
-def _instant(value: Any) -> Any:
-    from datetime import UTC, date, datetime
-
-    if isinstance(value, str):
-        value = datetime.fromisoformat(value.strip())
-    if isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime(value.year, value.month, value.day)
-    if not isinstance(value, datetime):
-        raise ValueError(f"{value} is no date")
-    return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo is not None else value
-
-
-def check_times(times: np.ndarray, what: str, first: int = 0) -> None:
-    """Times must be known and go forwards; rows count from `first`."""
-    unknown = np.isnat(times) if times.dtype.kind == "M" else ~np.isfinite(times)
-    if unknown.any():
-        raise ValueError(f"{what} has no time in row {int(unknown.argmax()) + first}; remove the row, or give its time")
-    steps = np.diff(times.astype(np.int64) if times.dtype.kind == "M" else times)
-    for wrong, word, remedy in ((steps < 0, "goes backwards", "sort the rows by time"), (steps == 0, "repeats", "")):
-        if wrong.any():
-            row = int(wrong.argmax()) + 1
-            remedy = remedy or "keep one row a time, or give each machine's rows as a series of its own"
-            raise ValueError(f"{what} {word} in row {row + first}: {times[row]} after {times[row - 1]}; {remedy}")
 
 
 # The window -------------------------------------------------------------------------------------------------
@@ -346,9 +337,11 @@ def choose_window(series: Series) -> tuple[int, str]:
 # Even steps -------------------------------------------------------------------------------------------------
 
 
-def windows_of(series: Sequence[Series], window: int, usual: np.ndarray) -> tuple[Windows, Sampling]:
+def windows_of(
+    series: Sequence[Series], window: int, usual: np.ndarray, sampling: Sampling | None = None
+) -> tuple[Windows, Sampling]:
     """The windows of all series; `usual` (channels,) stands for values missing before any is known."""
-    sampling, parts, given = Sampling(), list[np.ndarray](), list[np.ndarray]()
+    sampling, parts, given = sampling or Sampling(), list[np.ndarray](), list[np.ndarray]()
     for one in series:
         values, missing = carried(one.values, usual)
         sampling.missing_values += missing

@@ -86,7 +86,9 @@ class Columns:
 
         A high one would count as usual there.
         """
-        return replace(self, fitted=tuple(map(_facing, self.fitted, sides[list(self.starts[:-1])].tolist())))
+        own = zip(self.fitted, sides[list(self.starts[:-1])].tolist(), strict=True)
+        facing = [replace(one, below=True) if side < 0 and isinstance(one, NumberColumn) else one for one, side in own]
+        return replace(self, fitted=tuple(facing))
 
     def within_groups(self, table: pa.Table, by: Sequence[str]) -> Columns:
         """The columns whose numbers are measured within the groups that these columns of the table name."""
@@ -114,9 +116,7 @@ class Columns:
     @property
     def own_names(self) -> list[str | None]:
         """For each feature the column that it is, None where it is a part of one: an hour, a level of a category."""
-        return [
-            name if name == self.used[origin] else None for name, origin in zip(self.names, self.origins, strict=True)
-        ]
+        return [name if name == column.name else None for column in self.fitted for name in column.features]
 
     @cached_property
     def origins(self) -> list[int]:
@@ -136,12 +136,12 @@ class Columns:
     @property
     def scales(self) -> np.ndarray:
         """What to divide each feature by, NaN for its deviation in training."""
-        return np.array([scale for column in self.fitted for scale in column.scales])
+        return np.array([scale for column in self.fitted for _, scale, _ in column.specs])
 
     @property
     def usual(self) -> np.ndarray:
         """The features of a row with the most ordinary value in every column."""
-        return np.array([value for column in self.fitted for value in column.usual])
+        return np.array([value for column in self.fitted for _, _, value in column.specs])
 
     def rescaled(self, features: Features) -> Features:
         """The features with the scales that categories, truth values and gaps ask for in place of their deviations.
@@ -193,8 +193,7 @@ class Columns:
 
     def read(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> Iterator[list[np.ndarray]]:
         """The values of the used columns in NumPy, some rows at a time: numbers, days since 1970, codes of levels."""
-        names = table.schema.names
-        self._check_present(names)
+        self._check_present(table.schema.names)
         chosen = table.select(self.used)
         for start in range(0, table.num_rows, READ_AT_ONCE):
             arrays = [_whole(column) for column in chosen.slice(start, READ_AT_ONCE).columns]
@@ -210,12 +209,10 @@ class Columns:
             drift.unseen.update(self.groups.unseen(table))
 
     def _check_present(self, names: Sequence[str]) -> None:
-        repeated = [name for name in self.used if names.count(name) > 1] if len(set(names)) < len(names) else []
-        if repeated:
-            check_names(names)
         present = set(names)
-        missing = [name for name in self.used if name not in present]
-        if missing:
+        if len(present) < len(names) and any(names.count(name) > 1 for name in self.used):
+            check_names(names)
+        if missing := [name for name in self.used if name not in present]:
             hint = did_you_mean(missing[0], names) if len(missing) == 1 else ""
             raise ValueError(f"columns of training that are missing here: {listed(list(map(repr, missing)))}.{hint}")
 
@@ -244,17 +241,17 @@ class Columns:
         listed, left_out, notes = (document.get(key) for key in ("columns", "left_out", "notes"))
         if not isinstance(listed, list) or not listed:
             raise DocumentError("the model has no list of 'columns'; fit and save again")
-        if not isinstance(left_out, list) or not all(_is_pair(pair) for pair in left_out):
+        pairs: list[Any] = left_out if isinstance(left_out, list) else [None]
+        if any(not isinstance(pair, list | tuple) or list(map(type, pair)) != [str, str] for pair in pairs):
             raise DocumentError("'left_out' is no list of columns and reasons; fit and save again")
         if not isinstance(notes, list) or type(document.get("rows")) is not int:
             raise DocumentError("'notes' is no list, or 'rows' no whole number; fit and save again")
-        fitted = tuple(map(_from_plain, listed))
+        kinds = [one.get("kind") if isinstance(one, Mapping) else None for one in listed]
+        if wrong := [one for one, kind in zip(listed, kinds, strict=True) if kind not in COLUMN_TYPES]:
+            raise DocumentError(f"{wrong[0]!r:.60} is no fitted column; fit and save again")
+        fitted = tuple(from_document(COLUMN_TYPES[str(kind)], one) for kind, one in zip(kinds, listed, strict=True))
         check_names([column.name for column in fitted])
-        return cls(fitted, [(name, reason) for name, reason in left_out], notes, document["rows"])
-
-
-def _facing(column: Column, side: int) -> Column:
-    return replace(column, below=True) if side < 0 and isinstance(column, NumberColumn) else column
+        return cls(fitted, [(name, reason) for name, reason in pairs], notes, document["rows"])
 
 
 def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
@@ -265,12 +262,10 @@ def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
     dates_first = sorted(numbers, key=lambda name: kept[name].column.kind != "date")
 
     def read(name: str) -> np.ndarray:
-        chunks = [kept[name].column.read(chunk) for chunk in table[name].chunks]
-        return np.concatenate(chunks)
+        return np.concatenate([kept[name].column.read(chunk) for chunk in table[name].chunks])
 
-    return number_copies({name: numbers[name] for name in dates_first}, read) | code_copies(
-        {name: codes[name] for name in words_first}
-    )
+    found = number_copies({name: numbers[name] for name in dates_first}, read)
+    return found | code_copies({name: codes[name] for name in words_first})
 
 
 def _letters(column: Column) -> float:
@@ -287,17 +282,6 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         return column.chunk(0)
     joined = column.unify_dictionaries().combine_chunks()
     return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
-
-
-def _from_plain(document: Any) -> Column:
-    kind = document.get("kind") if isinstance(document, Mapping) else None
-    if kind not in COLUMN_TYPES:
-        raise DocumentError(f"{document!r:.60} is no fitted column; fit and save again")
-    return from_document(COLUMN_TYPES[kind], document)
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(part, str) for part in value)
 
 
 class Standardised:

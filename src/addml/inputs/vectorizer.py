@@ -141,9 +141,11 @@ class Vectorizer(ABC):
         return None if self.columns is None else self.columns.groups
 
     def with_groups(self, groups: Groups) -> Self:
-        """The vectorizer with these groups."""
-        assert self.columns is not None
-        return replace(self, columns=replace(self.columns, groups=groups))
+        """The vectorizer with these groups, and what is to be said of them."""
+        columns = self.columns
+        assert columns is not None
+        notes = [groups.note if columns.groups and note == columns.groups.note else note for note in columns.notes]
+        return replace(self, columns=replace(columns, groups=groups, notes=notes))
 
     def groups_of(self, values: Any) -> np.ndarray | None:
         """The group of each of these rows (n,), -1 for one unseen in training; None where there are no groups."""

@@ -26,19 +26,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from addml.inputs.table import Columns, DriftCounter, Standardised
+    from addml.preprocessing.groups import Groups
 
 BRIGHTER = 0.08  # of white: how far the median brightness of images may lie from that of training
-PHOTO_SIDE = 256  # pixels; photographs of one size up to this keep it
+PHOTO_SIDE = 320  # pixels; photographs of one size up to this keep it
 VALUES = 2**24  # numbers of images, at even steps, that scales are learned from
 
 
 def vectorizer_for(X: Any, settings: Settings, *, images: bool = False) -> type[Vectorizer]:
     """The vectorizer for the kind of rows that X and the settings ask for; `images` for an encoder of images alone."""
-    if settings.by and (settings.window is not None or not is_frame(X)):
-        kind = "a series" if settings.window is not None else type(X).__name__
-        raise ValueError(f"by={list(settings.by)!r} names columns of a data frame or an Arrow table, and X is {kind}")
     if settings.window is not None:
         return SeriesVectorizer
+    if settings.by and not is_frame(X):
+        kind = type(X).__name__
+        raise ValueError(f"by={list(settings.by)!r} names columns of a data frame or an Arrow table, and X is {kind}")
     if isinstance(X, (str, os.PathLike)) or getattr(X, "ndim", 2) in (3, 4) or images:
         return PhotoVectorizer if settings.frozen else ImageVectorizer
     return TableVectorizer if settings.by or has_other_than_numbers(X) else ArrayVectorizer
@@ -278,38 +279,41 @@ class SeriesVectorizer(Vectorizer):
     """One series or many: a row is the window that ends at a step."""
 
     form: Form
+    entities: Groups | None = None
     noun: ClassVar[str] = "step"
 
     @classmethod
     def fit(cls, X: Any, settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Self, WindowRows]:
-        """Learn the scale of every channel."""
-        series = read_series(X)
+        """Learn the scale of every channel, and of every entity where there are some."""
+        sampling = Sampling()
+        series = read_series(X, settings.by, sampling)
         names = None if series[0].names is None else tuple(series[0].names)
         channels = series[0].values.shape[1]
         assert settings.window is not None
         labels, length = names_or_places(names, channels), settings.window.length
         series = [_in_order(one, labels, named=names is not None) for one in series]
+        entities = _entities(series, labels, settings.by)
+        series = [_on_whole_scale(one, entities) for one in series]
         medians = _medians(series, labels)
-        window, reason = (
-            choose_window(max(series, key=lambda one: len(one.values))) if length == "auto" else (length, "")
-        )
-        windows, sampling = _windows(series, int(window), medians)
-        sampling.window = reason
-        _check_enough(windows, int(window))
+        if length == "auto":
+            length, sampling.window = choose_window(max(series, key=lambda one: len(one.values)))
+        windows = _windows(series, int(length), medians, sampling)
+        _check_enough(windows, int(length))
         form = Form("series", windows.shape[1:], bool(settings.window.causal))
         features = Features.fit(windows.steps, sides_of(settings.one_sided, labels), robust=settings.robust)
         if channels > 1 and not settings.robust:
             features = features.bent  # a channel a hundred deviations out would be all that counts
         features = replace(features, median=medians)  # later series are filled as this one was
         features = features.spread(form.channel_of())
-        one = cls(features=features, columns_in=channels, names=names, form=form)
-        rows = one._rows(windows, sampling)
+        one = cls(features=features, columns_in=channels, names=names, form=form, entities=entities)
+        rows = one._rows(windows, sampling, series)
         rows.steps = np.concatenate([own.values for own in series])
         return one, rows
 
     def read(self, X: Any) -> WindowRows:
         """The windows of series with the same channels."""
-        series = read_series(X)
+        sampling = Sampling()
+        series = read_series(X, () if self.groups is None else self.groups.by, sampling)
         channels = series[0].values.shape[1]
         if channels != self.columns_in:
             raise ValueError(
@@ -317,10 +321,29 @@ class SeriesVectorizer(Vectorizer):
                 "give the same ones"
             )
         series = [_in_order(one, self.labels, named=self.names is not None) for one in series]
-        return self._rows(*_windows(series, self.form.shape[0], self.step_features.median))
+        series = [_on_whole_scale(one, self.entities) for one in series]
+        windows = _windows(series, self.form.shape[0], self.step_features.median, sampling)
+        return self._rows(windows, sampling, series)
 
-    def _rows(self, windows: Windows, sampling: Sampling) -> WindowRows:
-        return WindowRows(windows.prepared(self.step_features.transform), sampling)
+    def _rows(self, windows: Windows, sampling: Sampling, series: Sequence[Series]) -> WindowRows:
+        rows = WindowRows(windows.prepared(self.step_features.transform), sampling)
+        if self.entities is not None:
+            codes = [self.entities.code(one.key) for one in series]
+            rows.groups = np.repeat(codes, [len(one.values) for one in series])
+        return rows
+
+    @property
+    def groups(self) -> Groups | None:
+        """The entities, each with a scale and a threshold of its own."""
+        return self.entities
+
+    def with_groups(self, groups: Groups) -> Self:
+        """The vectorizer with these entities."""
+        return replace(self, entities=groups)
+
+    def to_json(self) -> dict[str, Any]:
+        """What can be read of it; the scaling is arrays."""
+        return super().to_json() | {"entities": None if self.entities is None else self.entities.to_json()}
 
     @property
     def step_features(self) -> Features:
@@ -341,12 +364,34 @@ class SeriesVectorizer(Vectorizer):
         return np.asarray(sides_of(one_sided, self.labels)[self.form.channel_of()])
 
 
-def _windows(series: Sequence[Series], window: int, usual: np.ndarray) -> tuple[Windows, Sampling]:
+def _windows(series: Sequence[Series], window: int, usual: np.ndarray, sampling: Sampling) -> Windows:
     """The windows of all series; what was filled in is reported."""
-    windows, sampling = windows_of(series, window, usual)
+    windows, _ = windows_of(series, window, usual, sampling)
     for sentence in sampling.words():
         warn(sentence)
-    return windows, sampling
+    return windows
+
+
+def _entities(series: Sequence[Series], names: list[str], by: tuple[str, ...]) -> Groups | None:
+    """The level and spread of every channel in each entity; None without entities."""
+    if not by:
+        return None
+    import pyarrow as pa
+
+    from addml.preprocessing.groups import Groups
+
+    keys = np.repeat([str(one.key) for one in series], [len(one.values) for one in series])
+    values = np.concatenate([one.values for one in series]).astype(np.float64)
+    groups = Groups.fit(pa.table({by[0]: keys}), by[:1], dict(zip(names, values.T, strict=True)))
+    return replace(groups, by=by)
+
+
+def _on_whole_scale(one: Series, entities: Groups | None) -> Series:
+    """The series on the level and spread of all of them, where it is that of an entity."""
+    if entities is None:
+        return one
+    code = entities.code(one.key)
+    return Series(one.values * entities.ratio[code] + entities.shift[code], one.names, one.times, one.key)
 
 
 def _in_order(one: Series, names: list[str], *, named: bool) -> Series:
@@ -355,7 +400,7 @@ def _in_order(one: Series, names: list[str], *, named: bool) -> Series:
         return one
     if set(one.names) != set(names):
         raise ValueError(f"X has the channels {one.names} where others have {names}; give the same ones everywhere")
-    return Series(one.values[:, [one.names.index(name) for name in names]], names, one.times)
+    return replace(one, values=one.values[:, [one.names.index(name) for name in names]], names=names)
 
 
 def _check_enough(windows: Windows, window: int) -> None:

@@ -14,7 +14,7 @@ from pyarrow import csv
 from addml import text_formats
 from addml.arrow import PER_DAY, DistinctTexts
 from addml.compute import on_threads
-from addml.io.csv_dialect import Dialect, Writing
+from addml.io.csv_dialect import SAMPLE_BYTES, Dialect, Writing
 from addml.io.csv_errors import CONVERSION, explained, unclosed_quote
 from addml.io.source import Origin, ReadError
 from addml.text import counted, listed
@@ -22,7 +22,6 @@ from addml.text_formats import DAY_FIRST, MISSING_MARKERS, MONTH_FIRST, NumberFo
 
 LARGEST_BLOCK = 1 << 30
 STREAM_BLOCK_BYTES = 1 << 22
-COUNTED_BYTES = 1 << 18  # what a core keeps in its cache
 MOST_THREADS = 4  # parse blocks: rows would come faster than they are scored
 UTF8 = ("utf-8", "utf-8-sig")
 ONE_BYTE_LINE_ENDS = (*UTF8, "cp1252", "latin-1")  # and quotes, which no other character holds
@@ -47,8 +46,6 @@ class TextAmongNumbersError(ReadError):
 def read_csv_table(origin: Origin, dialect: Dialect, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
     """The table, and notes on what was found out only while reading it."""
     notes: list[str] = []
-    if origin.compression or dialect.encoding not in UTF8:  # counting its lines would mean unpacking it twice
-        dialect = replace(dialect, newlines_in_cells=True)
     while True:
         try:
             with origin.open() as stream:
@@ -56,12 +53,9 @@ def read_csv_table(origin: Origin, dialect: Dialect, columns: Sequence[str] | No
             _refuse_binary(table)
         except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
             dialect = _amended(origin, dialect, error, notes)
-            continue
-        if not dialect.newlines_in_cells and _lost_rows(origin, dialect, table):
-            dialect = replace(dialect, newlines_in_cells=True)
-            continue
-        _check_last_row(origin, dialect, table)
-        return _with_values(table, dialect, notes), [*notes, *_missing_note(table)]
+        else:
+            _check_last_row(origin, dialect, table)
+            return _with_values(table, dialect, notes), [*notes, *_missing_note(table)]
 
 
 def csv_batches(
@@ -79,8 +73,7 @@ def csv_batches(
     added to `found`. Without that list a text among numbers is an error, except in columns that are known to be loose.
     """
     done = 0
-    block = max(dialect.block_bytes, STREAM_BLOCK_BYTES)
-    dialect = replace(dialect, block_bytes=block, newlines_in_cells=True)  # which costs a stream nothing
+    dialect = replace(dialect, block_bytes=max(dialect.block_bytes, STREAM_BLOCK_BYTES))
     is_plain = len(dialect.names) > 1 and dialect.encoding in ONE_BYTE_LINE_ENDS
     in_blocks = schema is not None and is_plain and _parsing_threads() > 1
     while True:
@@ -93,7 +86,9 @@ def csv_batches(
         except UnclearRowsError:
             in_blocks = False
         except (pa.ArrowInvalid, UnicodeDecodeError, OSError, TextAmongNumbersError) as error:
-            name = _column_with_text(dialect, error)
+            slip = CONVERSION.search(str(error))
+            of_slip = dialect.names[int(slip[1])] if slip is not None and slip[2] in NOT_TEXT else None
+            name = getattr(error, "column", of_slip)
             if found is not None and name is not None:
                 found.append(name)
                 dialect = replace(dialect, loose=(*dialect.loose, name))
@@ -101,14 +96,6 @@ def csv_batches(
                 raise
             else:
                 dialect = _amended(origin, dialect, error, notes)
-
-
-def _column_with_text(dialect: Dialect, error: Exception) -> str | None:
-    """The column that was taken for one of numbers before a text was met, if that is what is wrong."""
-    if isinstance(error, TextAmongNumbersError):
-        return error.column
-    found = CONVERSION.search(str(error))
-    return dialect.names[int(found[1])] if found is not None and found[2] in NOT_TEXT else None
 
 
 def _stream(
@@ -170,7 +157,7 @@ def _options(dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema 
         delimiter=writing.delimiter,
         quote_char=writing.quote or False,
         escape_char=writing.escape or False,
-        newlines_in_values=dialect.newlines_in_cells,
+        newlines_in_values=True,  # or Arrow drops the rest of a block that ends within quotes, and does not say so
         ignore_empty_lines=len(dialect.names) > 1,  # in a single column an empty line is a missing value
     )
     convert = csv.ConvertOptions(
@@ -188,22 +175,18 @@ def _column_types(dialect: Dialect, schema: pa.Schema | None) -> dict[str, pa.Da
     raw = (*dialect.numbers, *dialect.dates, *dialect.loose)
     text = dict.fromkeys((*dialect.texts, *raw) if schema is None else dialect.names, pa.string())
     known = [] if schema is None else [one for one in schema if one.name not in raw]
-    return text | {one.name: one.type for one in known if not _is_moment(one.type)}
-
-
-def _is_moment(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_time(kind))
+    moments = (pa.types.is_timestamp, pa.types.is_time)
+    return text | {one.name: one.type for one in known if not any(is_moment(one.type) for is_moment in moments)}
 
 
 def _amended(origin: Origin, dialect: Dialect, error: Exception, notes: list[str]) -> Dialect:
     """The dialect with which to try again, or the error to raise."""
     text = str(error)
-    if ("out of sync" in text or "CSV parse error" in text) and not dialect.newlines_in_cells:
-        return replace(dialect, newlines_in_cells=True)
     if "straddling" in text and dialect.block_bytes < LARGEST_BLOCK and not unclosed_quote(origin, dialect):
         return replace(dialect, block_bytes=dialect.block_bytes * 8)
     undecoded = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in text
-    if undecoded and dialect.encoding in NEXT_ENCODING and not dialect.encoding_is_given:
+    is_certain = dialect.encoding in UTF8 and not origin.head(SAMPLE_BYTES).isascii()  # letters or a mark say so
+    if undecoded and dialect.encoding in NEXT_ENCODING and not (is_certain or dialect.encoding_is_given):
         encoding = NEXT_ENCODING[dialect.encoding]
         notes.append(f"encoding: not {dialect.encoding} throughout, so read as {encoding}")
         return replace(dialect, encoding=encoding)
@@ -214,27 +197,6 @@ def _refuse_binary(table: pa.Table | pa.RecordBatch) -> None:
     """Arrow gives a column that is not UTF-8 as binary instead of failing."""
     if any(pa.types.is_binary(field.type) for field in table.schema):
         raise pa.ArrowInvalid("invalid UTF8 data")
-
-
-def _lost_rows(origin: Origin, dialect: Dialect, table: pa.Table) -> bool:
-    """Whether rows may be lost: Arrow drops the rest of a block that ends within quotes, and does not say so."""
-    if dialect.writing.quote is None:
-        return False
-    size, lines, is_quoted = _count_lines(origin, ord(dialect.writing.quote))
-    return size > dialect.block_bytes and is_quoted and table.num_rows != lines - dialect.skip_lines
-
-
-def _count_lines(origin: Origin, quote: int) -> tuple[int, int, bool]:
-    """The number of bytes and of lines, and whether there is any quote."""
-    size = lines = 0
-    is_quoted, ended = False, True
-    with origin.open() as stream:
-        while (block := np.frombuffer(stream.read_buffer(COUNTED_BYTES), np.uint8)).size:
-            size += block.size
-            lines += int(np.count_nonzero(block == ord("\n")))
-            is_quoted = is_quoted or bool((block == quote).any())
-            ended = bool(block[-1] == ord("\n"))
-    return size, lines + (not ended), is_quoted
 
 
 def _check_last_row(origin: Origin, dialect: Dialect, table: pa.Table | pa.RecordBatch) -> None:
@@ -294,7 +256,9 @@ def _timestamps(days: np.ndarray) -> pa.Array:
 def _in_schema(batch: pa.RecordBatch, dialect: Dialect, schema: pa.Schema | None, source: str) -> pa.RecordBatch:
     """The batch with the numbers and dates that Arrow takes for text, unless the schema has them as text."""
     for name in dict.fromkeys((*dialect.numbers, *dialect.loose, *dialect.dates)):
-        kind = _wanted_type(name, dialect, schema)
+        kind = pa.string() if name in dialect.dates else pa.float64()
+        if schema is not None:
+            kind = schema.field(name).type if name in schema.names else pa.string()
         if name not in batch.schema.names or pa.types.is_string(kind):
             continue
         written, values = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal)), batch[name]
@@ -308,12 +272,6 @@ def _in_schema(batch: pa.RecordBatch, dialect: Dialect, schema: pa.Schema | None
             raise TextAmongNumbersError(source, name)
         batch = batch.set_column(batch.schema.get_field_index(name), name, values)
     return batch
-
-
-def _wanted_type(name: str, dialect: Dialect, schema: pa.Schema | None) -> pa.DataType:
-    if schema is None:
-        return pa.string() if name in dialect.dates else pa.float64()
-    return schema.field(name).type if name in schema.names else pa.string()
 
 
 def _with_points(column: pa.Array, written: NumberFormat) -> pa.Array:
@@ -368,30 +326,16 @@ def row_blocks(stream: pa.NativeFile, size: int, writing: Writing) -> Iterator[b
 
 def _rows_end(block: bytes, writing: Writing) -> int:
     """How many bytes of a block, which begins with a row, are whole rows."""
-    quotes = _places(block, writing.quote)
+    data, quote = np.frombuffer(block, np.uint8), (writing.quote or "").encode()
+    quotes = np.flatnonzero(data == ord(quote)) if quote and quote in block else np.empty(0, np.int64)
     before, end = 0, block.rfind(b"\n")
     while end >= 0 and (before := int(np.searchsorted(quotes, end))) % 2:  # it is within the quotes of a cell
         end = block.rfind(b"\n", 0, int(quotes[before - 1]))
-    if end >= 0 and not _are_around_cells(block, quotes[:before], writing):
-        raise UnclearRowsError
+    if before and end >= 0:  # every first quote begins a cell and every second one ends it; in a cell it is doubled
+        edges = np.zeros(256, bool)
+        edges[[ord(writing.delimiter), ord(quote), *LINE_ENDS]] = True
+        opening, closing = quotes[:before:2], quotes[1:before:2]
+        begun = edges[data[opening - 1]] | (opening == 0)
+        if not (begun.all() and edges[data[closing + 1]].all()):
+            raise UnclearRowsError
     return end + 1
-
-
-def _places(block: bytes, quote: str | None) -> np.ndarray:
-    if quote is None or quote.encode() not in block:
-        return np.empty(0, np.int64)
-    return np.flatnonzero(np.frombuffer(block, np.uint8) == ord(quote))
-
-
-def _are_around_cells(block: bytes, quotes: np.ndarray, writing: Writing) -> bool:
-    """Whether every first quote begins a cell and every second one ends it; in a cell a quote is doubled."""
-    if not len(quotes):
-        return True
-    assert writing.quote is not None
-    data = np.frombuffer(block, np.uint8)
-    edges = np.zeros(256, bool)
-    edges[[ord(writing.delimiter), ord(writing.quote), *LINE_ENDS]] = True
-    opening, closing = quotes[::2], quotes[1::2]
-    begun = edges[data[opening - 1]]
-    begun[0] |= opening[0] == 0
-    return bool(begun.all() and edges[data[closing + 1]].all())

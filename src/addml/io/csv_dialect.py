@@ -42,9 +42,9 @@ NO_DELIMITER = "\x1f"  # stands in no text, so that all of a line is one cell
 DELIMITER_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space", NO_DELIMITER: "none"}
 NEARLY = 0.9  # of the score of the best delimiter, from which on another fits too
 SEPARATOR_LINE = re.compile(r"sep=(.)(\r\n|\r|\n)", re.IGNORECASE)  # as Excel writes and understands it
-EDGES = r"(^|[,;\t|]){}(?=[,;\t|\r\n]|$)"
-SINGLE_QUOTED = re.compile(EDGES.format(r"'[^'\r\n]*'"), re.MULTILINE)
-DOUBLE_QUOTED = re.compile(EDGES.format(r'"(?:[^"\\]|""|\\.)*"'), re.MULTILINE | re.DOTALL)
+EDGES = r"(^|[,;\t|\r\n]){}(?=[,;\t|\r\n]|$)"
+SINGLE_QUOTED = re.compile(EDGES.format(r"'(?:[^'\r\n]|'')*'"))
+DOUBLE_QUOTED = re.compile(EDGES.format(r'"(?:[^"\\]|""|\\.)*"'), re.DOTALL)
 
 PLAIN_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
@@ -98,13 +98,11 @@ class Dialect:
     dates: Mapping[str, str] = field(default_factory=dict)  # their forms, likewise
     texts: tuple[str, ...] = ()
     loose: tuple[str, ...] = ()  # columns of numbers with texts among them, read as text
-    newlines_in_cells: bool = False
     encoding_is_given: bool = False
     block_bytes: int = BLOCK_BYTES
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """The first text of a file; `whole` when there is no more of it."""
 
     text: str
@@ -118,7 +116,7 @@ def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
     sample = _take_sample(origin, hints.encoding)
     separator = SEPARATOR_LINE.match(sample.text)
     skipped = int(separator is not None) + (hints.skip_rows or 0)
-    text = _below(sample.text, skipped)
+    text = "".join(islice(io.StringIO(sample.text, newline=""), skipped, None))
     if not text.strip():
         raise NoRowsError(f"{origin.name}: is empty: it holds no rows, only blank lines.")
     given = hints.delimiter or (separator[1] if separator else None)
@@ -135,24 +133,18 @@ def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
         sample.encoding,
         tuple(names),
         skip_lines=skipped + (first.last if named else first.first - 1),
-        newlines_in_cells=any("\n" in cell or "\r" in cell for row in rows for cell in row),
         encoding_is_given=hints.encoding is not None,
         block_bytes=max(BLOCK_BYTES, 4 * max(map(len, text.splitlines()))),
         texts=tuple(name for name in names if name in hints.texts),
     )
     dialect, cell_notes = _with_cells(dialect, [row for row in rows[named:] if len(row) == len(names)], hints)
-    header = _header_note(skipped + first.first if named else None, names)
+    header = f"header: line {skipped + first.first}"
+    if not named:
+        called = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        header = f"header: none found, the columns are called {called}"
     lines = f"above the table: {counted(first.first - 1, 'line')} not read (--skip-rows 0 reads them)"
     notes = [*_writing_notes(writing, others, sample), *([lines] if start else [])]
     return dialect, [*notes, header, *renamed, *cell_notes]
-
-
-def _below(text: str, lines: int) -> str:
-    """The text below so many lines."""
-    stream = io.StringIO(text, newline="")
-    for _ in range(lines):
-        stream.readline()
-    return stream.read()
 
 
 def _find_table(rows: list[list[str]], hints: CsvHints) -> tuple[int, bool]:
@@ -223,38 +215,37 @@ def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> t
     if delimiter is not None and len(delimiter) != 1:
         raise ReadError(f"{name}: the delimiter must be one character, not {delimiter!r}.")
     writings = _possible_writings(text, delimiter)
-    parsed = {one: _first_cells(text, whole, one) for one in writings}
-    scores = {
-        one: _score(parsed[one], _first_cells(_without_quoted(text, one.quote), whole, one), one.delimiter)
-        for one in writings
+
+    def first_cells(text: str, writing: Writing) -> list[list[str]]:
+        return [row.cells for row in sample_rows(text, whole, writing, WRITING_ROWS)]
+
+    bare = {  # quoted cells emptied: a delimiter in one is text
+        None: text,
+        "'": SINGLE_QUOTED.sub(r"\1''", text),
+        '"': DOUBLE_QUOTED.sub(r'\1""', text),
     }
+    parsed = {one: first_cells(text, one) for one in writings}
+    scores = {one: _score(parsed[one], first_cells(bare[one.quote], one), one.delimiter) for one in writings}
     best = max(writings, key=scores.__getitem__)
     if delimiter is None and _is_column_of_commas(parsed[best], best.delimiter):
         return Writing(NO_DELIMITER), []
-    if delimiter is not None or _is_believable(parsed[best], best.delimiter):
+    table = parsed[best][table_start(parsed[best]) :]
+    width, agreeing = _table_width(table, best.delimiter)
+    is_believable = width > 1 and (agreeing >= AGREEMENT * len(table) or len(parsed[best][0]) > 1)
+    if delimiter is not None or is_believable:
         near = [one.delimiter for one in writings if scores[one] >= (scores[best][0], NEARLY * scores[best][1])]
         return best, list(dict.fromkeys(mark for mark in near if mark != best.delimiter))
     _refuse_aligned_columns(text, name)
     return Writing(","), []
 
 
-def _first_cells(text: str, whole: bool, writing: Writing) -> list[list[str]]:
-    return [row.cells for row in sample_rows(text, whole, writing, WRITING_ROWS)]
-
-
-def _without_quoted(text: str, quote: str | None) -> str:
-    """The text with its quoted cells emptied: a delimiter in one is text."""
-    if quote is None:
-        return text
-    return (SINGLE_QUOTED if quote == "'" else DOUBLE_QUOTED).sub(rf"\1{quote}{quote}", text)
-
-
 def _possible_writings(text: str, delimiter: str | None) -> list[Writing]:
     delimiters = [delimiter] if delimiter else [*DELIMITERS, " "]
     is_quoted = delimiter not in (None, *DELIMITERS) or DOUBLE_QUOTED.search(text) is not None
     quotes: list[str | None] = [None if '"' in text and not is_quoted else '"']  # inches are no quotes
-    if 2 * len(SINGLE_QUOTED.findall(text)) > text.count("\n") and not is_quoted:
-        quotes.insert(0, "'")
+    singles = 0 if is_quoted else len(SINGLE_QUOTED.findall(text))
+    if singles:  # of most lines they are quotes, of fewer only where the rows then fit better
+        quotes.insert(0 if 2 * singles > len(text.splitlines()) else 1, "'")
     escapes = [None, "\\"] if '\\"' in text else [None]
     return [Writing(mark, quote, escape) for escape in escapes for quote in quotes for mark in delimiters]
 
@@ -272,12 +263,6 @@ def _score(rows: list[list[str]], bare: list[list[str]], delimiter: str) -> tupl
     cells = [cell for row in bare for cell in row]
     dirty = sum(any(mark in cell for mark in others) for cell in cells)
     return len(rows[0]) == width, agreeing / len(rows) * (1 - dirty / len(cells))
-
-
-def _is_believable(rows: list[list[str]], delimiter: str) -> bool:
-    table = rows[table_start(rows) :]
-    width, agreeing = _table_width(table, delimiter)
-    return width > 1 and (agreeing >= AGREEMENT * len(table) or len(rows[0]) > 1)
 
 
 def _table_width(rows: list[list[str]], delimiter: str) -> tuple[int, int]:
@@ -380,13 +365,6 @@ def _writing_notes(writing: Writing, others: list[str], sample: Sample) -> list[
     if writing.escape:
         notes.append("quotes inside cells: escaped by a backslash")
     return notes
-
-
-def _header_note(line: int | None, names: list[str]) -> str:
-    if line is not None:
-        return f"header: line {line}"
-    last = f" to {names[-1]}" if len(names) > 1 else ""
-    return f"header: none found, the columns are called {names[0]}{last}"
 
 
 def _number_notes(decimal: str, formats: dict[str, NumberFormat]) -> list[str]:

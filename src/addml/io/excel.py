@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +26,7 @@ def read_excel(
     elsewhere = f" Its other sheets: {', '.join(others)}." if others else ""
     if not rows:
         raise NoRowsError(f"{origin.name}: sheet {name!r} is empty.{elsewhere}")
-    texts = [_texts(row) for row in rows[:HEADER_ROWS]]
+    texts = [["" if cell is None else str(cell) for cell in row] for row in rows[:HEADER_ROWS]]
     start = table_start(texts) if skip_rows is None else 0
     above = texts[start - 1] if start else []
     rows, texts = _trimmed(rows[start:]), texts[start:]
@@ -54,12 +53,12 @@ def _sheet_rows(origin: Origin, sheet: str | None, skipped: int) -> tuple[str, R
     except ImportError as error:
         raise missing_extra(f"{origin.name}: an Excel file", "excel") from error
     try:
-        with warnings.catch_warnings(), origin.open_python() as stream:
+        with warnings.catch_warnings(), origin.open_seekable() as stream:
             warnings.simplefilter("ignore")  # about styles and validation, which are not data
             book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
             for chosen in _candidates(book, sheet, origin.name):
                 cells = chosen.iter_rows(values_only=True, max_row=SHEET_ROWS + 1)
-                rows = [[_value(cell) for cell in row] for row in cells]
+                rows = [[None if isinstance(one, str) and is_missing(one) else one for one in row] for row in cells]
                 if len(rows) > SHEET_ROWS:
                     raise ReadError(f"{origin.name}: sheet {chosen.title!r} has more than {SHEET_ROWS:,} rows.")
                 rows = rows[skipped:]
@@ -93,11 +92,3 @@ def _trimmed(rows: Rows) -> Rows:
 
 def _length(row: list[Any]) -> int:
     return max((position + 1 for position, cell in enumerate(row) if cell is not None), default=0)
-
-
-def _value(cell: Any) -> Any:
-    return None if isinstance(cell, str) and is_missing(cell) else cell
-
-
-def _texts(row: Sequence[Any]) -> list[str]:
-    return ["" if cell is None else str(cell) for cell in row]

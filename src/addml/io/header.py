@@ -46,7 +46,13 @@ def usual_width(rows: Rows) -> tuple[int, int]:
 
 
 def table_start(rows: Rows) -> int:
-    """How many rows stand above the table: titles, notes and dates of a report, which fill few of its columns.
+    """How many rows stand above the names of the columns: titles, notes and dates of a report, titles of groups."""
+    start = _first_full_row(rows)
+    return start + _is_split_header(rows[start:])
+
+
+def _first_full_row(rows: Rows) -> int:
+    """How many rows at the top fill few columns of the table.
 
     Where the rows below have no clear header, only rows of a single cell are taken for such: a header that is too
     short or too long is an error to report, not a title.
@@ -62,13 +68,24 @@ def table_start(rows: Rows) -> int:
         return 0  # a header whose first column, the index of a data frame, has no name
     if (votes := _votes(body)) > 0:
         return start
-    is_title = max(filled[:start]) == 1 and (all(len(row) != width for row in above) or votes == 0)
+    apart = votes == 0 or not min(filled[:start]) or all(len(row) != width for row in above)
+    is_title = apart and (max(filled[:start]) == 1 or all(row[0].startswith("#") for row in above))
     return start if is_title else 0
+
+
+def _is_split_header(rows: Rows) -> bool:
+    """Whether the first row holds titles over several columns, and the second their names, which repeat."""
+    if len(rows) < 3 or any(len(row) != len(rows[0]) for row in rows):
+        return False
+    above, names = ([cell.strip() for cell in row] for row in rows[:2])
+    is_text = not any(map(is_typed, (*above, *names)))
+    return is_text and not all(above) and grouped_names(above, names) is not None and _votes(rows[1:]) > 0
 
 
 def grouped_names(above: Sequence[str], names: Sequence[str]) -> list[str] | None:
     """Names that repeat, each after the title above it, which may span several columns; None where that is no help."""
-    if len(set(names)) == len(names) or sum(map(bool, above)) < 2:
+    named = [name for name in names if name]
+    if len(set(named)) == len(named) or sum(map(bool, above)) < 2:
         return None
     titles, joined = "", list[str]()
     for title, name in zip_longest(above[: len(names)], names, fillvalue=""):

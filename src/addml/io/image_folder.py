@@ -1,15 +1,18 @@
-"""Folders of image files as one array (n, channels, height, width): any size, grey or colour, 8 or 16 bits."""
+"""Image files as one array (n, channels, height, width): a folder, a zip archive or one picture, of any size."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import stat
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
 MASKS = "ground_truth"
-PARQUET = (".parquet", ".pq")
+TABLES = (".parquet", ".pq")
+ZIP = ".zip"
 LARGEST = 64  # pixels of a side; images that have one size up to this keep it
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")  # Pillow's modes of more than 8 bits
 GREY = ("1", "L", "LA", "La", *DEEP)
@@ -43,6 +47,7 @@ class Pictures:
     images: np.ndarray  # (n, channels, height, width), uint8, or float32 where some file has more than 8 bits
     notes: tuple[str, ...]
     sizes: tuple[tuple[int, int], ...] = ()  # height and width of each file's own image
+    folder: Path | None = None  # that the names are relative to, where a report may link to it
 
 
 def read_images(
@@ -53,7 +58,7 @@ def read_images(
     skip_broken: bool = False,
     largest: int = LARGEST,
 ) -> Pictures:
-    """All images of a folder and its subfolders, in the order of their names.
+    """All images of a folder and its subfolders, or of a zip archive, in the order of their names; or one picture.
 
     Images that all have one size of at most 64 x 64 keep it, others are resized to `size`, a side or (height, width),
     64 if not given. They are grey where all of them are, else RGB; `channels`, 1 or 3, says so otherwise. What is
@@ -74,12 +79,12 @@ def look_at(
     """What the heads of all image files of a folder say, before their pixels are read, as `read_images` does."""
     _pillow()
     folder = os.path.expanduser(folder)
-    files, shape = image_files(folder), _shape(size, channels)
+    files, shape, path = image_files(folder), _shape(size, channels), Path(folder)
     if not files:
         raise ImageError(f"{folder}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
-    known, broken = _tried(files, lambda name: _seen(Path(folder), name))
-    _alike(folder, known)
-    return Heads(Path(folder), tuple(known), tuple(broken), *_common(shape, known, largest))
+    known, broken = _tried(files, partial(_seen, path))
+    _alike(path, known)
+    return Heads(path, tuple(known), tuple(broken), *_common(shape, known, largest))
 
 
 @dataclass(frozen=True)
@@ -99,17 +104,25 @@ class Heads:
 
     def read(self, skip_broken: bool) -> Pictures:
         """The images themselves."""
-        layers = _Layers(self.shape, self.deep)
-        images, worse = _tried(self.known, lambda one: layers.of(self.folder, one))
+        shape, deep, names = self.shape, self.deep, list[str]()
+        images = np.empty((len(self.known), *astuple(shape)), np.float32 if deep else np.uint8)
+
+        def read_next(one: _Seen) -> tuple[int, int]:
+            images[len(names)] = _layers(self.folder, one, shape, deep)
+            names.append(_legible(one.name))
+            return one.size
+
+        sizes, worse = _tried(self.known, read_next)
         broken = sorted([*self.broken, *worse])
-        if broken and (not skip_broken or not images):
-            raise ImageError(_refusal(self.folder, broken, len(self.known) + len(self.broken)))
+        if broken and (not skip_broken or not names):
+            files = len(self.known) + len(self.broken)
+            rest = "mend or remove them, or leave them out with --skip-unreadable (skip_broken=True)"
+            rest = "there is no other; are these images?" if len(broken) == files else rest
+            words = f"{len(broken):,} of {counted(files, 'file')} cannot be read as images: {_listed(broken)}"
+            raise ImageError(f"{self.folder}: {words}; {rest}.")
         left = [f"left out, as they cannot be read: {_listed(broken)} (--skip-unreadable)"] if broken else []
-        lost = {name for name, _ in worse}
-        read = [one for one in self.known if _legible(one.name) not in lost]
-        notes = (*left, *_passed_over(self.folder), *self.notes)
-        names, sizes = tuple(_legible(one.name) for one in read), tuple(one.size for one in read)
-        return Pictures(names, np.stack(images), notes, sizes)
+        notes, folder = (*left, *_passed_over(self.folder), *self.notes), self.folder
+        return Pictures(tuple(names), images[: len(names)], notes, tuple(sizes), folder if folder.is_dir() else None)
 
 
 def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
@@ -120,22 +133,39 @@ def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
             f"{path}: has {one.size[0]} x {one.size[1]} pixels (height x width), its image {size[0]} x {size[1]}; "
             "give a mask of the same size."
         )
-    return np.asarray(_Layers(_Shape(1, *size), deep=True).of(path.parent, one)[0] > 0)
+    return np.asarray(_layers(path.parent, one, _Shape(1, *size), deep=True)[0] > 0)
+
+
+# Files ------------------------------------------------------------------------------------------------------
 
 
 def is_image_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether this is a folder with at least one image file in it; one with Parquet files beside them is a table."""
+    """Whether this is an image file, or a folder or zip archive of some; beside Parquet files they make a table."""
     path = os.path.expanduser(path)
-    if not os.path.isdir(path) or any(name.lower().endswith(PARQUET) for name in os.listdir(path)):
+    if os.path.isfile(path):
+        return _is_image(os.path.basename(path)) or (_is_zip(path) and bool(image_files(path)))
+    if not os.path.isdir(path) or any(name.lower().endswith(TABLES) for name in os.listdir(path)):
         return False
     return next(_walk(path), None) is not None
 
 
 def image_files(folder: str | os.PathLike[str]) -> list[str]:
-    """The image files of a folder and its subfolders, relative to it, in the order of their names."""
-    if not os.path.isdir(folder):
-        raise ImageError(f"{folder}: is no folder; name a folder of images.")
-    return sorted(_walk(folder))
+    """The image files of a folder and its subfolders or of a zip archive, in the order of their names; or one file."""
+    if os.path.isdir(folder):
+        return sorted(_walk(folder))
+    if os.path.isfile(folder) and _is_image(os.path.basename(folder)):
+        return [os.path.basename(folder)]
+    if not _is_zip(folder):
+        raise ImageError(f"{folder}: is no folder or zip archive; name one with images, or an image file.")
+    with zipfile.ZipFile(folder) as archive:
+        files = [one.filename for one in archive.infolist() if not one.is_dir()]
+    names = sorted(name for name in files if _is_image(os.path.basename(name)) and not name.startswith("__MACOSX"))
+    for name in names:
+        if os.path.isabs(name) or ".." in Path(name).parts:  # maps are written under these names
+            raise ImageError(f"{folder}: holds {name!r}, which would lie outside; make the archive again.")
+    roots = {name.split("/")[0] for name in names}
+    masks = f"{MASKS}/" if {"test", "train"} & roots else None
+    return [name for name in names if masks is None or not name.startswith(masks)]
 
 
 def kinds_of(names: Iterable[str]) -> str:
@@ -161,7 +191,11 @@ def _is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
-def _passed_over(folder: str | os.PathLike[str]) -> list[str]:
+def _is_zip(path: str | os.PathLike[str]) -> bool:
+    return os.fspath(path).lower().endswith(ZIP) and zipfile.is_zipfile(path)
+
+
+def _passed_over(folder: Path) -> list[str]:
     """What else is in a folder of images, in words; hidden files are nobody's pictures."""
     places = list(os.walk(folder))
     others = [name for _, _, names in places for name in names if not name.startswith(".") and not _is_image(name)]
@@ -174,6 +208,22 @@ def _passed_over(folder: str | os.PathLike[str]) -> list[str]:
 def _legible(name: str) -> str:
     """The name of a file as text that can be written, whatever its bytes are."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _content(folder: Path, name: str) -> Path | IO[bytes]:
+    """What Pillow opens: the file, or its bytes in an archive."""
+    if _is_zip(folder):
+        return io.BytesIO(_archive(folder).read(name))
+    path = folder / name if folder.is_dir() else folder
+    if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for
+        raise ValueError("no regular file")
+    return path
+
+
+@lru_cache(maxsize=1)
+def _archive(path: Path) -> zipfile.ZipFile:
+    """An archive, whose list of files is read once."""
+    return zipfile.ZipFile(path)
 
 
 # One size, one kind -----------------------------------------------------------------------------------------
@@ -201,35 +251,26 @@ class _Seen:
 
 
 def _seen(folder: Path, name: str) -> _Seen:
-    if not stat.S_ISREG(os.stat(folder / name).st_mode):  # a pipe would be waited for
-        raise ValueError("no regular file")
-    with _pillow().Image.open(folder / name) as image:
+    with _pillow().Image.open(_content(folder, name)) as image:
         mode, turned = image.mode, image.getexif().get(ORIENTATION) in TURNED
         size = image.size if turned else image.size[::-1]
         return _Seen(name, size, 1 if mode in GREY else 3, mode in DEEP, mode == "F", image.has_transparency_data)
 
 
-@dataclass(frozen=True)
-class _Layers:
-    """Reads one image after another into the common shape; only small ones stay in memory."""
-
-    shape: _Shape
-    deep: bool  # whether some image has more than 8 bits
-
-    def of(self, folder: Path, one: _Seen) -> np.ndarray:
-        """The image (channels, height, width), uint8, or float32 from 0 to 255 where some are deep."""
-        pillow, shape = _pillow(), self.shape
-        with pillow.Image.open(folder / one.name) as image:
-            image.load()
-            flat = _flat(pillow.ImageOps.exif_transpose(image), one, "L" if shape.channels == 1 else "RGB")
-        if flat.size != (shape.width, shape.height):
-            flat = flat.resize((shape.width, shape.height), pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
-        pixels = np.asarray(flat)
-        if one.deep and not np.isfinite(pixels).all():
-            raise ValueError("holds NaN or infinity")
-        layers = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
-        layers = np.repeat(layers, shape.channels, axis=0) if len(layers) < shape.channels else layers
-        return np.ascontiguousarray(layers, np.float32 if self.deep else np.uint8)
+def _layers(folder: Path, one: _Seen, shape: _Shape, deep: bool) -> np.ndarray:
+    """An image (channels, height, width), uint8, or float32 from 0 to 255 where some are `deep`."""
+    pillow = _pillow()
+    with pillow.Image.open(_content(folder, one.name)) as image:
+        image.load()
+        flat = _flat(pillow.ImageOps.exif_transpose(image), one, "L" if shape.channels == 1 else "RGB")
+    if flat.size != (shape.width, shape.height):
+        flat = flat.resize((shape.width, shape.height), pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
+    pixels = np.asarray(flat)
+    if one.deep and not np.isfinite(pixels).all():
+        raise ValueError("holds NaN or infinity")
+    layers = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
+    layers = np.repeat(layers, shape.channels, axis=0) if len(layers) < shape.channels else layers
+    return np.ascontiguousarray(layers, np.float32 if deep else np.uint8)
 
 
 def _flat(image: Image, one: _Seen, mode: str) -> Image:
@@ -299,19 +340,9 @@ def _common(shape: _Shape, known: Sequence[_Seen], largest: int) -> tuple[_Shape
     return shape, [f"{words}: {count:,} of {counted(len(known), 'image')}" for words, count in counts.items() if count]
 
 
-def _refusal(folder: Any, broken: Sequence[tuple[str, str]], files: int) -> str:
-    rest = "mend or remove them, or leave them out with --skip-unreadable (skip_broken=True)"
-    if len(broken) == files:
-        rest = "there is no other; are these images?"
-    return f"{folder}: {len(broken):,} of {counted(files, 'file')} cannot be read as images: {_listed(broken)}; {rest}."
-
-
 def _listed(broken: Sequence[tuple[str, str]]) -> str:
-    return listed([f"{name} ({_short(why)})" for name, why in broken])
-
-
-def _short(why: str) -> str:
-    return "not an image" if "cannot identify" in why else re.sub(r"\s+", " ", why)[:80]
+    short = (re.sub(r"\s+", " ", "not an image" if "cannot identify" in why else why)[:80] for _, why in broken)
+    return listed([f"{name} ({why})" for (name, _), why in zip(broken, short, strict=True)])
 
 
 def _pillow() -> Any:

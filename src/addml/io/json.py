@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from addml.io.source import NoRowsError, Origin, ReadError, decode_start, encoding_of
-from addml.io.values import table_from_rows
+from addml.io.values import numbered_names, table_from_rows
 from addml.text import listed
 
 BLOCK_BYTES = 1 << 20
@@ -67,8 +68,8 @@ def _document(origin: Origin, encoding: str) -> Any:
     if not first.lstrip().startswith(("{", "[")):
         return None
     if first.lstrip().startswith("{"):
-        whole = _parsed(first)
-        if whole is not None:
+        with suppress(json.JSONDecodeError):
+            whole = json.loads(first)
             return None if second or not _rows_in(whole) else whole
     try:
         with _text(origin, encoding) as stream:
@@ -77,13 +78,6 @@ def _document(origin: Origin, encoding: str) -> Any:
         if first.startswith("{") and second.startswith("{"):  # a broken line among others, which reading by lines names
             return None
         raise ReadError(f"{origin.name}, line {error.lineno}: is not JSON: {error.msg}. Correct the line.") from error
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return None
 
 
 def _table_of(document: Any, source: str) -> tuple[pa.Table, list[str]]:
@@ -120,7 +114,9 @@ def _lists_in(node: Any, path: tuple[str, ...], deeper: int) -> Iterator[tuple[t
     if isinstance(node, list) and node and all(isinstance(item, dict) for item in node):
         yield path, node
     elif isinstance(node, list) and len(node) > 1 and all(isinstance(item, list) for item in node):
-        yield path, _from_lists(node)
+        is_named = all(isinstance(cell, str) for cell in node[0]) and len(set(node[0])) == len(node[0])
+        names = node[0] if is_named else numbered_names(len(node[0]))
+        yield path, [dict(zip(names, row, strict=False)) for row in node[is_named:]]
     elif isinstance(node, dict) and deeper:
         names = node.get("columns")
         for key, value in node.items():
@@ -129,13 +125,6 @@ def _lists_in(node: Any, path: tuple[str, ...], deeper: int) -> Iterator[tuple[t
                 yield (*path, key), [dict(zip(map(str, names or ()), row, strict=True)) for row in rows]
             else:
                 yield from _lists_in(value, (*path, key), deeper - 1)
-
-
-def _from_lists(rows: list[list[Any]]) -> list[dict[str, Any]]:
-    """Rows that are lists, below their names where the first holds nothing but text."""
-    is_named = all(isinstance(cell, str) for cell in rows[0]) and len(set(rows[0])) == len(rows[0])
-    names = rows[0] if is_named else [f"x{place}" for place in range(len(rows[0]))]
-    return [dict(zip(names, row, strict=False)) for row in rows[is_named:]]
 
 
 def _from_columns(document: dict[str, Any]) -> list[dict[str, Any]] | None:
@@ -186,17 +175,14 @@ def _table_of_lines(origin: Origin, encoding: str) -> tuple[pa.Table, list[str]]
     block = BLOCK_BYTES
     while True:
         try:
-            with _utf8(origin, encoding) as stream:
+            raw = origin.open()
+            is_utf8 = encoding.startswith("utf-8")
+            with raw if is_utf8 else pa.transcoding_input_stream(raw, encoding, "utf8") as stream:
                 return arrow_json.read_json(stream, arrow_json.ReadOptions(block_size=block)), []
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             if "straddling" not in str(error) or block >= LARGEST_BLOCK:
                 return _table(_slowly(origin, encoding, error))
             block *= 8
-
-
-def _utf8(origin: Origin, encoding: str) -> pa.NativeFile:
-    stream = origin.open()
-    return stream if encoding.startswith("utf-8") else pa.transcoding_input_stream(stream, encoding, "utf8")
 
 
 def _slowly(origin: Origin, encoding: str, error: Exception) -> list[dict[str, Any]]:
@@ -244,12 +230,7 @@ def _text(origin: Origin, encoding: str) -> io.TextIOWrapper:
 
 def _kind(value: Any) -> str:
     """The kind of a value as Arrow tells them apart; nothing for null, which fits all."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, (int, float)):
-        return NUMBER
-    if isinstance(value, str):
-        return TEXT
-    return "a list" if isinstance(value, list) else "an object"
+    if value is None or isinstance(value, bool):
+        return "" if value is None else "true or false"
+    kinds = {(int, float): NUMBER, (str,): TEXT, (list,): "a list"}
+    return next((kind for types, kind in kinds.items() if isinstance(value, types)), "an object")

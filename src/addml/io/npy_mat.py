@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,23 +22,16 @@ LABELS = (
 
 def read_npz(origin: Origin, key: str | None, asked: Collection[str]) -> tuple[pa.Table, list[str]]:
     """The table of an .npz file, with the labels that are asked for by their name."""
-    try:
-        with origin.open_python() as stream, np.load(stream, allow_pickle=False) as archive:
-            known = archive.files
-            wanted = [name for name in known if key in (None, name) or name in asked]
-            arrays = {name: archive[name] for name in wanted}
-    except Exception as error:  # a damaged file may raise anything
-        raise _unreadable(origin, error) from error
+    with _reading(origin), origin.open_seekable() as stream, np.load(stream, allow_pickle=False) as archive:
+        known = archive.files
+        arrays = {name: archive[name] for name in known if key in (None, name) or name in asked}
     return _table(arrays, known, key, asked, origin.name)
 
 
 def read_npy(origin: Origin) -> tuple[pa.Table, list[str]]:
     """The table of an .npy file, which holds one array."""
-    try:
-        with origin.open_python() as stream:
-            array = np.load(stream, allow_pickle=False)
-    except Exception as error:  # a damaged file may raise anything
-        raise _unreadable(origin, error) from error
+    with _reading(origin), origin.open_seekable() as stream:
+        array = np.load(stream, allow_pickle=False)
     return _table({FEATURES: array}, [FEATURES], None, (), origin.name)
 
 
@@ -45,24 +39,23 @@ def read_mat(origin: Origin, key: str | None, asked: Collection[str]) -> tuple[p
     """The table of a MATLAB file of version 4 to 7, with the labels that are asked for by their name."""
     from scipy.io import loadmat
 
-    try:
-        with origin.open_python() as stream:
-            arrays = loadmat(stream)
-    except NotImplementedError as error:
-        raise ReadError(f"{origin.name}: is a MATLAB 7.3 (HDF5) file. Save it with save(..., '-v7').") from error
-    except Exception as error:  # a damaged file may raise anything
-        raise ReadError(f"{origin.name}: is no readable MATLAB file ({error}). Copy or save it again.") from error
-    arrays = {name: array for name, array in arrays.items() if not name.startswith("__")}
+    with _reading(origin), origin.open_seekable() as stream:
+        arrays = {name: array for name, array in loadmat(stream).items() if not name.startswith("__")}
     return _table(arrays, list(arrays), key, asked, origin.name)
 
 
-def _unreadable(origin: Origin, error: Exception) -> ReadError:
-    if "pickle" in str(error):
-        return ReadError(
-            f"{origin.name}: holds pickled Python objects, which are refused because reading them can run "
-            "any code. Save plain number arrays instead."
-        )
-    return ReadError(f"{origin.name}: the array file is damaged or cut short ({error}). Copy or save it again.")
+@contextmanager
+def _reading(origin: Origin) -> Iterator[None]:
+    """Name the file and the remedy where it cannot be read: a damaged file may raise anything."""
+    try:
+        yield
+    except NotImplementedError as error:
+        raise ReadError(f"{origin.name}: is a MATLAB 7.3 (HDF5) file. Save it with save(..., '-v7').") from error
+    except Exception as error:
+        problem = f"the array file is damaged or cut short ({error}). Copy or save it again."
+        if "pickle" in str(error):
+            problem = "holds pickled Python objects, which are refused: reading them can run any code. Save arrays."
+        raise ReadError(f"{origin.name}: {problem}") from error
 
 
 def _table(
@@ -73,7 +66,11 @@ def _table(
     notes.insert(0, f"array: {chosen}, {counted(len(columns), 'column')}")
     rows, others = len(next(iter(columns.values()))), [name for name in known if name != chosen and name not in columns]
     for name in (name for name in others if name in asked):
-        columns[name] = _label(arrays[name], name, rows, source)
+        label = _native(np.asarray(arrays[name]), name, source)
+        if label.size != rows:
+            problem = f"has {counted(label.size, 'label')} for {counted(rows, 'row')} of the table."
+            raise ReadError(f"{source}: array {name} {problem}")
+        columns[name] = label.reshape(rows)
         notes.append(f"labels: array {name}, as column {name}")
     unread = [name for name in known if name != chosen and name not in asked]
     labels = [name for name in unread if name.lower() in LABELS]
@@ -88,18 +85,15 @@ def _chosen_key(arrays: Mapping[str, Any], known: list[str], key: str | None, so
         if key not in arrays:
             raise ReadError(f"{source}: has no array {key!r}.{did_you_mean(key, known)} It has: {', '.join(known)}.")
         return key
-    tables = [name for name in known if getattr(arrays[name], "ndim", 0) == 2 and not _is_label(name, arrays[name])]
     if FEATURES in arrays:
         return FEATURES
+    matrices = [name for name in known if getattr(arrays[name], "ndim", 0) == 2]
+    # MATLAB knows no arrays of one axis: labels have one column
+    tables = [name for name in matrices if name.lower() not in LABELS or 1 not in arrays[name].shape]
     if len(tables) == 1:
         return tables[0]
     shapes = ", ".join(f"{name} {getattr(arrays[name], 'shape', '')}" for name in known) or "nothing"
     raise ReadError(f"{source}: has no array X (rows, columns). Say which part is the table; it has: {shapes}.")
-
-
-def _is_label(name: str, array: Any) -> bool:
-    """Whether an array is one of labels, by its name and its one column: MATLAB knows no arrays of one axis."""
-    return name.lower() in LABELS and 1 in array.shape
 
 
 def _columns(values: Any, name: str, source: str) -> tuple[dict[str, np.ndarray[Any, Any]], list[str]]:
@@ -115,15 +109,6 @@ def _columns(values: Any, name: str, source: str) -> tuple[dict[str, np.ndarray[
         raise ReadError(f"{source}: array {name} has shape {array.shape}; a table needs (rows, columns), both over 0.")
     turned = np.ascontiguousarray(_native(array, name, source).T)
     return dict(zip(numbered_names(len(turned)), turned, strict=True)), notes
-
-
-def _label(values: Any, name: str, rows: int, source: str) -> np.ndarray[Any, Any]:
-    label = _native(np.asarray(values), name, source)
-    if label.size != rows:
-        raise ReadError(
-            f"{source}: array {name} has {counted(label.size, 'label')} for {counted(rows, 'row')} of the table."
-        )
-    return label.reshape(rows)
 
 
 def _native(array: np.ndarray[Any, Any], name: str, source: str) -> np.ndarray[Any, Any]:

@@ -108,10 +108,13 @@ def open_batches(
     if kind not in STREAMED:
         return _cut(_whole(origin, kind, notes, wanted, options), wanted, schema, batch_rows, origin.name)
     if kind == "csv":
-        found: list[str] = []
-        batches = _from_csv(origin, wanted, schema, options, notes, found, loose)  # in the types of the schema
+        dialect, words = sniff(origin, options)
+        notes.extend(words)
+        chosen, found = check_columns(wanted, dialect.names, origin.name), list[str]()
+        dialect = replace(dialect, loose=tuple(loose or ()))
+        batches = csv_batches(origin, dialect, chosen, schema, notes, found if loose is None else None)
         begun = _begun(conformed(batches, wanted, None, batch_rows, origin.name), notes, origin.name)
-        return replace(begun, loose=found)
+        return replace(begun, loose=found)  # already in the types of the schema
     if kind == "parquet":
         batches = parquet_batches(origin, wanted, batch_rows)
     else:
@@ -199,30 +202,10 @@ def _read(origin: Origin, kind: str, columns: Sequence[str] | None, options: Fil
 
 def _finished(table: pa.Table, notes: list[str], columns: Sequence[str] | None, source: str) -> ReadResult:
     table, changed = shaped(table, columns, source)
+    size = f"{counted(table.num_rows, 'row')}, {counted(table.num_columns, 'column')}"
     if not table.num_rows or not table.num_columns:
-        raise NoRowsError(f"{source}: holds no rows ({_size(table)}).")
-    return ReadResult(table, [*notes, *changed, f"read: {_size(table)}"])
-
-
-def _size(table: pa.Table) -> str:
-    return f"{counted(table.num_rows, 'row')}, {counted(table.num_columns, 'column')}"
-
-
-def _from_csv(
-    origin: Origin,
-    columns: Sequence[str] | None,
-    schema: pa.Schema | None,
-    options: FileOptions,
-    notes: list[str],
-    found: list[str],
-    loose: Sequence[str] | None,
-) -> Iterator[pa.RecordBatch]:
-    dialect, words = sniff(origin, options)
-    notes.extend(words)
-    chosen = check_columns(columns, dialect.names, origin.name)
-    if loose is None:
-        return csv_batches(origin, dialect, chosen, schema, notes, found)
-    return csv_batches(origin, replace(dialect, loose=tuple(loose)), chosen, schema, notes)
+        raise NoRowsError(f"{source}: holds no rows ({size}).")
+    return ReadResult(table, [*notes, *changed, f"read: {size}"])
 
 
 def _cut(whole: ReadResult, columns: Sequence[str] | None, schema: pa.Schema | None, rows: int, source: str) -> Batches:

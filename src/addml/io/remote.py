@@ -8,12 +8,11 @@ import shutil
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 WEB, STORES = ("https", "http"), ("s3", "gs", "gcs")
 TIMEOUT = 30  # seconds without an answer
@@ -101,7 +100,10 @@ def _answer(address: str) -> Any:
     """The answer to a request; redirects lead to the web only, never from https to http, and take no password along."""
     opener = urllib.request.build_opener(_NoRedirects)
     parts = urlsplit(address)
-    headers = {"User-Agent": "addml", **_authorization(parts)}
+    headers = {"User-Agent": "addml"}
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
     url = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
     for _ in range(MOST_REDIRECTS + 1):
         try:
@@ -119,13 +121,6 @@ def _answer(address: str) -> Any:
     raise OSError(f"it redirects more than {MOST_REDIRECTS} times")
 
 
-def _authorization(parts: SplitResult) -> dict[str, str]:
-    if parts.username is None:
-        return {}
-    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
-
-
 # Object stores ------------------------------------------------------------------------------------------------
 
 
@@ -136,26 +131,15 @@ def _from_store(address: str, folder: Path, name: str) -> Path:
     info = store.get_file_info(path)
     if info.type == fs.FileType.NotFound:
         raise ReadError(f"{shown(address)}: no such file.")
-    if info.type == fs.FileType.File:
-        _from_stream(store, info, folder / name, address)
-        return folder / name
-    for one in _parquet_files(store, path, address):
-        target = folder / name / os.path.relpath(one.path, path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _from_stream(store, one, target, address)
-    return folder / name
-
-
-def _parquet_files(store: Any, path: str, address: str) -> Iterator[Any]:
-    from pyarrow import fs
-
-    found = store.get_file_info(fs.FileSelector(path, recursive=True))
-    files = [one for one in found if one.is_file and one.path.lower().endswith((".parquet", ".pq"))]
+    files = {folder / name: info}
+    if info.type != fs.FileType.File:
+        held = store.get_file_info(fs.FileSelector(path, recursive=True))
+        parquet = [one for one in held if one.is_file and one.path.lower().endswith((".parquet", ".pq"))]
+        files = {folder / name / os.path.relpath(one.path, path): one for one in parquet}
     if not files:
         raise ReadError(f"{shown(address)}: is a folder without Parquet files. Name one file.")
-    yield from files
-
-
-def _from_stream(store: Any, info: Any, target: Path, address: str) -> None:
-    with store.open_input_stream(info.path) as stream:
-        _copy(stream, target, address, int(info.size or 0))
+    for target, one in files.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with store.open_input_stream(one.path) as stream:
+            _copy(stream, target, address, int(one.size or 0))
+    return folder / name

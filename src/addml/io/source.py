@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from addml.io.remote import NoRowsError as NoRowsError
 from addml.io.remote import ReadError as ReadError
@@ -54,27 +54,16 @@ class Origin:
         """The bytes from the start, decompressed while reading."""
         import pyarrow as pa
 
-        if self.compression in PYTHON_STREAMS:
-            return pa.PythonFile(_Stream(PYTHON_STREAMS[self.compression](self)), mode="r")
-        stream = self._raw()
+        stream = pa.BufferReader(self.content) if self.path is None else pa.OSFile(os.fsencode(self.path), "rb")
+        if self.compression in ("xz", "zip"):
+            return pa.PythonFile(_Stream(stream, self), mode="r")
         return stream if self.compression is None else pa.CompressedInputStream(stream, self.compression)
 
     def open_seekable(self) -> pa.NativeFile:
         """As `open`, for formats read from their end; what is compressed is first unpacked in memory."""
         import pyarrow as pa
 
-        return self._raw() if self.compression is None else pa.BufferReader(self._unpacked())
-
-    def open_python(self) -> BinaryIO:
-        """As `open_seekable`, as a Python file."""
-        if self.path is not None and self.compression is None:
-            return open(self.path, "rb")
-        return io.BytesIO(self._unpacked())
-
-    @property
-    def stored(self) -> Path | BinaryIO:
-        """The bytes as they are stored, for Python's decompressors."""
-        return self.path if self.path is not None else io.BytesIO(self.content or b"")
+        return self.open() if self.compression is None else pa.BufferReader(self.open().read())
 
     def head(self, size: int) -> bytes:
         """The first `size` decompressed bytes, fewer when the source is shorter."""
@@ -99,21 +88,16 @@ class Origin:
         path = Path((self.member or self.name).lower())
         return Path(path.stem).suffix if path.suffix in PACKED_NAMES else path.suffix
 
-    def _raw(self) -> pa.NativeFile:
-        import pyarrow as pa
-
-        return pa.BufferReader(self.content) if self.path is None else pa.OSFile(os.fsencode(self.path), "rb")
-
-    def _unpacked(self) -> bytes:
-        with self.open() as stream:
-            return bytes(stream.read())
-
 
 class _Stream(io.RawIOBase):
-    """Decompressed bytes whose damage is an OSError, as it is for the formats that Arrow decompresses."""
+    """Bytes that Python decompresses; damage is an OSError, as it is for the formats that Arrow decompresses."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+    def __init__(self, packed: Any, origin: Origin) -> None:
+        try:
+            is_zip = origin.compression == "zip"
+            self._stream = zipfile.ZipFile(packed).open(str(origin.member)) if is_zip else lzma.LZMAFile(packed)  # noqa: SIM115
+        except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way that Python does not know
+            raise ReadError(f"{origin.name}: {origin.member} cannot be unpacked: {error}. Unpack it first.") from error
 
     def readable(self) -> bool:
         return True
@@ -125,22 +109,9 @@ class _Stream(io.RawIOBase):
             raise OSError(str(error)) from error
 
     def close(self) -> None:
-        self._stream.close()
+        if not self.closed:
+            self._stream.close()
         super().close()
-
-
-def _open_member(origin: Origin) -> BinaryIO:
-    try:
-        return zipfile.ZipFile(origin.stored).open(str(origin.member))  # type: ignore[return-value]
-    except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way that Python does not know
-        raise ReadError(f"{origin.name}: {origin.member} cannot be unpacked: {error}. Unpack it first.") from error
-
-
-def _open_xz(origin: Origin) -> BinaryIO:
-    return lzma.LZMAFile(origin.stored)  # type: ignore[return-value]
-
-
-PYTHON_STREAMS = {"xz": _open_xz, "zip": _open_member}
 
 
 def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Origin:
@@ -157,23 +128,28 @@ def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Orig
 
 def _located(name: str) -> Origin:
     if name == STANDARD_INPUT:
-        return _in_memory("standard input", sys.stdin.buffer.read())
+        return _opened("standard input", content=sys.stdin.buffer.read())
     if is_remote(name):
-        path = fetched(name)
-        return Origin(shown(name), path, compression=None if path.is_dir() else _compression_of_file(path))
+        return _opened(shown(name), fetched(name))
     if not name:  # which Path takes for the present folder
         raise ReadError("an empty path names no table; give that of a file or a folder, '.' for the present one.")
     path = Path(os.path.expanduser(name))
     if not path.exists():
         raise no_such_file(path)
-    if path.is_dir():
-        return Origin(name, path)
     try:
-        if is_special(path):
-            return _in_memory(name, path.read_bytes())
-        return Origin(name, path, compression=_compression_of_file(path))
+        return _opened(name, content=path.read_bytes()) if is_special(path) else _opened(name, path)
     except OSError as error:
         raise ReadError(f"{name}: cannot be opened: {error.strerror}.") from error
+
+
+def _opened(name: str, path: Path | None = None, content: bytes | None = None) -> Origin:
+    """The origin with the compression that its first bytes tell."""
+    head = (content or b"")[:16]
+    if path is not None and path.is_file():
+        with path.open("rb") as stream:
+            head = stream.read(16)
+    compression = next((kind for mark, kind in COMPRESSION_MARKS.items() if head.startswith(mark)), None)
+    return Origin(name, path, content, compression)
 
 
 def is_special(path: Path) -> bool:
@@ -183,7 +159,7 @@ def is_special(path: Path) -> bool:
 
 def _in_zip(origin: Origin, part: str | None) -> Origin:
     """The only file of a zip archive, or the one named; a workbook and an .npz are archives themselves."""
-    names = _zip_names(origin.name, origin.stored)
+    names = _zip_names(origin)
     if _archive_format(names) is not None:
         return origin
     found = part if part in names else names[0] if len(names) == 1 else None
@@ -193,13 +169,13 @@ def _in_zip(origin: Origin, part: str | None) -> Origin:
     return replace(origin, compression="zip", member=found, is_chosen=len(names) > 1)
 
 
-def _zip_names(source: str, stored: Path | BinaryIO) -> list[str]:
+def _zip_names(origin: Origin) -> list[str]:
     """The files of a zip archive, without those that macOS adds."""
     try:
-        with zipfile.ZipFile(stored) as archive:
+        with origin.open_seekable() as stream, zipfile.ZipFile(stream) as archive:
             names = [one.filename for one in archive.infolist() if not one.is_dir()]
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise ReadError(f"{source}: is damaged or cut short ({error}). Copy or download it again.") from error
+        raise ReadError(f"{origin.name}: is damaged or cut short ({error}). Copy or download it again.") from error
     return [one for one in names if not one.startswith("__MACOSX/") and not Path(one).name.startswith(".")]
 
 
@@ -219,23 +195,9 @@ def no_such_file(path: Path) -> ReadError:
     return ReadError(f"{path}: no such file.{hint}")
 
 
-def compression_of(head: bytes) -> str | None:
-    """The compression that the first bytes of a file tell."""
-    return next((kind for mark, kind in COMPRESSION_MARKS.items() if head.startswith(mark)), None)
-
-
-def _compression_of_file(path: Path) -> str | None:
-    with path.open("rb") as stream:
-        return compression_of(stream.read(16))
-
-
 def missing_extra(what: str, extra: str) -> ReadError:
     """The error for a format whose library is not installed."""
     return ReadError(f"{what} needs a part that is not installed: pip install 'addml[{extra}]'.")
-
-
-def _in_memory(name: str, content: bytes) -> Origin:
-    return Origin(name, content=content, compression=compression_of(content[:16]))
 
 
 # Format ------------------------------------------------------------------------------------------------------
@@ -296,14 +258,11 @@ def _by_content(origin: Origin) -> str:
     if not head:
         raise NoRowsError(f"{origin.name}: is empty (0 bytes).")
     if head.startswith(ZIP):  # of which `find_origin` left these
-        with origin.open_python() as stream:
-            kind = _archive_format(_zip_names(origin.name, stream))
-        if kind is None:
+        if (kind := _archive_format(_zip_names(origin))) is None:
             raise ReadError(f"{origin.name}: is a zip archive. Unpack it first.")
         return kind
-    for mark, kind in SIGNATURES.items():
-        if head.startswith(mark):
-            return kind
+    if (kind := next((kind for mark, kind in SIGNATURES.items() if head.startswith(mark)), None)) is not None:
+        return kind
     if NAMED.get(origin.suffix) == "mat":  # MATLAB 4 files begin with no mark
         return "mat"
     return _text_format(origin)
@@ -311,22 +270,15 @@ def _by_content(origin: Origin) -> str:
 
 def _text_format(origin: Origin) -> str:
     named = NAMED.get(origin.suffix)
-    if named not in (None, *TEXT_FORMATS) and _is_binary(origin):
-        raise ReadError(_not_what_it_says(origin, str(named)))
-    text = decoded_head(origin, 4096).lstrip()
+    try:
+        text = decoded_head(origin, 4096).lstrip()
+    except ReadError as error:
+        raise error if named in (None, *TEXT_FORMATS) else ReadError(_not_what_it_says(origin, str(named))) from error
     if text[:15].lower().startswith(("<!doctype html", "<html")):
         return "html"
     if named in TEXT_FORMATS:
         return str(named)
     return "json" if text.startswith("{") or (text[:1] == "[" and text[1:].lstrip()[:1] == "{") else "csv"
-
-
-def _is_binary(origin: Origin) -> bool:
-    try:
-        decoded_head(origin, 4096)
-    except ReadError:
-        return True
-    return False
 
 
 def _not_what_it_says(origin: Origin, named: str) -> str:
@@ -348,8 +300,9 @@ MARKS = {
 }
 LATIN = ("cp1252", "cp1250", "cp1254")
 OTHER_SCRIPTS = ("cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr")
+POLISH = re.compile(rb"[A-Za-z][\xa3\xa5\xaf\xb3\xb9\xbf][a-z][\x00-\x7f]")  # letters of Windows-1250, signs in 1252
 LEAST_BEYOND = 12  # bytes beyond ASCII, under which no other encoding than Windows-1252 is guessed
-BEYOND_LINES = 2000  # that are looked at
+BEYOND_LINES = 200  # that are looked at
 SAME_CHAOS = 0.02  # of charset-normalizer's measure
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 CONTROL_SHARE = 0.01  # random bytes hold about ten times as many
@@ -367,26 +320,40 @@ def encoding_of(raw: bytes, name: str) -> tuple[str, str]:
         raise ReadError(f"{name}: holds binary data, not text: no table was found in it. Check what the file is.")
     if _decodes(raw, "utf-8"):
         return "utf-8", "UTF-8"
+    _refuse_slips(raw, name)
     if (guess := _detected(raw)) is not None:
         return guess, f"{guess} (a guess; --encoding names another)"
     return ("cp1252", WESTERN) if _decodes(raw, "cp1252") else ("latin-1", "Latin-1 (it is not UTF-8)")
 
 
+def _refuse_slips(raw: bytes, name: str) -> None:
+    """An error where the text is UTF-8 but for a few bytes: in another encoding most letters would be wrong."""
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(raw)
+    slips = text.count("\ufffd")
+    if sum(not letter.isascii() for letter in text) > 2 * slips:
+        line = text.partition("\ufffd")[0].count("\n") + 1
+        raise ReadError(
+            f"{name}, line {line}: holds bytes that are not UTF-8, which the rest of the text is. Correct the line, or "
+            "name the encoding."
+        )
+
+
 def _detected(raw: bytes) -> str | None:
-    """Another encoding than Windows-1252, where charset-normalizer is installed and finds one that fits better.
+    """Another encoding than Windows-1252 where one fits better.
 
     Letters beyond ASCII stand alone in Western and Central European words and side by side in other scripts.
     """
-    try:
-        from charset_normalizer import from_bytes
-    except ImportError:
-        return None
-    beyond = [line for line in raw.splitlines() if not line.isascii()][:BEYOND_LINES]
-    runs = re.findall(rb"[\x80-\xff]+", b"\n".join(beyond))
+    from charset_normalizer import from_bytes
+
+    lines = b"\n".join(dict.fromkeys(line for line in raw.splitlines() if not line.isascii()))
+    runs = re.findall(rb"[\x80-\xff]+", lines)
+    if POLISH.search(lines):
+        return "cp1250"
     if sum(map(len, runs)) < LEAST_BEYOND:
         return None
     is_latin = 2 * sum(len(run) == 1 for run in runs) > len(runs)
-    found = from_bytes(b"\n".join(beyond), cp_isolation=list(LATIN if is_latin else (*LATIN, *OTHER_SCRIPTS)))
+    text = b"\n".join(lines.split(b"\n")[:BEYOND_LINES])  # in one chunk, as others may end within a character
+    found = from_bytes(text, 1, len(text), cp_isolation=[*LATIN, *(() if is_latin else OTHER_SCRIPTS)])
     western = next((one.chaos for one in found if one.encoding == "cp1252"), 1.0)
     best = found.best()
     return None if best is None or western <= best.chaos + SAME_CHAOS else str(best.encoding)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from itertools import chain, count
 from typing import Any
 
 import pyarrow as pa
@@ -38,18 +39,13 @@ def _array(values: Sequence[Any]) -> tuple[pa.Array, str | None]:
     try:
         return pa.array(values), None
     except (pa.ArrowException, OverflowError):
-        pass
-    present = [value for value in values if value is not None]
+        present = [value for value in values if value is not None]
     if all(isinstance(value, (int, float, Decimal)) for value in present):
         return pa.array([None if value is None else float(value) for value in values]), None
-    return pa.array([None if value is None else str(value) for value in values]), _mixture(values)
-
-
-def _mixture(values: Sequence[Any]) -> str:
-    kinds = sorted({type(value).__name__ for value in values if value is not None})
-    texts = (row for row, value in enumerate(values, start=1) if isinstance(value, str))
-    where = f" (row {row} is {values[row - 1]!r})" if (row := next(texts, None)) else ""
-    return f"holds {' and '.join(kinds)}{where}"
+    kinds = sorted({type(value).__name__ for value in present})
+    row = next((row for row, value in enumerate(values, start=1) if isinstance(value, str)), 0)
+    mixed = f"holds {' and '.join(kinds)}" + (f" (row {row} is {values[row - 1]!r})" if row else "")
+    return pa.array([None if value is None else str(value) for value in values]), mixed
 
 
 # Column names -------------------------------------------------------------------------------------------------
@@ -63,14 +59,13 @@ def numbered_names(count: int) -> list[str]:
 def unique_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """The names made unique, `name` then `name_2`, a blank one after its position; and what was changed."""
     given = [name.strip() for name in names]
-    taken = set(given) - {""}
-    seen: set[str] = set()
-    result: list[str] = []
-    changes: list[str] = []
+    taken, seen = set(given) - {""}, set[str]()
+    result, changes = list[str](), list[str]()
     for position, name in enumerate(given):
-        new = name
+        new, base = name, name or f"x{position}"
         if not name or name in seen:
-            new = _free_name(name or f"x{position}", first=2 if name else 1, taken=taken)
+            free = chain([] if name else [base], (f"{base}_{number}" for number in count(2)))
+            new = next(one for one in free if one not in taken)
             changes.append(f"column {position + 1} {name!r} is called {new!r}")
         seen.add(new)
         taken.add(new)
@@ -89,15 +84,6 @@ def check_columns(columns: Sequence[str] | None, names: Sequence[str], source: s
     return list(dict.fromkeys(columns))
 
 
-def _free_name(name: str, first: int, taken: set[str]) -> str:
-    if first == 1 and name not in taken:
-        return name
-    number = 2
-    while f"{name}_{number}" in taken:
-        number += 1
-    return f"{name}_{number}"
-
-
 # Chosen columns, in the types of a schema ---------------------------------------------------------------------
 
 
@@ -111,16 +97,12 @@ def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple
     names, renamed = unique_names(table.column_names)
     if names != table.column_names:
         table = table.rename_columns(names)
-    chosen = check_columns(columns, names, source)
-    return _unpacked(table if chosen is None else table.select(chosen)), notes + renamed
-
-
-def _unpacked(table: pa.Table) -> pa.Table:
-    """The table in types that every function of Arrow takes; Polars writes text as views."""
+    if (chosen := check_columns(columns, names, source)) is not None:
+        table = table.select(chosen)
     for position, one in enumerate(table.schema):
-        if is_packed(one.type):
+        if is_packed(one.type):  # in types that not every function of Arrow takes, such as the views of Polars
             table = table.set_column(position, one.name, plain_chunks(table.column(position)))
-    return table
+    return table, notes + renamed
 
 
 def conformed(
@@ -140,22 +122,15 @@ def conformed(
 
 def _cast(table: pa.Table, schema: pa.Schema | None, done: int, source: str) -> pa.Table:
     """The columns that `schema` names in its types; `done` rows came before."""
-    for position, name in enumerate(table.column_names):
-        if schema is None or name not in schema.names or schema.field(name).type == table[name].type:
+    for position, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        if schema is None or name not in schema.names or (kind := schema.field(name).type) == column.type:
             continue
-        kind = schema.field(name).type
         try:
-            table = table.set_column(position, name, table[name].cast(kind))
+            table = table.set_column(position, name, column.cast(kind))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise _uncastable(table[name], name, kind, done, source, error) from error
+            place, value = f"rows {done + 1:,} to {done + len(column):,}", QUOTED.search(str(error))
+            if value is not None and (row := pc.index(column.cast("string"), value[1]).as_py()) >= 0:
+                place = f"row {done + row + 1:,}"
+            problem = f"column {name!r} ({column.type}) cannot be read as {kind}: {error}."
+            raise ReadError(f"{source}, {place}: {problem}") from error
     return table
-
-
-def _uncastable(
-    column: pa.ChunkedArray, name: str, kind: pa.DataType, done: int, source: str, error: Exception
-) -> ReadError:
-    place = f"{source}, rows {done + 1:,} to {done + len(column):,}"
-    value = QUOTED.search(str(error))
-    if value is not None and (row := pc.index(column.cast("string"), value[1]).as_py()) >= 0:
-        place = f"{source}, row {done + row + 1:,}"
-    return ReadError(f"{place}: column {name!r} ({column.type}) cannot be read as {kind}: {error}.")

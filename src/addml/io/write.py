@@ -1,8 +1,9 @@
-"""Tables to CSV, Parquet or JSON lines by the name given, and files of any content: whole, or no file at all."""
+"""Tables to CSV, Parquet, JSON lines or Excel by the name given, and files of any content: whole, or no file at all."""
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import secrets
 import shutil
@@ -10,7 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -20,14 +22,18 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from addml.io.json import as_json
-from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special
+from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special, missing_extra
+from addml.text import visible
 
 FORMATS = {
     **dict.fromkeys((".csv", ".tsv"), "csv"),
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     **dict.fromkeys((".jsonl", ".ndjson"), "json"),
+    ".xlsx": "excel",
 }
 JSON_ROWS = 10_000
+SHEET_ROWS = 2**20 - 1  # of a sheet, below its header
+GUARDED = "text cells that began like a formula, now with an apostrophe before"
 BUFFER_BYTES = 1 << 20
 ROWS = 32_768  # that become text together
 FORMULA = r"^[=+\-@\t\r\n]"  # what a spreadsheet may run when it opens the file
@@ -38,12 +44,11 @@ class WriteError(OSError):
     """An output that cannot be written; the message names it and the remedy."""
 
 
-@dataclass(frozen=True)
 class TableWriter:
     """Writes a table to `target`, piece by piece."""
 
-    _sink: Sink
-    _target: Path
+    def __init__(self, sink: Sink, target: Path) -> None:
+        self._sink, self._target = sink, target
 
     def write(self, piece: pa.Table | pa.RecordBatch) -> None:
         """Add rows, of the schema that the writer was opened with."""
@@ -85,7 +90,8 @@ def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[Tab
     target = _real(Path(os.path.expanduser(path)))
     kind, compression = table_format(target)
     with _replacing(target) as file:
-        opened: list[Any] = [_stream(file, compression)]
+        stream = pa.PythonFile(file, mode="w")
+        opened: list[Any] = [stream if compression is None else pa.CompressedOutputStream(stream, compression)]
         try:
             with naming(target):
                 opened.insert(0, SINKS[kind](opened[0], schema, target))
@@ -107,8 +113,8 @@ def table_format(target: Path) -> tuple[str, str | None]:
         suffix = Path(target.stem).suffix.lower()
     if suffix not in FORMATS and not is_special(target):
         raise WriteError(f"{target}: the name must end in {', '.join(FORMATS)} (or .csv.gz, .csv.zst).")
-    if FORMATS.get(suffix) == "parquet" and compression:
-        raise WriteError(f"{target}: Parquet is compressed within. Leave out {target.suffix}.")
+    if FORMATS.get(suffix) in ("parquet", "excel") and compression:
+        raise WriteError(f"{target}: a {suffix} file is compressed within. Leave out {target.suffix}.")
     return FORMATS.get(suffix, "csv"), compression
 
 
@@ -127,27 +133,25 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
     special = is_special(target)  # a device or a pipe is written to, never replaced
     part = target if special else target.with_name(f".addml-{os.getpid()}-{secrets.token_hex(4)}.part")
     with naming(target):
-        file = _open_special(target) if special else part.open("xb", buffering=BUFFER_BYTES)
+        if str(target) in STREAMS:  # as it is open, so that what `>>` leads to keeps what it holds
+            file: IO[bytes] = os.fdopen(os.dup(STREAMS[str(target)]), "wb", buffering=BUFFER_BYTES)
+        else:
+            file = part.open("wb" if special else "xb", buffering=BUFFER_BYTES)
     try:
         yield file
         if not special:
             with naming(target):
-                _settle(part, target)
+                with part.open("rb+") as written:
+                    os.fsync(written.fileno())  # on the disk before it gets its name
+                if target.exists():
+                    shutil.copymode(target, part)
+                part.replace(target)
     except BaseException:
         with suppress(Exception):
             file.close()
         if not special:
             part.unlink(missing_ok=True)
         raise
-
-
-def _settle(temporary: Path, target: Path) -> None:
-    """Make sure that the bytes are on the disk, then give them their name."""
-    with temporary.open("rb+") as file:
-        os.fsync(file.fileno())
-    if target.exists():
-        shutil.copymode(target, temporary)
-    temporary.replace(target)
 
 
 @contextmanager
@@ -162,18 +166,6 @@ def naming(target: Path) -> Iterator[None]:
         remedy = "Free some space" if full else "Check the folder's permissions"
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise WriteError(f"{target}: cannot be written: {reason}. {remedy}, or write elsewhere.") from error
-
-
-def _open_special(target: Path) -> IO[bytes]:
-    """A special file, to write to; a stream as it is open, so that what `>>` leads to keeps what it holds."""
-    if str(target) in STREAMS:
-        return os.fdopen(os.dup(STREAMS[str(target)]), "wb", buffering=BUFFER_BYTES)
-    return target.open("wb", buffering=BUFFER_BYTES)
-
-
-def _stream(file: IO[bytes], compression: str | None) -> pa.NativeFile:
-    stream = pa.PythonFile(file, mode="w")
-    return stream if compression is None else pa.CompressedOutputStream(stream, compression)
 
 
 # Formats ------------------------------------------------------------------------------------------------------
@@ -193,17 +185,17 @@ class CsvSink:
     """CSV in which no text cell begins like a spreadsheet formula, on as many threads as Arrow may use."""
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
-        self.changed = {"text cells that began like a formula, now with an apostrophe before": 0}
+        self.changed = {GUARDED: 0}
         self._stream, self._delimiter = stream, "\t" if ".tsv" in target.suffixes else ","
         self.schema = _guarded(schema.empty_table())[0].schema
         self._threads, self._waiting = pa.cpu_count(), deque[Future[tuple[pa.Buffer, int]]]()
         self._pool = ThreadPoolExecutor(self._threads)
-        self._stream.write(self._text(self.schema.empty_table(), header=True))
+        self._stream.write(self._text(schema.empty_table(), header=True)[0])
 
     def write(self, table: pa.Table) -> None:
         """Write these rows behind those before, which may still be on their way to text."""
         for start in range(0, table.num_rows, ROWS):
-            self._waiting.append(self._pool.submit(self._rows, table.slice(start, ROWS)))
+            self._waiting.append(self._pool.submit(self._text, table.slice(start, ROWS)))
             if len(self._waiting) > self._threads:
                 self._write_first()
 
@@ -217,18 +209,15 @@ class CsvSink:
     def _write_first(self) -> None:
         text, count = self._waiting.popleft().result()
         self._stream.write(text)
-        self.changed[next(iter(self.changed))] += count
+        self.changed[GUARDED] += count
 
-    def _rows(self, table: pa.Table) -> tuple[pa.Buffer, int]:
+    def _text(self, table: pa.Table, *, header: bool = False) -> tuple[pa.Buffer, int]:
         """The rows as text, and how many cells were changed."""
         table, count = _guarded(table)
-        return self._text(table.cast(self.schema), header=False), count
-
-    def _text(self, table: pa.Table, *, header: bool) -> pa.Buffer:
         stream = pa.BufferOutputStream()
         options = csv.WriteOptions(include_header=header, delimiter=self._delimiter, batch_size=ROWS)
-        csv.write_csv(table, stream, options)
-        return stream.getvalue()
+        csv.write_csv(table.cast(self.schema), stream, options)
+        return stream.getvalue(), count
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -291,8 +280,8 @@ class JsonSink:
     def write(self, table: pa.Table) -> None:
         for start in range(0, table.num_rows, JSON_ROWS):
             columns = [self._values(column) for column in table.slice(start, JSON_ROWS).columns]
-            lines = (_json_line(self._names, values) for values in zip(*columns, strict=True))
-            self._stream.write("".join(lines).encode())
+            rows = (dict(zip(self._names, values, strict=True)) for values in zip(*columns, strict=True))
+            self._stream.write("".join(as_json(row) + "\n" for row in rows).encode())
 
     def close(self) -> None:
         pass
@@ -305,8 +294,44 @@ class JsonSink:
         return list(column.to_pylist())
 
 
-def _json_line(names: list[str], values: tuple[Any, ...]) -> str:
-    return as_json(dict(zip(names, values, strict=True))) + "\n"
+class ExcelSink:
+    """A workbook with one sheet, in which no text cell is a formula."""
+
+    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
+        try:
+            import openpyxl
+        except ImportError as error:
+            raise missing_extra(f"{target}: Excel", "excel") from error
+        self.changed, self._stream, self._target, self._left = {GUARDED: 0}, stream, target, SHEET_ROWS
+        self._book = openpyxl.Workbook(write_only=True)
+        self._sheet = self._book.create_sheet("scored")
+        self._sheet.append(_guarded(schema.empty_table())[0].column_names)
+
+    def write(self, table: pa.Table) -> None:
+        table, count = _guarded(table)
+        self.changed[GUARDED] += count
+        self._left -= table.num_rows
+        if self._left < 0:
+            raise WriteError(f"{self._target}: a sheet holds at most {SHEET_ROWS:,} rows. Write .csv or .parquet.")
+        for values in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            self._sheet.append(list(map(_excel_value, values)))
+
+    def close(self) -> None:
+        self._book.save(self._stream)
 
 
-SINKS: dict[str, type[CsvSink | ParquetSink | JsonSink]] = {"csv": CsvSink, "parquet": ParquetSink, "json": JsonSink}
+def _excel_value(value: Any) -> Any:
+    """The value as a cell holds it: no time zone, no control characters, nothing that is not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None)
+    return value if value is None or isinstance(value, int | date | time | Decimal) else visible(str(value))
+
+
+SINKS: dict[str, type[CsvSink | ParquetSink | JsonSink | ExcelSink]] = {
+    "csv": CsvSink,
+    "parquet": ParquetSink,
+    "json": JsonSink,
+    "excel": ExcelSink,
+}

@@ -6,22 +6,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from addml.arrays import Array, index_like, to_numpy
+from addml.arrays import Array, as_like, index_like, to_numpy
 from addml.distances import count_of, smallest
+from addml.learning.group import ALONE, Group
 from addml.learning.state import Member
 from addml.scratch import folder_of, room
 
 Portion = Sequence[tuple[int, int]]  # ranges of rows, ascending, that are shuffled together
 
 
-def distill(scores: Array, members: Sequence[Member]) -> tuple[Array, list[np.ndarray]]:
+def distill(scores: Array, members: Sequence[Member], group: Group = ALONE) -> tuple[Array, list[np.ndarray]]:
     """The cut-off of every member (E,) and which rows of M it keeps: at or under the cut-off, or labelled normal.
 
-    Scores are (E, n), infinite behind the end of a member's own rows.
+    Scores are (E, n), infinite behind the end of a member's own rows. The cut-off is that of the whole group.
     """
     sizes = [len(member.train) for member in members]
-    ks = [count_of(member.normal_ratio, size, least=2) for member, size in zip(members, sizes, strict=True)]
-    cutoff = smallest(scores, ks)  # tau^n
+    totals = zip(members, group.counts(sizes), strict=True)
+    ks = [count_of(member.normal_ratio, size, least=2) for member, size in totals]
+    alone = group.size == 1
+    cutoff = smallest(scores, ks) if alone else as_like(group.smallest(to_numpy(scores), ks), scores)  # tau^n
     near = _at_most(scores, cutoff[:, None])  # P
     return cutoff, [_kept(row[:size], member) for row, size, member in zip(near, sizes, members, strict=True)]
 

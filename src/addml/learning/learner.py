@@ -11,6 +11,7 @@ import numpy as np
 from addml.arrays import Array, as_like, column_sums, namespace, present, to_numpy
 from addml.distances import center_distances, cross_distances, matched_distances, unordered
 from addml.learning.distillation import Portion, Stacked
+from addml.learning.group import ALONE, Group
 from addml.learning.losses import LOSSES, Batch, CenterCloseness, Loss
 from addml.scratch import room
 
@@ -49,8 +50,8 @@ class MetricLearner:
 
     can_collapse: ClassVar[bool] = True
 
-    def __init__(self, encoder: Network, loss: CenterCloseness) -> None:
-        self.encoder, self.loss = encoder, loss
+    def __init__(self, encoder: Network, loss: CenterCloseness, group: Group = ALONE) -> None:
+        self.encoder, self.loss, self.group = encoder, loss, group
 
     @property
     def capturable(self) -> bool:
@@ -67,7 +68,7 @@ class MetricLearner:
         return self.encoder.is_matrix()
 
     def center(self, rows: TakesRows, ids: Array, sizes: Sequence[int]) -> Array:
-        """The centre mu (E, w) of rows with ids (E, n)."""
+        """The centre mu (E, w) of rows with ids (E, n), those of the whole group."""
         return self._mean(self._embeddings(rows, ids)(), real_ids(ids, sizes), sizes)
 
     def row_scores(
@@ -95,13 +96,15 @@ class MetricLearner:
         blocks, real = self._embeddings(rows, ids), real_ids(ids, sizes)
         if by_pairs:
             z = namespace(center).concat(list(blocks()), axis=1)
-            return np.array([self._pair_mean(one[None, :size]) for one, size in zip(z, sizes, strict=True)])
+            means = [self._pair_mean(one[None, :size]) for one, size in zip(z, sizes, strict=True)]
+            return self.group.mean(np.array(means), np.asarray(sizes))
         if self.loss.name == "instance":
             center = self._mean(blocks(), real, sizes)
         distances = self._to_center(blocks(), center, ids)
         if real is not None:
             distances = namespace(distances).where(real, distances, 0)
-        n, total = np.asarray(sizes, float), to_numpy(distances.sum(axis=1)).astype(float)
+        total = self.group.sum(to_numpy(distances.sum(axis=1)).astype(float))
+        n = np.asarray(self.group.counts(sizes), float)
         # The lemma: the mean over unordered pairs of squared distances is 2n/(n-1) times the mean to the centre.
         return np.asarray(total / n if self.loss.name == "center" else 2 * total / np.maximum(n - 1, 1))
 
@@ -150,7 +153,7 @@ class MetricLearner:
         for z in blocks:
             part = z if real is None else z * real[:, start : start + z.shape[1], None]
             total, start = total + column_sums(part)[:, 0], start + z.shape[1]
-        return total / as_like(sizes, self.encoder.weights)[:, None]
+        return self.group.total(total) / as_like(self.group.counts(sizes), self.encoder.weights)[:, None]
 
 
 def _blocks(ids: Array, like: Array, inputs: int = 1) -> Iterator[Array]:

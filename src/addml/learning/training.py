@@ -17,6 +17,8 @@ from addml.compute import blas_threads, reuse_memory_of_steps
 from addml.distances import count_of
 from addml.learning.cuda_graphs import Recorder
 from addml.learning.distillation import Portion, distill, packed, padded, within
+from addml.learning.group import ALONE, Group
+from addml.learning.group_steps import average, rounds, steps_together
 from addml.learning.learner import TakesRows
 from addml.learning.losses import Batch, Loss
 from addml.learning.state import Member, TrainingState, adam
@@ -26,6 +28,7 @@ logger = logging.getLogger("addml")
 MOST_ROWS_REMEMBERED = 1_000_000  # above that, which rows were kept is not
 COLLAPSED = 1e-8  # of the untrained network's mean distance to the centre
 ROWS_TO_COMPARE = 1024  # how many rows tell whether scores still differ
+LEAST_PART = 16  # rows of a batch that a process of a group has: pairs to choose hard ones from
 ANOMALY_SHARE = 0.25  # of a batch, at the most, joins it as labelled anomalies
 
 
@@ -62,40 +65,45 @@ def train(
     schedule: Schedule,
     state: TrainingState,
     on_epoch: Callable[[TrainingState], None] = lambda state: None,
+    group: Group = ALONE,
 ) -> TrainingState:
-    """Train every member to its best network, from where the state stands; `on_epoch` may keep it after each epoch."""
+    """Train every member to its best network, from where the state stands; `on_epoch` may keep it after each epoch.
+
+    The processes of a group have rows of their own and the same state after every epoch.
+    """
     reuse_memory_of_steps()
     with no_grad(state.weights), blas_threads(schedule.threads), np.errstate(over="ignore", invalid="ignore"):
         distinct = [cache(partial(distinct_rows, rows, member, state.weights)) for member in members]
         recorder = Recorder(learner, rows, schedule.learning_rate, schedule.weight_decay)
-        state.choose(_most_steps_first(state, members))
+        state.choose(_most_steps_first(state, members, group))
         present = _present(members, state)
         while state.epoch < schedule.epochs and len(state.active):
             began = time.perf_counter()
             if len(present.members) != len(state.active):
                 present = _present(members, state)
             center, scores = _survey(learner, rows, present, state)  # mu, F
-            if learner.can_collapse and stop_collapsed(state, scores, present.members, distinct):
+            if learner.can_collapse and stop_collapsed(state, scores, present.members, distinct, group):
                 continue
-            cutoff, kept = distill(scores, present.members)  # tau^n, P
-            losses = _steps(learner, rows, present.members, kept, center, schedule, state, recorder)
+            cutoff, kept = distill(scores, present.members, group)  # tau^n, P
+            losses = _steps(learner, rows, present.members, kept, center, schedule, state, recorder, group)
             validation = _validate(learner, rows, present, center)
             state.epoch += 1
-            _remember(state, present.members, kept, len(rows), len(members))
-            _record(state, began, losses, validation, cutoff, kept)
+            if group.size == 1 and len(rows) <= MOST_ROWS_REMEMBERED:
+                _remember(state, present.members, kept, len(rows), len(members))
+            _record(state, began, losses, validation, cutoff, group.counts([int(keep.sum()) for keep in kept]))
             _keep_best(state, validation, schedule.patience)
             on_epoch(state)
         if len(state.active) and learner.can_collapse:
             present = _present(members, state)
-            stop_collapsed(state, _survey(learner, rows, present, state)[1], present.members, distinct)
+            stop_collapsed(state, _survey(learner, rows, present, state)[1], present.members, distinct, group)
         state.choose(np.argsort(state.active))
     return state
 
 
-def _most_steps_first(state: TrainingState, members: Sequence[Member]) -> np.ndarray:
+def _most_steps_first(state: TrainingState, members: Sequence[Member], group: Group) -> np.ndarray:
     """An order in which the members that still have rows late in an epoch are the first ones."""
     kept = [count_of(members[e].normal_ratio, len(members[e].train)) for e in state.active]
-    return np.argsort(-np.asarray(kept), stable=True)
+    return np.argsort(-np.asarray(group.counts(kept)), stable=True)
 
 
 class _Present(NamedTuple):
@@ -127,11 +135,37 @@ def _steps(
     schedule: Schedule,
     state: TrainingState,
     recorder: Recorder,
+    group: Group,
 ) -> np.ndarray:
     """One epoch of mini-batches; the mean loss and the mean hard cut-off of every member, (2, A)."""
-    made, sums = np.zeros(len(present), int), namespace(center).zeros_like(state.weights[:, :2]).mT
+    each_step = group.size > 1 and not group.every  # each process then has its part of a batch
+    size = max(LEAST_PART, -(-schedule.batch_size // group.size)) if each_step else schedule.batch_size
     portions = chain.from_iterable(rows.portions(state.epoch) for _ in range(schedule.passes))
-    batches = minibatches(present, kept, schedule.batch_size, center, portions)
+    batches = minibatches(present, kept, size, center, portions)
+    if each_step:
+        steps = schedule.learning_rate, schedule.least_batch, recorder.decay
+        return steps_together(learner, rows, batches, center, *steps, state, group)
+    made, sums = np.zeros(len(present), int), namespace(center).zeros_like(state.weights[:, :2]).mT
+    for part in rounds(batches, group):
+        before = made.copy()
+        _own_steps(learner, rows, part, center, schedule, state, recorder, made, sums)
+        average(state, made - before, group)
+    learner.set_weights(state.weights)
+    return group.mean(to_numpy(sums) / np.maximum(made, 1), np.stack([made, made]))
+
+
+def _own_steps(
+    learner: Learner,
+    rows: TakesRows,
+    batches: Iterator[Batch],
+    center: Array,
+    schedule: Schedule,
+    state: TrainingState,
+    recorder: Recorder,
+    made: np.ndarray,
+    sums: Array,
+) -> None:
+    """A step for each batch, counted in `made` (A,), its loss and its cut-off added to `sums` (2, A)."""
     for kind, run in _runs(batches):
         part, own = state.leading(kind.members), slice(kind.members)
         if kind.full and kind.width >= schedule.least_batch and recorder.replay(part, center[own], run, sums[:, own]):
@@ -142,8 +176,9 @@ def _steps(
         sums[0, own] += losses
         sums[1, own] += cutoffs
         made[own] += steps
-    learner.set_weights(state.weights)
-    return to_numpy(sums) / np.maximum(made, 1)
+
+
+# Batches ----------------------------------------------------------------------------------------------------
 
 
 class _Kind(NamedTuple):
@@ -260,11 +295,15 @@ def _keep_best(state: TrainingState, validation: np.ndarray, patience: int) -> N
 
 
 def stop_collapsed(
-    state: TrainingState, scores: Array, present: Sequence[Member], distinct: Sequence[Callable[[], int]]
+    state: TrainingState,
+    scores: Array,
+    present: Sequence[Member],
+    distinct: Sequence[Callable[[], int]],
+    group: Group = ALONE,
 ) -> bool:
     """Stop the members whose embeddings met in one point; their best network is the last one before that."""
     sizes = [len(member.train) for member in present]
-    spread = _means(scores, sizes)
+    spread = group.mean(_means(scores, sizes), np.asarray(sizes))
     if state.untrained_spread is None:
         if not np.isfinite(spread).all():
             raise ValueError("the encoder's embeddings of the training rows are not finite before any step; mend it")
@@ -273,7 +312,7 @@ def stop_collapsed(
     shrunk = ~(spread >= COLLAPSED * state.untrained_spread[state.active])  # true for NaN too
     some = [row[:size] for row, size in zip(to_numpy(scores[:, :ROWS_TO_COMPARE]), sizes, strict=True)]
     tied = [_tied(row, distinct[e]) for e, row in zip(state.active, some, strict=True)]
-    gone = shrunk | np.array(tied)
+    gone = shrunk | (np.array(group.counts(tied)) == group.size)  # tied with everybody
     if not gone.any():
         state.healthy[:] = state.weights
         return False
@@ -312,8 +351,6 @@ def _remember(
     state: TrainingState, present: Sequence[Member], kept: Sequence[np.ndarray], rows: int, members: int
 ) -> None:
     """Which rows distillation kept in this epoch, one bit each, no bits for members that have stopped."""
-    if rows > MOST_ROWS_REMEMBERED:
-        return
     bits = np.zeros((members, (rows + 7) // 8), np.uint8)
     bits[state.active] = packed(kept, present, rows)
     state.kept.append(bits)
@@ -325,11 +362,10 @@ def _record(
     losses: np.ndarray,
     validation: np.ndarray,
     cutoff: Array,
-    kept: Sequence[np.ndarray],
+    rows_kept: Sequence[int],
 ) -> None:
     """One entry of the history: the means over members in training, and each of them."""
     names = "train_loss", "validation_loss", "normal_cutoff", "hard_cutoff", "rows_kept"
-    rows_kept = [int(np.count_nonzero(keep)) for keep in kept]
     table = np.array([losses[0], validation, to_numpy(cutoff), losses[1], rows_kept], float)
     means = table.sum(axis=1) / len(validation)  # NumPy's own mean costs more than its work
     entry: dict[str, Any] = {"epoch": state.epoch, **dict(zip(names, means.tolist(), strict=True))}

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from addml.explain.phrasebook import GroupProfiles
     from addml.inputs.vectorizers import TableVectorizer
     from addml.model import Model
+    from addml.pipeline.known import Known
     from addml.pipeline.options import Options
     from addml.preprocessing.drift import Counts, DriftCounter
     from addml.preprocessing.text_values import TextCells
@@ -76,10 +77,8 @@ BATCH_ROWS = 32768
 THREADS = 4  # at the most that share the interpreter's lock
 WORTH_PROCESSES = 250_000  # rows, in which processes win what their start takes
 LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
-TRIED = 8  # columns of a row whose replacement is worked out, the farthest from the usual
-CLOSELY = 64  # rows of a batch, those of the highest scores, for which all columns are tried
 MAPPED = 3000  # rows in the map of the metric space, besides the listed ones
-SCORE, WORDS = "\0score", "\0words"  # columns of a piece that no table has
+SCORE, WORDS, KNOWN = "\0score", "\0words", "\0known"  # columns of a piece that no table has
 
 
 @dataclass(frozen=True)
@@ -137,6 +136,7 @@ class Part:
     words: pa.Array  # of these
     sample: Sample
     counts: Counts | None = None  # of its values, against training
+    known: np.ndarray | None = None  # (n,) the entry by which a row is known to be normal, -1 for others
 
 
 @dataclass
@@ -172,8 +172,9 @@ def _piece(part: Part) -> pa.RecordBatch:
     places = np.full(len(part.scores), -1)
     places[part.spoken] = np.arange(len(part.spoken))
     words = part.words.take(pa.array(places, mask=places < 0))
-    own = [*part.carried.columns, pa.array(part.scores), words]
-    return pa.record_batch(own, names=[*part.carried.schema.names, SCORE, WORDS])
+    known = np.full(len(part.scores), -1) if part.known is None else part.known
+    own = [*part.carried.columns, pa.array(part.scores), words, pa.array(known.astype(np.int32))]
+    return pa.record_batch(own, names=[*part.carried.schema.names, SCORE, WORDS, KNOWN])
 
 
 def scoring_place(options: Options, model: Model) -> tuple[str, int]:
@@ -196,15 +197,16 @@ def score_all(
     rows: int | None = None,
     mapped: bool = True,
     folder: str | None = None,
+    known: Known | None = None,
 ) -> Scored:
     """Score every batch, several at a time, holding a few.
 
     `drift` counts them in passing, and `check` may stop at texts in columns of numbers; `rows` is about how many there
     are, where that is known; rows for a map of the metric space are kept only where one is wanted; `folder` is for what
-    memory should not hold.
+    memory should not hold; rows that are `known` are not listed.
     """
     scored = Scored(max(LISTED, top), MAPPED if mapped else 0, Pieces(folder))
-    work = ScorePart(model, place[0], tuple(carried), top, reasons, scored.most_listed, scored.most_mapped)
+    work = ScorePart(model, place[0], tuple(carried), top, reasons, scored.most_listed, scored.most_mapped, known)
     with blas_threads(1):
         for part in _at_once(work, _with_starts(batches), rows, place[1]):
             scored.add(part)
@@ -242,6 +244,7 @@ class ScorePart:
     reasons: int
     most_listed: int
     most_mapped: int
+    known: Known | None = None
 
     def __call__(self, item: Batch) -> Part:
         """Score a batch that so many rows came before, and explain the rows that stand out."""
@@ -249,8 +252,10 @@ class ScorePart:
         model, drift = self.model, drift_of(self.model)
         features = features_of(model, batch, start, drift)
         scores = scores_of(model, batch, features, self.device)
-        flagged = int((scores > model.threshold).sum())
-        chosen = highest(scores, max(flagged, self.top))
+        known = np.full(len(scores), -1) if self.known is None else self.known.codes(batch, model.columns)
+        shown = np.where(known < 0, scores, -np.inf)
+        chosen = highest(shown, max(int((shown > model.threshold).sum()), self.top))
+        chosen = chosen[known[chosen] < 0]
         rows, own = batch.take(chosen), features[chosen]
         reasons = reasons_for(model, rows, own, self.reasons, self.device)
         first = slice(min(self.most_listed, len(chosen)))
@@ -264,6 +269,7 @@ class ScorePart:
             reasons.texts(),
             sample_of(features, start, self.most_mapped),
             drift.counts,
+            known,
         )
 
 
@@ -293,6 +299,26 @@ def scores_of(model: Model, batch: pa.RecordBatch, features: np.ndarray, device:
     return model.scores(MemoryRows(features, model.vectorizer.groups_of(batch)), device, 1)
 
 
+class ScoredBatch(NamedTuple):
+    """A batch that `start` rows came before, its features and its scores."""
+
+    batch: pa.RecordBatch
+    start: int
+    features: np.ndarray
+    scores: np.ndarray
+
+
+def scored_batches(
+    model: Model, batches: Iterable[pa.RecordBatch], device: str, advance: Advance, drift: DriftCounter
+) -> Iterator[ScoredBatch]:
+    """The batches one after the other, scored."""
+    with blas_threads(1):
+        for start, batch in _with_starts(batches):
+            features = features_of(model, batch, start, drift)
+            yield ScoredBatch(batch, start, features, scores_of(model, batch, features, device))
+            advance(batch.num_rows)
+
+
 def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most: int, device: str = "cpu") -> Reasons:
     """Why each row of a batch, which has these features, is unusual; at most so many reasons."""
     from addml.explain import Reasons, columns_of, reasons
@@ -307,9 +333,8 @@ def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most:
         model.profiles,
         *_raw_values(model, batch),
         within=_group_profiles(model, batch),
+        groups=model.vectorizer.groups_of(batch),
         most=most,
-        tried=max(TRIED, 2 * most),
-        closely=CLOSELY,
         device=device,
     )
 

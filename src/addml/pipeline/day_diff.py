@@ -9,12 +9,24 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from addml.compute import blas_threads
-from addml.pipeline.batches import BATCH_ROWS, drift_of, features_of, highest, reasons_for, scores_of, scoring_place
+import numpy as np
+
+from addml.findings import Hidden
+from addml.pipeline.batches import (
+    BATCH_ROWS,
+    ScoredBatch,
+    drift_of,
+    highest,
+    reasons_for,
+    scored_batches,
+    scoring_place,
+)
+from addml.pipeline.known import Known
+from addml.pipeline.labels import NORMAL
 from addml.pipeline.options import TABLE, Options
 from addml.pipeline.run import load_model
 from addml.pipeline.sources import check_text, expected_rows, on_disk, open_for_model
@@ -63,6 +75,7 @@ class DayDiff:
     files: tuple[str, str]
     rows: tuple[int, int]
     kinds: tuple[Kind, ...]  # new ones first, then those that grew; within these the strangest first
+    hidden: tuple[Hidden, ...] = ()  # of the second day, known to be normal
 
     def flagged(self, day: int) -> int:
         """How many rows are flagged on the first (0) or second day (1)."""
@@ -91,6 +104,7 @@ class DayDiff:
             "rows": list(self.rows),
             "flagged": [self.flagged(0), self.flagged(1)],
             "kinds": self.counts,
+            "hidden": [asdict(one) for one in self.hidden],
             "listed": [asdict(one) for one in self.kinds[:top]],
         }
 
@@ -100,49 +114,56 @@ def compare_days(model: str, before: str, options: Options, progress: Progress) 
     use_threads(options.jobs)
     options = replace(options, model=model)
     fitted = load_model(options, TABLE)
-    (first, rows_before), (second, rows_after) = (
-        _kinds(fitted, replace(options, file=file), progress) for file in (before, options.file)
-    )
-    counts = (rows_before, rows_after)
-    found = [kind_of(words, first.get(words, []), second.get(words, []), counts) for words in {**second, **first}]
+    known = Known.of(options.known_normal, NORMAL)
+    first = _scored(fitted, replace(options, file=before), known, progress, is_today=False)
+    second = _scored(fitted, options, known, progress, is_today=True)
+    rows, words = (len(first.scores), len(second.scores)), {**second.kinds, **first.kinds}
+    found = [kind_of(one, first.kinds.get(one, []), second.kinds.get(one, []), rows) for one in words]
     found.sort(key=lambda one: (STATUSES.index(one.status), -one.example.score, one.words))
-    return DayDiff(model, (without_password(before), options.source), counts, tuple(found))
+    hidden = known.hidden(second.known, second.scores, fitted.threshold)
+    return DayDiff(model, (without_password(before), options.source), rows, tuple(found), hidden)
 
 
-def _kinds(model: Model, options: Options, progress: Progress) -> tuple[dict[str, list[Example]], int]:
-    """The flagged rows of a file by their kinds, the strangest of each first, and how many rows there are."""
-    kinds, start, drift, device = dict[str, list[Example]](), 0, drift_of(model), scoring_place(options, model)[0]
+class Day(NamedTuple):
+    """The rows of a file: scores, the entries by which they are known, and the flagged ones that are not, by kind."""
+
+    scores: np.ndarray
+    known: np.ndarray
+    kinds: dict[str, list[Example]]  # the strangest of each first
+
+
+def _scored(model: Model, options: Options, known: Known, progress: Progress, *, is_today: bool) -> Day:
+    parts, kinds = list[tuple[np.ndarray, np.ndarray]](), dict[str, list[Example]]()
+    drift, device = drift_of(model), scoring_place(options, model)[0]
     with on_disk(options.file) as file:
         own = replace(options, file=file)
-        data, ids = open_for_model(own, model, BATCH_ROWS)
-        with progress.stage(f"Scoring {options.source}", expected_rows(file, data.rows)) as advance, blas_threads(1):
-            for batch in data:
-                for words, example in _examples(model, batch, start, ids, device, drift):
+        data, ids = open_for_model(own, model, BATCH_ROWS, known.columns)
+        known = known.naming_rows(ids, model.by)
+        with progress.stage(f"Scoring {options.source}", expected_rows(file, data.rows)) as advance:
+            for part in scored_batches(model, data, device, advance, drift):
+                codes = known.codes(part.batch, model.columns)
+                shown = np.where(codes < 0, part.scores, -np.inf)
+                for words, example in _examples(model, part, highest(shown, int((shown > model.threshold).sum())), ids):
                     kinds.setdefault(words, []).append(example)
-                start += batch.num_rows
-                advance(batch.num_rows)
+                parts.append((part.scores, codes))
         check_text(own, drift.texts)
-    for sentence in (drift_warning(drift.summary(), hidden=False), *drift.unseen_words):
-        if sentence is not None:
+    if is_today:
+        for sentence in filter(None, (drift_warning(drift.summary(), hidden=False), *drift.unseen_words)):
             warnings.warn(f"{options.source}: {sentence}", stacklevel=2)
-    return {words: sorted(examples, key=lambda one: -one.score) for words, examples in kinds.items()}, start
+    scores, entries = (np.concatenate(blocks) for blocks in zip(*parts, strict=True))
+    return Day(scores, entries, {words: sorted(own, key=lambda one: -one.score) for words, own in kinds.items()})
 
 
 def _examples(
-    model: Model, batch: pa.RecordBatch, start: int, ids: Sequence[str], device: str, drift: Any
-) -> list[tuple[str, Example]]:
-    features = features_of(model, batch, start, drift)
-    scores = scores_of(model, batch, features, device)
-    flagged = highest(scores, int((scores > model.threshold).sum()))
-    rows = batch.take(flagged)
-    reasons, named = reasons_for(model, rows, features[flagged], 1, device), rows.select(list(ids)).to_pylist()
-    named = named or [{} for _ in flagged]
-    found = []
-    for place, own, (reason,) in zip(flagged.tolist(), named, reasons, strict=True):
+    model: Model, part: ScoredBatch, flagged: np.ndarray, ids: Sequence[str]
+) -> Iterator[tuple[str, Example]]:
+    """The flagged rows of a batch, each with the words of its kind."""
+    rows = part.batch.take(flagged)
+    reasons, named = reasons_for(model, rows, part.features[flagged], 1), rows.select(list(ids)).to_pylist()
+    for place, own, (reason,) in zip(flagged.tolist(), named or [{}] * len(flagged), reasons, strict=True):
         group = ", ".join(f"{name} {own[name]}" for name in model.by)
         words = f"{group}: {reason.summary}" if group else reason.summary
-        found.append((words, Example(start + place + 1, own, float(scores[place]), reason.words)))
-    return found
+        yield words, Example(part.start + place + 1, own, float(part.scores[place]), reason.words)
 
 
 def kind_of(words: str, before: list[Example], after: list[Example], rows: tuple[int, int]) -> Kind:

@@ -28,6 +28,16 @@ class Layout:
 
     root: Path
 
+    @property
+    def train(self) -> Path:
+        """Normal images."""
+        return self.root / "train"
+
+    @property
+    def test(self) -> Path:
+        """Images of all kinds."""
+        return self.root / "test"
+
     @classmethod
     def of(cls, folder: str, *, trains: bool) -> Layout:
         """The layout of a folder, which must have it."""
@@ -41,16 +51,6 @@ class Layout:
                 file=folder,
             )
         return one
-
-    @property
-    def train(self) -> Path:
-        """Normal images."""
-        return self.root / "train"
-
-    @property
-    def test(self) -> Path:
-        """Images of all kinds."""
-        return self.root / "test"
 
     def mask_file(self, name: str) -> Path | None:
         """The mask of a defective test image, if there is one."""

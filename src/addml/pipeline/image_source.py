@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,8 +34,8 @@ from addml.pipeline.batches import (
 from addml.pipeline.options import DECISIONS, IMAGE, Options
 from addml.pipeline.ranking import Result, ScoredRows, left_out_epochs, ranked_findings, settled, training_findings
 from addml.pipeline.sources import free_memory
-from addml.pipeline.training import LONG, duration, estimate_images, fit_model, images_held
-from addml.progress import Advance, Progress, epochs_to
+from addml.pipeline.training import LONG, duration, estimate_images, estimate_photos, fit_model, images_held
+from addml.progress import Progress, epochs_to
 from addml.scoring.patches import resized
 from addml.text import counted
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from addml.model import Model
 
 STRANGEST, TYPICAL = 24, 12  # at the most: a report stays small
-SIDE = 96  # pixels, at the most
+SIDE = 240  # pixels of a thumbnail, at the most
 GLOW = np.array([222.0, 45.0, 38.0])  # the colour of what is strange
 STRONGEST = 0.85  # of that colour over the picture
 AT_THRESHOLD = 128  # grey of a map where a place is as strange as the threshold
@@ -53,13 +53,24 @@ AT_THRESHOLD = 128  # grey of a map where a place is as strange as the threshold
 def thumbnails(
     pictures: Pictures, scores: np.ndarray, strangest: np.ndarray, typical: np.ndarray, heat: np.ndarray | None
 ) -> tuple[Picture, ...]:
-    """Pictures of the strangest images with their maps (k, height, width), then of the most typical ones."""
-    low, gain = _exposure(pictures.images)
+    """Pictures of the strangest images with their maps (k, height, width), then of the most typical ones.
+
+    Bytes are shown as they are. Deeper images seldom use all of their range (a camera's 12 bits of 16, numbers from
+    0 to 1): they go from the darkest pixel of all of them to the brightest.
+    """
+    images, low, gain = pictures.images, 0.0, 1.0
+    if images.dtype != np.uint8:
+        low = float(images.min())
+        gain = 255 / (float(images.max()) - low or 1.0)
 
     def picture(place: int, own: np.ndarray | None, kind: str) -> Picture:
-        seen = _rgb((pictures.images[place].astype(np.float64) - low) * gain)
-        glowing = None if own is None else _png(_glowing(seen, own))
-        return Picture(pictures.names[place], place + 1, float(scores[place]), kind, _png(seen), glowing)
+        image = (images[place].astype(np.float64) - low) * gain
+        seen = np.moveaxis(image if len(image) == 3 else np.repeat(image[:1], 3, axis=0), 0, -1)
+        size = pictures.sizes[place] if pictures.sizes else seen.shape[:2]
+        glowing = None if own is None else _thumbnail(_glowing(seen, own), size)
+        name, folder = pictures.names[place], pictures.folder
+        file = None if folder is None else os.path.abspath(folder / name)
+        return Picture(name, place + 1, float(scores[place]), kind, _thumbnail(seen, size), glowing, file)
 
     first = [
         picture(int(place), None if heat is None else heat[at], "strange")
@@ -70,24 +81,6 @@ def thumbnails(
     return (*first, *rest)
 
 
-def _exposure(images: np.ndarray) -> tuple[float, float]:
-    """What is black, and how far a step goes towards white at 255: bytes are as they are.
-
-    Deeper images seldom use all of their range (a camera's 12 bits of 16, numbers from 0 to 1): they go from the
-    darkest pixel of all of them to the brightest.
-    """
-    if images.dtype == np.uint8:
-        return 0.0, 1.0
-    low = float(images.min())
-    return low, 255 / (float(images.max()) - low or 1.0)
-
-
-def _rgb(image: np.ndarray) -> np.ndarray:
-    """An image (channels, height, width) as (height, width, 3) from 0 to 255; of other channels the first counts."""
-    layers = image if len(image) == 3 else np.repeat(image[:1], 3, axis=0)
-    return np.moveaxis(layers, 0, -1)
-
-
 def _glowing(seen: np.ndarray, heat: np.ndarray) -> np.ndarray:
     """The picture in grey, the places that make it strange in red."""
     strength = heat.clip(0)[..., None] / max(float(heat.max()), np.finfo(float).tiny) * STRONGEST
@@ -95,14 +88,26 @@ def _glowing(seen: np.ndarray, heat: np.ndarray) -> np.ndarray:
     return np.asarray((1 - strength) * grey + strength * GLOW)
 
 
-def _png(pixels: np.ndarray, side: float = SIDE) -> bytes:
+def _thumbnail(pixels: np.ndarray, size: tuple[int, ...]) -> bytes:
+    """An image in the proportions of its file, (height, width): PNG where every pixel can be seen, else JPEG."""
+    if max(pixels.shape) <= LARGEST:
+        return _png(pixels)
+    scale = min(1.0, SIDE / max(size))
+    image = _image(pixels).resize((max(1, round(size[1] * scale)), max(1, round(size[0] * scale))))
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=85)
+    return file.getvalue()
+
+
+def _image(pixels: np.ndarray) -> Any:
     from PIL import Image
 
-    image = Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
-    if max(image.size) > side:
-        image.thumbnail((side, side))
+    return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
+
+
+def _png(pixels: np.ndarray) -> bytes:
     file = io.BytesIO()
-    image.save(file, "PNG", optimize=True)
+    _image(pixels).save(file, "PNG", optimize=True)
     return file.getvalue()
 
 
@@ -112,14 +117,14 @@ def map_files(pictures: Pictures, places: np.ndarray, threshold: float) -> Itera
     count, unit = Counter(stems), threshold if 0 < threshold < np.inf else 1.0
     for name, stem, size, own in zip(pictures.names, stems, pictures.sizes, places, strict=True):
         found, target = resized(own, size), stem if count[stem] == 1 else name
-        yield f"{target}.map.png", _png(AT_THRESHOLD * found / unit, np.inf)
-        yield f"{target}.mask.png", _png(255.0 * (found > threshold), np.inf)
+        yield f"{target}.map.png", _png(AT_THRESHOLD * found / unit)
+        yield f"{target}.mask.png", _png(255.0 * (found > threshold))
 
 
 # Reasons ----------------------------------------------------------------------------------------------------
 
 NAMES = ("upper left", "top", "upper right", "left", "middle", "right", "lower left", "bottom", "lower right")
-LEAST = 0.05  # of what makes an image strange; less is not worth a word
+LEAST = 0.3  # of what makes an image strange: where it lies in many places, no word tells where
 
 
 def reasons_of(heat: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
@@ -130,14 +135,9 @@ def reasons_of(heat: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
     shares = regions / np.maximum(regions.sum(axis=1, keepdims=True), np.finfo(float).tiny)
     order = np.argsort(-shares, axis=1, kind="stable")[:, :most]
     return [
-        tuple(_reason(int(place), share[place]) for place in places if share[place] >= LEAST)
+        tuple(Reason((NAMES[k],), float(share[k]), NAMES[k], NAMES[k]) for k in places if share[k] >= LEAST)
         for share, places in zip(shares, order, strict=True)
     ]
-
-
-def _reason(place: int, share: float) -> Reason:
-    name = NAMES[place]
-    return Reason((name,), float(share), name, name)
 
 
 # A folder of images -----------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def _reason(place: int, share: float) -> Reason:
 PRETRAINED = Pretrained.name
 FILE = "file"  # the column that names an image
 ALARM_RATE = 0.01  # of new normal images, by default where all training images are normal
-SCORING_COPIES = 2  # of the images, as read and as one array
+SCORING = "Scoring"
 NUMBERS_AT_ONCE = 2**25  # of the images that are scored between two steps of the progress bar
 SHOWN = 0.95  # share of the places of a photograph that are not coloured: the others make its score
 MAPPED_NUMBERS = 2**26  # of the images in the map of the metric space, which are fewer where they are large
@@ -172,13 +172,14 @@ class ImageSource:
         self._check_maps(encoder == PRETRAINED)
         if encoder == PRETRAINED:
             heads = look_at(options.file, size=_size(options.size), largest=PHOTO_SIDE)
-        self._check_work(heads, progress)
+        self._check_work(heads, encoder == PRETRAINED, progress)
         self.pictures = pictures = self._read(heads, progress)
         self.places = draw_places(len(pictures.names), None if options.all_rows else options.sample, options.seed)
         rows = len(self.places) * options.members
+        images = pictures.images if len(self.places) == len(pictures.names) else pictures.images[self.places]
         with progress.stage("Training", options.epochs, rows) as advance, epochs_to(advance):
             try:
-                model = fit_model(options, pictures.images[self.places], encoder=encoder)
+                model = fit_model(options, images, encoder=encoder)
             except ValueError as error:
                 raise AddmlError(f"{options.file}: {error}.", file=options.file) from error
         return self._decided(model)
@@ -221,7 +222,7 @@ class ImageSource:
         """Score and rank the images; `mapped` for the map of the metric space, which only a report shows."""
         is_own = self.pictures is not None
         pictures = self.pictures = self.pictures or self._read_for(model, progress)
-        scores = self._scores(model, pictures, progress)
+        scores = self._in_parts(SCORING, model.scores, model, pictures.images, progress)
         model = settled(model, scores, self.options)
         flagged, top = int((scores > model.threshold).sum()), self.options.top
         shown = highest(scores, max(min(flagged, LISTED), top))
@@ -232,7 +233,7 @@ class ImageSource:
             model, scored, scores, [FILE], top, self.options.file, self.notes, are_new=not is_own
         )
         picked = thumbnails(pictures, scores, shown, highest(-scores, top), heat)
-        findings = replace(findings, pictures=picked, noun="image")
+        findings = replace(findings, pictures=picked, noun="image", groups=())  # a place in common means nothing
         if is_own:
             dropped = left_out_epochs(model, self.places, findings.ranked)
             findings = replace(findings, dropped=dropped, trained_rows=len(self.places))
@@ -242,13 +243,12 @@ class ImageSource:
     def places_of(self, model: Model, progress: Progress) -> np.ndarray:
         """How strange each place of all images is, (n, height, width); worked out once."""
         assert self.pictures is not None
-        images, threads = self.pictures.images, scoring_place(self.options, model)[1]
         if self.strangeness is None:
-            with progress.stage("Maps", len(images)) as advance:
-                part = 8 * threads
-                rows = (LazyRows(images[start : start + part], model.prepare) for start in range(0, len(images), part))
-                found = [_advanced(model.maps(some, threads), advance) for some in rows]
-            self.strangeness = np.concatenate(found)
+
+            def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
+                return model.maps(rows, threads)
+
+            self.strangeness = self._in_parts("Maps", work, model, self.pictures.images, progress)
         return self.strangeness
 
     def _read_for(self, model: Model, progress: Progress) -> Pictures:
@@ -261,54 +261,66 @@ class ImageSource:
             raise AddmlError(f"--size {options.size}: the model knows its own size, {form.shape[1:]}; leave it out.")
         heads = look_at(options.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
         work = f"scoring {_counted(len(heads.known), heads)}"
-        _check_memory(options.file, work, images_held(heads, SCORING_COPIES), "score a part of them at a time")
+        _check_memory(options.file, work, images_held(heads, 1), "score a part of them at a time")
         pictures = self._read(heads, progress)
         strange = model.vectorizer.strange(pictures.images)  # type: ignore[attr-defined]
         if strange is not None:
             warnings.warn(f"{options.file}: {strange}", stacklevel=2)
         return pictures
 
-    def _check_work(self, heads: Heads, progress: Progress) -> None:
+    def _check_work(self, heads: Heads, is_photo: bool, progress: Progress) -> None:
         """Refuse what memory cannot hold, and announce what takes long, before the pixels are read."""
         options = self.options
         rows = len(heads.known) if options.all_rows else min(len(heads.known), options.sample)
-        seconds, size = estimate_images(rows, heads, options)
+        seconds, size = estimate_photos(rows, heads) if is_photo else estimate_images(rows, heads, options)
         work = f"training on {_counted(rows, heads)}"
         if resolve_device(options.device) == "cpu":
-            _check_memory(options.file, work, size, "give a smaller --size, or fewer --members")
+            remedy = "give a smaller --size" + ("" if is_photo else ", or fewer --members")
+            _check_memory(options.file, work, size, remedy)
         if seconds > LONG:
-            progress.note(
-                f"{work}: up to about {duration(seconds)}, about {size / 1e9:.1f} GB of memory "
-                "(--size, --sample and --members make it less)"
-            )
+            less = "--size and --sample" if is_photo else "--size, --sample and --members"
+            took = f"up to about {duration(seconds)}, about {size / 1e9:.1f} GB of memory"
+            progress.note(f"{work}: {took} ({less} make it less)")
 
     def _read(self, heads: Heads, progress: Progress) -> Pictures:
         with progress.stage(f"Reading {self.options.file}", None):
             return heads.read(self.options.skip_unreadable)
 
-    def _scores(self, model: Model, pictures: Pictures, progress: Progress) -> np.ndarray:
-        def score(images: np.ndarray) -> np.ndarray:
-            return model.scores(LazyRows(images, model.prepare), *scoring_place(self.options, model))
-
-        with progress.stage("Scoring", len(pictures.names)) as advance:
-            return _in_parts(score, pictures.images, NUMBERS_AT_ONCE // model.encoder.inputs, advance)
-
     def _heat(self, model: Model, shown: np.ndarray, progress: Progress) -> np.ndarray:
         """Maps of some images, (k, height, width)."""
         assert self.pictures is not None
-        device, threads = scoring_place(self.options, model)
         images = self.pictures.images[shown]
 
-        def heat(images: np.ndarray) -> np.ndarray:
-            rows = LazyRows(images, model.prepare)
-            return contributions_of(model, rows, np.arange(len(images)), device, threads)
+        def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
+            return contributions_of(model, rows, np.arange(len(rows)), device, threads)
 
-        if self.strangeness is not None:
-            return _strangest(np.stack([resized(one, images.shape[2:]) for one in self.strangeness[shown]]))
+        if self.strangeness is None:
+            maps = self._in_parts("Explaining", work, model, images, progress)
+        else:
+            maps = np.stack([resized(one, images.shape[2:]) for one in self.strangeness[shown]])
+        if not model.scorer.on_patches:
+            return maps
+        return np.asarray((maps - np.quantile(maps, SHOWN, axis=(1, 2), keepdims=True)).clip(0))
 
-        with progress.stage("Explaining", len(images)) as advance:
-            maps = _in_parts(heat, images, model.block("cpu") * threads, advance)
-        return _strangest(maps) if model.scorer.on_patches else maps
+    def _in_parts(
+        self,
+        stage: str,
+        work: Callable[[LazyRows, str, int], np.ndarray],
+        model: Model,
+        images: np.ndarray,
+        progress: Progress,
+    ) -> np.ndarray:
+        """The results of `work` for all images, some at a time."""
+        device, threads = scoring_place(self.options, model)
+        few = 8 if model.scorer.on_patches else model.block("cpu")
+        size = NUMBERS_AT_ONCE // model.encoder.inputs if stage == SCORING else few * threads
+        found = []
+        with progress.stage(stage, len(images)) as advance:
+            for start in range(0, max(1, len(images)), max(1, size)):
+                rows = LazyRows(images[start : start + max(1, size)], model.prepare)
+                found.append(work(rows, device, threads))
+                advance(len(rows))
+        return np.concatenate(found)
 
     def _check_maps(self, has_patches: bool) -> None:
         if self.options.maps is not None and not has_patches:
@@ -339,16 +351,6 @@ class ImageSource:
         return scored
 
 
-def _strangest(maps: np.ndarray) -> np.ndarray:
-    """By how much the strangest places of photographs exceed the others, which are not coloured."""
-    return np.asarray((maps - np.quantile(maps, SHOWN, axis=(1, 2), keepdims=True)).clip(0))
-
-
-def _advanced(found: np.ndarray, advance: Advance) -> np.ndarray:
-    advance(len(found))
-    return found
-
-
 def _counted(rows: int, heads: Heads) -> str:
     return f"{counted(rows, 'image')} of {heads.shape.height} x {heads.shape.width} pixels"
 
@@ -370,12 +372,3 @@ def _size(given: str | None) -> int | tuple[int, int] | None:
     if not 1 <= len(sides) <= 2 or not all(side.isdecimal() and int(side) for side in sides):
         raise AddmlError(f"--size {given}: give a number of pixels, 32, or height and width, 48x64.", option="size")
     return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
-
-
-def _in_parts(work: Callable[[np.ndarray], np.ndarray], images: np.ndarray, size: int, advance: Advance) -> np.ndarray:
-    """The results of `work` for all images, so many at a time."""
-    size, found = max(1, size), []
-    for start in range(0, max(1, len(images)), size):
-        found.append(work(images[start : start + size]))
-        advance(len(found[-1]))
-    return np.concatenate(found)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from addml.errors import AddmlError
+from addml.pipeline.known import ID, Known
 from addml.pipeline.options import Options
+from addml.pipeline.sources import find
 from addml.pipeline.vus import volumes
 from addml.text import counted, listed
 
@@ -76,34 +78,52 @@ def _meanings(values: list[str], anomaly_value: str | None, name: str) -> list[i
 
 @dataclass(frozen=True)
 class KnownLabels:
-    """A column with labels, the value in it that marks an anomaly, and rows by their places: 1 anomaly, 0 normal."""
+    """A column with labels, the value in it that marks an anomaly; places and entries: 1 anomaly, 0 normal."""
 
     column: str | None
     anomaly_value: str | None
     rows: Mapping[int, int]
+    entries: Mapping[int, Known]
 
     @classmethod
     def of(cls, options: Options) -> KnownLabels:
         """The labels that the options name; a row cannot be both."""
-        rows = dict[int, int]()
+        rows, entries = dict[int, int](), dict[int, Known]()
         for name, given, label in ((ANOMALIES, options.known_anomalies, 1), (NORMAL, options.known_normal, 0)):
-            for number in _row_numbers(given, name):
+            for number in (number for text in given for number in row_numbers(text)):
                 if rows.setdefault(number - 1, label) != label:
                     raise AddmlError(f"row {number} is in both {ANOMALIES} and {NORMAL}; remove it from one.")
-        return cls(options.train_labels, options.anomaly_value, rows)
+            if (known := Known.of((text for text in given if not row_numbers(text)), name)).entries:
+                entries[label] = known
+        return cls(options.train_labels, options.anomaly_value, rows, entries)
+
+    def in_table(self, names: Sequence[str], ids: Sequence[str], source: str) -> KnownLabels:
+        """The same for a table with these columns, some of which name its rows."""
+        for name, who in (pair for known in self.entries.values() for pair in known.columns):
+            find(name, names, who, source)
+        return replace(self, entries={label: known.naming_rows(ids) for label, known in self.entries.items()})
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that tell which rows are known."""
+        own = [name for known in self.entries.values() for name in (*known.ids, *(name for name, _ in known.columns))]
+        return [*([self.column] if self.column else []), *own]
 
     @property
     def names(self) -> str:
         """The options that were given; empty where there are none."""
         labels = {1: ANOMALIES, 0: NORMAL}
         options = [f"--train-labels {self.column}"] if self.column else []
-        return " and ".join([*options, *(labels[label] for label in (1, 0) if label in self.rows.values())])
+        given = (*self.rows.values(), *self.entries)
+        return " and ".join([*options, *(labels[label] for label in (1, 0) if label in given)])
 
     def is_known(self, batch: pa.RecordBatch, start: int) -> np.ndarray:
         """Which rows of a batch, the first of which is row `start`, have a label."""
         found = np.zeros(batch.num_rows, bool) if self.column is None else is_labelled(batch[self.column])
         own = np.array([place for place in self.rows if 0 <= place - start < batch.num_rows], np.int64)
         found[own - start] = True
+        for known in self.entries.values():
+            found |= known.codes(batch) >= 0
         return found
 
     def marks(self, table: pa.Table, places: np.ndarray, rows: int) -> np.ndarray | None:
@@ -120,9 +140,19 @@ class KnownLabels:
                     f"--sample {len(places)} leaves no room for row {place + 1} ({self.names}); give more."
                 )
             marks[at] = label
+        codes = {label: known.codes(table) for label, known in self.entries.items()}
+        by_entry = {label: own >= 0 for label, own in codes.items()}
+        for label, known in self.entries.items():
+            for code, entry in enumerate(known.entries):
+                if not entry.reason and code not in codes[label]:  # a typing error; a file may be about other days
+                    raise AddmlError(f"{entry.place}: no row has this id.")
+        if len(by_entry) == 2 and (both := by_entry[0] & by_entry[1]).any():
+            raise AddmlError(f"row {places[both][0] + 1} is in both {ANOMALIES} and {NORMAL}; remove it from one.")
+        for label, own in by_entry.items():
+            marks[own] = label
         if int((marks == 1).sum()) + 2 > len(marks):
             raise AddmlError(f"all rows are marked as anomalies ({self.names}); there is nothing normal to learn.")
-        return marks
+        return None if (marks == UNKNOWN).all() else marks
 
     def _from_column(self, table: pa.Table) -> np.ndarray:
         assert self.column is not None
@@ -137,16 +167,17 @@ class KnownLabels:
         """How many labels were trained on."""
         anomalies, normal = int((marks == 1).sum()), int((marks == 0).sum())
         both = f"{counted(anomalies, 'anomaly', 'anomalies')} and {counted(normal, 'normal row')}"
-        return f"learned from {'answers' if self.rows else self.column}: {both} labelled"
+        return f"learned from {'answers' if self.rows or self.entries else self.column}: {both} labelled"
 
 
-def _row_numbers(given: Sequence[str], option: str) -> list[int]:
-    """Row numbers, from 1 on, comma-separated or repeated."""
-    texts = [part.strip() for text in given for part in text.split(",") if part.strip()]
-    for text in texts or given:  # a comma alone names no row
-        if not (text.isascii() and text.isdigit() and int(text) > 0):
-            raise AddmlError(f"{option} {text}: give row numbers as addml detect lists them: {option} 13,90.")
-    return [int(text) for text in texts]
+def row_numbers(text: str) -> list[int]:
+    """Row numbers, from 1 on, comma-separated; none where the text holds ids or names a file."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isascii() and part.lstrip("-").isdigit() for part in parts):
+        return []
+    if wrong := [part for part in parts if int(part) < 1]:
+        raise AddmlError(f"{wrong[0]} is no row number; the first row is 1, and an id is written {ID}{wrong[0]}.")
+    return [int(part) for part in parts]
 
 
 # How well scores agree with a label column -----------------------------------------------------------------

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from addml.compute import blas_threads
 from addml.errors import AddmlError
-from addml.pipeline.batches import BATCH_ROWS, drift_of, features_of, scores_of, scoring_place
+from addml.pipeline.batches import BATCH_ROWS, drift_of, scored_batches, scoring_place
 from addml.pipeline.options import SERIES, TABLE, Options
 from addml.pipeline.ranking import ranks
 from addml.pipeline.run import load_model
@@ -22,8 +21,6 @@ from addml.progress import Progress
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from addml.inputs.table import DriftCounter
-    from addml.model import Model
 
 FIRST = 100  # ranks whose rows are compared
 
@@ -131,7 +128,9 @@ def _shared_ranks(scores: np.ndarray) -> np.ndarray:
 
 
 def compare_tables(before: str, after: str, options: Options, progress: Progress) -> ModelDiff:
-    """Score a table with two saved models, each by its own threshold."""
+    """Score a table with two saved models, each by its own threshold; ids of the first that knows them."""
+    import pyarrow as pa
+
     use_threads(options.jobs)
     models = [load_model(replace(options, model=folder), TABLE) for folder in (before, after)]
     scores: list[np.ndarray] = []
@@ -140,13 +139,15 @@ def compare_tables(before: str, after: str, options: Options, progress: Progress
         own = replace(options, file=file)
         for folder, model in zip((before, after), models, strict=True):
             data, names = open_for_model(own, model, BATCH_ROWS)
-            with progress.stage(f"Scoring by {folder}", expected_rows(file, data.rows)) as advance, blas_threads(1):
-                drift, device = drift_of(model), scoring_place(options, model)[0]
-                found, carried = _scored(data, model, device, [] if ids else names, advance, drift)
+            drift, device = drift_of(model), scoring_place(options, model)[0]
+            with progress.stage(f"Scoring by {folder}", expected_rows(file, data.rows)) as advance:
+                parts = [
+                    (one.scores, one.batch.select(names)) for one in scored_batches(model, data, device, advance, drift)
+                ]
             check_text(own, drift.texts)
             texts |= dict.fromkeys(drift.texts.words())
-            scores.append(found)
-            ids = ids or carried  # of the first model that knows the ids
+            scores.append(np.concatenate([found for found, _ in parts]))
+            ids = ids or (pa.Table.from_batches([carried for _, carried in parts]) if names else pa.table({}))
     assert ids is not None
     for sentence in texts:
         warnings.warn(sentence, stacklevel=2)
@@ -165,7 +166,7 @@ def compare_series(before: str, after: str, options: Options, progress: Progress
             model = load_model(own, SERIES)
             read, _, found = SeriesSource(own).score(model, progress)
             reads.append(read)
-            scores.append(found)
+            scores.append(found[read.steps])
             thresholds.append(model.threshold)
     names = (str(options.time), *(reads[0].chosen.ids or reads[1].chosen.ids))
     ids = reads[0].table.select(list(names))
@@ -183,17 +184,3 @@ def _diff(
     both = (ranks(scores[0]), ranks(scores[1]))
     flagged = (scores[0] > thresholds[0], scores[1] > thresholds[1])
     return ModelDiff(options.source, models, *scores, both, flagged, ids, noun)
-
-
-def _scored(
-    data: Any, model: Model, device: str, ids: list[str], advance: Any, drift: DriftCounter
-) -> tuple[np.ndarray, pa.Table]:
-    import pyarrow as pa
-
-    scores, carried, start = [], [], 0
-    for batch in data:
-        scores.append(scores_of(model, batch, features_of(model, batch, start, drift), device))
-        carried.append(batch.select(ids))
-        start += batch.num_rows
-        advance(batch.num_rows)
-    return np.concatenate(scores), pa.Table.from_batches(carried) if ids else pa.table({})

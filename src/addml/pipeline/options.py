@@ -14,8 +14,8 @@ from addml.text import without_password
 TRAINING_ROWS = 200_000
 CONTAMINATION = 0.1
 MEMORY = "2GiB"
-METHODS = ("auto",)
-DECISIONS = ("threshold", "contamination", "alarm_rate", "max_false_alarms", "flag", "per_day")  # one at a time
+KNOWN_ENDING = ".toml"
+DECISIONS = ("threshold", "contamination", "alarm_rate", "max_false_alarms", "flag", "per_day", "events")  # one only
 
 
 TABLE, IMAGE, SERIES = KINDS = ("table", "image", "series")
@@ -72,22 +72,26 @@ class Options:
     file: str = ""
 
     columns: tuple[str, ...] = _column(
-        (), "Train only on these columns (comma-separated or repeated)",
+        (), "Train only on these columns (NAME,NAME,...)",
         commands=COMPARE, basic=True, metavar="NAMES", training=True,
     )  # fmt: skip
     ignore: tuple[str, ...] = _column(
         (), "Drop these columns", commands=COMPARE, basic=True, metavar="NAMES", training=True
     )
     id: tuple[str, ...] = _column(
-        (), "Columns that identify a row: copied to the output, not trained on [default: auto-detected]",
+        (), "Columns that identify a row, not trained on [default: auto-detected]",
         commands=(*FILES, "compare"), basic=True, metavar="NAMES",
     )  # fmt: skip
+    keep: tuple[str, ...] = _column(
+        (), "Columns to show with each row, or all [default: ids, the most readable text]",
+        commands=SCORE, kinds=(TABLE,), basic=True, metavar="NAMES",
+    )  # fmt: skip
     by: tuple[str, ...] = _column(
-        (), "Judge a row within its group, such as a store",
-        commands=TRAIN, kinds=(TABLE,), basic=True, metavar="NAMES", training=True,
+        (), "Judge a row within its group (store, host)",
+        commands=TRAIN, kinds=NOT_IMAGES, basic=True, metavar="NAMES", training=True,
     )  # fmt: skip
     label: str | None = _column(
-        None, "Column with the true labels: only for evaluation, never for training",
+        None, "Column with true labels, for evaluation only",
         commands=COMPARE, basic=True, metavar="NAME",
     )  # fmt: skip
     anomaly_value: str | None = _column(
@@ -99,12 +103,12 @@ class Options:
         commands=("detect", "fit"), kinds=(TABLE,), basic=True, metavar="NAME", former="learn_from",
     )  # fmt: skip
     known_anomalies: tuple[str, ...] = _column(
-        (), "Numbers of rows known to be anomalies, to train on",
+        (), "Rows known to be anomalies, to train on: row numbers, ids or a TOML file",
         commands=("detect", "fit"), kinds=(TABLE,), metavar="ROWS",
     )  # fmt: skip
     known_normal: tuple[str, ...] = _column(
-        (), "Numbers of rows known to be normal, to train on",
-        commands=("detect", "fit"), kinds=(TABLE,), metavar="ROWS",
+        (), "Rows known to be normal, to train on and not to list: row numbers (detect, fit), ids or a TOML file",
+        commands=("detect", "fit", "score", "diff"), kinds=(TABLE,), metavar="ROWS",
     )  # fmt: skip
     time: str | None = _column(
         None, "Column with timestamps: the rows are steps of a series, and events are ranked",
@@ -115,6 +119,12 @@ class Options:
         None, "Steps per window [default: the period of a single channel, else 10]", metavar="N", minimum=1
     )
     causal: bool = _windows(False, "Score each step only by the steps up to it")
+    min_steps: int = _windows(
+        1, "Steps that an event has at least", commands=SCORE, metavar="N", minimum=1, training=False
+    )
+    bands: bool = _windows(
+        False, "Add the expected value and band of each channel to the scored table", commands=SCORE, training=False
+    )
 
     epochs: int = _training(10, "Maximum number of epochs", basic=True, metavar="N", minimum=1)
     members: int = _training(5, "Number of networks in the ensemble", metavar="N", minimum=1)
@@ -132,7 +142,7 @@ class Options:
         "views", "Scorer: views finds most; center is several times faster and keeps no training rows in the model",
         metavar="views|center", choices=("views", "center"),
     )  # fmt: skip
-    seed: int = _training(0, "Random seed: the same seed gives the same result", basic=True, metavar="N", minimum=0)
+    seed: int = _training(0, "Random seed", basic=True, metavar="N", minimum=0)
 
     threshold: str | None = _flagging(
         None, "Flag rows above this score, or those that stand clear of the rest (auto)",
@@ -145,6 +155,10 @@ class Options:
     flag: int | None = _flagging(
         None, "Flag this many rows, those with the highest scores", commands=("detect", "score"),
         kinds=(TABLE, IMAGE), metavar="N", minimum=1,
+    )  # fmt: skip
+    events: int | None = _flagging(
+        None, "Flag this many events of a series", commands=SCORE,
+        kinds=(SERIES,), metavar="N", minimum=1,
     )  # fmt: skip
     per_day: int | None = _flagging(
         None, "Flag this many rows a day on average, by the first date column",
@@ -166,8 +180,12 @@ class Options:
     )
 
     output: str | None = option(
-        None, "Scored table: .csv, .parquet or .jsonl (detect and score: NAME.scored.csv)",
+        None, "Scored table: .csv, .parquet, .jsonl or .xlsx (detect and score: NAME.scored.csv)",
         OUTPUT, (*SCORE, "diff"), basic=True, metavar="FILE",
+    )  # fmt: skip
+    output_sql: str | None = option(
+        None, "Table for the scored rows, in the database that FILE names: its rows are replaced in one transaction",
+        OUTPUT, SCORE, NOT_IMAGES, metavar="TABLE",
     )  # fmt: skip
     report: str | None = option(
         None, "Report: .html or .md (detect: NAME.report.html)", OUTPUT, SCORE, basic=True, metavar="FILE"
@@ -231,16 +249,31 @@ class Options:
         None, "Folder for temporary files [default: that of the checkpoint]",
         kinds=(TABLE,), metavar="FOLDER", former="cache_dir",
     )  # fmt: skip
+    engine: str | None = _computing(
+        None, "Compute on a Ray cluster (needs addml[ray]): score and fit --all-rows of Parquet files, compare",
+        commands=("fit", "score", "compare"), kinds=(TABLE,), metavar="ray", choices=("ray",),
+    )  # fmt: skip
+    address: str | None = _computing(
+        None, "Address of the Ray cluster, or auto [default: one is started on this machine]",
+        commands=("fit", "score", "compare"), kinds=(TABLE,), metavar="ADDRESS",
+    )  # fmt: skip
+    workers: int | None = _computing(
+        None, "Number of processes of the cluster [default: one less than its cores]",
+        commands=("fit", "score"), kinds=(TABLE,), metavar="N", minimum=1,
+    )  # fmt: skip
+    sync: bool = _computing(
+        False, "Average the gradients of the workers in every step: as one process, but slow",
+        commands=("fit",), kinds=(TABLE,),
+    )  # fmt: skip
     fail_above: int | None = _computing(
         None, "Exit with code 3 if more rows than this are flagged",
         commands=("detect", "score"), basic=True, metavar="N", minimum=0,
     )  # fmt: skip
     fail_on_drift: bool = _computing(
-        False,
-        "Exit with code 5 if a column has drifted",
-        commands=("score",),
-        kinds=(TABLE,),
-        basic=True,
+        False, "Exit with code 5 if a column has drifted", commands=("score",), kinds=(TABLE,), basic=True
+    )
+    check: bool = _computing(
+        False, "Plant faults and say which would be found", commands=("detect",), kinds=(TABLE,), basic=True
     )
     quiet: bool = _computing(False, "Print only warnings and errors", commands=EVERY, basic=True, flags=("-q",))
     json: bool = _computing(False, "Print one JSON document", commands=EVERY, basic=True)
@@ -297,6 +330,11 @@ def current_name(name: str) -> str:
     return next((one.name for one in fields(Options) if one.metadata.get("former") == name), name)
 
 
+def names_file(text: str) -> bool:
+    """Whether a value of --known-normal or --known-anomalies names a file."""
+    return text.lower().endswith(KNOWN_ENDING)
+
+
 def flag(name: str) -> str:
     """How an option is written on the command line."""
     return "--" + name.replace("_", "-")
@@ -309,8 +347,9 @@ def check(options: Options, command: str) -> Options:
     """The options with the default contamination; an error where they contradict each other or do nothing."""
     for words in _contradictions(options, command):
         raise AddmlError(words, USAGE)
-    normal_images = (options.clean or command == "evaluate") and _names_images(options.file)  # see ImageSource
-    if _given(options) or command == "diff" or reads_model(options, command) or normal_images:
+    normal_images = (options.clean or command == "evaluate") and _names_images(options.file)
+    other = options.time is not None or normal_images  # which have a rule of their own, see SeriesSource
+    if decisions_given(options) or command == "diff" or reads_model(options, command) or other:
         return options
     return replace(options, contamination=CONTAMINATION)
 
@@ -349,6 +388,7 @@ def _contradictions(options: Options, command: str) -> Iterator[str]:
     if command == "evaluate" and options.label is None and not _names_images(options.file):
         yield "evaluate needs a label column: --label NAME."
     yield from _wrong_threshold(options)
+    yield from _wrong_engine(options, command)
     for one in _set(options):
         if reads_model(options, command) and one.metadata["training"]:
             yield f"{flag(one.name)} is an option of training; leave it out with --model."
@@ -360,14 +400,29 @@ def _contradictions(options: Options, command: str) -> Iterator[str]:
         yield "--no-report leaves nothing for --report and --format to do; leave them out."
 
 
+NEED_ALL_ROWS = ("report", "figures", "top", "flag", "per_day", "max_false_alarms", "fail_above", "fail_on_drift")
+
+
+def _wrong_engine(options: Options, command: str) -> Iterator[str]:
+    given = {one.name for one in _set(options)}
+    if options.engine is None:
+        for name in given & {"address", "workers", "sync"}:
+            yield f"{flag(name)} is about a cluster; give --engine ray, or leave it out."
+    elif command == "fit" and not options.all_rows:
+        yield "--engine ray trains on all rows; give --all-rows, or leave it out and train on a sample."
+    elif command == "score":
+        for name in sorted(given & set(NEED_ALL_ROWS)):
+            yield f"{flag(name)} needs the scores of all rows in one place; leave it out with --engine ray."
+
+
 def _wrong_threshold(options: Options) -> Iterator[str]:
-    threshold, given = options.threshold, _given(options)
+    threshold, given = options.threshold, decisions_given(options)
     for name in given:
         if getattr(options, name) == 0:
             yield f"{flag(name)} 0 flags no row; give a number above 0."
     if len(given) > 1:
         yield f"{' and '.join(map(flag, given))} decide in different ways; give one of them."
-    if threshold is not None and options.tau is None and threshold not in METHODS:
+    if threshold is not None and options.tau is None and threshold != "auto":
         yield f"--threshold {threshold}: give a score, or auto."
     if options.tau is not None and not math.isfinite(options.tau):
         yield f"--threshold {threshold} is not a score; give a finite number."
@@ -375,7 +430,7 @@ def _wrong_threshold(options: Options) -> Iterator[str]:
         yield "--max-false-alarms is about new rows: train with addml fit, then use addml score --model FOLDER."
 
 
-def _given(options: Options) -> list[str]:
+def decisions_given(options: Options) -> list[str]:
     """The options given that decide which rows are flagged."""
     return [name for name in DECISIONS if getattr(options, name) is not None]
 

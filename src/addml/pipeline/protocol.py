@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from addml.compute import resolve_device
-from addml.errors import DroppedColumnsWarning, UserError
+from addml.errors import USAGE, DroppedColumnsWarning, UserError
 from addml.inputs.census import draw
 from addml.pipeline.labels import UNKNOWN, read_label
 from addml.pipeline.options import Options
@@ -180,9 +180,9 @@ def known_methods(given: Sequence[str], rivals: Rivals = RIVALS) -> list[str]:
     for part in found:
         if part.lower() not in by_name:
             hint = did_you_mean(part, names)
-            raise UserError(f"{part!r} is not a known method (--methods).{hint} Methods: {', '.join(names)}.")
+            raise UserError(f"{part!r} is not a known method (--methods).{hint} Methods: {', '.join(names)}.", USAGE)
     if given and not found:
-        raise UserError(f"--methods names none. Methods: {', '.join(names)}.")
+        raise UserError(f"--methods names none. Methods: {', '.join(names)}.", USAGE)
     return list(dict.fromkeys(by_name[part.lower()] for part in found))
 
 
@@ -338,10 +338,11 @@ def compare(
     machine: Machine,
     jobs: int,
     on_end: Callable[[Ended], None] = lambda ended: None,
+    run: Callable[..., Iterator[tuple[Ended, list[Row]]]] = run_tasks,
 ) -> list[Row]:
-    """The runs of every method that does not fail."""
+    """The runs of every method that does not fail; `run` says where."""
     found = []
-    for ended, rows in run_tasks([MethodTask(method, data) for method in methods], machine, jobs):
+    for ended, rows in run([MethodTask(method, data) for method in methods], machine, jobs):
         on_end(ended)
         found += rows
     return found

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from addml.compute import blas_threads
 from addml.decisions.decision import FLAG, MAX_FALSE_ALARMS, PER_DAY, Decision, budget_threshold
 from addml.decisions.p_values import discovery_threshold
-from addml.findings import Finding, Findings, Group, Reason, SpaceMap, Usual, versions
-from addml.pipeline.batches import SCORE, WORDS, Candidate, Scored
+from addml.findings import Finding, Findings, Group, Hidden, Reason, SpaceMap, Usual, versions
+from addml.pipeline.batches import KNOWN, SCORE, WORDS, Candidate, Sample, Scored
 from addml.pipeline.options import Options
 from addml.pipeline.sources import names_beside
 from addml.scratch import folder_of, room
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from addml.model import Model
 
 AT_ONCE = 1 << 20  # rows
-RESERVED = ("row", "score", "rank", "is_anomaly", "p_value", "probability", "reasons")
+RESERVED = ("row", "score", "rank", "is_anomaly", "p_value", "probability", "reasons", "known")
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,13 @@ class Result:
     scored: Iterable[pa.Table]
     model: Model
     maps: Iterable[tuple[str, bytes]] = ()  # names and contents, worked out one by one
+
+
+class Listed(NamedTuple):
+    """The rows that may be listed, and others for the map of the metric space."""
+
+    listed: Sequence[Candidate]
+    sample: Sample | None
 
 
 def settled(model: Model, scores: np.ndarray, options: Options, days: int = 0) -> Model:
@@ -51,7 +58,7 @@ def settled(model: Model, scores: np.ndarray, options: Options, days: int = 0) -
 
 def ranked_findings(
     model: Model,
-    scored: Scored,
+    scored: Scored | Listed,
     scores: np.ndarray,
     ids: Sequence[str],
     top: int,
@@ -59,11 +66,12 @@ def ranked_findings(
     notes: Sequence[str],
     *,
     are_new: bool,
+    hidden: Sequence[Hidden] = (),
 ) -> Findings:
-    """The findings of scored rows, new ones or those trained on."""
+    """The findings of scored rows, new ones or those trained on; `hidden` ones are not listed."""
     from addml.explain import groups
 
-    flagged = int((scores > model.threshold).sum())
+    flagged = int((scores > model.threshold).sum()) - sum(one.rows for one in hidden)
     listed = scored.listed[: max(flagged, top)]
     alike = groups([candidate.reasons for candidate in listed])
     return replace(
@@ -74,7 +82,8 @@ def ranked_findings(
         least_p_value=1 / (1 + len(model.training.calibration)) if are_new else 0.0,
         clear=int((scores > model.training.clear).sum()),
         groups=tuple(Group(columns, words, tuple(place + 1 for place in places)) for columns, words, places in alike),
-        space=_space(model, scored, listed, scores),
+        space=_space(model, scored.sample, listed, scores),
+        hidden=tuple(hidden),
     )
 
 
@@ -117,7 +126,7 @@ def _finding(
         p_value=p_value,
         probability=probability,
         ids={name: values[name] for name in ids},
-        values={name: values[name] for name in model.used},
+        values=values if model.columns is None and model.form is None else {name: values[name] for name in model.used},
         reasons=tuple(Reason(one.column, one.share, one.words) for one in candidate.reasons),
     )
 
@@ -137,13 +146,13 @@ def left_out_epochs(model: Model, places: np.ndarray | None, ranked: Sequence[Fi
     return np.where((training > 0) & (places[where] == rows), share, np.nan)
 
 
-def _space(model: Model, scored: Scored, listed: Sequence[Candidate], scores: np.ndarray) -> SpaceMap | None:
+def _space(model: Model, sample: Sample | None, listed: Sequence[Candidate], scores: np.ndarray) -> SpaceMap | None:
     """Two dimensions in which the rows lie farthest apart: a sample, the listed rows and the centre."""
-    if scored.sample is None or not len(scored.sample.places):
+    if sample is None or not len(sample.places):
         return None
-    rows = np.concatenate([scored.sample.places, [one.place for one in listed]]).astype(np.int64)
+    rows = np.concatenate([sample.places, [one.place for one in listed]]).astype(np.int64)
     rows, first = np.unique(rows, return_index=True)
-    features = np.concatenate([scored.sample.features, *[one.features[None] for one in listed]])[first]
+    features = np.concatenate([sample.features, *[one.features[None] for one in listed]])[first]
     with blas_threads(1):  # a second thread costs more than it brings here
         embedded, center = _embedded(model, features)
         away = embedded - center
@@ -174,6 +183,7 @@ class ScoredRows:
     ids: Sequence[str]
     top: int
     are_new: bool  # not trained on
+    known: Sequence[str] = ()  # the entries by which rows are known to be normal, in words
 
     def __iter__(self) -> Iterator[pa.Table]:
         start, places = 0, ranks(self.scores)
@@ -187,7 +197,8 @@ class ScoredRows:
 
         scores = piece[SCORE].to_numpy()
         p_values, probability = self.model.training.rarity(scores, self.scores if self.are_new else None)
-        flagged, words = scores > self.model.threshold, piece[WORDS]
+        codes = piece[KNOWN].to_numpy()
+        flagged, words = (scores > self.model.threshold) & (codes < 0), piece[WORDS]
         wanted = pc.and_(pa.array(flagged | (places <= self.top)), pc.not_equal(words, ""))
         return pa.table(
             {
@@ -199,6 +210,7 @@ class ScoredRows:
                 "p_value": pa.array(p_values),
                 "probability": pa.array(probability),
                 "reasons": pc.if_else(pc.fill_null(wanted, False), words, None),
+                **({"known": pa.array(self.known).take(pa.array(codes, mask=codes < 0))} if self.known else {}),
             }
         )
 

@@ -46,7 +46,7 @@ def isolation_forest(Z: np.ndarray, seed: Any, *, n_estimators: int = 100, max_s
     from sklearn.ensemble import IsolationForest
 
     forest = IsolationForest(n_estimators=n_estimators, max_samples=min(max_samples, len(Z)), random_state=seed).fit(Z)
-    return _scored(lambda rows: -forest.score_samples(rows), Z)
+    return scored(lambda rows: -forest.score_samples(rows), Z)
 
 
 def one_class_svm(Z: np.ndarray, seed: Any, *, nu: float = 0.5, gamma: str | float = "scale") -> Learned:
@@ -56,7 +56,7 @@ def one_class_svm(Z: np.ndarray, seed: Any, *, nu: float = 0.5, gamma: str | flo
     machine = OneClassSVM(kernel="rbf", nu=nu, gamma=gamma)
     machine.random_state = 0  # unused, but drawn from NumPy's global generator if missing
     machine.fit(Z)
-    return _scored(lambda rows: -machine.score_samples(rows), Z)
+    return scored(lambda rows: -machine.score_samples(rows), Z)
 
 
 def local_outlier_factor(Z: np.ndarray, seed: Any, *, n_neighbors: int = 20) -> Learned:
@@ -107,7 +107,7 @@ def histograms(Z: np.ndarray, seed: Any, *, bins: int = 5, smoothing: float = 0.
         far = (positions < -0.5) | (positions > bins + 0.5)
         return np.asarray(np.where(far, surprise.max(axis=1), inside).sum(axis=1))
 
-    return _scored(score, Z)
+    return scored(score, Z)
 
 
 class Components(NamedTuple):
@@ -158,24 +158,7 @@ def principal_classifier(
     keep = max(2, len(Z) - count_of(trimmed, len(Z), least=0))
     found = Components.of(Z[mahalanobis <= np.partition(mahalanobis, keep - 1)[keep - 1]])
     used = (np.arange(len(found.values)) < found.major(major_share)) | (found.values < minor_below)
-    return _scored(lambda rows: found.squares(rows)[:, used].sum(axis=1), Z)
-
-
-def eigenvector_classifier(Z: np.ndarray, seed: Any, *, major_share: float = 0.5) -> Learned:
-    """What the paper's PCC column agrees with: PyOD's PCA with the components that explain half the variance.
-
-    It sums a row's distances to the tips of the unit eigenvectors, each divided by its share of the variance, which
-    is nearly the norm of the row; an eigenvector points to the side of the row farthest out along it.
-    """
-    from scipy.spatial.distance import cdist
-
-    parameters.check_number("major_share", major_share, 0, 1, with_low=False)
-    found = Components.of(Z)
-    count = found.major(major_share)
-    along = found.along(Z)[:, :count]
-    signs = np.sign(along[np.abs(along).argmax(axis=0), np.arange(count)])  # as in scikit-learn before 1.5
-    tips, weights = (found.axes[:, :count] * signs).T, found.values.sum() / found.values[:count]
-    return _scored(lambda rows: cdist(rows, tips) @ weights, Z)
+    return scored(lambda rows: found.squares(rows)[:, used].sum(axis=1), Z)
 
 
 def reconstruction(Z: np.ndarray, seed: Any, *, explained: float = 0.9) -> Learned:
@@ -183,10 +166,10 @@ def reconstruction(Z: np.ndarray, seed: Any, *, explained: float = 0.9) -> Learn
     parameters.check_number("explained", explained, 0, 1, with_low=False, with_high=False)
     found = Components.of(Z)
     axes = found.axes[:, : found.major(explained)]
-    return _scored(lambda rows: ((rows - rows @ axes @ axes.T) ** 2).sum(axis=1), Z)
+    return scored(lambda rows: ((rows - rows @ axes @ axes.T) ** 2).sum(axis=1), Z)
 
 
-def _scored(score: Score, Z: np.ndarray) -> Learned:
+def scored(score: Score, Z: np.ndarray) -> Learned:
     """Training rows score as new ones do."""
     return Learned(score, score(Z))
 
@@ -259,7 +242,6 @@ RIVALS: dict[str, Method] = {
     "PCC": Method(principal_classifier, "PCC"),
     "OCSVM": Method(one_class_svm, "OC-SVM"),
     "HBOS": Method(histograms, "HBOS"),
-    "EigenvectorPCC": Method(eigenvector_classifier),
     "KNN": Method(nearest_neighbours),
     "LOF": Method(local_outlier_factor),
     "PCA": Method(reconstruction),

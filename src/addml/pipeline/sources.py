@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from addml.model import Model
     from addml.preprocessing.text_values import TextCells
 
-IDENTIFIER = "identifier"  # how the reason begins for which such a column is dropped
+IDENTIFIER, PROSE = "identifier", "free text"  # how the reasons begin for which such columns are dropped
+READABLE = ("a value of its own", "a value of their own")  # how the reason ends where the identifier is a text
+ALL = "all"  # columns to keep
 PACKED = 5  # how much larger a compressed table is in memory
 HEAD = 1 << 22  # bytes from which the number of lines is estimated
 ROOM = 4  # a table is held in memory if that has room for so many times its size
@@ -60,6 +63,7 @@ def choose(names: Sequence[str], options: Options, source: str) -> Chosen:
     wanted = resolve(options.columns, names, "--columns", source)
     label = find(options.label, names, "--label", source)
     by = resolve(options.by, names, "--by", source)
+    kept_columns(options, names)  # a wrong name is found before the work
     if label in by or taught in by:
         raise AddmlError(f"{label if label in by else taught!r} holds labels; remove it from --by.", option="by")
     for name, what in ((label, "is the label, which training never sees"), (taught, "holds labels (--train-labels)")):
@@ -156,8 +160,11 @@ class Input:
 
 
 def open_input(options: Options, ids: Sequence[str] = ()) -> Input:
-    """Read the table, or only its first rows where it is too large for memory; `--id` columns (else `ids`) as text."""
-    texts = _split((*(options.id or ids), *options.by))
+    """Read the table, or only its first rows where it is too large for memory; `--id` columns (else `ids`) as text.
+
+    So is the column of times: `column_times` knows their order better, by how regular it makes them.
+    """
+    texts = _split((*(options.id or ids), *options.by, *filter(None, (options.time,))))
     named = (*filter(None, (options.label, options.train_labels, options.time)),)
     labels = (*texts, *named, *_split((*options.columns, *options.ignore)))
     is_series = options.time is not None  # whose channels are numbers
@@ -182,7 +189,9 @@ def on_disk_source(options: Options, command: str = "detect") -> Source | None:
         return None
     is_parquet = path.is_dir() or path.suffix.lower() in (".parquet", ".pq")
     if not options.all_rows or is_address(options.file) or not is_parquet:
-        for name in ("memory", "scratch") if command == "fit" else ("memory",):  # detect puts scored rows in scratch
+        for name in (
+            ("memory", "scratch", "engine") if command == "fit" else ("memory",)
+        ):  # detect puts scored rows in scratch
             if getattr(options, name) is not None:
                 raise AddmlError(
                     f"{options.source}: --{name} is about training on all rows of Parquet files; give --all-rows "
@@ -192,7 +201,8 @@ def on_disk_source(options: Options, command: str = "detect") -> Source | None:
         return None
     refuse_idle(options.source, "parquet", options.reading)
     source, most = open_source(path), parameters.size("--memory", options.memory or MEMORY)
-    return source if source.size > most and len(source) >= LEAST_STREAMED else None
+    is_large = source.size > most and len(source) >= LEAST_STREAMED
+    return source if is_large or options.engine is not None else None
 
 
 @contextmanager
@@ -213,31 +223,36 @@ def on_disk(file: str) -> Iterator[str]:
             raise type(error)(str(error).replace(str(copy), file if is_pipe else copy.name)) from error
 
 
-def open_for_model(options: Options, model: Model, rows: int) -> tuple[Batches, list[str]]:
-    """The columns that a model was trained on, with ids and label beside them; and the names of the ids."""
+def open_for_model(
+    options: Options, model: Model, rows: int, beside: Sequence[tuple[str, str]] = ()
+) -> tuple[Batches, list[str]]:
+    """The columns that a model was trained on, with ids, label and others (and who asks) beside them; and the ids."""
     file, source, reading, label = options.file, options.source, options.reading, options.label
     kind = "database" if is_address(file) else format_of(find_origin(file, options.sheet))[0]
-    asked = (*model.used, *model.by, *model.ids, *_split(options.id), *([label] if label else []))
+    others = (*([label] if label else []), *(name for name, _ in beside))
+    asked = (*model.used, *model.by, *model.ids, *_split(options.id), *others)
     opened = None if kind == "csv" else open_batches(file, labels=asked, batch_rows=rows, **reading)
     names = csv_columns(file, **reading) if opened is None else opened.schema.names
     check_columns(model, names, source)
-    find(label, names, "--label", source)
+    for name, who in ((label, "--label"), *beside):
+        find(name, names, who, source)
     check_unseen(label, model.used, options.model)
     ids = resolve(options.id, names, "--id", source)
     if label in ids:
         raise AddmlError(f"{label!r} is the label (--label); remove it from --id.")
     ids = ids or identifiers(model, [name for name in names if name != label])
-    ids = list(dict.fromkeys([*model.by, *ids]))
+    ids = list(dict.fromkeys([*model.by, *ids, *kept_columns(options, names)]))
     if opened is not None and kind not in STREAMED:
         return opened, ids
-    columns = list(dict.fromkeys([*model.used, *ids, *([label] if label else [])]))
+    columns = list(dict.fromkeys([*model.used, *ids, *others]))
     schema = schema_of(model) if kind == "csv" else None  # other files know their types
     return open_batches(file, schema=schema, columns=columns, batch_rows=rows, **reading), ids
 
 
 def check_columns(model: Model, names: Sequence[str], source: str) -> None:
     """Every column of training must be there."""
-    missing = [name for name in (*model.used, *model.by) if name not in set(names)]
+    known = set(names)
+    missing = [name for name in (*model.used, *model.by) if name not in known]
     if missing:
         hint = did_you_mean(missing[0], names)
         raise AddmlError(f"{source}: has no column {listed(list(map(repr, missing)))}, which the model needs.{hint}")
@@ -245,9 +260,25 @@ def check_columns(model: Model, names: Sequence[str], source: str) -> None:
 
 def identifiers(model: Model, names: Sequence[str]) -> list[str]:
     """The columns among these that name a row: those that the user named, or those that were found."""
-    dropped = [] if model.columns is None else model.columns.left_out
+    dropped = [] if model.columns is None else [(name, why) for name, why in model.columns.left_out if name in names]
     found = [name for name, why in dropped if why.startswith(IDENTIFIER)]
-    return [name for name in model.ids if name in names] or [name for name in found if name in names]
+    named = [name for name in model.ids if name in names]
+    return named or [*found, *_readable_text(dropped)]
+
+
+def _readable_text(dropped: Sequence[tuple[str, str]]) -> list[str]:
+    """The free text that tells rows apart best, unless an identifier is readable itself."""
+    texts = [(name, why) for name, why in dropped if why.startswith(PROSE)]
+    if not texts or any(why.endswith(READABLE) for _, why in dropped):
+        return []
+    return [max(texts, key=lambda one: int(re.findall(r"(\d+)%", one[1])[-1]))[0]]
+
+
+def kept_columns(options: Options, names: Sequence[str]) -> list[str]:
+    """The columns of --keep, which are shown with each row."""
+    if options.keep == (ALL,) and ALL not in names:
+        return list(names)
+    return resolve(options.keep, names, "--keep", options.source)
 
 
 def schema_of(model: Model) -> pa.Schema:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,16 +13,9 @@ from addml.checkpoint import Storage
 from addml.errors import AddmlError, TextCellsWarning
 from addml.inputs.census import draw
 from addml.inputs.disk import Source, open_source
-from addml.pipeline.batches import (
-    BATCH_ROWS,
-    SCORE,
-    Scored,
-    drift_of,
-    joined,
-    score_all,
-    scoring_place,
-)
-from addml.pipeline.labels import KnownLabels, evaluate, read_label
+from addml.pipeline.batches import BATCH_ROWS, KNOWN, SCORE, Scored, drift_of, joined, score_all, scoring_place
+from addml.pipeline.known import Known
+from addml.pipeline.labels import NORMAL, KnownLabels, evaluate, read_label, row_numbers
 from addml.pipeline.options import MEMORY, TABLE, Options
 from addml.pipeline.ranking import Result, ScoredRows, left_out_epochs, ranked_findings, settled, training_findings
 from addml.pipeline.sources import (
@@ -31,7 +24,9 @@ from addml.pipeline.sources import (
     check_text,
     choose,
     expected_rows,
+    find,
     identifiers,
+    kept_columns,
     on_disk,
     on_disk_source,
     open_for_model,
@@ -42,7 +37,7 @@ from addml.pipeline.workers import keep_freed_memory
 from addml.preprocessing.drift import drift_warning
 from addml.preprocessing.profile import EPOCH
 from addml.preprocessing.text_values import TextCells
-from addml.progress import Advance, Progress
+from addml.progress import Advance, Progress, Silent
 from addml.text import counted
 
 if TYPE_CHECKING:
@@ -61,9 +56,11 @@ class TableSource:
     def __init__(self, options: Options) -> None:
         """Nothing is read yet."""
         self.options = options
+        self.fitted_by: Callable[..., Model] | None = None  # on a cluster
         self.places: np.ndarray | None = None  # of the training rows among all; None for all of them
         self.rows = 0  # 0 until it was trained on
         self.notes: tuple[str, ...] = ()
+        self.table: pa.Table | None = None  # the training rows, unless on disk
         self.texts = TextCells()  # in number columns of the training rows
         self.data: Input
         self.chosen: Chosen
@@ -92,7 +89,8 @@ class TableSource:
         if data.table is not None and options.label is not None:  # a useless label is refused before training
             read_label(data.table[options.label], options.anomaly_value, options.label)
         with progress.stage("Choosing training rows", None) as advance:
-            wanted = [*chosen.features, *([labels.column] if labels.column else [])]
+            labels = labels.in_table(data.names, chosen.ids, data.source)
+            wanted = list(dict.fromkeys([*chosen.features, *labels.columns]))
             batches = _counted(data.batches(wanted, BATCH_ROWS), advance)
             most = None if options.all_rows else options.sample
             table, places, self.rows = draw(batches, most, options.seed, labels.is_known if labels.names else None)
@@ -104,12 +102,29 @@ class TableSource:
             drawn = f"trained on {len(places):,} of {self.rows:,} rows, drawn at random (--all-rows takes all)"
             self.notes = (*self.notes, drawn)
         marks = labels.marks(table, places, self.rows)
-        if marks is not None:
-            table, self.notes = table.select(chosen.features), (*self.notes, labels.words(marks))
-        self.places = places
+        self.notes = (*self.notes, *([] if marks is None else [labels.words(marks)]))
+        table = table.select(chosen.features)
+        self.places, self.table = places, table
         with self._checked_texts():
             model, self.texts = train(table, options, progress, marks, by=self.chosen.by)
         return model
+
+    def _check(self, model: Model) -> tuple[dict[str, Any], ...]:
+        """Which kinds of planted faults a model of most of the training rows finds."""
+        from addml.decisions.check import Fitted, check
+
+        if self.table is None:
+            raise AddmlError("--check needs the rows in memory; leave --all-rows out.", option="check")
+        options = replace(self.options, checkpoint=None)
+
+        def fit(table: pa.Table) -> Fitted:
+            own, _ = train(table, options, Silent(), by=self.chosen.by)
+            return lambda rows: own.scores(own.vectorizer.read(rows), "cpu", 1), own.training.values, own.threshold
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = check(self.table.select([*model.used, *model.by]), fit, options.seed)
+        return tuple(one._asdict() for one in found)
 
     def _train_on_disk(self, source: Source, progress: Progress) -> Model:
         options, labels = self.options, KnownLabels.of(self.options)
@@ -125,7 +140,7 @@ class TableSource:
         own = open_source(options.file, self.chosen.features)
         self.rows, self.notes = len(own), tuple(source.notes)
         with self._checked_texts():
-            model, self.texts = train(own, options, progress)
+            model, self.texts = train(own, options, progress, fitted_by=self.fitted_by)
         return model
 
     @contextmanager
@@ -151,26 +166,35 @@ class TableSource:
         return self._rank_own(model, progress, mapped) if self.rows else self._rank_new(model, progress, mapped)
 
     def _rank_own(self, model: Model, progress: Progress, mapped: bool) -> Result:
-        ids = list(dict.fromkeys([*model.by, *identifiers(model, self.data.names)]))
+        kept = kept_columns(self.options, self.data.names)
+        ids = list(dict.fromkeys([*model.by, *identifiers(model, self.data.names), *kept]))
         carried = self._carried(model, ids)
-        batches = self.data.batches(list(dict.fromkeys([*model.used, *carried])), BATCH_ROWS)
+        known = Known.of((one for one in self.options.known_normal if not row_numbers(one)), NORMAL)
+        for name, who in known.columns:
+            find(name, self.data.names, who, self.data.source)
+        beside = [*carried, *(name for name, _ in known.columns)]
+        batches = self.data.batches(list(dict.fromkeys([*model.used, *beside])), BATCH_ROWS)
         folder = str(Storage(scratch=self.options.scratch).folder)
         with progress.stage("Scoring", self.rows) as advance:
-            scored, drift = self._score(model, batches, carried, advance, self.rows, mapped, folder)
+            known = known.naming_rows(ids, model.by)
+            scored, drift = self._score(model, batches, carried, known, advance, self.rows, mapped, folder)
         _warn_of_texts(drift.texts, self.options)
-        result = self._result(model, scored, ids, self.data.source, self.notes, are_new=False)
+        result = self._result(model, scored, ids, known, self.data.source, self.notes, are_new=False)
         dropped = left_out_epochs(model, self.places, result.findings.ranked)
-        return replace(result, findings=replace(result.findings, dropped=dropped, **self._trained(model)))
+        checked = self._check(model) if self.options.check else ()
+        own = {"dropped": dropped, "check": checked, **self._trained(model)}
+        return replace(result, findings=replace(result.findings, **own))
 
     def _rank_new(self, model: Model, progress: Progress, mapped: bool) -> Result:
         keep_freed_memory()
-        source = self.options.source
+        source, known = self.options.source, Known.of(self.options.known_normal, NORMAL)
         with on_disk(self.options.file) as file:
             self.options = replace(self.options, file=file)
-            data, ids = open_for_model(self.options, model, BATCH_ROWS)
+            data, ids = open_for_model(self.options, model, BATCH_ROWS, known.columns)
+            known = known.naming_rows(ids, model.by)
             carried, rows = self._carried(model, ids), expected_rows(file, data.rows)
             with progress.stage(f"Scoring {source}", rows) as advance:
-                scored, drift = self._score(model, data, carried, advance, rows, mapped)
+                scored, drift = self._score(model, data, carried, known, advance, rows, mapped)
         _warn_of_texts(drift.texts, self.options)
         _warn_of_outside(drift.outside)
         for sentence in (*drift.new_gaps, *drift.unseen_words):
@@ -178,7 +202,7 @@ class TableSource:
         summary = tuple(drift.summary())
         if (sentence := drift_warning(summary, hidden=self.options.redact)) is not None:
             warnings.warn(sentence, stacklevel=2)
-        result = self._result(model, scored, ids, source, data.notes, are_new=True)
+        result = self._result(model, scored, ids, known, source, data.notes, are_new=True)
         return replace(result, findings=replace(result.findings, drift=summary))
 
     def _score(
@@ -186,6 +210,7 @@ class TableSource:
         model: Model,
         batches: Iterable[pa.RecordBatch],
         carried: Sequence[str],
+        known: Known,
         advance: Advance,
         rows: int | None,
         mapped: bool,
@@ -193,9 +218,9 @@ class TableSource:
     ) -> tuple[Scored, Any]:
         """Scored rows, and how they differ from training."""
         drift, options, check = drift_of(model), self.options, partial(check_text, self.options)
-        known: dict[str, Any] = {"rows": rows, "mapped": mapped, "folder": folder}
+        more: dict[str, Any] = {"rows": rows, "mapped": mapped, "folder": folder, "known": known}
         place, top = scoring_place(options, model), max(options.top, options.flag or 0)
-        scored = score_all(model, place, batches, carried, top, options.reasons, advance, drift, check, **known)
+        scored = score_all(model, place, batches, carried, top, options.reasons, advance, drift, check, **more)
         return scored, drift
 
     def _carried(self, model: Model, ids: Sequence[str]) -> list[str]:
@@ -208,6 +233,7 @@ class TableSource:
         model: Model,
         scored: Scored,
         ids: Sequence[str],
+        known: Known,
         source: str,
         notes: Sequence[str],
         *,
@@ -215,8 +241,12 @@ class TableSource:
     ) -> Result:
         options, scores = self.options, joined(scored.pieces, SCORE, scored.rows)
         days = 0 if options.per_day is None else _days(model, scored)
-        model = settled(model, scores, options, days)
-        findings = ranked_findings(model, scored, scores, ids, options.top, source, notes, are_new=are_new)
+        codes = joined(scored.pieces, KNOWN, scored.rows) if known.entries else None
+        model = settled(model, scores if codes is None else scores[codes < 0], options, days)
+        hidden = () if codes is None else known.hidden(codes, scores, model.threshold)
+        findings = ranked_findings(
+            model, scored, scores, ids, options.top, source, notes, are_new=are_new, hidden=hidden
+        )
         if options.label is not None:
             import pyarrow as pa
 
@@ -224,7 +254,8 @@ class TableSource:
             marks = read_label(column, options.anomaly_value, options.label)
             evaluated = evaluate(findings.scores, marks, findings.threshold, options.label)
             findings = replace(findings, evaluation=evaluated)
-        return Result(findings, ScoredRows(scored, scores, model, ids, options.top, are_new), model)
+        words = [entry.words for entry in known.entries]
+        return Result(findings, ScoredRows(scored, scores, model, ids, options.top, are_new, words), model)
 
 
 def _date_column(model: Model) -> str:

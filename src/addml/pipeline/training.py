@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from addml.checkpoint import Storage
 from addml.config import Config
+from addml.encoders.pretrained import SIDE, STRIDES
 from addml.errors import AddmlError, DroppedColumnsWarning, TextCellsWarning
 from addml.fit import fit
 from addml.inputs.disk import CELL_BYTES, Source
 from addml.pipeline.options import CONTAMINATION, MEMORY, Options
 from addml.preprocessing.text_values import TextCells
 from addml.progress import Progress, epochs_to, stages_to
+from addml.scoring.patches import CANDIDATES
 from addml.text import counted, did_you_mean
 
 if TYPE_CHECKING:
@@ -30,17 +32,25 @@ ROW_SECONDS = 1.8e-6  # of one row through one step of one member of 64 units, o
 FEATURE_SECONDS = 5e-9  # and of each feature
 PIXEL_SECONDS = 4e-7  # of one pixel through one step of one member, on one core
 BLOCK = 256  # images that are trained on together
+PLACE_SECONDS, CANDIDATE_SECONDS = 2.5e-5, 4e-4  # of a place of a photograph, and of a candidate for a reference
+CANDIDATE_BYTES, RUNTIME = 2500, 320_000_000  # of a candidate while references are chosen; of libraries and network
 NETWORK = 1536  # bytes of a member's weights, gradients and moments for each pixel
 
 
 def train(
-    X: pa.Table | Source, options: Options, progress: Progress, labels: np.ndarray | None = None, by: Sequence[str] = ()
+    X: pa.Table | Source,
+    options: Options,
+    progress: Progress,
+    labels: np.ndarray | None = None,
+    by: Sequence[str] = (),
+    fitted_by: Callable[..., Model] | None = None,
 ) -> tuple[Model, TextCells]:
     """The model of a table, and the text in its number columns, which with --strict raises a TextCellsWarning."""
     with ExitStack() as stack:
         if isinstance(X, Source):
             names, memory = X.names, options.memory or MEMORY
-            progress.note(f"{X.name}: {len(X):,} rows, more than {memory} of memory hold: read from disk")
+            why = f"more than {memory} of memory hold: read from disk" if options.engine is None else "on a cluster"
+            progress.note(f"{X.name}: {len(X):,} rows, {why}")
             stack.enter_context(stages_to(progress))
         else:
             names = X.column_names
@@ -48,7 +58,8 @@ def train(
             stage = progress.stage("Training", options.epochs, X.num_rows * options.members)
             stack.enter_context(epochs_to(stack.enter_context(stage)))
         texts = stack.enter_context(_caught_texts(options))
-        model = fit_model(options, X, labels, one_sided=one_sided(options.one_sided, names), by=by or None)
+        sides = one_sided(options.one_sided, names)
+        model = (fitted_by or fit_model)(options, X, labels, one_sided=sides, by=by or None)
     return model, texts
 
 
@@ -64,7 +75,18 @@ def _announce(table: pa.Table, options: Options, progress: Progress) -> None:
 
 def fit_model(options: Options, X: Any, labels: np.ndarray | None = None, **settings: Any) -> Model:
     """The model of X that the options ask for, with these settings and `ADDML()`'s defaults for all others."""
-    known = {
+    config = Config.resolve(settings_of(options) | settings)
+    return decided(fit(config, X, labels, storage=storage_of(options)), options)
+
+
+def storage_of(options: Options) -> Storage:
+    """Where a training keeps what it needs."""
+    return Storage(options.checkpoint, options.scratch, options.memory or MEMORY)
+
+
+def settings_of(options: Options) -> dict[str, Any]:
+    """The settings of a detector that the options name."""
+    return {
         "members": options.members,
         "contamination": CONTAMINATION if options.contamination is None else options.contamination,
         "epochs": options.epochs,
@@ -74,8 +96,6 @@ def fit_model(options: Options, X: Any, labels: np.ndarray | None = None, **sett
         "n_jobs": options.jobs,
         **({"normal_ratio": 1.0} if options.clean else {}),
     }
-    storage = Storage(options.checkpoint, options.scratch, options.memory or MEMORY)
-    return decided(fit(Config.resolve(known | settings), X, labels, storage=storage), options)
 
 
 @contextmanager
@@ -135,9 +155,18 @@ def estimate_images(rows: int, heads: Heads, options: Options) -> tuple[float, i
     """
     shape, members = heads.shape, options.members
     pixels, kept = shape.height * shape.width, min(rows, BLOCK) * (9 * shape.channels + 60)
-    held = images_held(heads, 3)  # as read, as one array, and those to train on
+    held = images_held(heads, 2)  # all of them, and those to train on
     size = pixels * (members * (kept + NETWORK) + 4 * shape.channels * BLOCK) + held
     return PIXEL_SECONDS * pixels * rows * options.epochs * members, size
+
+
+def estimate_photos(rows: int, heads: Heads) -> tuple[float, int]:
+    """The same for the frozen network: features, the choice of references, and the distances of all places to them."""
+    zoom = max(1.0, SIDE**2 / (heads.shape.height * heads.shape.width))  # smaller images are enlarged
+    places = rows * heads.shape.height * heads.shape.width * zoom / STRIDES[0] ** 2
+    chosen = min(places, CANDIDATES)
+    size = RUNTIME + images_held(heads, 2) + chosen * CANDIDATE_BYTES
+    return places * PLACE_SECONDS + chosen * CANDIDATE_SECONDS, round(size)
 
 
 def images_held(heads: Heads, copies: int) -> int:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.arrow import as_text, plain, taken
-from addml.preprocessing.numbers import HALF, RARE, rarity
+from addml.preprocessing.numbers import HALF, RARE, Column, rarity
 
 FEW = 20  # levels that get a column each
 FREQUENT = 0.001  # of the rows, and two rows at least: a level under it shares the column of the others
@@ -29,7 +29,7 @@ GAP = "(gap)"
 
 
 @dataclass(frozen=True)
-class CategoryColumn:
+class CategoryColumn(Column):
     """A column of categories; codes are positions of levels, then the gap, then anything unseen."""
 
     name: str
@@ -60,25 +60,18 @@ class CategoryColumn:
     # Features -----------------------------------------------------------------------------------------------
 
     @property
-    def features(self) -> list[str]:
-        """One for each frequent level and one for all others, or signs where the levels are many; then the rarity."""
+    def specs(self) -> list[tuple[str, float, float]]:
+        """One for each frequent level and one for all others, or signs where the levels are many; then the rarity.
+
+        The scales are fixed ones: see the top of this file. The ordinary value is the commonest level.
+        """
         if self._one_hot is None:
-            own = [f"{self.name} (hash {position})" for position in range(HASHED)]
+            own, scale = [f"{self.name} (hash {position})" for position in range(HASHED)], HALF * math.sqrt(HASHED)
         else:
             words = [*self.levels, GAP]
-            own = [f"{self.name}={words[code]}" for code in self._one_hot] + [f"{self.name} (other)"]
-        return [*own, f"{self.name} (rarity)"]
-
-    @property
-    def scales(self) -> list[float]:
-        """Fixed ones: see the top of this file."""
-        own = HALF if self._one_hot is not None else HALF * math.sqrt(HASHED)
-        return [own] * (len(self.features) - 1) + [1.0]
-
-    @property
-    def usual(self) -> list[float]:
-        """The features of the commonest level."""
-        return [float(value) for value in self.table[int(np.argmax(self._code_counts[: self.unseen]))]]
+            own, scale = [f"{self.name}={words[code]}" for code in self._one_hot] + [f"{self.name} (other)"], HALF
+        usual = map(float, self.table[int(np.argmax(self._code_counts[: self.unseen]))])
+        return list(zip([*own, f"{self.name} (rarity)"], [scale] * len(own) + [1.0], usual, strict=True))
 
     @cached_property
     def _code_counts(self) -> np.ndarray:
@@ -96,23 +89,18 @@ class CategoryColumn:
     @cached_property
     def table(self) -> np.ndarray:
         """The features of each code, (levels + 2, features)."""
-        own = self._signs() if self._one_hot is None else self._indicators(self._one_hot)
+        if self._one_hot is None:  # eight signs from a hash of the level; none for what was not seen
+            hashes = [hashlib.blake2b(level.encode(), digest_size=1).digest() for level in (*self.levels, GAP)]
+            bits = np.unpackbits(np.frombuffer(b"".join(hashes), np.uint8)[:, None], axis=1)
+            own = np.vstack([bits * 2.0 - 1, np.zeros(HASHED)])
+        else:
+            own = np.zeros((self.unseen + 1, len(self._one_hot) + 1))
+            own[:, -1] = 1
+            own[self._one_hot] = np.eye(len(self._one_hot) + 1)[:-1]
         table = np.column_stack([own, self._rarities])
         if not self.gaps:
             table[self.gap] = table[self.unseen]
         return table
-
-    def _indicators(self, one_hot: list[int]) -> np.ndarray:
-        indicators = np.zeros((self.unseen + 1, len(one_hot) + 1))
-        indicators[:, -1] = 1
-        indicators[one_hot] = np.eye(len(one_hot) + 1)[:-1]
-        return indicators
-
-    def _signs(self) -> np.ndarray:
-        """Eight signs from a hash of the level; none for what was not seen."""
-        hashes = [hashlib.blake2b(level.encode(), digest_size=1).digest() for level in (*self.levels, GAP)]
-        bits = np.unpackbits(np.frombuffer(b"".join(hashes), np.uint8)[:, None], axis=1)
-        return np.vstack([bits * 2.0 - 1, np.zeros(HASHED)])
 
     @cached_property
     def _rarities(self) -> np.ndarray:
@@ -123,14 +111,10 @@ class CategoryColumn:
         last_equal = np.searchsorted(ascending, ascending, side="right") - 1
         tails = np.empty(self.unseen)
         tails[order] = (np.cumsum(ascending)[last_equal] + counts[self.unseen]) / self.rows
-        return np.append(rarity(tails), self._rarity_unseen())
-
-    def _rarity_unseen(self) -> float:
-        """By Good and Turing: the next value is a new one as often as values occurred once."""
-        once = int(np.count_nonzero(self._code_counts[: self.gap] == 1) + self._code_counts[self.unseen])
-        if once / self.rows > RARE:
-            return 0.0
-        return max(UNSEEN_AT_LEAST, float(rarity((once + 1) / (self.rows + 1))))
+        # By Good and Turing: the next value is a new one as often as values occurred once.
+        once = int(np.count_nonzero(counts[: self.gap] == 1) + counts[self.unseen])
+        of_unseen = max(UNSEEN_AT_LEAST, float(rarity((once + 1) / (self.rows + 1))))
+        return np.append(rarity(tails), 0.0 if once / self.rows > RARE else of_unseen)
 
     # Values -------------------------------------------------------------------------------------------------
 
@@ -145,17 +129,14 @@ class CategoryColumn:
             text = as_text(column)
         except pa.ArrowException as error:
             raise ValueError(f"column {self.name!r} is now of type {column.type}; give text, as in training") from error
-        codes = np.array(pc.index_in(text, self._known(text.type)).fill_null(self.unseen))
+        if text.type not in self._value_sets:
+            self._value_sets[text.type] = pa.array(self.levels, text.type)
+        codes = np.array(pc.index_in(text, self._value_sets[text.type]).fill_null(self.unseen))
         strange = np.flatnonzero(codes == self.unseen)
         if len(strange):  # gaps and blanks are among them
             words = pc.utf8_trim_whitespace(text.take(pa.array(strange)))
             codes[strange[np.asarray(pc.equal(words, "").fill_null(True))]] = self.gap
         return codes
-
-    def _known(self, kind: pa.DataType) -> pa.Array:
-        if kind not in self._value_sets:
-            self._value_sets[kind] = pa.array(self.levels, kind)
-        return self._value_sets[kind]
 
     @cached_property
     def _value_sets(self) -> dict[pa.DataType, pa.Array]:

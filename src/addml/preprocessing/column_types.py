@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -58,10 +58,9 @@ def fit_column(name: str, column: pa.ChunkedArray) -> Kept | Dropped:
     kind = column.type
     if column.null_count == len(column):
         return Dropped(EMPTY)
-    if pa.types.is_boolean(kind):
-        return _booleans(name, np.concatenate([as_numbers(chunk) for chunk in column.chunks]))
-    if is_numeric(kind):
-        return _numbers(name, np.concatenate([as_numbers(chunk) for chunk in column.chunks]))
+    if pa.types.is_boolean(kind) or is_numeric(kind):
+        values = np.concatenate([as_numbers(chunk) for chunk in column.chunks])
+        return (_booleans if pa.types.is_boolean(kind) else _numbers)(name, values)
     if is_date(kind):
         zone = kind.tz if pa.types.is_timestamp(kind) else None
         days = np.concatenate([as_days(chunk, zone) for chunk in column.chunks])
@@ -79,8 +78,7 @@ def _numbers(name: str, values: np.ndarray, written: NumberFormat | None = None,
         return Dropped(EMPTY)
     if (values == values[0]).all():
         return Dropped(f"constant: {values[0]:g} in every row")
-    reason = identifier_numbers(name, values)
-    if reason is not None:
+    if (reason := identifier_numbers(name, values)) is not None:
         return Dropped(reason)
     return Kept(NumberColumn(name, QuantileBins.fit(values), written, texts / len(values)), _number_mark(values))
 
@@ -161,8 +159,7 @@ def _categories(name: str, texts: DistinctTexts) -> Kept | Dropped:
         return Dropped(EMPTY)
     if len(texts.values) == 1 and not texts.gaps:
         return Dropped(f"constant: {shortened(texts.values[0].as_py())!r} in every row")
-    reason = identifier_texts(name, texts)
-    if reason is not None:
+    if (reason := identifier_texts(name, texts)) is not None:
         return Dropped(reason)
     column = CategoryColumn.fit(name, texts.values.to_pylist(), texts.counts, texts.gaps)
     return Kept(column, code_mark(texts.codes))
@@ -212,7 +209,7 @@ def identifier_numbers(name: str, values: np.ndarray) -> str | None:
 
 def identifier_texts(name: str, texts: DistinctTexts) -> str | None:
     """Why a column of texts is an identifier or prose, or None."""
-    share, sample = texts.distinct_share, texts.sample()
+    share, sample = len(texts.values) / max(1, texts.rows), texts.sample()
     if share < HALF:
         return None
     words = pc.mean(pc.count_substring_regex(sample, r"\S+")).as_py()
@@ -274,30 +271,19 @@ def code_mark(codes: np.ndarray) -> bytes:
 def number_copies(marks: Mapping[str, float], read: Callable[[str], np.ndarray]) -> dict[str, str]:
     """Copy -> original among columns of numbers, up to scale and shift; the first in `marks` is the original."""
     order = {name: position for position, name in enumerate(marks)}
+    names = sorted(marks, key=marks.__getitem__)
+    jumps = ((place, marks[b] - marks[a]) for place, (a, b) in enumerate(pairwise(names), 1))
+    starts = [place for place, jump in jumps if jump > 1e-6]  # the same but for rounding
     found: dict[str, str] = {}
-    for group in _neighbours(marks):
+    for start, end in pairwise([0, *starts, len(names)]):
         originals: list[str] = []
-        for name in sorted(group, key=order.__getitem__):
+        for name in sorted(names[start:end], key=order.__getitem__) if end - start > 1 else ():
             original = next((other for other in originals if is_affine(read(other), read(name))), None)
             if original is None:
                 originals.append(name)
             else:
                 found[name] = original
     return found
-
-
-def _neighbours(marks: Mapping[str, float]) -> Iterator[list[str]]:
-    """Groups of two or more columns whose marks are the same but for rounding."""
-    names = sorted(marks, key=marks.__getitem__)
-    group = names[:1]
-    for before, name in pairwise(names):
-        if marks[name] - marks[before] > 1e-6:
-            if len(group) > 1:
-                yield group
-            group = []
-        group.append(name)
-    if len(group) > 1:
-        yield group
 
 
 def is_affine(x: np.ndarray, y: np.ndarray) -> bool:
@@ -321,10 +307,5 @@ def _within_one(values: np.ndarray) -> np.ndarray:
 
 def code_copies(marks: Mapping[str, bytes]) -> dict[str, str]:
     """Copy -> original among columns of categories."""
-    first: dict[bytes, str] = {}
-    found: dict[str, str] = {}
-    for name, mark in marks.items():
-        original = first.setdefault(mark, name)
-        if original != name:
-            found[name] = original
-    return found
+    first = {mark: name for name, mark in reversed(list(marks.items()))}
+    return {name: first[mark] for name, mark in marks.items() if first[mark] != name}

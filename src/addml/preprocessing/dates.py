@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.arrow import as_days, first_of, is_date, is_text, plain, taken
-from addml.preprocessing.numbers import CellError, QuantileBins
+from addml.preprocessing.numbers import CellError, Column, QuantileBins, flag_distance
 from addml.text import shortened
 from addml.text_formats import parse_dates
 
@@ -23,12 +23,13 @@ SEASONS_FROM = 60  # days between first and last, under which the season is only
 EPOCH = datetime.datetime(1970, 1, 1)
 TIME, WEEKEND = "time", "weekend"
 CYCLES = {"hour": 1440, "weekday": 7, "season": 366}  # steps of a minute or a day: fine enough for tables of waves
+UNIFORM = math.sqrt(0.5)  # the deviation of a wave over a cycle whose steps are equally common
 WAVES = {"sin": np.sin, "cos": np.cos}
 PARTS = (TIME, *(f"{cycle} {wave}" for cycle in CYCLES for wave in WAVES), WEEKEND)
 
 
 @dataclass(frozen=True)
-class DateColumn:
+class DateColumn(Column):
     """A column of dates, or of times of the day alone (`clock`)."""
 
     name: str
@@ -40,14 +41,15 @@ class DateColumn:
     slips: bool = False  # whether training held text that is no date; else such text is an error
 
     kind = "date"
-    table = None
 
     @classmethod
     def fit(cls, name: str, days: np.ndarray, clock: bool, **reading: Any) -> DateColumn:
         """From days since 1970, NaN for missing values, of at least two different moments."""
         spread = QuantileBins.fit(days)
         known = days[~np.isnan(days)]
-        parts = _useful_parts(spread, clock)
+        seasons = spread.high - spread.low > SEASONS_FROM
+        parts = [part for part in PARTS if seasons or not part.startswith("season")]
+        parts = [part for part in PARTS if part.startswith("hour")] if clock else parts
         values = np.empty((len(known), len(parts)), order="F")
         write_parts(parts, known, spread.middle, values)
         varied = np.ptp(values, axis=0) > 1e-9
@@ -61,21 +63,19 @@ class DateColumn:
         return TIME not in self.parts
 
     @property
-    def features(self) -> list[str]:
+    def specs(self) -> list[tuple[str, float, float]]:
         """The column itself, then its parts."""
-        return [self.name if part == TIME else f"{self.name}.{part}" for part in self.parts]
-
-    @property
-    def scales(self) -> list[float]:
-        return [math.nan] * len(self.parts)
-
-    @property
-    def usual(self) -> list[float]:
-        return list(self.means)
-
-    @property
-    def shares(self) -> np.ndarray:
-        return self.spread.shares
+        # Scales are deviations in training, but for the weekday, which is derived and must not outweigh what was
+        # measured: by its deviation a day that 2 % of the rows have would lie seven deviations out. Its waves are
+        # scaled as if all days were equally common, and the weekend lies as far from other days as a missing value
+        # from a known one.
+        weekends = dict(zip(self.parts, self.means, strict=True)).get(WEEKEND, 0.5)
+        own = {"weekday sin": UNIFORM, "weekday cos": UNIFORM}
+        own[WEEKEND] = 1 / float(flag_distance(min(weekends, 1 - weekends)))
+        return [
+            (self.name if part == TIME else f"{self.name}.{part}", own.get(part, math.nan), mean)
+            for part, mean in zip(self.parts, self.means, strict=True)
+        ]
 
     def read(self, column: pa.Array) -> np.ndarray:
         """Days since 1970, NaN for missing values; a time of the day is part of a day."""
@@ -117,12 +117,6 @@ class DateColumn:
             out[gaps, 0] = np.nan
             out[gaps, 1:] = self.means[1:]
 
-    def tally(self, values: np.ndarray) -> np.ndarray:
-        return self.spread.tally(values)
-
-    def strange(self, values: np.ndarray) -> int:
-        return self.spread.outside(values)
-
     def shown(self, days: float) -> str:
         """The moment as ISO 8601 text, to the minute or to the day as in training."""
         try:
@@ -132,13 +126,6 @@ class DateColumn:
         if self.clock:
             return f"{moment:%H:%M}"
         return moment.isoformat(" ", "minutes") if "hour sin" in self.parts else moment.date().isoformat()
-
-
-def _useful_parts(spread: QuantileBins, clock: bool) -> list[str]:
-    if clock:
-        return [part for part in PARTS if part.startswith("hour")]
-    seasons = spread.high - spread.low > SEASONS_FROM
-    return [part for part in PARTS if seasons or not part.startswith("season")]
 
 
 @lru_cache

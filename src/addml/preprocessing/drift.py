@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,75 +22,60 @@ UNSEEN_GAPS = "missing values in categories that had none in training count as u
 GAPS_SAID = 0.05  # a change in the share of missing values from which on it is reported
 
 
-class FittedColumns(Protocol):
-    """The columns of a table, fitted to so many rows."""
+@dataclass
+class Counts:
+    """Of every column how many values lie in each bin and how many are strange, and texts among numbers."""
 
-    @property
-    def fitted(self) -> tuple[Column, ...]: ...
-
-    @property
-    def rows(self) -> int: ...
-
-
-class Counts(NamedTuple):
-    """Rows, of every column how many values lie in each bin and how many are strange, and texts among numbers."""
-
-    rows: int
     bins: list[np.ndarray]
     strange: list[int]
-    texts: TextCells
-    unseen: Counter[str]  # rows of groups that training did not have
     medians: list[list[tuple[float, int]]]  # of the numbers of each block, and how many they are
+    rows: int = 0
+    texts: TextCells = field(default_factory=TextCells)
+    unseen: Counter[str] = field(default_factory=Counter)  # rows of groups that training did not have
 
 
 class DriftCounter:
-    """Counts values of scored batches in the bins of training."""
+    """Counts values of scored batches in the bins of training, of fitted columns."""
 
-    def __init__(self, columns: FittedColumns) -> None:
+    def __init__(self, columns: Any) -> None:
         """Starts at nothing."""
-        self.columns = columns
-        self.rows = 0
-        self._counts = [np.zeros(len(column.shares)) for column in columns.fitted]
-        self._strange = [0] * len(columns.fitted)
-        self.texts = TextCells()
-        self.unseen = Counter[str]()
-        self._medians: list[list[tuple[float, int]]] = [[] for _ in columns.fitted]
+        self.columns, number = columns, len(columns.fitted)
+        bins = [np.zeros(len(column.shares)) for column in columns.fitted]
+        self.counts = Counts(bins, [0] * number, [[] for _ in range(number)])
+        self.texts, self.unseen = self.counts.texts, self.counts.unseen
 
     def count(self, values: list[np.ndarray], arrays: list[pa.Array]) -> None:
         """Count the values of all columns of some rows, as `Column.read` gives them of these arrays."""
+        counts = self.counts
         for position, (column, part) in enumerate(zip(self.columns.fitted, values, strict=True)):
-            self._counts[position] += column.tally(part)
-            self._strange[position] += column.strange(part)
+            counts.bins[position] += column.tally(part)
+            counts.strange[position] += column.strange(part)
             if column.kind == "number" and len(known := part[np.isfinite(part)]):
-                self._medians[position].append((float(np.median(known)), len(known)))
+                counts.medians[position].append((float(np.median(known)), len(known)))
             if column.kind == "number" and part.dtype.kind == "f" and len(places := np.flatnonzero(np.isinf(part))):
-                self.texts.add(column.name, arrays[position], places, self.rows)
-        self.rows += len(values[0]) if values else 0
-
-    @property
-    def counts(self) -> Counts:
-        """What was counted so far."""
-        return Counts(self.rows, self._counts, self._strange, self.texts, self.unseen, self._medians)
+                self.texts.add(column.name, arrays[position], places, counts.rows)
+        counts.rows += len(values[0]) if values else 0
 
     def add(self, other: Counts) -> None:
         """Count what another counter of the same columns has."""
-        self.texts.join(other.texts, self.rows)
-        self.rows += other.rows
+        own = self.counts
+        self.texts.join(other.texts, own.rows)
         self.unseen.update(other.unseen)
-        self._medians = [own + more for own, more in zip(self._medians, other.medians, strict=True)]
-        self._counts = [own + more for own, more in zip(self._counts, other.bins, strict=True)]
-        self._strange = [own + more for own, more in zip(self._strange, other.strange, strict=True)]
+        own.rows += other.rows
+        own.medians = [one + more for one, more in zip(own.medians, other.medians, strict=True)]
+        own.bins = [one + more for one, more in zip(own.bins, other.bins, strict=True)]
+        own.strange = [one + more for one, more in zip(own.strange, other.strange, strict=True)]
 
     @property
     def outside(self) -> dict[str, int]:
         """Columns with values far outside the training range or unseen, and how many."""
-        pairs = zip(self.columns.fitted, self._strange, strict=True)
+        pairs = zip(self.columns.fitted, self.counts.strange, strict=True)
         return {column.name: count for column, count in pairs if count}
 
     @property
     def new_gaps(self) -> list[str]:
         """What became of gaps in columns that had none in training, in words; nothing where there are none."""
-        pairs, texts = zip(self.columns.fitted, self._counts, strict=True), self.texts.counts
+        pairs, texts = zip(self.columns.fitted, self.counts.bins, strict=True), self.texts.counts
         new = [column for column, counts in pairs if counts[-1] > texts[column.name] and not column.shares[-1]]
         words = {NEW_GAPS: [repr(one.name) for one in new if one.kind != "category"]}
         words[UNSEEN_GAPS] = [repr(one.name) for one in new if one.kind == "category"]
@@ -105,9 +91,10 @@ class DriftCounter:
 
     def summary(self) -> list[dict[str, Any]]:
         """One dict for each column, the most changed first."""
-        if not self.rows:
+        counts = self.counts
+        if not counts.rows:
             return []
-        parts = zip(self.columns.fitted, self._counts, self._strange, self._medians, strict=True)
+        parts = zip(self.columns.fitted, counts.bins, counts.strange, counts.medians, strict=True)
         found = [_compared(*part, self.columns.rows) for part in parts]
         return sorted(found, key=lambda one: -one["psi"])
 
@@ -161,7 +148,10 @@ def _compared(
 def _figures(column: Any, then: np.ndarray, now: np.ndarray, medians: list[tuple[float, int]]) -> str:
     """The median of a number then and now, or the share of the level that changed most."""
     if column.kind == "number" and medians:
-        return f"median {_figure(column.spread.middle)} -> {_figure(_weighted_median(medians))}"
+        values, sizes = np.array(sorted(medians)).T
+        now_middle = float(values[np.searchsorted(np.cumsum(sizes), sizes.sum() / 2)])  # exact for one block
+        pair = (f"{one:,.0f}" if abs(one) >= 1000 else f"{one:.3g}" for one in (column.spread.middle, now_middle))
+        return f"median {' -> '.join(pair)}"
     if column.kind not in ("category", "boolean"):
         return ""
     levels = ["false", "true"] if column.kind == "boolean" else [*map(repr, column.levels[: len(then) - 2]), "others"]
@@ -169,40 +159,22 @@ def _figures(column: Any, then: np.ndarray, now: np.ndarray, medians: list[tuple
     return f"{levels[most]} {then[most]:.0%} -> {now[most]:.0%}"
 
 
-def _weighted_median(medians: list[tuple[float, int]]) -> float:
-    """The median of blocks by their sizes, about that of all rows; exact for one block."""
-    values, sizes = np.array(sorted(medians)).T
-    return float(values[np.searchsorted(np.cumsum(sizes), sizes.sum() / 2)])
-
-
-def _figure(number: float) -> str:
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
-
-
 def _words(
-    column: Column,
-    found: dict[str, Any],
-    then: np.ndarray,
-    now: np.ndarray,
-    beyond_chance: float,
-    gaps_by_chance: float,
+    column: Column, found: dict[str, Any], then: np.ndarray, now: np.ndarray, beyond: float, gaps_by_chance: float
 ) -> str:
     """What changed; how much of the index and of gaps chance alone explains is left out of the judgement."""
     said = []
-    if beyond_chance > SOMEWHAT:
-        degree = "clearly" if beyond_chance > CLEARLY else "somewhat"
+    if beyond > SOMEWHAT:
+        degree = "clearly" if beyond > CLEARLY else "somewhat"
         said.append(f"{degree} {_direction(column.kind, then[:-1], now[:-1])}")
     if abs(found["gaps_now"] - found["gaps_then"]) > GAPS_SAID + gaps_by_chance:
         said.append(f"missing {found['gaps_then']:.0%} then, {found['gaps_now']:.0%} now")
     if found["unseen_share"]:
-        said.append(f"{_percent(found['unseen_share'])} unseen in training")
+        share = found["unseen_share"]
+        said.append(f"{f'{share:.1%}' if share >= 0.001 else 'under 0.1%'} unseen in training")
     if found["outside_count"]:
         said.append(f"{found['outside_count']:,} far outside the training range")
     return "; ".join(said) or "much as in training"
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}" if share >= 0.001 else "under 0.1%"
 
 
 def _direction(kind: str, then: np.ndarray, now: np.ndarray) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,8 @@ BORROWING = 10  # rows: a group of so many takes half of its spread from the who
 CONSTANT = 0.1  # of the spread that is expected of a group, where all its values are equal
 MEDIAN_VARIANCE = np.pi / 2  # of the median of n values of a normal law, times n, in squared deviations
 STRANGE_QUANTILE = 0.9  # of the scores of a group, by which its threshold is set
+OWN_LEAST, OWN_MOST = 50, 256  # rows of a group, and groups, the largest, that have references of their own
+OWN_HALF = 50  # rows: a group of so many is judged half by its own references and half by those of the whole
 LEAST_GROUPS = 5  # from which spreads are expected to grow with levels, if they do
 BETWEEN, MISSING = "\x1f", "(missing)"
 
@@ -40,6 +43,10 @@ class Groups:
     shift: np.ndarray  # (G + 1, columns)
     limits: np.ndarray  # (3, columns): low end, middle and high end of the middle 90 %, on the scale of the whole
     divisor: np.ndarray  # (G + 1,) of the scores of each group
+    own: np.ndarray  # (G,) how many references of its own each group has, and so 0 for many
+    own_rows: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))  # (references, features)
+    own_embedded: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 0), np.float32))  # (members, some, w)
+    own_scale: np.ndarray = field(default_factory=lambda: np.empty((2, 0, 0)))  # (median and unit, views, groups)
 
     @classmethod
     def fit(cls, table: pa.Table, by: Sequence[str], numbers: dict[str, np.ndarray]) -> Groups:
@@ -53,8 +60,9 @@ class Groups:
         codes = np.asarray(pc.index_in(known, pa.array(keys, known.type)))
         count = np.bincount(codes, minlength=len(keys))
         maps = [_scaled(np.where(np.isinf(own), np.nan, own), codes, count) for own in numbers.values()]
-        ratio, shift = (np.stack(parts, axis=1) if parts else np.ones((len(keys) + 1, 0)) for parts in _unzip(maps))
-        one = cls(tuple(by), keys, tuple(numbers), count, ratio, shift, np.ones((3, len(maps))), np.ones(len(keys) + 1))
+        ratio, shift = np.stack(maps, axis=2) if maps else np.ones((2, len(keys) + 1, 0))
+        plain = np.ones((3, len(maps))), np.ones(len(keys) + 1), np.zeros(len(keys), np.int64)
+        one = cls(tuple(by), keys, tuple(numbers), count, ratio, shift, *plain)
         ends = [_limits(one._whole(own, place, codes)) for place, own in enumerate(numbers.values())]
         return replace(one, limits=np.array(ends).reshape(-1, 3).T)
 
@@ -63,6 +71,14 @@ class Groups:
         if missing := [name for name in self.by if name not in table.schema.names]:
             raise ValueError(f"the column {missing[0]!r} is missing here, by which rows are grouped")
         return np.asarray(pc.index_in(keys_of(table, self.by), self._known).fill_null(-1))
+
+    def code(self, key: str | None) -> int:
+        """The place of a group by its key, -1 for one unseen in training."""
+        return self._codes.get(key, -1)
+
+    @cached_property
+    def _codes(self) -> dict[str | None, int]:
+        return {key: place for place, key in enumerate(self.keys)}
 
     def unseen(self, table: pa.Table | pa.RecordBatch) -> list[str]:
         """The keys of the rows whose group training did not have."""
@@ -95,6 +111,30 @@ class Groups:
 
     # Scores -------------------------------------------------------------------------------------------------
 
+    def to_have_references(self) -> np.ndarray:
+        """The largest groups, which have enough rows for references of their own."""
+        largest = np.argsort(-self.rows, kind="stable")[:OWN_MOST]
+        return np.sort(largest[self.rows[largest] >= OWN_LEAST])
+
+    def with_references(
+        self, chosen: np.ndarray, found: Sequence[dict[str, np.ndarray]], scales: Sequence[Any]
+    ) -> Groups:
+        """The groups, some of them with references of their own and the scales of the scores by these."""
+        own = np.zeros(len(self.keys), np.int64)
+        own[chosen] = [len(arrays["rows"]) for arrays in found]
+        return replace(
+            self,
+            own=own,
+            own_rows=np.concatenate([arrays["rows"] for arrays in found]),
+            own_embedded=np.concatenate([arrays["references"] for arrays in found], axis=1),
+            own_scale=np.stack([[one.median[:, 0], one.unit[:, 0]] for one in scales], axis=2),
+        )
+
+    @cached_property
+    def own_weight(self) -> np.ndarray:
+        """How much the references of its own count in each group (G + 1,)."""
+        return np.append(np.where(self.own > 0, self.rows / (self.rows + OWN_HALF), 0.0), 0.0)
+
     def with_scores(self, scores: np.ndarray, codes: np.ndarray, *, compressed: bool) -> Groups:
         """The groups with a threshold of their own, by the scores of the training rows.
 
@@ -121,18 +161,21 @@ class Groups:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What is counted, by name."""
-        return {name: getattr(self, name) for name in ("rows", "ratio", "shift", "limits", "divisor")}
+        return {one.name: getattr(self, one.name) for one in fields(self)[3:]}
 
     @classmethod
     def from_json(cls, document: dict[str, list[str]], arrays: dict[str, np.ndarray]) -> Groups:
         """The groups of a saved model, whose arrays must fit."""
         by, keys, columns = (tuple(map(str, document[name])) for name in ("by", "keys", "columns"))
         one, wide = cls(by, keys, columns, **arrays), (len(keys) + 1, len(columns))
-        shapes = (keys and (len(keys),), wide, wide, (3, len(columns)), (len(keys) + 1,))
-        if not by or tuple(array.shape for array in one.arrays().values()) != shapes:
+        shapes = (keys and (len(keys),), wide, wide, (3, len(columns)), (len(keys) + 1,), (len(keys),))
+        fits = (
+            tuple(array.shape for array in one.arrays().values())[:6] == shapes and len(one.own_rows) == one.own.sum()
+        )
+        if not by or not fits or one.own_scale.shape[2] != np.count_nonzero(one.own):
             raise ValueError(f"{len(keys)} groups by {by} do not fit their arrays")
-        if min(one.ratio.min(initial=1), one.divisor.min()) <= 0:
-            raise ValueError("the ratio or divisor of a group is not above 0")
+        if min(one.ratio.min(initial=1), one.divisor.min(), one.own_scale[1].min(initial=1), one.own.min() + 1) <= 0:
+            raise ValueError("the ratio, unit, divisor or number of references of a group is out of range")
         return one
 
     # Words --------------------------------------------------------------------------------------------------
@@ -142,10 +185,14 @@ class Groups:
         """How many groups there are, and how many borrow from the whole."""
         groups = counted(len(self.keys), "group")
         words = f"rows are judged within {' and '.join(self.by)}: {groups}, {int(np.median(self.rows)):,} rows each"
-        small = int((self.rows < BORROWING).sum())
-        if not small:
-            return f"{words}; the smallest borrows {BORROWING / (BORROWING + self.rows.min()):.0%} from the whole"
-        return f"{words}; {counted(small, 'group')} of under {BORROWING} rows borrow over half from the whole"
+        small, without = int((self.rows < BORROWING).sum()), int((self.own == 0).sum())
+        scale = f"the smallest borrows {BORROWING / (BORROWING + self.rows.min()):.0%} of its scale"
+        references = f"{1 - self.own_weight[self.rows.argmin()]:.0%} of its references"
+        if small:
+            scale = f"{counted(small, 'group')} of under {BORROWING} rows borrow over half of their scale"
+        if without:
+            references = f"{'all' if without == len(self.keys) else f'{without:,}'} groups all references"
+        return f"{words}; {scale} and {references} from the whole"
 
 
 def keys_of(table: pa.Table | pa.RecordBatch, by: Sequence[str]) -> pa.Array:
@@ -163,10 +210,6 @@ def _joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def shown(key: str) -> str:
     """A key in words."""
     return key.replace(BETWEEN, ", ")
-
-
-def _unzip(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 def _scaled(x: np.ndarray, codes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,8 @@ class QuantileBins:
     def fit(cls, values: np.ndarray) -> QuantileBins:
         """From all training values, NaN for missing values; at least one is a number."""
         known = _known(values)
-        sample = np.sort(sampled(known)).astype(np.float64)
+        some = slice(None) if len(known) <= SAMPLE else np.random.default_rng(0).integers(0, len(known), SAMPLE)
+        sample = np.sort(known[some]).astype(np.float64)
         edges = np.unique(np.quantile(sample, np.arange(1, BINS) / BINS, method="inverted_cdf"))
         ends = np.searchsorted(sample, edges, side="right")
         counts = np.diff(ends, prepend=0, append=len(sample))
@@ -78,13 +79,6 @@ def _known(values: np.ndarray) -> np.ndarray:
     return values if known.all() else values[known]
 
 
-def sampled(values: np.ndarray) -> np.ndarray:
-    """The values, or as many at random as quantiles need, the same ones every time."""
-    if len(values) <= SAMPLE:
-        return values
-    return values[np.random.default_rng(0).integers(0, len(values), SAMPLE)]
-
-
 # What every fitted column offers -----------------------------------------------------------------------------
 
 
@@ -104,48 +98,48 @@ class CellError(ValueError):
         return f"column {self.column!r}, row {self.row:,} {self.problem}"
 
 
-class Column(Protocol):
+class Column:
     """One fitted column: how its values become features, and how they lay in training."""
 
-    @property
-    def name(self) -> str:
-        """The original column."""
+    name: str
+    kind: ClassVar[str]  # "number", "boolean", "date" or "category"
+    spread: QuantileBins  # of numbers and dates
 
     @property
-    def kind(self) -> str:
-        """One of "number", "boolean", "date", "category"."""
+    def specs(self) -> list[tuple[str, float, float]]:
+        """Of each feature its name, what to divide it by, NaN for its deviation in training, and its ordinary value."""
+        raise NotImplementedError
 
     @property
     def features(self) -> list[str]:
         """The names of its features."""
-
-    @property
-    def scales(self) -> list[float]:
-        """What to divide each feature by; NaN for its deviation in training."""
-
-    @property
-    def usual(self) -> list[float]:
-        """The features of its most ordinary value."""
+        return [name for name, _, _ in self.specs]
 
     @property
     def table(self) -> np.ndarray | None:
         """Where the values are codes, the features of each code (codes, features)."""
+        return None
 
     @property
     def shares(self) -> np.ndarray:
         """Shares of the training rows in each bin of `tally`; the last bin holds the gaps."""
+        return self.spread.shares
 
     def read(self, column: pa.Array) -> np.ndarray:
         """The values in NumPy (n,): numbers, TEXT for a text among them, days since 1970 or codes of levels."""
+        raise NotImplementedError
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
         """Write the features of values (n,) into out (n, features)."""
+        raise NotImplementedError
 
     def tally(self, values: np.ndarray) -> np.ndarray:
         """How many of the values fall into each bin, the gaps last."""
+        return self.spread.tally(values)
 
     def strange(self, values: np.ndarray) -> int:
         """How many values lie far outside the training range, or were not seen in training."""
+        return self.spread.outside(values)
 
 
 def rarity(share: np.ndarray | float) -> np.ndarray:
@@ -174,7 +168,7 @@ LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True)
-class NumberColumn:
+class NumberColumn(Column):
     """A column of numbers, taken as they are.
 
     A text among them is a missing value and sets a flag, on the scale of the flag of a gap. Where training had no text
@@ -188,30 +182,12 @@ class NumberColumn:
     below: bool = False  # whether a text counts as a low number
 
     kind = "number"
-    table = None
 
     @property
-    def features(self) -> list[str]:
-        """The column itself, and the flag of texts."""
-        return [self.name, f"{self.name} (text)"][: self._width]
-
-    @property
-    def scales(self) -> list[float]:
-        """The deviation in training; the flag is that of a gap in a column that has no others."""
-        return [math.nan, 1 / float(flag_distance(self.texts))][: self._width]
-
-    @property
-    def usual(self) -> list[float]:
-        """The median."""
-        return [self.spread.middle, 0.0][: self._width]
-
-    @property
-    def _width(self) -> int:
-        return 2 if self.texts else 1
-
-    @property
-    def shares(self) -> np.ndarray:
-        return self.spread.shares
+    def specs(self) -> list[tuple[str, float, float]]:
+        """The number; a flag of texts, on the scale of that of a gap in a column that has no others."""
+        number = (self.name, math.nan, self.spread.middle)
+        return [number, (f"{self.name} (text)", 1 / float(flag_distance(self.texts)), 0.0)] if self.texts else [number]
 
     @property
     def outside(self) -> float:
@@ -232,15 +208,9 @@ class NumberColumn:
         if self.texts:
             out[:, 1] = texts
 
-    def tally(self, values: np.ndarray) -> np.ndarray:
-        return self.spread.tally(values)
-
-    def strange(self, values: np.ndarray) -> int:
-        return self.spread.outside(values)
-
 
 @dataclass(frozen=True)
-class BooleanColumn:
+class BooleanColumn(Column):
     """A column of truth values: 0 or 1, and how rare the value is where one of them is.
 
     Both stay unstandardised: a deviation would put a flag that one row in a thousand has 30 deviations out.
@@ -252,31 +222,17 @@ class BooleanColumn:
     gaps: int
 
     kind = "boolean"
-    table = None
 
     @property
-    def features(self) -> list[str]:
-        """The column itself and its rarity."""
-        return [self.name, f"{self.name} (rarity)"][: self._width]
-
-    @property
-    def scales(self) -> list[float]:
-        """So that true and false lie as far apart as two values of a category."""
-        return [HALF / math.sqrt(2), 1.0][: self._width]
-
-    @property
-    def usual(self) -> list[float]:
-        """The commoner value."""
-        return [float(self.trues > self.falses), 0.0][: self._width]
+    def specs(self) -> list[tuple[str, float, float]]:
+        """The value, true and false as far apart as two values of a category, and its rarity where there is any."""
+        value = (self.name, HALF / math.sqrt(2), float(self.trues > self.falses))
+        return [value, (f"{self.name} (rarity)", 1.0, 0.0)] if self._rarities.any() else [value]
 
     @property
     def shares(self) -> np.ndarray:
         counts = np.array([self.falses, self.trues, self.gaps])
         return np.asarray(counts / counts.sum())
-
-    @cached_property
-    def _width(self) -> int:
-        return 2 if self._rarities.any() else 1
 
     @cached_property
     def _rarities(self) -> np.ndarray:
@@ -294,12 +250,13 @@ class BooleanColumn:
             values = read_numbers(column, self.name, None)
         strange = ~((values == 0) | (values == 1) | (values != values))
         if (row := first_of(strange)) is not None:
-            raise _wrong(self.name, row, column[row].as_py(), "true or false")
+            problem = f"is {shortened(repr(column[row].as_py()))}, but its values were true or false in training"
+            raise CellError(self.name, row + 1, f"{problem}; correct it or leave it empty")
         return values
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
         out[:, 0] = values
-        if self._width == 2:
+        if self._rarities.any():
             of_false, of_true = self._rarities
             out[:, 1] = np.where(values == 1, of_true, np.where(values == 0, of_false, 0.0))
 
@@ -349,8 +306,3 @@ def refuse_infinity(values: np.ndarray, name: str) -> None:
         total = values.sum(dtype=np.float64)
     if not np.isfinite(total) and (row := first_of(np.isinf(values))) is not None:
         raise CellError(name, row + 1, f"is {values[row]}; leave it empty or give a finite number")
-
-
-def _wrong(name: str, row: int, value: Any, expected: str) -> CellError:
-    problem = f"is {shortened(repr(value))}, but the column's values were {expected} in training"
-    return CellError(name, row + 1, f"{problem}; correct it or leave it empty")

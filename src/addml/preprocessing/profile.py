@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from addml.text import figure
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from addml.preprocessing.numbers import Column
 
 EPOCH = datetime(1970, 1, 1)
 MOST = 0.9  # of the values lie between low and high
@@ -79,16 +77,7 @@ class ColumnProfile:
         return cls(**{**document, **dates, "hours": hours, "weekdays": tuple(document["weekdays"])})
 
 
-class ReadableColumns(Protocol):
-    """The fitted columns of a table."""
-
-    @property
-    def fitted(self) -> tuple[Column, ...]: ...
-
-    def read(self, table: pa.Table) -> Iterator[list[np.ndarray]]: ...
-
-
-def column_profiles(columns: ReadableColumns, table: pa.Table | None = None) -> tuple[ColumnProfile, ...]:
+def column_profiles(columns: Any, table: pa.Table | None = None) -> tuple[ColumnProfile, ...]:
     """The profile of each column in the rows of a table, or, without rows, what the columns themselves remember."""
     blocks = [] if table is None else list(columns.read(table))
     if not blocks:
@@ -141,6 +130,7 @@ def _found(column: Any, values: np.ndarray) -> ColumnProfile:
     if column.kind == "number":
         return number_profile(column.name, known, gaps)
     first, last = float(known.min()), float(known.max())
+    weekdays = np.bincount((np.floor(known).astype(int) + 3) % 7, minlength=7)  # 1970 began on a Thursday
     return ColumnProfile(
         column.name,
         column.kind,
@@ -148,7 +138,7 @@ def _found(column: Any, values: np.ndarray) -> ColumnProfile:
         earliest=_moment(first),
         latest=_moment(last),
         hours=_hours(known),
-        weekdays=_weekdays(known) if last - first >= WEEKS_FROM else (),
+        weekdays=tuple(map(float, weekdays / len(known))) if last - first >= WEEKS_FROM else (),
         form=CLOCK if column.clock else "",
     )
 
@@ -190,8 +180,3 @@ def _hours(days: np.ndarray) -> tuple[int, int] | None:
             first = int(np.argmax(covered))
             return first, (first + length - 1) % 24
     return None
-
-
-def _weekdays(days: np.ndarray) -> tuple[float, ...]:
-    counts = np.bincount((np.floor(days).astype(int) + 3) % 7, minlength=7)  # the first day of 1970 was a Thursday
-    return tuple(float(count) for count in counts / len(days))

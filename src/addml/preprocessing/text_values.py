@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -114,15 +113,12 @@ class TextCells:
 
     def words(self, hidden: bool = False) -> list[str]:
         """A sentence for each column, without the texts themselves where they are to be `hidden`."""
-        written: Callable[[TextCell], str] = _row if hidden else (lambda cell: f"{cell.shown} ({_row(cell)})")
-        return [_words(name, count, list(map(written, self.first[name]))) for name, count in self.counts.items()]
-
-
-def _row(cell: TextCell) -> str:
-    return f"row {cell.row:,}"
-
-
-def _words(name: str, count: int, shown: list[str]) -> str:
-    cells = "1 cell is text, not a number, and counts" if count == 1 else f"{count:,} cells are text and count"
-    more = f" and {count - len(shown):,} more" if count > len(shown) else ""
-    return f"column {name!r}: {cells} as missing and strange: {', '.join(shown)}{more}"
+        found = []
+        for name, count in self.counts.items():
+            rows = [f"row {cell.row:,}" for cell in self.first[name]]
+            shown = [f"{cell.shown} ({row})" for cell, row in zip(self.first[name], rows, strict=True)]
+            cells = "1 cell is text, not a number, and counts" if count == 1 else f"{count:,} cells are text and count"
+            more = f" and {count - len(rows):,} more" if count > len(rows) else ""
+            named = ", ".join(rows if hidden else shown)
+            found.append(f"column {name!r}: {cells} as missing and strange: {named}{more}")
+        return found

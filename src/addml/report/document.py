@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from addml.findings import Picture, Track
+from addml.findings import EventPicture, Picture, Track
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -64,6 +64,15 @@ class SeriesPlot:
     label: str
     track: Track
     threshold: float
+    entity: int = 0  # place among those of the track
+
+
+@dataclass(frozen=True)
+class EventPlot:
+    """An event and the steps around it, with what was expected."""
+
+    label: str
+    picture: EventPicture
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,7 @@ class RankedRow:
     rarity: str  # "1 in 2,400"
     ids: Pairs
     reasons: Pairs  # words, contribution
+    similar: str  # "and 3 similar rows", of the first row of a group
     comparisons: Sequence[Comparison]
     more_columns: int  # that are not compared
 
@@ -120,6 +130,7 @@ class Ranking:
     noun: str  # what is ranked: "row", "image", "event"
     name: str  # what one is called: "Row", "Image", "Step"
     rows: Sequence[RankedRow]
+    examples: Sequence[RankedRow]  # the first rows to look at, one of each group
     groups: Sequence[RowGroup]
     ungrouped: str
     divider: str  # between the flagged rows and the others
@@ -136,7 +147,7 @@ class Part:
     is_open: bool | None = None
 
 
-Block = Paragraph | Facts | Bullets | Table | Chart | SeriesPlot | Gallery | Ranking | Part
+Block = Paragraph | Facts | Bullets | Table | Chart | SeriesPlot | EventPlot | Gallery | Ranking | Part
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,9 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from addml.findings import Track
-from addml.report.charts import MAX_EVENTS, envelope
-from addml.text import number, one_line
-
 BAR_WIDTH = 160
 BAND = (60, 100)  # the usual range on a bar
 BAR_EDGE = 6  # the closest that a mark comes to the ends
-PLOT_WIDTH, PANEL_HEIGHT, PANEL_GAP = 1000, 90, 26  # of a series
 
 
 class Html(str):
@@ -97,49 +90,3 @@ def score_bar(score: float, threshold: float) -> Html:
 
 def _bar(label: str, *shapes: Html) -> Html:
     return el("svg", *shapes, viewBox=f"0 0 {BAR_WIDTH} 16", class_="bar", role="img", aria_label=label)
-
-
-# Series -----------------------------------------------------------------------------------------------------
-
-
-def series_plot(track: Track, threshold: float, label: str) -> Html:
-    """One panel each for the scores and the channels, with the events shaded."""
-    panels = [("score", track.scores, threshold), *((name, values, None) for name, values in track.channels)]
-    height, steps = len(panels) * (PANEL_HEIGHT + PANEL_GAP) + PANEL_GAP, len(track.scores)
-    parts = []
-    for start, stop in track.events[:MAX_EVENTS]:
-        x, width = PLOT_WIDTH * start / steps, max(1.5, PLOT_WIDTH * (stop - start) / steps)
-        parts.append(el("rect", x=f"{x:.1f}", y=0, width=f"{width:.1f}", height=height, class_="event"))
-    for place, (name, values, line) in enumerate(panels):
-        parts.append(_panel(name, np.asarray(values, float), line, PANEL_GAP + place * (PANEL_HEIGHT + PANEL_GAP)))
-    return el("svg", *parts, viewBox=f"0 0 {PLOT_WIDTH} {height}", role="img", aria_label=label, class_="track")
-
-
-def _panel(name: str, values: np.ndarray, threshold: float | None, top: int) -> Html:
-    low, high = envelope(values)
-    known = np.concatenate([low, high, [] if threshold is None else [threshold]])
-    known = known[~np.isnan(known)]
-    least, most = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-
-    def y(value: Any) -> np.ndarray:
-        return np.asarray(top + PANEL_HEIGHT * (1 - (np.asarray(value) - least) / ((most - least) or 1.0)))
-
-    parts = [el("path", d=_outline(y(low), y(high)), class_="line")]
-    if threshold is not None:
-        at = f"{float(y(threshold)):.1f}"
-        parts.append(el("line", x1=0, x2=PLOT_WIDTH, y1=at, y2=at, class_="threshold"))
-    title = f"{one_line(name, 40)}: {number(least)} to {number(most)}"
-    return el("g", *parts, el("text", title, x=2, y=top - 6))
-
-
-def _outline(low: np.ndarray, high: np.ndarray) -> str:
-    """A path through the minimum and maximum of each point, interrupted where nothing is known."""
-    pieces, command = [], "M"
-    for place, (bottom, top) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
-        if math.isnan(bottom):
-            command = "M"
-            continue
-        x = f"{(place + 0.5) * PLOT_WIDTH / len(low):.1f}"
-        pieces.append(f"{command}{x} {bottom:.1f}" + (f"V{top:.1f}" if bottom != top else ""))
-        command = "L"
-    return "".join(pieces)

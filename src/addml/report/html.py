@@ -11,11 +11,12 @@ from typing import Any
 
 from addml.report import document as doc
 from addml.report.document import Block, Chart, Comparison, Document, RankedRow, Ranking, Section, Table
-from addml.report.elements import Html, el, escaped, joined, json_text, range_bar, score_bar, series_plot, share_bar
+from addml.report.elements import Html, el, escaped, joined, json_text, range_bar, score_bar, share_bar
+from addml.report.tracks import event_plot, series_plot
 from addml.text import MISSING, counted, one_line
 
-SCRIPTS = ("words.js", "lines.js", "map.js", "strip.js", "rows.js", "page.js")
-TOP_ROWS = 5  # on the first screen; their details are printed
+SCRIPTS = ("words.js", "lines.js", "map.js", "tracks.js", "strip.js", "rows.js", "page.js")
+MAX_ID = 40  # characters of an id on the first screen
 SHOWN_COLUMNS = 8  # of a row's details; the others unfold
 
 
@@ -129,7 +130,9 @@ def _block(block: Block) -> Html:
         case Chart():
             return _chart(block)
         case doc.SeriesPlot():
-            return el("figure", series_plot(block.track, block.threshold, block.label))
+            return el("figure", series_plot(block.track, block.threshold, block.label, block.entity))
+        case doc.EventPlot(label, picture):
+            return el("figure", event_plot(picture, label))
         case Ranking():
             return _ranking(block)
 
@@ -181,32 +184,42 @@ def _card(picture: Any, score: str) -> Html:
     name = one_line(picture.name, 60)
     images = [_image(picture.image, name)]
     images += [] if picture.heat is None else [_image(picture.heat, f"{name}: where its score comes from")]
-    return el("li", el("span", *images, class_="pair"), el("b", name), el("small", f"score {score}"))
+    pair = el("span", *images, class_="pair")
+    linked = pair if picture.file is None else el("a", pair, href=picture.file, title="open the original")
+    return el("li", linked, el("b", name), el("small", f"score {score}"))
 
 
 def _image(content: bytes, words: str) -> Html:
-    return el("img", src=f"data:image/png;base64,{base64.b64encode(content).decode()}", alt=words)
+    kind = "png" if content.startswith(b"\x89PNG") else "jpeg"
+    source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return el("img", src=source, alt=words, class_=kind)
 
 
 # Ranked rows ------------------------------------------------------------------------------------------------
 
 
 def _top_rows(ranking: Ranking) -> Html:
-    top = ranking.rows[:TOP_ROWS]
+    top = ranking.examples
     if not top:
         return el("p", f"No {ranking.noun} is ranked.", class_="muted")
     title = f"Top {ranking.noun}s" if top[0].is_flagged else "Highest scores"
+    title += ", one of each group" if ranking.groups else ""
     return joined([el("h2", title), el("ol", *map(_top_row, top), class_="top")])
 
 
 def _top_row(row: RankedRow) -> Html:
     reasons = joined([el("span", words) for words, _ in row.reasons[:2]], Html("<i>; </i>"))
     name = el("a", row.name, href=f"#rank-{row.rank}", class_="row-link")
-    ids = [el("span", value, class_="id") for _, value in row.ids[:1]]
+    ids = sorted((value for _, value in row.ids), key=lambda value: -sum(map(str.isalpha, value)))[:1]
     return el(
         "li",
         el("span", row.rank, class_="rank"),
-        el("span", el("b", name, *ids), el("span", reasons or "no reasons requested", class_="why")),
+        el(
+            "span",
+            el("b", name, *(el("span", one_line(value, MAX_ID), class_="id") for value in ids)),
+            el("span", reasons or "no reasons requested", class_="why"),
+            el("small", row.similar, class_="muted") if row.similar else "",
+        ),
         el("span", _score(row), class_="score"),
         class_=None if row.is_flagged else "below",
     )
@@ -252,12 +265,13 @@ def _ranking(ranking: Ranking) -> Html:
 def _ranked_table(ranking: Ranking) -> Html:
     """Roles are explicit because narrow screens lay the rows out as blocks."""
     body: list[Html] = []
+    first = {row.rank for row in ranking.examples}
     for place, row in enumerate(ranking.rows):
         if place and ranking.rows[place - 1].is_flagged and not row.is_flagged:
             body.append(el("tr", el("td", ranking.divider, colspan=5, role="cell"), class_="divider", role="row"))
         body.append(_ranked_row(row))
         if row.comparisons:
-            body.append(_detail(row, ranking.has_usual, is_printed=place < TOP_ROWS))
+            body.append(_detail(row, ranking.has_usual, is_printed=row.rank in first))
     titles = ("Rank", ranking.name, "Score", "Reasons", el("span", "Details", class_="unseen"))
     head = [el("th", title, scope="col", role="columnheader") for title in titles]
     return el(

@@ -62,7 +62,7 @@ def _block(block: Block) -> list[str]:
         case doc.Chart():
             title = [f"### {escaped(block.title)}"] if block.title and block.table else []
             return [*title, *_table(block.table)]
-        case doc.SeriesPlot():
+        case doc.SeriesPlot() | doc.EventPlot():
             return []
         case doc.Gallery(images):
             return [table(("image", "score"), [(picture.name, score) for picture, score in images])]

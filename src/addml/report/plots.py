@@ -92,21 +92,27 @@ def _figure(columns: int = 1, height: float = HEIGHT) -> tuple[Figure, list[Axes
 
 
 def _scores(findings: Findings) -> Figure | None:
-    found = charts.histogram(findings.scores, findings.threshold)
-    if found is None:
+    if not np.isfinite(findings.scores).any():
         return None
     figure, (axes,) = _figure()
+    draw_scores(axes, findings.scores, findings.threshold, findings.noun)
+    return figure
+
+
+def draw_scores(axes: Axes, scores: np.ndarray, threshold: float, noun: str) -> None:
+    """The histogram of scores, some of which are finite, with the threshold."""
+    found = charts.histogram(scores, threshold)
+    assert found is not None
     colors = np.where(np.arange(len(found.counts)) < found.first_anomalous, NORMAL, ANOMALY)
     axes.bar(
         found.edges[:-1], found.counts, np.diff(found.edges), align="edge", color=colors, edgecolor="white", lw=0.4
     )
-    if found.edges[0] <= findings.threshold <= found.edges[-1]:
-        axes.axvline(findings.threshold, color=INK, lw=1, ls="--", label=f"threshold {number(findings.threshold, 3)}")
+    if found.edges[0] <= threshold <= found.edges[-1]:
+        axes.axvline(threshold, color=INK, lw=1, ls="--", label=f"threshold {number(threshold, 3)}")
         axes.legend()
     if found.log:
         axes.set_yscale("log")
-    axes.set(xlabel="score", ylabel=f"{findings.noun}s")
-    return figure
+    axes.set(xlabel="score", ylabel=f"{noun}s")
 
 
 def _series(findings: Findings) -> Figure | None:

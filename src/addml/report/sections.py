@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from addml.findings import Findings
+from addml.findings import Findings, Track
 from addml.report import charts, summary
 from addml.report import document as doc
 from addml.report.document import Block, Chart, Document, Facts, Paragraph, Part, Section, Table
 from addml.text import counted, number, one_line, percent, python_value
 
 MAX_ITEMS = 200  # columns, notes, settings
+MAX_SERIES = 12  # drawn of several entities
+OPEN_EVENTS = 5  # pictures that are unfolded
 
 CONTRIBUTION = {
     "row": "the part of the row's score that comes from these columns",
     "image": "the part of the image's score that comes from this region",
-    "step": "the part of an event's highest scores that comes from this column",
+    "step": "the channel's part of the distance from what was expected",
 }
 HEADINGS = {  # of keys of an evaluation or of drift
     "kind": "Column type",
@@ -48,9 +51,11 @@ def build_document(findings: Findings, *, is_redacted: bool = False) -> Document
     sections = [
         Section("images", "Images", "Most anomalous and most typical images", _images(findings)),
         Section("series", "Series", "The series and its events", _series(findings)),
+        Section("events", "Events", "The strongest events", _events(findings)),
         Section("rows", "Ranking", f"Ranked {ranked.noun}s and their reasons", _ranked(findings, ranked)),
         Section("map", "Map", "Map of the metric space", _map(findings, data["space"])),
         Section("evaluation", "Evaluation", "Evaluation against the labels", _evaluation(findings, data["curves"])),
+        Section("check", "Check", "A check without labels", _check(findings)),
         Section("drift", "Drift", "Drift since training", _drift(findings)),
         Section("training", "Training", "Training", _training(findings, data["training"])),
         Section("left-out", "Left out", left_out, _left_out(findings, data["dropped"])),
@@ -93,6 +98,7 @@ def _images(findings: Findings) -> list[Block]:
     if not findings.pictures:
         return []
     about = f"{counted(len(findings.pictures), 'image')} as the detector sees them."
+    about += " They link to their files." if any(one.file is not None for one in findings.pictures) else ""
     has_maps = any(one.heat is not None for one in findings.pictures)
     hint = "Red marks the regions that raise the score." if has_maps else ""
     show = summary.score_format(findings)
@@ -109,8 +115,48 @@ def _series(findings: Findings) -> list[Block]:
         return []
     when = f" from {track.times[0]} to {track.times[1]}" if track.times[0] else ""
     label = f"{counted(len(track.events), 'event')} in {len(track.scores):,} steps{when}."
-    hint = "Events, the steps that score above the dashed threshold, are shaded."
-    return [Paragraph(label, hint=hint), doc.SeriesPlot(label, track, findings.threshold)]
+    hint = "Events are shaded; a dashed line is the threshold. Drag to zoom in, double-click to see all."
+    places = _drawn_entities(track)
+    if len(track.entities) < 2:
+        return [Paragraph(label, hint=hint), doc.SeriesPlot(label, track, findings.threshold)]
+    parts = [
+        Part([doc.SeriesPlot(label, track, findings.threshold, place)], _entity_title(track, place), is_open=rank < 3)
+        for rank, place in enumerate(places)
+    ]
+    more = len(track.entities) - len(places)
+    hidden = f"{counted(more, 'more series is', 'more series are')} not drawn." if more else ""
+    return [Paragraph(label, hint=hint), *parts, Paragraph(hidden, "more")]
+
+
+def _drawn_entities(track: Track) -> list[int]:
+    """The places of the series to draw: those of the strongest events first, then those without any."""
+    starts = [start for _, start, _ in track.entities]
+    first = [bisect_right(starts, start) - 1 for start, _ in track.events]
+    return list(dict.fromkeys([*first, *range(len(starts))]))[:MAX_SERIES]
+
+
+def _entity_title(track: Track, place: int) -> str:
+    name, start, stop = track.entities[place]
+    own = sum(start <= first < stop for first, _ in track.events)
+    return f"{one_line(name, 60)}: {counted(own, 'event') if own else 'no event'}"
+
+
+def _events(findings: Findings) -> list[Block]:
+    """One picture an event, the first of them open."""
+    pictures = [] if findings.track is None else findings.track.pictures
+    if not pictures:
+        return []
+    about = "What the channels responsible did (line)"
+    if any(band is not None for one in pictures for _, _, band in one.channels):
+        about += ", and what was to be expected: the middle 80% and the median of the ten nearest normal windows (band)"
+    parts = []
+    for picture, finding in zip(pictures, findings.ranked, strict=False):
+        *entity, start, end, _, _ = map(str, finding.ids.values())
+        title = " ".join([f"{picture.rank}.", *entity, start if start == end else f"{start} to {end}"])
+        parts.append(Part([doc.EventPlot(title, picture)], one_line(title), is_open=picture.rank <= OPEN_EVENTS))
+    more = len(findings.ranked) - len(pictures)
+    hidden = f"{counted(more, 'more event is', 'more events are')} not drawn." if more else ""
+    return [Paragraph(f"{about}."), *parts, Paragraph(hidden, "more")]
 
 
 def _map(findings: Findings, points: dict[str, Any] | None) -> list[Block]:
@@ -261,6 +307,14 @@ def cell(value: Any, key: str = "") -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return one_line(setting(value))
     return percent(value) if isinstance(value, float) and any(part in key for part in SHARES) else number(value)
+
+
+def _check(findings: Findings) -> list[Block]:
+    if not findings.check:
+        return []
+    about = "Known kinds of faults were planted in held-out rows and scored by a model of the other rows: an estimate."
+    rows = [(one["kind"], percent(one["flagged"]), percent(one["first"]), one["verdict"]) for one in findings.check]
+    return [Paragraph(about), Table("Planted faults", ("Kind", "Flagged", "In the top 1%", "Verdict"), rows)]
 
 
 def _drift(findings: Findings) -> list[Block]:

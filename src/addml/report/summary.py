@@ -19,7 +19,8 @@ MAX_DETAILS = 50  # ranked rows whose values are shown
 MAX_COLUMNS = 30  # compared for one row: those of its reasons, then the most unusual ones
 MAX_REASONS = 5
 MAX_IDS = 4
-MAX_GROUPS = 30
+MAX_GROUPS = 12
+TOP_ROWS = 5  # shown first, one of each group of similar rows
 COMMON = 0.05  # share of the usual rows from which a category is common
 MAX_LEAD = 110  # characters of reasons below the headline
 BAR_LENGTH = 30  # characters of the longest bar in a table
@@ -27,7 +28,11 @@ BAR_LENGTH = 30  # characters of the longest bar in a table
 
 def headline(findings: Findings) -> tuple[str, str]:
     """How many rows are flagged, in two parts."""
-    count, rows, noun = findings.anomalies, findings.rows, findings.noun
+    count, rows, noun, track = findings.anomalies, findings.rows, findings.noun, findings.track
+    if track is not None and rows > 1:
+        found, series = len(track.events), len(track.entities)
+        within = f" of {series:,} series" if series > 1 else ""
+        return f"{found:,}" if found else "No", f"{'event' if found == 1 else 'events'} in {rows:,} steps{within}"
     if rows == 0:
         return f"No {noun}s", "to score"
     if rows == 1:
@@ -54,6 +59,9 @@ def _first(findings: Findings) -> str:
     first = findings.ranked[0]
     file = next(iter(first.ids.values())) if findings.pictures and first.ids else None
     name = f"{findings.noun.capitalize()} {first.row:,}" if file is None else one_line(file, 60)
+    if findings.track is not None and "start" in first.ids:
+        *entity, start, end, _, _ = map(str, first.ids.values())
+        name = one_line(" ".join([*entity, start if start == end else f"{start} to {end}"]))
     reasons = [one_line(reason.words, MAX_LEAD) for reason in first.reasons[:2]]
     words = "; ".join(reasons if len("; ".join(reasons)) <= MAX_LEAD else reasons[:1]).removesuffix("…")
     return f"{name} ranks first: {words}." if words else f"{name} ranks first."
@@ -138,7 +146,8 @@ def text_bar(part: float) -> str:
 def ranking(findings: Findings) -> Ranking:
     """The first MAX_ROWS ranked rows."""
     usual, show, bar = {one.column: one for one in findings.usual}, score_format(findings), _score_bar(findings)
-    rows = []
+    noun, rows = ranked_noun(findings), []
+    similar = {group.ranks[0]: len(group.ranks) - 1 for group in findings.groups if len(group.ranks) > 1}
     for place, finding in enumerate(findings.ranked[:MAX_ROWS]):
         compared = comparisons(finding, usual) if place < MAX_DETAILS else []
         rows.append(
@@ -155,14 +164,15 @@ def ranking(findings: Findings) -> Ranking:
                     for name, value in list(finding.ids.items())[:MAX_IDS]
                 ],
                 reasons=[(one_line(one.words), percent(one.share)) for one in finding.reasons[:MAX_REASONS]],
+                similar=f"and {counted(similar[finding.rank], f'similar {noun}')}" if finding.rank in similar else "",
                 comparisons=compared,
                 more_columns=len(finding.values) - len(compared),
             )
         )
-    noun = ranked_noun(findings)
     divider = f"Not flagged: the next {noun}s below the threshold of {number(findings.threshold)}"
-    name, groups = findings.noun.capitalize(), _groups(findings)
-    return Ranking(noun, name, rows, groups, ungrouped(findings) if groups else "", divider, bool(usual))
+    name, groups, listed = findings.noun.capitalize(), _groups(findings), {row.rank: row for row in rows}
+    examples = [listed[one.rank] for one in findings.examples if one.rank in listed][:TOP_ROWS]
+    return Ranking(noun, name, rows, examples, groups, ungrouped(findings) if groups else "", divider, bool(usual))
 
 
 def ranked_noun(findings: Findings) -> str:

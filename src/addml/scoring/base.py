@@ -14,7 +14,7 @@ import numpy as np
 from addml.arrays import Array, as_like, namespace, to_numpy
 from addml.compute import in_threads, on_device
 from addml.distances import Distance
-from addml.parameters import Part
+from addml.parameters import Part, to_json
 from addml.scoring.self_matches import Overlaps, SelfMatches
 
 # Names and shapes of a scorer's arrays: None is any length of at least one, ... any at all, a name always the same one,
@@ -53,30 +53,14 @@ class Scorer(Part, ABC):
     name: ClassVar[str]
     on_columns: ClassVar[bool] = False
     on_patches: ClassVar[bool] = False  # whether it takes the features of all places of an image, not their mean
-
-    @property
-    def scale(self) -> type[EnsembleScale] | type[ViewScale]:
-        """How the rows of scores become one."""
-        return EnsembleScale
-
-    @property
-    def tile(self) -> int:
-        """Rows of one product, so that a row's score is the same among any others."""
-        return 256
-
-    @property
-    def at_once(self) -> int:
-        """Rows of a block that are scored together."""
-        return 2**30
-
-    @property
-    def max_threads(self) -> int:
-        """Threads that score at a time."""
-        return 2**30
+    scale: Any = property(lambda self: EnsembleScale)  # how the rows of scores become one, or ViewScale
+    tile: Any = property(lambda self: 256)  # rows of one product, so that a row's score is the same among any others
+    at_once: Any = property(lambda self: 2**30)  # rows of a block that are scored together
+    max_threads: Any = property(lambda self: 2**30)  # threads that score at a time
 
     def settings(self) -> dict[str, Any]:
         """The parameters as JSON values."""
-        return {}
+        return dict(to_json(vars(self)))
 
     def count(self, members: int) -> int:
         """Rows of scores."""
@@ -88,7 +72,8 @@ class Scorer(Part, ABC):
 
     def fit_scale(self, scores: np.ndarray) -> EnsembleScale | ViewScale:
         """How scores (E, n) of training rows become one a row."""
-        return self.scale.fit(scores)
+        scale: EnsembleScale | ViewScale = self.scale.fit(scores)
+        return scale
 
     @abstractmethod
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, evenly_spaced, evenly_spaced_by, namespace, to_numpy
+from addml.arrays import Array, as_like, evenly_spaced, evenly_spaced_by, namespace, to_numpy
 from addml.distances import Distance
 from addml.scoring.base import EnsembleScale, MetricSpace, Scorer, Shapes, ViewScale
 from addml.scoring.column_distances import ColumnReferences
@@ -68,41 +68,19 @@ class Guided(Scorer):
     name: ClassVar[str] = "guided"
     on_columns: ClassVar[bool] = True
 
-    @property
-    def scale(self) -> type[EnsembleScale] | type[ViewScale]:
-        """How the rows of scores become one."""
-        return self.inner.scale
-
-    @property
-    def at_once(self) -> int:
-        """Rows of a block that are scored together."""
-        return min(256, self.inner.at_once)
-
-    @property
-    def max_threads(self) -> int:
-        """Threads that score at a time."""
-        return self.inner.max_threads
-
-    @property
-    def tile(self) -> int:
-        """Rows of one product."""
-        return self.inner.tile
-
-    def embedded(self, members: int) -> np.ndarray:
-        """Which rows of scores are distances of embeddings."""
-        return self.inner.embedded(members)
+    scale = property(lambda self: self.inner.scale)
+    at_once = property(lambda self: min(256, self.inner.at_once))
+    max_threads = property(lambda self: self.inner.max_threads)
+    tile = property(lambda self: self.inner.tile)
+    embedded = property(lambda self: self.inner.embedded)
+    count = property(lambda self: self.inner.count)
 
     def fit_scale(self, scores: np.ndarray) -> EnsembleScale | ViewScale:
         """The scale of the inner scorer."""
         return self.inner.fit_scale(scores)
 
     def settings(self) -> dict[str, Any]:
-        """The inner scorer."""
         return {"inner": {"name": self.inner.name, **self.inner.settings()}}
-
-    def count(self, members: int) -> int:
-        """Rows of scores."""
-        return self.inner.count(members)
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Keep labelled anomalies, and normal rows: labelled ones, and others at all distances from the middle."""
@@ -140,12 +118,17 @@ class Guided(Scorer):
         return LabelDistances(inner, self_matches(x, counter["keys"]), *counter["columns"].distances(x))
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
-        """The inner scorer's scores, raised by similarity and lowered by what is forgiven."""
-        counter = ready["counter"]
+        """The inner scorer's scores, raised by similarity and lowered by what is forgiven.
+
+        A row that was labelled normal itself is at most as strange as the median training row, whatever the view.
+        """
+        counter, xp = ready["counter"], namespace(z)
         near, scale = self.nearest(located, ready), counter["similarity"]
         by = trusted(similarity(near, scale), scale) - forgiven(near, scale)
         scores = self.inner.score(z, ready, distance, located.inner)[:, : len(by)]
-        return counter["scale"].raised(scores, counter["label_weight"] * by)
+        scores = counter["scale"].raised(scores, counter["label_weight"] * by)
+        same = (near.known <= scale.least) & (counter["label_weight"] > 0)
+        return xp.where(same, xp.minimum(scores, as_like(counter["scale"].neutral, scores)), scores)
 
     def nearest(self, located: LabelDistances, ready: dict[str, Any]) -> Near:
         """How near rows lie to others; a row is its own neighbour only where it is known to be normal."""

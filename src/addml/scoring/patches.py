@@ -6,6 +6,7 @@ added. A place is no neighbour of its own image, so that strange images among th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from addml.scoring.self_matches import row_keys
 
 CANDIDATES, REFERENCES = 100_000, 10_000  # places of all training images, and those kept, of each block
 TOP = 0.01  # share of the places whose mean distance is the score
-IMAGES_AT_ONCE, REFERENCES_AT_ONCE = 16, 2048
+IMAGES_AT_ONCE, REFERENCES_AT_ONCE, POINTS_AT_ONCE = 16, 512, 16_384
 CALIBRATING = 32  # images that say how far places usually lie from the nearest reference
 FARTHEST = 512  # candidates among which the next references are chosen, before all distances are brought up to date
 HALF = 2**24  # whole numbers up to this are exact in float32
@@ -51,13 +52,14 @@ class PatchMemory(Scorer):
         for start in range(0, len(kept), IMAGES_AT_ONCE):
             ids = kept[start : start + IMAGES_AT_ONCE]
             keys.append(_halves(row_keys(space.prepared(ids))))
-            for level, (part, count) in enumerate(zip(_split(space.patches(ids), levels), counts, strict=True)):
+            for level, (part, count) in enumerate(zip(split_levels(space.patches(ids), levels), counts, strict=True)):
                 places = [np.sort(random.choice(part.shape[1], count, replace=False)) for _ in ids]
                 found[level] += [own[chosen] for own, chosen in zip(part, places, strict=True)]
         arrays = {"levels": np.array(levels, np.float32), "keys": np.concatenate(keys)}
-        for level, (parts, count) in enumerate(zip(found, counts, strict=True)):
-            owners = np.repeat(np.arange(len(kept)), count)
-            arrays |= {f"{name}{level}": array for name, array in _memory(np.concatenate(parts), owners).items()}
+        for level, count in enumerate(counts):
+            candidates, found[level] = np.concatenate(found[level]), []  # which would take memory twice
+            memory = _memory(candidates, np.repeat(np.arange(len(kept)), count))
+            arrays |= {f"{name}{level}": array for name, array in memory.items()}
         return arrays | {"units": self._units(space, arrays)}
 
     def _units(self, space: MetricSpace, arrays: dict[str, np.ndarray]) -> np.ndarray:
@@ -65,7 +67,7 @@ class PatchMemory(Scorer):
         assert space.patches is not None
         ids = space.kept[0][:: -(-len(space.kept[0]) // CALIBRATING)]
         ready, owners = self.ready(arrays, space.distance), self.locate(space.prepared(ids), arrays)
-        parts = _split(space.patches(ids), space.levels)
+        parts = split_levels(space.patches(ids), space.levels)
         medians = [
             np.median([_nearest(own, ready, level, owner) for own, owner in zip(part, owners, strict=True)])
             for level, part in enumerate(parts)
@@ -73,9 +75,11 @@ class PatchMemory(Scorer):
         return np.array([median if median > 0 else 1.0 for median in medians], np.float32)
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        """The arrays in main memory, and the square lengths of the references."""
+        """The arrays in main memory, and references r as (-2 r, r r): their products with places make distances."""
         held = {name: to_numpy(array) for name, array in arrays.items()}
-        return held | {f"squares{k}": (held[f"references{k}"] ** 2).sum(axis=1) for k in range(len(held["levels"]))}
+        both = [held[f"references{k}"] for k in range(len(held["levels"]))]
+        products = [np.hstack([-2 * own, (own * own).sum(axis=1, keepdims=True)]) for own in both]
+        return held | {f"products{k}": one for k, one in enumerate(products)}
 
     def locate(self, x: Array, ready: dict[str, Any], matches: Any = None) -> np.ndarray:
         """Which training image each image x (b, d) is, -1 for none."""
@@ -86,7 +90,7 @@ class PatchMemory(Scorer):
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
         """Scores (1, b) of the features z (1, b, ...) of all places."""
         maps = self.maps(to_numpy(z)[0, : len(located)], ready, located).reshape(len(located), -1)
-        count = max(1, round(TOP * maps.shape[1]))
+        count = top_count(ready["levels"][0])
         scores = np.zeros(z.shape[1])
         scores[: len(located)] = np.sort(maps, axis=1)[:, -count:].mean(axis=1)
         return as_like(scores[None, : len(located)], z)
@@ -95,7 +99,7 @@ class PatchMemory(Scorer):
         """The distance (b, height, width) of every place of images with features z (b, ...), 1 being usual."""
         levels = [tuple(map(int, level)) for level in ready["levels"]]
         size, total = levels[0][1:], np.zeros((len(z), *levels[0][1:]))
-        for level, part in enumerate(_split(z, levels)):
+        for level, part in enumerate(split_levels(z, levels)):
             for one, (own, owner) in enumerate(zip(part, owners, strict=True)):
                 distances = _nearest(own, ready, level, owner).reshape(levels[level][1:])
                 total[one] += resized(distances / ready["units"][level], size) / len(levels)
@@ -108,6 +112,11 @@ class PatchMemory(Scorer):
             shapes |= {f"references{k}": (f"count{k}", f"channels{k}"), f"owners{k}": (f"count{k}",)}
             shapes |= {f"standard{k}": (2, f"channels{k}")}
         return shapes
+
+
+def top_count(level: Sequence[float]) -> int:
+    """How many places (channels, height, width) make the score."""
+    return max(1, round(TOP * level[1] * level[2]))
 
 
 def resized(values: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
@@ -127,7 +136,7 @@ def _halves(keys: np.ndarray) -> np.ndarray:
     return np.stack([keys % HALF, keys // HALF % HALF], axis=1).astype(np.float32)
 
 
-def _split(z: np.ndarray, levels: Any) -> list[np.ndarray]:
+def split_levels(z: np.ndarray, levels: Any) -> list[np.ndarray]:
     """The features (b, places, channels) of each block from those of all, (b, ...), flat."""
     parts, start = [], 0
     for channels, height, width in levels:
@@ -139,9 +148,11 @@ def _split(z: np.ndarray, levels: Any) -> list[np.ndarray]:
 
 def _memory(candidates: np.ndarray, owners: np.ndarray) -> dict[str, np.ndarray]:
     """The references of one block, standardised, and the image of each."""
-    mean, deviation = candidates.mean(axis=0, dtype=np.float64), candidates.std(axis=0, dtype=np.float64)
+    mean = candidates.mean(axis=0, dtype=np.float64)
+    candidates -= mean.astype(np.float32)
+    deviation = np.sqrt(np.einsum("ij,ij->j", candidates, candidates, dtype=np.float64) / len(candidates))
     standard = np.stack([mean, np.where(deviation > 0, deviation, 1.0)]).astype(np.float32)
-    candidates = (candidates - standard[0]) / standard[1]
+    candidates /= standard[1]
     chosen = coreset(candidates, REFERENCES)
     return {"references": candidates[chosen], "owners": owners[chosen].astype(np.float32), "standard": standard}
 
@@ -157,11 +168,12 @@ def coreset(points: np.ndarray, count: int) -> np.ndarray:
     new = [int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmin())]
     chosen = list(new)
     while len(chosen) < count:
-        for start in range(0, len(new), FARTHEST):
-            some = points[new[start : start + FARTHEST]]
-            distances = points @ (-2 * some.T)
-            distances += (some * some).sum(axis=1)
-            np.minimum(nearest, distances.min(axis=1) + squares, out=nearest)
+        some = points[new]
+        for start in range(0, len(points), POINTS_AT_ONCE):
+            part = slice(start, start + POINTS_AT_ONCE)
+            distances = points[part] @ (-2 * some.T)
+            distances += squares[new]
+            np.minimum(nearest[part], distances.min(axis=1) + squares[part], out=nearest[part])
         nearest[chosen] = 0
         order = np.argsort(-nearest, kind="stable")[: FARTHEST + 1]
         outside = nearest[order[-1]] if len(order) > FARTHEST else 0.0
@@ -187,15 +199,15 @@ def _farthest(points: np.ndarray, nearest: np.ndarray, outside: float, most: int
 
 def _nearest(own: np.ndarray, ready: dict[str, Any], level: int, owner: int) -> np.ndarray:
     """The distance of each place (p, c) of an image to the nearest reference of another image."""
-    references, squares, owners = (ready[f"{name}{level}"] for name in ("references", "squares", "owners"))
+    references, owners = ready[f"products{level}"], ready[f"owners{level}"]
     mean, deviation = ready[f"standard{level}"]
-    own = np.ascontiguousarray((own - mean) / deviation)
+    places = np.ones((own.shape[1] + 1, len(own)), np.float32)  # the last row meets the square lengths of references
+    places[:-1] = ((own - mean) / deviation).T
     nearest = np.full(len(own), np.inf, np.float32)
     for start in range(0, len(references), REFERENCES_AT_ONCE):
         part = slice(start, start + REFERENCES_AT_ONCE)
-        distances = own @ (-2 * references[part].T)
-        distances += squares[part]
-        distances[:, owners[part] == owner] = np.inf
-        np.minimum(nearest, distances.min(axis=1), out=nearest)
-    nearest += (own * own).sum(axis=1)
+        distances = references[part] @ places
+        distances[owners[part] == owner] = np.inf
+        np.minimum(nearest, distances.min(axis=0), out=nearest)
+    nearest += (places[:-1] * places[:-1]).sum(axis=0)
     return np.asarray(np.sqrt(np.where(np.isfinite(nearest), nearest, 0).clip(0)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +21,7 @@ class Center(Scorer):
     """The distance to the centre of the training rows: constant time and memory."""
 
     name: ClassVar[str] = "center"
-    tile: ClassVar[int] = 1
+    tile = 1
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Keep the centre."""
@@ -84,10 +84,6 @@ class KNN(Scorer):
         """Raise ValueError for a parameter that has no meaning."""
         check_whole("k", self.k)
         check_whole("references", self.references)
-
-    def settings(self) -> dict[str, Any]:
-        """k and the number of references."""
-        return {name: int(value) for name, value in asdict(self).items()}
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Draw the references among the kept rows and keep their embeddings."""

@@ -99,8 +99,8 @@ class Views(Scorer):
     at_once: int = 256  # rows of a block scored together: more leave the interpreter's lock to others for longer
     name: ClassVar[str] = "views"
     on_columns: ClassVar[bool] = True
-    scale: ClassVar[type[ViewScale]] = ViewScale
-    max_threads: ClassVar[int] = 4  # many short calls ask for one interpreter's lock: sixteen were slower than two
+    scale = ViewScale
+    max_threads = 4  # many short calls ask for one interpreter's lock: sixteen were slower than two
 
     def check(self) -> None:
         """Raise ValueError for a parameter that has no meaning."""
@@ -110,14 +110,7 @@ class Views(Scorer):
         if not is_list or not self.views or len(set(self.views)) < len(self.views) or not set(self.views) <= set(VIEWS):
             raise ValueError(f"views={self.views!r} must be some of {', '.join(VIEWS)}, each once")
 
-    def settings(self) -> dict[str, Any]:
-        """The number of references, the views, and rows at once."""
-        return {"references": int(self.references), "views": list(self.views), "at_once": int(self.at_once)}
-
-    @property
-    def tile(self) -> int:
-        """Rows of one product: a row alone in one gets the bits it gets among others."""
-        return self.at_once
+    tile = property(lambda self: self.at_once)
 
     def count(self, members: int) -> int:
         """Rows of scores: one a view."""

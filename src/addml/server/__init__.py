@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -22,7 +23,7 @@ from addml.text import did_you_mean
 MISSING = "addml serve needs Starlette and uvicorn; install them: pip install 'addml[web]'"
 SWITCH = 0.0005  # seconds between threads: requests are answered while rows are scored (the default is 5 ms)
 SIZES = ("upload", "unpacked", "rows", "memory")
-
+NO_ROOM = "the server has no room left on its disk; remove jobs, or send less"
 
 CODES = {
     400: "bad_request",
@@ -41,12 +42,11 @@ CODES = {
 }
 
 
-class RefusedError(ValueError):
-    """A request that the client can correct, with the status of the answer."""
+class RefusedError(AddmlError):
+    """A request that the client can correct or repeat, with the status of the answer."""
 
     def __init__(self, message: str, status: int = 422) -> None:
-        """The message, and the status."""
-        super().__init__(message)
+        super().__init__(message, CODES[status])
         self.status = status
 
 
@@ -65,7 +65,7 @@ class Limits:
     memory: int = 4 * 10**9  # bytes that a job may hold
     seconds: float = 900  # that a job may run
     queue: int = 20  # jobs that wait
-    scoring: int = 6  # requests that are scored or wait for it
+    scoring: int = 4  # requests that are scored or wait for it: with 6, p99 at twice the load was 11 times the usual
     connections: int = 256
     timeout: float = 20  # seconds without a complete request, or without progress of a body
 
@@ -78,14 +78,13 @@ class Limits:
             if not equals or name not in names:
                 hint = did_you_mean(name, names)
                 raise AddmlError(f"--limit {text}: give NAME=VALUE; names are {', '.join(names)}.{hint}", "usage")
-            values[name] = parameters.size("--limit", value) if name in SIZES else _positive(text, value)
+            if name in SIZES:
+                values[name] = parameters.size("--limit", value)
+            elif value.isdecimal() and int(value):
+                values[name] = int(value)
+            else:
+                raise AddmlError(f"--limit {text}: give a whole number of at least 1", "usage")
         return cls(**values)
-
-
-def _positive(text: str, value: str) -> int:
-    if not value.isdecimal() or not int(value):
-        raise AddmlError(f"--limit {text}: give a whole number of at least 1", "usage")
-    return int(value)
 
 
 @dataclass(frozen=True)
@@ -112,15 +111,11 @@ def serve(folders: Sequence[str], address: Address, token: str | None, limits: L
         raise AddmlError(f"--root-path {address.root_path}: begin it with a slash, as in /addml", "usage")
     models = Models.load(folders, device)
     listening = listen(address.host, address.port)
-    port = listening.getsockname()[1]
-    access = Access(token or secrets.token_urlsafe(32), f"addml-{port}")
-
-    def announce() -> None:
-        _announce(address.host, port, access.token, generated=token is None)
-
+    access = Access(token or secrets.token_urlsafe(32), f"addml-{listening.getsockname()[1]}")
     sys.setswitchinterval(SWITCH)
     with blas_threads(1):  # a row's bits are the same alone, in a file and here
         app = create_app(models, access, limits, address.access_log)
+        announce = partial(_announce, listening, address.host, "..." if token else access.token)
         Server(app, limits, root, announce).run(sockets=[listening])
 
 
@@ -136,22 +131,14 @@ def listen(host: str, port: int) -> socket.socket:
         raise AddmlError(f"{host}:{port}: cannot listen here ({error.strerror or error}); {remedy}.") from error
 
 
-def _announce(host: str, port: int, token: str, *, generated: bool) -> None:
-    """Print where the inspector is; a token that the user gave is not printed again."""
-    where = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-    print(f"Inspector and REST at {where}" + (f"?token={token}" if generated else "?token=..."))
-    if not is_loopback(host):
+def _announce(listening: socket.socket, host: str, token: str) -> None:
+    """Print where the inspector is, and whether other machines reach it."""
+    address, port = listening.getsockname()[:2]
+    print(f"Inspector and REST at http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}")
+    if not ip_address(address).is_loopback:
         print(
             f"Warning: others can reach {host}. Whoever has the token can use the models and upload files, and "
             "nothing is encrypted: put a proxy with TLS before it.",
             file=sys.stderr,
         )
     print("Press Ctrl+C to end.", flush=True)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -12,13 +12,15 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 import uvicorn
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -86,19 +88,36 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
-        """The app behind the guard."""
         self.app, self.access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        receive, send = _drained(receive, _with_headers(send))
+        is_read = False
+
+        async def receiving() -> Message:
+            nonlocal is_read
+            message = await receive()
+            is_read = not message.get("more_body", False)
+            return message
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                left = SMALL
+                while not is_read and left > 0:
+                    left -= len((await receiving()).get("body", b""))
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                if not is_read:
+                    headers["connection"] = "close"
+            await send(message)
+
         answer = self._answer(Request(scope))
-        return await (answer or self.app)(scope, receive, send)
+        return await (answer or self.app)(scope, receiving, sending)
 
     def _answer(self, request: Request) -> Response | None:
-        """What is said without asking the app."""
+        """What is said without asking the app, if anything."""
         root = request.scope.get("root_path", "")
         path = request.scope["path"].removeprefix(root)  # request.url is made of the Host header too
         if path in OPEN:
@@ -117,40 +136,6 @@ class Guard:
             page = f"<!doctype html><title>ADDML</title><h1>Token needed</h1><p>{NO_TOKEN}.</p>"
             return HTMLResponse(page, 401, challenge)
         return Response(error_json(CODES[401], NO_TOKEN), 401, challenge, "application/json")
-
-
-def _with_headers(send: Send) -> Callable[[Message], Awaitable[None]]:
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            own = list(message.get("headers", []))
-            names = {name for name, _ in own}
-            own += [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in names]
-            message["headers"] = own
-        await send(message)
-
-    return sending
-
-
-def _drained(receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """The same pair, with the rest of a small body read before an answer."""
-    is_over = False
-
-    async def receiving() -> Message:
-        nonlocal is_over
-        message = await receive()
-        is_over = not message.get("more_body", False)
-        return message
-
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            left = SMALL
-            while not is_over and left > 0:
-                left -= len((await receiving()).get("body", b""))
-            if not is_over:
-                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
-        await send(message)
-
-    return receiving, sending
 
 
 # Connections ------------------------------------------------------------------------------------------------
@@ -184,31 +169,26 @@ class Connection(H11Protocol):
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Note the time, and go on."""
         self.heard = time.monotonic()
         if not self.received:
             self.began = self.heard
         self.received += len(data)
-        if self.transport is not None:
+        if self.transport is not None:  # it was not refused
             super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it, unless it was refused."""
         if self.transport is not None:
             super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """The next request is waited for from now on."""
         self.began, self.received = time.monotonic(), 0
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """The client is slow to read."""
         self.stuck = time.monotonic()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """It reads on."""
         self.stuck = None
         super().resume_writing()
 
@@ -261,33 +241,27 @@ def most_connections(wanted: int) -> int:
 # The server -------------------------------------------------------------------------------------------------
 
 PATIENCE = 1  # seconds for answers that are under way at the end
-GONE = [number for number in signal.Signals if number.name == "SIGHUP"]  # which Windows does not have
+HANGUP = getattr(signal, "SIGHUP", None)  # which Windows does not have
 
 
 class Rarely(logging.Filter):
     """Lets a message through a few times a minute; a flood of the same one would fill the disk."""
 
     def __init__(self, most: int = 5) -> None:
-        """How often a minute."""
         super().__init__()
-        self.most, self.seen = most, dict[tuple[str, str], list[float]]()
+        self.most, self.seen = most, Counter[tuple[str, str, int]]()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this one is written."""
-        now = time.monotonic()
-        times = self.seen.setdefault((record.name, str(record.msg)[:200]), [])
-        times[:] = [one for one in times if now - one < 60]
-        if len(times) < self.most:
-            times.append(now)
-            return True
-        return False
+        minute = int(time.monotonic() / 60)
+        self.seen = Counter({key: times for key, times in self.seen.items() if key[2] == minute})
+        self.seen[key := (record.name, str(record.msg)[:200], minute)] += 1
+        return self.seen[key] <= self.most
 
 
 class Server(uvicorn.Server):
     """Ends at an interrupt, at a polite kill and when the terminal goes, and leaves nothing behind."""
 
     def __init__(self, app: ASGIApp, limits: Limits, root_path: str, when_ready: Callable[[], None]) -> None:
-        """The app, and what is done when it answers and heeds signals."""
         most = most_connections(limits.connections)
         super().__init__(
             uvicorn.Config(
@@ -308,7 +282,6 @@ class Server(uvicorn.Server):
             logging.getLogger(name).addFilter(Rarely())
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
         await super().startup(sockets)
         for one in sockets or ():
             one.listen(WAITING_IN_SYSTEM)
@@ -325,14 +298,11 @@ class Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Those that uvicorn knows, and that the terminal goes, unless the server is to outlive it (nohup)."""
-        with super().capture_signals():
-            heeded = [number for number in GONE if callable(signal.getsignal(number))]
-            before = [signal.signal(number, self.handle_exit) for number in heeded]
-            try:
-                yield
-            finally:
-                for number, handler in zip(heeded, before, strict=True):
-                    signal.signal(number, handler)
+        with super().capture_signals(), ExitStack() as after:
+            if HANGUP is not None and callable(before := signal.getsignal(HANGUP)):
+                signal.signal(HANGUP, self.handle_exit)
+                after.callback(signal.signal, HANGUP, before)
+            yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End; a second signal changes nothing, since jobs and files would be left behind."""

@@ -25,9 +25,11 @@ from typing import Any, TextIO
 
 from addml.errors import AddmlError
 from addml.io.excel import SHEET_ROWS
+from addml.io.image_folder import is_image_folder
 from addml.io.source import find_origin
 from addml.pipeline.options import Options, check, parse
 from addml.progress import Advance, Silent
+from addml.server import NO_ROOM
 from addml.text import json_value
 
 SCORED, REPORT, MODEL = "scored.csv", "report.html", "result.model"  # in the folder that the process runs in
@@ -39,7 +41,6 @@ class Lines(Silent):
     """Writes JSON lines, one for each stage of the work."""
 
     def __init__(self, out: TextIO) -> None:
-        """Where the lines go."""
         self.out, self.labels = out, dict[str, str]()
 
     def write(self, **line: Any) -> None:
@@ -47,7 +48,6 @@ class Lines(Silent):
         print(json.dumps(json_value(_relabelled(line, self.labels)), allow_nan=False), file=self.out, flush=True)
 
     def stage(self, words: str, total: float | None, rows_each: float = 1) -> AbstractContextManager[Advance]:
-        """A stage of the work."""
         self.write(progress=words)
         return super().stage(words, total, rows_each)
 
@@ -81,8 +81,8 @@ def _end_with_server() -> None:
 
 def check_unpacked(path: Path, most: int) -> None:
     """A small file may unpack to more than memory and disk hold: it is refused before it is read."""
-    origin, size = find_origin(path), 0
-    if origin.compression is not None:
+    origin, size = None if is_image_folder(path) else find_origin(path), 0
+    if origin is not None and origin.compression is not None:
         with origin.open() as stream:
             while size <= most and (piece := stream.read(PIECE)):
                 size += len(piece)
@@ -139,7 +139,7 @@ def _as_data(error: Exception) -> dict[str, Any]:
     if isinstance(error, AddmlError):
         return error.to_json()
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return AddmlError("the server has no room left on its disk; remove jobs, or send less", "disk_full").to_json()
+        return AddmlError(NO_ROOM, "disk_full").to_json()
     words = error.strerror if isinstance(error, OSError) else str(error)  # without the path of a file of the server
     return AddmlError(words or "not enough memory; sample trains on fewer rows").to_json()
 

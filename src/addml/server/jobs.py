@@ -19,20 +19,23 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
-from addml.errors import AddmlError
+from addml.io.image_folder import SUFFIXES as PICTURES
+from addml.io.image_folder import ZIP
 from addml.io.source import COMPRESSION_NAMES, NAMED
-from addml.pipeline.options import Options, check, current_name, is_list, options_of, parse
+from addml.pipeline.options import Options, check, current_name, is_list, names_file, options_of, parse
 from addml.server import Limits, RefusedError
 from addml.server.job import GRACE, MODEL
 from addml.server.models import Models
 from addml.text import did_you_mean
 
 SUFFIXES = [name + packed for name in (*NAMED, "") for packed in (*COMPRESSION_NAMES, "")]  # that tell a format
+SUFFIXES += [ZIP, *PICTURES]
 KEPT = 20  # jobs that are over
 FOLDERS = "addml-serve-"  # how the folder of a server begins, where temporary files are
 LOCK = "lock"  # in that folder, held by its server
@@ -64,7 +67,6 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
         return self.state in ("done", "failed", "stopped")
 
     def short(self) -> dict[str, Any]:
@@ -73,10 +75,10 @@ class Job:
         own = {name: getattr(self, name) for name in ("id", "file", "model", "state", "progress", "error", "made")}
         return {**own, "seconds": round(seconds, 1)}
 
-    def whole(self) -> dict[str, Any]:
-        """That, the addresses of its files, and the findings as `addml --json` prints them."""
+    def whole(self, root: str = "") -> dict[str, Any]:
+        """That, the addresses of its files behind `root`, and the findings as `addml --json` prints them."""
         names = ["report", "scored", *(["model"] if self.made else [])] if self.state == "done" else []
-        made = {name: f"/api/v1/jobs/{self.id}/{name}" for name in names}
+        made = {name: f"{root}/api/v1/jobs/{self.id}/{name}" for name in names}
         return {**self.short(), "options": self.options, "files": made, "summary": self.summary}
 
 
@@ -84,7 +86,6 @@ class Jobs:
     """What was uploaded, in a folder that is removed at the end; one process at a time."""
 
     def __init__(self, models: Models, limits: Limits) -> None:
-        """No jobs yet, and a thread that waits for them."""
         self.models, self.limits = models, limits
         remove_abandoned()
         self._root = tempfile.TemporaryDirectory(prefix=FOLDERS)
@@ -106,21 +107,19 @@ class Jobs:
         if self.waiting >= self.limits.queue:
             raise RefusedError(f"{self.waiting} jobs are waiting already; try again later", 429)
         label, own = _label(file), None if model is None else self.models[model]
-        if own is not None and not own.takes_files:
-            raise own.refusal()
-        given = [(current_name(name), value) for name, value in options]
-        command = "detect" if own is None else "score"
-        values = {**_values(given, command), "device": self.models.device}
+        given, command = [(current_name(name), value) for name, value in options], "score" if own else "detect"
+        values = {**_values(given, command), "device": self.models.device, "file": f"input{_suffix(label)}"}
+        if own is not None:
+            values["model"] = str(own.folder)
+        for text in (*values.get("known_normal", ()), *values.get("known_anomalies", ())):
+            if names_file(text):
+                raise RefusedError(f"{text}: a job takes row numbers and ids, no file")
+        check(Options(**{name: parse(name, value) for name, value in values.items()}), command)
         folder = Path(tempfile.mkdtemp(dir=self._root.name))
-        upload = folder / f"input{_suffix(label)}"
+        upload = folder / values["file"]
         values["file"], labels = str(upload), {str(upload): label, f"{folder}{os.sep}": ""}
         if own is not None:
-            values["model"], labels[str(own.folder)] = str(own.folder), f"{own.name}.model"
-        try:
-            _check(values, command)
-        except BaseException:
-            folder.rmdir()
-            raise
+            labels[str(own.folder)] = f"{own.name}.model"
         with self._lock:
             self._uploading += 1
         request = {"command": command, "options": values, "labels": labels, "unpacked": self.limits.unpacked}
@@ -182,7 +181,6 @@ class Jobs:
         shutil.rmtree(job.folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Stop everything and remove the folder."""
         for job in list(self):
             with suppress(RefusedError):
                 self.remove(job.id)
@@ -208,14 +206,14 @@ class Jobs:
                 return
             job.began, job.state = time.monotonic(), "running"
             job.process = _start(job.folder)
-        stopped = _Watch(job.process, self.limits)
-        outcome = _outcome(job, job.process)
-        stopped.join()
+        with ThreadPoolExecutor(1, "addml watch") as watching:
+            stopped = watching.submit(watch, job.process, self.limits)
+            outcome = _outcome(job, job.process)
         job.process, job.progress, job.seconds = None, None, time.monotonic() - job.began
         if job.state == "stopped":
             return
-        if stopped.error is not None or "error" in outcome:
-            job.state, job.error = "failed", stopped.error or outcome["error"]
+        if error := stopped.result() or outcome.get("error"):
+            job.state, job.error = "failed", error
             return
         job.summary, folder, made = outcome["result"], job.folder / MODEL, None
         if folder.is_dir():
@@ -230,11 +228,12 @@ class Jobs:
 
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:
-    """A process that waits for its request; its tracebacks go to the server's terminal."""
+    """A process that waits for its request; its tracebacks go to the server's terminal. No job needs the token."""
+    environment = {name: value for name, value in os.environ.items() if name != "ADDML_TOKEN"}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "addml.server.job"],  # -P: no module of the folder is imported
         cwd=folder,
-        env=_environment() | {"TMPDIR": str(folder)},
+        env=environment | {"PYTHONUTF8": "1", "TMPDIR": str(folder)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -260,34 +259,22 @@ def _outcome(job: Job, process: subprocess.Popen[bytes]) -> dict[str, Any]:
     return found
 
 
-def _environment() -> dict[str, str]:
-    """That of the server without its token, which no job needs."""
-    return {name: value for name, value in os.environ.items() if name != "ADDML_TOKEN"} | {"PYTHONUTF8": "1"}
-
-
-class _Watch(threading.Thread):
-    """Stops a process that takes too much memory or time; `error` then says so."""
-
-    def __init__(self, process: subprocess.Popen[bytes], limits: Limits) -> None:
-        super().__init__(name="addml watch", daemon=True)
-        self.process, self.limits, self.error = process, limits, cast("dict[str, Any] | None", None)
-        self.start()
-
-    def run(self) -> None:
-        end = time.monotonic() + self.limits.seconds
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(WATCHED)
-                return
-            if time.monotonic() > end:
-                words = f"it ran longer than {self.limits.seconds:g} s; the server allows more by --limit seconds=N"
-                self.error = {"message": words, "code": "time_limit"}
-                return _stop(self.process)
-            if resident(self.process.pid) > self.limits.memory:
-                most = f"{self.limits.memory / 1e6:,.0f} MB"
-                words = f"it took more than {most} of memory; the server allows more by --limit memory=SIZE"
-                self.error = {"message": words, "code": "memory_limit"}
-                return self.process.kill()
+def watch(process: subprocess.Popen[bytes], limits: Limits) -> dict[str, Any] | None:
+    """Stop a process that takes too much memory or time, and say so; None where it ends by itself."""
+    end = time.monotonic() + limits.seconds
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(WATCHED)
+            return None
+        if time.monotonic() > end:
+            words = f"it ran longer than {limits.seconds:g} s; the server allows more by --limit seconds=N"
+            _stop(process)
+            return {"message": words, "code": "time_limit"}
+        if resident(process.pid) > limits.memory:
+            most = f"{limits.memory / 1e6:,.0f} MB"
+            process.kill()
+            words = f"it took more than {most} of memory; the server allows more by --limit memory=SIZE"
+            return {"message": words, "code": "memory_limit"}
 
 
 def resident(pid: int) -> int:
@@ -374,11 +361,3 @@ def _values(given: Given, command: str) -> dict[str, Any]:
             raise RefusedError(f"{name} is given twice; give it once")
         values[name] = [*values.get(name, []), value] if is_list(name) else value
     return values
-
-
-def _check(values: dict[str, Any], command: str) -> None:
-    """What is wrong with the values themselves is refused before anything is uploaded."""
-    try:
-        check(Options(**{name: parse(name, value) for name, value in values.items()}), command)
-    except AddmlError as error:
-        raise RefusedError(str(error)) from error

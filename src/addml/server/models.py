@@ -49,17 +49,9 @@ class ServedModel:
     hash: str = ""
     changed: tuple[int, ...] = ()
 
-    @property
-    def takes_files(self) -> bool:
-        """Whether a file can be uploaded for it; images come in folders."""
-        return bool(self.about["noun"] != "image")
-
     def refusal(self) -> RefusedError:
-        """What is said to whoever brings what it does not take."""
-        way = "score folders of them by the command addml score"
-        if self.takes_files:
-            way = "upload files: POST /api/v1/jobs"
-        return RefusedError(f"{self.name} is about {self.about['noun']}s; {way}")
+        """What is said to whoever brings rows to a model that takes none."""
+        return RefusedError(f"{self.name} is about {self.about['noun']}s; upload files: POST /api/v1/jobs")
 
     def short(self) -> dict[str, Any]:
         """What a list says of it."""
@@ -87,7 +79,6 @@ class Models:
     """Models by their names; one that is written anew is loaded anew."""
 
     def __init__(self, device: str) -> None:
-        """None yet; they will compute on this device."""
         self.device, self._models, self._lock = device, dict[str, ServedModel](), threading.Lock()
 
     @classmethod
@@ -145,7 +136,6 @@ class Models:
         return model
 
     def remove(self, name: str) -> None:
-        """Offer it no longer."""
         self._models.pop(name, None)
 
     def __iter__(self) -> Iterator[ServedModel]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,8 +34,8 @@ class Endpoint:
     is_open: bool = False  # needs no token
 
 
-def _object(required: str, **properties: Any) -> dict[str, Any]:
-    return {"type": "object", "required": required.split(), "properties": properties}
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": [*properties], "properties": properties}
 
 
 def _list(items: dict[str, Any]) -> dict[str, Any]:
@@ -45,54 +46,45 @@ def _ref(name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-TEXT, NUMBER, COUNT, YES = (
-    {"type": "string"},
-    {"type": "number"},
+TEXT, NUMBER, YES, ANYTHING = {"type": "string"}, {"type": "number"}, {"type": "boolean"}, {"type": "object"}
+COUNT, MAYBE_NUMBER, MAYBE_TEXT = (
     {"type": "integer", "minimum": 0},
-    {"type": "boolean"},
+    {"type": ["number", "null"]},
+    {"type": ["string", "null"]},
 )
-MAYBE_TEXT, ANYTHING = {"type": ["string", "null"]}, {"type": "object"}
 PAGE = {"total": COUNT, "next": {"type": ["integer", "null"]}}
 JOB = {
-    "id": TEXT,
-    "file": TEXT,
-    "model": MAYBE_TEXT,
+    **dict.fromkeys(("id", "file"), TEXT),
+    **dict.fromkeys(("model", "progress", "made"), MAYBE_TEXT),
     "state": {"enum": ["waiting", "running", "done", "failed", "stopped"]},
-    "progress": MAYBE_TEXT,
     "error": {"anyOf": [_ref("Problem"), {"type": "null"}]},
-    "made": MAYBE_TEXT,
     "seconds": NUMBER,
 }
-MODEL = {"name": TEXT, "hash": TEXT, "noun": TEXT, "trained_rows": COUNT, "threshold": NUMBER, "decided_by": TEXT}
-REASON = _object("column share words", column=TEXT, share=NUMBER, words=TEXT)
+MODEL = dict.fromkeys(("name", "hash", "noun", "decided_by"), TEXT) | {"trained_rows": COUNT, "threshold": MAYBE_NUMBER}
+NUMBERS = dict.fromkeys(("score", "p_value", "probability"), NUMBER)
+REASONS = _list(_object(column=TEXT, share=NUMBER, words=TEXT))
 SCHEMAS = {
-    "Problem": _object("code message", code=TEXT, message=TEXT),
-    "Error": _object("error", error=_ref("Problem")),
-    "Health": _object("status addml", status=TEXT, addml=TEXT),
-    "Readiness": _object("ready models waiting", ready=YES, models=COUNT, waiting=COUNT),
-    "ModelList": _object("models total next", models=_list(_object(" ".join(MODEL), **MODEL, columns=COUNT)), **PAGE),
-    "Model": _object(" ".join(MODEL), **MODEL, columns=ANYTHING, usual=_list(ANYTHING)),
+    "Problem": _object(code=TEXT, message=TEXT),
+    "Error": _object(error=_ref("Problem")),
+    "Health": _object(status=TEXT, addml=TEXT),
+    "Readiness": _object(ready=YES, models=COUNT, waiting=COUNT),
+    "ModelList": _object(models=_list(_object(**MODEL, columns=COUNT)), **PAGE),
+    "Model": _object(**MODEL, columns=ANYTHING, usual=_list(ANYTHING)),
     "Scores": _object(
-        "model model_hash threshold results ignored notes",
-        model=TEXT,
-        model_hash=TEXT,
-        threshold=NUMBER,
-        results=_list(
-            _object("score is_anomaly reasons", score=NUMBER, is_anomaly=YES, probability=NUMBER, reasons=_list(REASON))
-        ),
-        ignored=_list(TEXT),
-        notes=_list(TEXT),
+        **dict.fromkeys(("model", "model_hash"), TEXT),
+        threshold=MAYBE_NUMBER,
+        results=_list(_object(**NUMBERS, is_anomaly=YES, reasons=REASONS)),
+        **dict.fromkeys(("ignored", "notes"), _list(TEXT)),
     ),
-    "JobList": _object("jobs total next", jobs=_list(_object(" ".join(JOB), **JOB)), **PAGE),
-    "Job": _object(" ".join(JOB), **JOB, options=_list(_list(TEXT)), files=ANYTHING, summary={}),
+    "JobList": _object(jobs=_list(_object(**JOB)), **PAGE),
+    "Job": _object(**JOB, options=_list(_list(TEXT)), files=ANYTHING, summary={}),
     "Document": ANYTHING,
 }
 ROWS = _object(
-    "rows",
     rows={"type": "array", "minItems": 1, "items": {"type": "object", "minProperties": 1}},
     reasons={"type": "integer", "minimum": 0, "maximum": MOST_REASONS},
     all=YES,
-) | {"additionalProperties": False}
+) | {"required": ["rows"], "additionalProperties": False}
 BODIES = {
     "rows": {JSON: {"schema": ROWS}} | {kind: {"schema": {"type": "string"}} for kind in (NDJSON, CSV, ARROW)},
     "file": {"application/octet-stream": {"schema": {"type": "string", "minLength": 1}}},
@@ -110,7 +102,6 @@ WORDS = {code: word.replace("_", " ").capitalize() for code, word in CODES.items
 
 
 def document(endpoints: Iterable[Endpoint], root_path: str) -> dict[str, Any]:
-    """All of it."""
     paths: dict[str, Any] = {}
     for one in endpoints:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
@@ -120,15 +111,11 @@ def document(endpoints: Iterable[Endpoint], root_path: str) -> dict[str, Any]:
         "servers": [{"url": root_path or "/"}],
         "security": [{"token": []}],
         "paths": paths,
-        "components": {
-            "schemas": SCHEMAS,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": SCHEMAS, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     }
 
 
 def _operation(one: Endpoint) -> dict[str, Any]:
-    """One method of one path."""
     schema = {"schema": _ref(one.returns)} if one.returns in SCHEMAS else {"schema": {"type": "string"}}
     kind = JSON if one.returns in SCHEMAS else one.returns
     answers: dict[str, Any] = {str(one.status): {"description": one.summary, "content": {kind: schema}}}
@@ -138,20 +125,14 @@ def _operation(one: Endpoint) -> dict[str, Any]:
         answers[str(status)] = {"description": WORDS[status], "content": {JSON: {"schema": _ref("Error")}}}
     if one.path.endswith("/ready"):
         answers["503"]["content"][JSON]["schema"] = _ref("Readiness")
-    own: dict[str, Any] = {"operationId": one.answer.__name__, "summary": one.summary, "responses": answers}
-    inside = [
-        {"name": part[1:-1], "in": "path", "required": True, "schema": TEXT}
-        for part in one.path.split("/")
-        if "{" in part
-    ]
-    asked = [_parameter(name) for name in one.query]
-    if inside or asked:
-        own["parameters"] = inside + asked
+    name = "_".join([one.method.lower(), *re.findall(r"\w+", one.path.removeprefix(API))])
+    own: dict[str, Any] = {"operationId": name, "summary": one.summary, "responses": answers}
+    inside = re.findall(r"{(\w+)}", one.path)
+    own["parameters"] = [{"name": name, "in": "path", "required": True, "schema": TEXT} for name in inside]
+    for name in one.query:
+        schema, words = PARAMETERS[name]
+        about = {"name": name, "in": "query", "required": name in NEEDED, "schema": schema, "description": words}
+        own["parameters"].append(about)
     if one.body is not None:
         own["requestBody"] = {"required": True, "content": BODIES[one.body]}
     return own | ({"security": []} if one.is_open else {})
-
-
-def _parameter(name: str) -> dict[str, Any]:
-    schema, words = PARAMETERS[name]
-    return {"name": name, "in": "query", "required": name in NEEDED, "schema": schema, "description": words}

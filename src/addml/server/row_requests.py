@@ -32,6 +32,8 @@ MOST_REASONS = 20
 MOST_ROWS = 100_000  # in one request
 LARGE = 10**6  # bytes of a body
 BATCH_ROWS = 4096  # the server can stop after so many
+FIELDS = ("score", "is_anomaly", "p_value", "probability", "reasons")
+DICTIONARY, RECORDS = 2, 3  # kinds of messages in Arrow's IPC format
 
 Batches = tuple[list[str], Iterator["pa.RecordBatch"]]  # all names that came, and the columns of training
 
@@ -56,7 +58,7 @@ def score_rows(model: ServedModel, request: RowRequest, is_stopping: Callable[[]
         raise model.refusal()
     if request.type not in (JSON, UNSAID, NDJSON, CSV, ARROW):
         raise RefusedError(f"content-type {request.type!r}: send {JSON}, {NDJSON}, {CSV} or {ARROW}", 415)
-    drift, results = drift_of(fitted), list[str]()
+    drift, results = drift_of(fitted), list[dict[str, Any]]()
     try:
         names, batches, request = _read(fitted, request)
         for batch in batches:
@@ -75,7 +77,7 @@ def score_rows(model: ServedModel, request: RowRequest, is_stopping: Callable[[]
         "ignored": sorted({*names} - _known(fitted)),
         "notes": [*drift.new_gaps, *drift.texts.words()],
     }
-    return f'{json.dumps(about)[:-1]}, "results": [{", ".join(results)}]}}'.encode()
+    return orjson.dumps(about | {"results": results}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _check_count(rows: int) -> None:
@@ -95,10 +97,10 @@ def _read(fitted: Model, request: RowRequest) -> tuple[list[str], Iterator[pa.Re
             raise RefusedError(f"{unknown[0]!r} is not known here; known are rows, reasons, all")
         request = replace(request, **asked)
     elif request.type == NDJSON:
-        rows = [_parsed(line) for line in request.body.splitlines() if line.strip()]
-    most = request.reasons
-    if isinstance(most, bool) or not isinstance(most, int) or not 0 <= most <= MOST_REASONS:
-        raise RefusedError(f"reasons={json.dumps(most)}: give a whole number of 0 to {MOST_REASONS}")
+        _check_count(1 + request.body.count(b"\n", 0, -1))
+        rows = [_parsed(line) for line in request.body.split(b"\n") if line.strip()]
+    if type(request.reasons) is not int or not 0 <= request.reasons <= MOST_REASONS:
+        raise RefusedError(f"reasons={json.dumps(request.reasons)}: give a whole number of 0 to {MOST_REASONS}")
     if not isinstance(request.all, bool):
         raise RefusedError(f"all={json.dumps(request.all)}: give true or false")
     if request.type == CSV:
@@ -125,7 +127,8 @@ def _objects(fitted: Model, rows: list[Any]) -> Batches:
         if not isinstance(row, dict) or not row:
             raise RefusedError(f"row {place} is {json.dumps(row)[:80]}; give an object: column names and values")
     names = list(dict.fromkeys(chain.from_iterable(rows)))
-    known = [name for name in names if name in _known(fitted)]
+    possible = _known(fitted)
+    known = [name for name in names if name in possible]
     within = (name for name in (*fitted.used, *fitted.by) if {*_above(name)} & {*known})
     check_columns(fitted, [*names, *within], "rows")
     table, _ = table_from_columns(known, [[row.get(name) for row in rows] for name in known])
@@ -136,6 +139,8 @@ def _csv(fitted: Model, body: bytes) -> Batches:
     """A text with a header, read as a file is."""
     from addml.io.read import csv_columns, open_batches
 
+    if len(body.partition(b"\n")[0]) > LARGE:
+        raise RefusedError("the first line has more than 1 MB; send the columns that the model was trained on", 413)
     origin = Origin("rows", content=body)
     names = csv_columns(origin)
     check_columns(fitted, names, "rows")
@@ -164,25 +169,24 @@ def _arrow(fitted: Model, body: bytes) -> Batches:
 def _is_compressed(metadata: bytes) -> bool:
     """Whether a message of Arrow's IPC format has a compressed body; pyarrow does not tell before it unpacks it."""
 
-    def field(table: int, number: int) -> int | None:
-        layout = table - struct.unpack_from("<i", metadata, table)[0]
-        at = 4 + 2 * number
-        if at >= struct.unpack_from("<H", metadata, layout)[0]:
-            return None
-        offset = struct.unpack_from("<H", metadata, layout + at)[0]
-        return table + offset if offset else None
+    def at(form: str, place: int) -> int:
+        return int(struct.unpack_from(form, metadata, place)[0])
 
-    def follow(place: int | None) -> int | None:
-        return None if place is None else place + struct.unpack_from("<I", metadata, place)[0]
+    def field(table: int, number: int, *, is_table: bool = False) -> int:
+        """Where a field of a flatbuffer's table lies, or the table that it refers to; 0 where there is none."""
+        layout, entry = table - at("<i", table), 4 + 2 * number
+        offset = at("<H", layout + entry) if entry < at("<H", layout) else 0
+        place = table + offset if offset else 0
+        return place + at("<I", place) if place and is_table else place
 
     try:
-        message = struct.unpack_from("<I", metadata)[0]
-        kind, header = field(message, 1), follow(field(message, 2))
-        if kind is not None and metadata[kind] == 2 and header is not None:  # a dictionary, which holds a batch
-            header = follow(field(header, 1))
-        elif kind is None or metadata[kind] != 3:
+        message = at("<I", 0)
+        kind, header = field(message, 1), field(message, 2, is_table=True)
+        if not kind or metadata[kind] not in (DICTIONARY, RECORDS):
             return False
-        return header is not None and field(header, 3) is not None
+        if metadata[kind] == DICTIONARY:  # which holds a batch of records
+            header = field(header, 1, is_table=True)
+        return field(header, 3) != 0
     except (struct.error, IndexError):
         raise RefusedError("the body is not an Arrow stream") from None
 
@@ -204,23 +208,16 @@ def _above(name: str) -> list[str]:
     return [name[:at] for at, letter in enumerate(name) if letter == "."]
 
 
-RESULT = '{"score": %r, "is_anomaly": %s, "p_value": %r, "probability": %r, "reasons": %s}'
-
-
 def _results(
     model: Model, device: str, batch: pa.RecordBatch, features: np.ndarray, request: RowRequest
-) -> Iterator[str]:
-    """One JSON object per row; most have no reasons, so formatting is several times as fast as an encoder."""
+) -> Iterator[dict[str, Any]]:
+    """One result per row; most have no reasons."""
     scores = scores_of(model, batch, features, device)
     flagged = scores > model.threshold
     explained = highest(scores, len(scores) if request.all else int(flagged.sum()))
-    reasons = ["[]"] * len(scores)
-    for row, found in zip(
-        explained.tolist(),
-        reasons_for(model, batch.take(explained), features[explained], request.reasons, device),
-        strict=True,
-    ):
-        reasons[row] = json.dumps([{"column": one.column, "share": one.share, "words": one.words} for one in found])
-    words = np.where(flagged, "true", "false")
-    values = (scores, words, model.training.p_values(scores), model.training.probability(scores))
-    return (RESULT % cells for cells in zip(*(one.tolist() for one in values), reasons, strict=True))
+    found = reasons_for(model, batch.take(explained), features[explained], request.reasons, device)
+    reasons = dict(zip(explained.tolist(), found, strict=True))
+    values = (scores, flagged, model.training.p_values(scores), model.training.probability(scores))
+    for row, cells in enumerate(zip(*(one.tolist() for one in values), strict=True)):
+        own = [{"column": one.column, "share": one.share, "words": one.words} for one in reasons.get(row, ())]
+        yield dict(zip(FIELDS, (*cells, own), strict=True))

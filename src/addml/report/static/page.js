@@ -57,6 +57,7 @@ function readSize() {
 }
 
 drawScores();
+readTracks();
 drawMap();
 drawTraining();
 drawCurves();

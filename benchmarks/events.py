@@ -1,0 +1,114 @@
+"""`python -m benchmarks.events`: how many false and true events several thresholds give on the dev series.
+
+Series with a training part are fitted to its first 60%; the rest of it is clean, and their test part is labelled. The
+others are fitted to themselves. At most 12,000 steps each. Needs `ADDML_DATA`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from addml import ADDML, Window
+from addml.decisions.events import FALSE_RATE, event_figures, events, peaks, tail_threshold
+from addml.decisions.p_values import alarm_threshold
+from addml.inputs.series import Series, choose_window
+from benchmarks.timing import markdown
+
+MOST, SHARE, PARETO_FROM = 12_000, 0.6, 0.8
+Part = tuple[np.ndarray | None, np.ndarray, np.ndarray]  # training part, test part, labels
+
+
+def dev_series() -> Iterator[Part]:
+    """All dev series."""
+    folder = Path(os.environ["ADDML_DATA"]) / "series"
+    for file in sorted([*folder.glob("more/*.npz"), *folder.glob("smd/*.npz")]):
+        with np.load(file, allow_pickle=False) as found:
+            train = _steps(found["train"])[-MOST:] if "train" in found and len(found["train"]) else None
+            label = found["label"]
+            first = max(0, min(int(label.argmax()) - MOST // 2, len(label) - MOST))
+            yield train, _steps(found["test"])[first : first + MOST], label[first : first + MOST]
+    known = json.loads((folder / "nab/labels/combined_windows.json").read_text())
+    for file in sorted(folder.glob("nab/real*/*.csv")):
+        with file.open() as lines:
+            rows = list(csv.DictReader(lines))
+        when = np.array([row["timestamp"] for row in rows], "datetime64[us]")
+        label = np.zeros(len(rows), np.int64)
+        for start, stop in known[f"{file.parent.name}/{file.name}"]:
+            label[(when >= np.datetime64(start)) & (when <= np.datetime64(stop))] = 1
+        yield None, np.array([[float(row["value"])] for row in rows])[-MOST:], label[-MOST:]
+
+
+def _steps(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values, np.float64).reshape(len(values), -1)
+
+
+def conformal(ordered: np.ndarray) -> float:
+    """The rank of the training peaks, or their highest where they are too few."""
+    return min(alarm_threshold(ordered, FALSE_RATE), float(ordered[-1]))
+
+
+def pareto(ordered: np.ndarray) -> float:
+    """A generalised Pareto tail by probability-weighted moments."""
+    start = float(np.quantile(ordered, PARETO_FROM))
+    excess = ordered[ordered > start] - start
+    if len(excess) < 5:
+        return float(ordered[-1])
+    count = len(excess)
+    mean, weighed = excess.mean(), np.mean(excess * (count - np.arange(1, count + 1)) / (count - 1))
+    shape = float(np.clip(mean / (mean - 2 * weighed) - 2, -0.5, 0.5)) or 1e-9
+    unit = 2 * mean * weighed / (mean - 2 * weighed)
+    return start + float(unit / shape * (1 - (FALSE_RATE * len(ordered) / count) ** shape))
+
+
+METHODS: dict[str, tuple[Callable[[np.ndarray], float], int]] = {
+    "exponential tail (the default)": (tail_threshold, 1),
+    "the same, events of 2 steps at least": (tail_threshold, 2),
+    "generalised Pareto tail": (pareto, 1),
+    "conformal ranks": (conformal, 1),
+}
+
+
+def main() -> None:
+    """Print the table."""
+    counts, windows = {name: np.zeros(7, np.int64) for name in METHODS}, 0.0
+    for train, test, label in dev_series():
+        fitted = test if train is None else train[: int(SHARE * len(train))]
+        window, _ = choose_window(Series(fitted if train is None else train))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            detector = ADDML(window=Window(window, causal=False), members=3, random_state=0).fit(fitted)
+        own = detector.anomaly_scores_
+        clean = None if train is None else detector.anomaly_score(train[len(fitted) :])
+        scores = own if train is None else detector.anomaly_score(test)
+        windows += 0 if clean is None else len(clean) / window
+        for name, (method, shortest) in METHODS.items():
+            tau = method(peaks(own, window))
+            figures = event_figures(events(scores, tau, (), window, shortest), label)
+            found = [figures["found"], figures["labelled"], figures["false"]]
+            counts[name] += [0, 0, 0, 0, *found] if clean is None else [
+                len(events(clean, tau, (), window, shortest)), *found, 0, 0, 0,
+            ]  # fmt: skip
+    lines = [
+        [name, str(one[0]), f"{one[1]} of {one[2]}", str(one[3]), f"{one[4]} of {one[5]}", str(one[6])]
+        for name, one in counts.items()
+    ]
+    head = [
+        "",
+        f"events in {windows:,.0f} clean windows",
+        "fit on train: found",
+        "false",
+        "fit and score: found",
+        "false",
+    ]
+    print(markdown(head, lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""How tasks of an experiment go on, and wrong names as wrong usage."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+
+from addml.cli.screen import Screen
+from addml.errors import UserError
+from addml.pipeline.workers import Ended
+
+
+@contextmanager
+def task_progress(name: str, total: int, screen: Screen, failures: list[str]) -> Iterator[Callable[[Ended], None]]:
+    """What to call when a task ends: it advances a bar, or prints a line if standard error is not a terminal."""
+    with _bar(name, total, screen) as show:
+        left = total
+
+        def on_end(ended: Ended) -> None:
+            nonlocal left
+            left -= 1
+            if ended.failure is not None:
+                failures.append(f"{name}: {ended.task.title}: {ended.failure}")
+            show(ended, left)
+
+        yield on_end
+
+
+@contextmanager
+def _bar(name: str, total: int, screen: Screen) -> Iterator[Callable[[Ended, int], None]]:
+    if screen.silent or not sys.stderr.isatty():
+        yield lambda ended, left: None if screen.silent else _line(name, ended, left)
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        whole = bar.add_task(name, total=total)
+        yield lambda ended, left: bar.update(whole, advance=1, description=f"{name}: {ended.task.title}")
+
+
+def _line(name: str, ended: Ended, left: int) -> None:
+    outcome = "failed" if ended.failure else f"{ended.seconds:.1f} s"
+    print(f"{name}: {ended.task.title}: {outcome}; {left} left", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """A wrong name is wrong usage: exit code 2."""
+    try:
+        yield
+    except UserError as error:
+        raise typer.BadParameter(str(error)) from error

@@ -1,0 +1,251 @@
+"""Scoring on Ray Data: Parquet parts in, Parquet parts out, each of which appears when it is complete.
+
+The output folder holds a manifest of what is scored by what. A killed run goes on when it is started again: a part that
+is there is not scored a second time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from addml.cluster.ray_cluster import connected
+from addml.cluster.scorer import BatchScorer
+from addml.errors import AddmlError
+from addml.inputs.disk import Source
+from addml.io.columnar import folder_dataset, parquet_files
+from addml.io.source import Origin, ReadError, find_origin
+from addml.io.write import WriteError, open_writer, write_whole
+from addml.pipeline.batches import BATCH_ROWS
+from addml.pipeline.options import TABLE, Options
+from addml.pipeline.run import load_model
+from addml.pipeline.sources import identifiers
+from addml.progress import Progress
+from addml.text import counted, listed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PART_ROWS = 1_000_000  # of one output file, unless a row group holds more
+MANIFEST = "_manifest.json"  # which readers of a folder of Parquet files pass over
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive rows of one file, and the file that their scores go to."""
+
+    file: str
+    start: int  # in the file
+    stop: int
+    target: str
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """All that a worker needs to score a part."""
+
+    scorer: BatchScorer
+    schema: bytes  # Arrow's, of all files together
+    base: str
+    columns: tuple[str, ...]
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Write a part; what cannot be read or written is told and not raised, so that the others go on."""
+        part = Part(**{name: row[name] for name in Part.__dataclass_fields__})
+        told = {"file": part.file, "rows": 0, "unreadable": "", "failed": ""}
+        try:
+            self._write(part)
+        except ReadError as error:
+            return told | {"unreadable": str(error)}
+        except (AddmlError, WriteError) as error:
+            return told | {"failed": str(error)}
+        return told | {"rows": part.stop - part.start}
+
+    def _write(self, part: Part) -> None:
+        import pyarrow as pa
+        from pyarrow import dataset
+
+        schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
+        found = dataset.dataset([part.file], schema, "parquet", partitioning="hive", partition_base_dir=self.base)
+        pieces = self._pieces(Source(found, part.file, self.columns), part)
+        first = next(pieces)
+        with open_writer(part.target, first.schema) as writer:
+            for piece in chain([first], pieces):
+                writer.write(piece)
+
+    def _pieces(self, source: Source, part: Part) -> Iterator[pa.Table]:
+        """The ids of rows, the file and their number in it, and the results."""
+        import pyarrow as pa
+
+        row, place = part.start + 1, len(self.scorer.columns or ())
+        for batch in source.batches(part.start, part.stop, BATCH_ROWS):
+            scored = self.scorer(pa.Table.from_batches([batch]))
+            names = pa.array([os.path.relpath(part.file, self.base)] * batch.num_rows)
+            rows = pa.array(np.arange(row, row + batch.num_rows))
+            yield scored.add_column(place, "file", names).add_column(place + 1, "row", rows)
+            row += batch.num_rows
+
+
+class Worker:
+    """A process of the cluster, which loads the model once."""
+
+    def __init__(self, work: Callable[[Any], Any]) -> None:
+        self.work = work
+
+    def __call__(self, item: Any) -> Any:
+        return self.work(item)
+
+
+def score_dataset(rows: Any, scorer: BatchScorer, workers: int | None = None) -> Any:
+    """A Ray dataset with the results behind its columns; it is computed when it is used."""
+    return rows.map_batches(
+        Worker, fn_constructor_args=(scorer,), batch_format="pyarrow", batch_size=BATCH_ROWS, **_actors(scorer, workers)
+    )
+
+
+def _actors(scorer: BatchScorer, workers: int | None) -> dict[str, Any]:
+    from ray import data
+
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    data.DataContext.get_current().enable_progress_bars = False
+    pool = data.ActorPoolStrategy(min_size=1) if workers is None else data.ActorPoolStrategy(size=workers)
+    return {"compute": pool, "num_cpus": 1} | ({} if scorer.device == "cpu" else {"num_gpus": 1})
+
+
+def score_folder(
+    file: str,
+    scorer: BatchScorer,
+    output: str,
+    progress: Progress,
+    address: str | None = None,
+    workers: int | None = None,
+) -> dict[str, Any]:
+    """Score the Parquet files of a folder into parts in the folder `output`; what was done before is kept."""
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data logs an error for every pool of actors
+    scoring, parts, unreadable = plan(file, scorer, output)
+    rows = sum(part.stop - part.start for part in parts)
+    pending = [part for part in parts if not Path(part.target).exists()]
+    told: dict[str, Any] = {"rows": rows, "parts": len(parts), "scored": 0}
+    with progress.stage(f"Scoring {file}", rows) as advance:
+        advance(rows - sum(part.stop - part.start for part in pending))
+        if pending:
+            with connected(address, workers) as (_, count):
+                _score(scoring, pending, count, told, unreadable, advance)
+    if unreadable:
+        some = " ".join(listed([unreadable[name] for name in sorted(unreadable)]).split())
+        raise AddmlError(
+            f"{counted(len(unreadable), 'file')} could not be read: {some} "
+            f"All others are scored in {output}; mend these, and run it again."
+        )
+    return told
+
+
+def score_as_told(options: Options, output: str, progress: Progress) -> dict[str, Any]:
+    """Score a table as `addml score` does, on a cluster."""
+    model, device = load_model(options, TABLE), "cpu" if options.device == "auto" else options.device
+    scorer = BatchScorer.of(str(options.model), reasons=options.reasons, threshold=model.threshold, device=device)
+    return score_folder(options.file, scorer, output, progress, options.address, options.workers)
+
+
+def _score(
+    scoring: Scoring,
+    pending: list[Part],
+    workers: int,
+    told: dict[str, Any],
+    unreadable: dict[str, str],
+    advance: Callable[[int], None],
+) -> None:
+    from ray import data
+
+    count = min(workers, len(pending))
+    items = data.from_items([asdict(part) for part in pending], override_num_blocks=min(len(pending), 32 * count))
+    results = items.map(Worker, fn_constructor_args=(scoring,), **_actors(scoring.scorer, count))
+    for result in results.iter_rows():
+        if result["failed"]:
+            raise AddmlError(result["failed"])
+        if result["unreadable"]:
+            unreadable[result["file"]] = result["unreadable"]
+        told["scored"] += bool(result["rows"])
+        advance(result["rows"])
+
+
+def plan(file: str, scorer: BatchScorer, output: str) -> tuple[Scoring, list[Part], dict[str, str]]:
+    """What is to be scored, in parts, and the files that cannot be read; the manifest of an earlier run must agree."""
+    origin, folder = find_origin(file), Path(os.path.abspath(os.path.expanduser(output)))
+    if origin.path is None:
+        raise AddmlError(f"{file}: --engine ray scores a Parquet file or a folder of such files.", file=file)
+    base = origin.path if origin.path.is_dir() else origin.path.parent
+    if folder.is_relative_to(origin.path.resolve()):
+        raise AddmlError(f"{output}: lies in the input, which would hold it the next time; write elsewhere.")
+    groups, unreadable = _row_groups(parquet_files(origin) if origin.path.is_dir() else [str(origin.path)])
+    if not groups:
+        raise AddmlError(f"{file}: no row can be read: {listed(list(unreadable.values()))}", file=file)
+    found, _ = folder_dataset(Origin(origin.name, base), list(groups))
+    ids = tuple(dict.fromkeys([*scorer.model.by, *identifiers(scorer.model, found.schema.names)]))
+    scorer = BatchScorer(**{**vars(scorer), "columns": ids})
+    columns = tuple(dict.fromkeys([*scorer.model.used, *ids]))
+    scoring = Scoring(scorer, found.schema.serialize().to_pybytes(), str(base), columns)
+    parts = list(_parts(groups, base, folder))
+    _agree(folder, scorer, parts)
+    return scoring, parts, unreadable
+
+
+def _row_groups(files: list[str]) -> tuple[dict[str, list[int]], dict[str, str]]:
+    """The rows of every row group of the files that can be read, and why others cannot."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    groups, unreadable = dict[str, list[int]](), dict[str, str]()
+    for name in map(os.path.abspath, files):
+        try:
+            about = parquet.read_metadata(name)
+            groups[name] = [about.row_group(place).num_rows for place in range(about.num_row_groups)]
+        except (pa.ArrowException, OSError) as error:
+            unreadable[name] = f"{name}: is empty, damaged or cut short ({error})."
+    return groups, unreadable
+
+
+def _parts(groups: dict[str, list[int]], base: Path, folder: Path) -> Iterator[Part]:
+    """Row groups in parts of about PART_ROWS rows, each of one file and named after it."""
+    for file, rows in groups.items():
+        ends = np.cumsum([0, *rows])
+        cuts = np.unique(np.append(ends[np.searchsorted(ends, np.arange(0, ends[-1], PART_ROWS))], ends[-1]))
+        own = hashlib.sha256(os.path.relpath(file, base).encode()).hexdigest()[:8]
+        for number, (start, stop) in enumerate(pairwise(cuts.tolist())):
+            yield Part(file, start, stop, str(folder / f"{Path(file).stem}-{own}-{number:04d}.parquet"))
+
+
+def _agree(folder: Path, scorer: BatchScorer, parts: list[Part]) -> None:
+    """Write the manifest, or make sure that the one that is there says the same of every part."""
+    files = {part.file: [os.stat(part.file).st_size, os.stat(part.file).st_mtime_ns] for part in parts}
+    rows = {Path(part.target).name: [part.file, part.start, part.stop, *files[part.file]] for part in parts}
+    settings = {name: getattr(scorer, name) for name in ("version", "digest", "reasons", "threshold", "device")}
+    document = {"settings": settings, "parts": rows}
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = folder / MANIFEST
+    if manifest.exists():
+        try:
+            before = json.loads(manifest.read_bytes())
+            changed = [name for name, value in settings.items() if before["settings"][name] != value]
+            known = before["parts"]
+        except (ValueError, KeyError, TypeError):
+            raise AddmlError(f"{manifest}: is damaged; remove the folder {folder} to begin anew.") from None
+        changed += [name for name, value in known.items() if rows.get(name, value) != value]
+        if changed:
+            raise AddmlError(
+                f"{folder}: holds the scores of another run (other {listed(changed)}); "
+                "name another folder, or remove it."
+            )
+        document["parts"] = known | rows
+    elif any(folder.iterdir()):
+        raise AddmlError(f"{folder}: holds other files; name an empty or a new folder.")
+    write_whole(manifest, json.dumps(document, indent=1).encode())

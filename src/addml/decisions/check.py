@@ -1,0 +1,177 @@
+"""A check without labels: known kinds of faults planted in held-out rows, and how many of them would be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+FEWEST, MOST = 50, 20_000  # rows of a table that is checked; of more, so many are drawn
+PLANTED = 40  # rows of each kind
+HELD_OUT = 0.2  # of the rows
+TOP = 0.99  # quantile of the training scores above which rows are at the top of the list
+FOUND, MISSED = 0.8, 0.2  # shares of the planted rows from which, and under which, a kind counts as found, as missed
+RELATED = 0.6  # rank correlation of columns that can contradict each other
+APART = 0.25  # of the variance of some number, which the column of a row's group explains at least
+LEVELS = 20  # of a column of groups
+WIDEST = 50  # columns that are looked at for such relations
+CLUSTER, MOVED, SPREAD = 3, 4.0, 0.1  # columns in which a cluster lies off, by how many deviations, and its own width
+
+Row = dict[str, Any]
+Fitted = tuple[Callable[[pa.Table], np.ndarray], np.ndarray, float]  # scores of rows, of the training rows, threshold
+
+
+class Checked(NamedTuple):
+    """What would become of one kind of fault."""
+
+    kind: str
+    planted: int  # rows
+    flagged: float  # share of them that score above the threshold
+    first: float  # share of them among the 1 % of the highest scores
+    verdict: str  # "found", "partly found", "missed", or why it was not tried
+
+    @classmethod
+    def of(cls, kind: str, scores: np.ndarray, training: np.ndarray, threshold: float) -> Checked:
+        """The outcome of planted rows with these scores."""
+        flagged, first = (float((scores > limit).mean()) for limit in (threshold, np.quantile(training, TOP)))
+        verdict = "found" if flagged >= FOUND else "missed" if flagged < MISSED else "partly found"
+        return cls(kind, len(scores), flagged, first, verdict)
+
+
+def check(table: pa.Table, fit: Callable[[pa.Table], Fitted], seed: int = 0) -> tuple[Checked, ...]:
+    """Plant faults of each kind in rows that `fit` has not seen; only the rows of a cluster are trained on too."""
+    if table.num_rows < FEWEST:
+        raise ValueError(f"a check needs at least {FEWEST} rows, and there are {table.num_rows}")
+    random = np.random.default_rng(seed)
+    order = random.permutation(table.num_rows)[:MOST]
+    held, rest = np.split(order, [max(1, int(HELD_OUT * len(order)))])
+    faults = _Faults(table.take(rest).combine_chunks(), random)
+    cluster = faults.cluster(max(5, len(rest) // 200))
+    score, training, threshold = fit(pa.concat_tables([faults.table, *([cluster] if cluster is not None else [])]))
+    rows = table.take(held)
+    scores = score(rows)
+    hosts = np.flatnonzero(scores <= np.median(scores))
+    found = []
+    for kind, (plant, missing) in KINDS.items():
+        planted = [plant(faults, row) for row in rows.take(random.choice(hosts, PLANTED)).to_pylist()]
+        if None in planted:
+            found.append(Checked(kind, 0, np.nan, np.nan, f"not tried: {missing}"))
+        else:
+            found.append(Checked.of(kind, score(faults.as_table(planted)), training, threshold))
+    if cluster is None:
+        return (*found, Checked(CLUSTERED, 0, np.nan, np.nan, f"not tried: {NO_NUMBERS}"))
+    return (*found, Checked.of(CLUSTERED, score(cluster), training, threshold))
+
+
+class _Faults:
+    """What faults are made of: the columns of the training rows."""
+
+    def __init__(self, table: pa.Table, random: np.random.Generator) -> None:
+        self.table, self.random = table, random
+
+    def as_table(self, rows: list[Any]) -> pa.Table:
+        """Rows in the types of the table; what was moved in a column of whole numbers is rounded."""
+        whole = [field.name for field in self.table.schema if pa.types.is_integer(field.type)]
+        rounded = [row | {name: None if row[name] is None else round(row[name]) for name in whole} for row in rows]
+        return pa.Table.from_pylist(rounded, self.table.schema)
+
+    @cached_property
+    def numbers(self) -> dict[str, np.ndarray]:
+        """The numbers of columns that vary, NaN for missing values."""
+        kinds = (pa.types.is_integer, pa.types.is_floating)
+        names = [field.name for field in self.table.schema if any(is_kind(field.type) for is_kind in kinds)]
+        found = {name: self.table[name].to_numpy().astype(np.float64) for name in names}
+        return {name: own for name, own in found.items() if (_quantile(own, 0.05) < _quantile(own, 0.95)).all()}
+
+    @cached_property
+    def related(self) -> list[tuple[str, str, float]]:
+        """Pairs of columns that go up and down together, with their correlation."""
+        names = list(self.numbers)[:WIDEST]
+        if len(names) < 2:
+            return []
+        columns = [self.numbers[name] for name in names]
+        filled = [np.where(np.isnan(own), np.nanmedian(own), own) for own in columns]
+        ranks = np.argsort(np.argsort(filled, axis=1, kind="stable"), axis=1)
+        together = np.triu(np.corrcoef(ranks), 1)
+        return [(names[a], names[b], together[a, b]) for a, b in np.argwhere(abs(together) >= RELATED)]
+
+    @cached_property
+    def groups(self) -> tuple[str, list[Any]] | None:
+        """The column whose levels tell apart some number best, and these levels."""
+        found = list[tuple[float, str, list[Any]]]()
+        for name in [name for name in self.table.column_names if name not in self.numbers][:WIDEST]:
+            levels, codes, counts = np.unique(
+                np.array(self.table[name].to_pylist(), str), return_inverse=True, return_counts=True
+            )
+            if 1 < len(levels) <= LEVELS and counts.min() > 1:
+                known = self.table[name].drop_null().unique().to_pylist()
+                found += [(_explained(own, codes), name, known) for own in self.numbers.values()]
+        share, name, known = max(found, key=lambda one: one[0], default=(0.0, "", []))
+        return (name, known) if share >= APART else None
+
+    def cluster(self, count: int) -> pa.Table | None:
+        """Rows that lie together, off in up to three columns; None without numbers."""
+        if not self.numbers:
+            return None
+        own = self.random.permutation(list(self.numbers))[:CLUSTER].tolist()
+        (row,) = self.table.slice(int(self.random.integers(self.table.num_rows)), 1).to_pylist()
+        rows = [dict(row) for _ in range(count)]
+        for name in own:
+            unit = (_quantile(self.numbers[name], 0.95) - _quantile(self.numbers[name], 0.05)) / 3.29
+            at = _quantile(self.numbers[name], 0.5) + self.random.choice([-1, 1]) * MOVED * unit
+            for one in rows:
+                one[name] = float(at + SPREAD * unit * self.random.normal())
+        return self.as_table(rows)
+
+    def out_of_range(self, row: Row) -> Row | None:
+        if not self.numbers:
+            return None
+        name = str(self.random.choice(list(self.numbers)))
+        low, high = np.nanmin(self.numbers[name]), np.nanmax(self.numbers[name])
+        return row | {name: float(self.random.choice([2 * high - low, 2 * low - high]))}
+
+    def contradiction(self, row: Row) -> Row | None:
+        if not self.related:
+            return None
+        first, second, sign = self.related[self.random.integers(len(self.related))]
+        down = self.random.random() < 0.5
+        ends = (0.05, 0.95) if down else (0.95, 0.05)
+        other = ends[1] if sign > 0 else ends[0]
+        return (
+            row
+            | {first: float(_quantile(self.numbers[first], ends[0]))}
+            | {second: float(_quantile(self.numbers[second], other))}
+        )
+
+    def other_group(self, row: Row) -> Row | None:
+        if self.groups is None:
+            return None
+        name, levels = self.groups
+        return row | {name: self.random.choice([level for level in levels if level != row[name]])}
+
+    def changed_cell(self, row: Row) -> Row:
+        name = str(self.random.choice(self.table.column_names))
+        return row | {name: self.table[name][int(self.random.integers(self.table.num_rows))].as_py()}
+
+
+def _quantile(values: np.ndarray, share: float) -> np.ndarray:
+    return np.asarray(np.nanquantile(values, share)) if np.isfinite(values).any() else np.asarray(np.nan)
+
+
+def _explained(values: np.ndarray, codes: np.ndarray) -> float:
+    """The share of the variance of the ranks of values that groups explain."""
+    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64)
+    means = np.bincount(codes, ranks) / np.bincount(codes)
+    return float(means[codes].var() / ranks.var())
+
+
+NO_NUMBERS, CLUSTERED = "no column of numbers varies", "a small cluster of similar rows"
+KINDS: dict[str, tuple[Callable[[_Faults, Row], Row | None], str]] = {
+    "a value out of range": (_Faults.out_of_range, NO_NUMBERS),
+    "columns that contradict each other": (_Faults.contradiction, "no columns of numbers are related"),
+    "a row from another group": (_Faults.other_group, "no column of groups tells numbers apart"),
+    "a copy with one cell changed": (_Faults.changed_cell, ""),
+}

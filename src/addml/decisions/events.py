@@ -1,0 +1,115 @@
+"""Events of a series: flagged steps within a window of each other, and the threshold that clean steps rarely exceed.
+
+The threshold comes from the peaks of the training steps, the highest score of every window. The highest fifth of them
+(of many the highest twentieth) is taken to fall off exponentially (extreme value theory with shape 0), at a rate
+that the median of the excesses gives, so that a few anomalies among the training steps hardly count. Drawn series of
+four kinds and 600 windows had 0 to 0.6 events per 1,000 clean windows with it, 1.8 to 2.6 with a fitted shape and 1.4
+to 1.7 with conformal ranks; `python -m benchmarks.events` has the dev series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+FALSE_RATE = 1 / 1000  # events per window of clean steps that the default threshold allows
+TAIL, LEAST_TAIL, TAIL_PEAKS = 0.2, 0.05, 200  # share of the peaks that are a tail: fewer, but so many, of many peaks
+
+
+@dataclass(frozen=True)
+class Event:
+    """Flagged steps within a window of each other: the first one, the one behind the last, and the highest one."""
+
+    start: int
+    stop: int
+    peak: int
+
+
+def events(
+    scores: np.ndarray, threshold: float, begins: Sequence[int] = (), window: int = 1, shortest: int = 1
+) -> list[Event]:
+    """Runs of steps that score above the threshold, the one with the highest peak first; none goes over a beginning.
+
+    Runs with fewer than `window` other steps between them are one event; one of fewer than `shortest` steps is none.
+    """
+    starts, stops = _spans(scores, threshold, begins, window, shortest)
+    if not len(starts):
+        return []
+    bounds = np.column_stack([starts, stops]).ravel()
+    highest = np.maximum.reduceat(np.append(scores, -np.inf), bounds)[::2]
+    spans = zip(starts.tolist(), stops.tolist(), strict=True)
+    found = [Event(start, stop, start + int(scores[start:stop].argmax())) for start, stop in spans]
+    return [found[place] for place in np.argsort(-highest, kind="stable")]
+
+
+def _spans(
+    scores: np.ndarray, threshold: float, begins: Sequence[int], window: int, shortest: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first step of every event, and the one behind its last."""
+    flagged = np.flatnonzero(scores > threshold)
+    series = np.searchsorted(np.asarray(begins, np.int64), flagged, side="right")
+    apart = (np.diff(flagged) > window) | (np.diff(series) > 0)
+    ends = np.ones(min(len(flagged), 1), bool)
+    starts, stops = flagged[np.append(ends, apart)], flagged[np.append(apart, ends)] + 1
+    kept = stops - starts >= shortest
+    return starts[kept], stops[kept]
+
+
+def peaks(scores: np.ndarray, window: int, begins: Sequence[int] = ()) -> np.ndarray:
+    """The highest score of every `window` steps, ascending."""
+    edges = np.union1d(np.arange(0, len(scores), window), np.asarray(begins, np.int64)).astype(np.int64)
+    return np.sort(np.maximum.reduceat(scores, edges))
+
+
+def tail_threshold(ordered: np.ndarray, rate: float = FALSE_RATE) -> float:
+    """tau, which a share `rate` of windows of clean steps is expected to exceed, by the ascending peaks of training."""
+    share = min(TAIL, max(LEAST_TAIL, TAIL_PEAKS / len(ordered)))
+    start = float(np.quantile(ordered, 1 - share))
+    excess = ordered[ordered > start] - start
+    if not len(excess):
+        return float(ordered[-1])
+    unit = float(np.median(excess)) / np.log(2)
+    return float(start + unit * np.log(share / rate))
+
+
+def budget_threshold(
+    scores: np.ndarray, count: int, begins: Sequence[int] = (), window: int = 1, shortest: int = 1
+) -> float:
+    """tau, above which at most `count` events lie: as many as can be, unless lower scores join them."""
+    levels = np.append(np.unique(peaks(scores, window, begins))[::-1], np.nextafter(scores.min(), -np.inf))
+    low, high = 0, len(levels) - 1  # the highest peak itself leaves no event
+    while low < high:
+        middle = (low + high + 1) // 2
+        if len(_spans(scores, levels[middle], begins, window, shortest)[0]) <= count:
+            low = middle
+        else:
+            high = middle - 1
+    return float(levels[low])
+
+
+def event_figures(found: Sequence[Event], marks: np.ndarray, begins: Sequence[int] = ()) -> dict[str, Any]:
+    """How events, ranked, agree with labelled steps (1 anomaly, 0 normal, -1 unknown).
+
+    A labelled range is found by an event that overlaps it. Its delay are the steps from its start to the first step of
+    such an event. Events that overlap none and hold a step labelled normal are false.
+    """
+    starts, stops = _spans((marks == 1).astype(float), 0.5, begins, 1, 1)
+    delays, hits, false = [], 0, 0
+    true = [bool(((starts < one.stop) & (stops > one.start)).any()) for one in found]
+    for start, stop in zip(starts, stops, strict=True):
+        own = [one.start for one in found if one.start < stop and one.stop > start]
+        hits += bool(own)
+        delays += [max(0, min(own) - int(start))] if own else []
+    false = sum(
+        not hit and bool((marks[one.start : one.stop] == 0).any()) for one, hit in zip(found, true, strict=True)
+    )
+    return {
+        "labelled": len(starts),
+        "found": hits,
+        "false": false,
+        "delay": float(np.median(delays)) if delays else None,
+        "true_of_first": sum(true[: len(starts)]),
+    }

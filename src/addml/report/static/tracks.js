@@ -1,0 +1,92 @@
+// Zooming into a series: drag over a part, + and - and arrows, double-click or Escape for the whole.
+
+const UNITS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
+  ...[1, 2, 7, 14, 28, 91, 182, 365, 730, 1826, 3652].map((days) => days * 86400)];
+const TICKS = 7;
+
+function between(from, to, value) {
+  let i = 1;
+  while (i < from.length - 1 && from[i] < value) i += 1;
+  const share = (value - from[i - 1]) / ((from[i] - from[i - 1]) || 1);
+  return to[i - 1] + share * (to[i] - to[i - 1]);
+}
+
+function ticks(low, high, isTime) {
+  const span = high - low, power = 10 ** Math.floor(Math.log10(span / TICKS));
+  const unit = (isTime && span >= 1 ? UNITS : [1, 2, 5, 10].map((one) => one * power)).find((one) => span / one <= TICKS)
+    ?? UNITS[UNITS.length - 1];
+  const found = [];
+  for (let at = Math.ceil(low / unit) * unit; at <= high; at += unit) found.push(at);
+  const words = (at) => {
+    if (!isTime) return number(at);
+    const text = new Date(at * 1000).toISOString().replace("T", " ");
+    return unit >= 86400 ? text.slice(0, 10) : unit >= 60 ? text.slice(5, 16) : unit >= 1 ? text.slice(11, 19) : text.slice(11, 23);
+  };
+  return found.map((at) => [at, words(at)]);
+}
+
+function zoomable(svg) {
+  const inner = svg.querySelector(".stretched"), names = svg.querySelector(".times"), whole = names.cloneNode(true);
+  const [places, values, [isTime]] = JSON.parse(svg.dataset.times);
+  const wide = 1000, high = Number(inner.getAttribute("height")), least = Math.min(wide, 4 * wide / (places.length * 50));
+  const band = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  let view = [0, wide], from = null;
+
+  function show(start, size) {
+    size = Math.max(least, Math.min(wide, size));
+    start = Math.max(0, Math.min(wide - size, start));
+    view = [start, size];
+    inner.setAttribute("viewBox", `${start} 0 ${size} ${high}`);
+    if (size === wide) return names.replaceChildren(...[...whole.children].map((one) => one.cloneNode(true)));
+    const ends = [start, start + size].map((x) => between(places, values, x / wide));
+    names.replaceChildren(...ticks(...ends, isTime).map(([at, words]) => {
+      const text = document.createElementNS("http://www.w3.org/2000/svg", "text");
+      text.setAttribute("x", (between(values, places, at) * wide - start) / size * wide);
+      text.setAttribute("y", high + 17);
+      text.setAttribute("text-anchor", "middle");
+      text.textContent = words;
+      return text;
+    }).filter((text) => text.getAttribute("x") > 40 && text.getAttribute("x") < wide - 40));
+  }
+
+  const at = (event) => {
+    const box = svg.getBoundingClientRect();
+    return Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
+  };
+  band.setAttribute("class", "chosen");
+  band.setAttribute("y", 0);
+  band.setAttribute("height", high);
+  svg.addEventListener("pointerdown", (event) => {
+    if (event.button) return;
+    from = at(event);
+    svg.setPointerCapture(event.pointerId);
+  });
+  svg.addEventListener("pointermove", (event) => {
+    if (from === null) return;
+    const to = at(event);
+    band.setAttribute("x", wide * Math.min(from, to));
+    band.setAttribute("width", wide * Math.abs(to - from));
+    svg.append(band);
+  });
+  svg.addEventListener("pointerup", (event) => {
+    const to = at(event), low = Math.min(from ?? to, to), size = Math.abs((from ?? to) - to);
+    from = null;
+    band.remove();
+    if (size > 0.01) show(view[0] + low * view[1], size * view[1]);
+  });
+  svg.addEventListener("dblclick", () => show(0, wide));
+  svg.addEventListener("keydown", (event) => {
+    const [start, size] = view;
+    const moves = {
+      "+": [start + size / 4, size / 2], "-": [start - size / 2, size * 2], Escape: [0, wide],
+      ArrowRight: [start + size / 4, size], ArrowLeft: [start - size / 4, size],
+    };
+    if (!moves[event.key]) return;
+    event.preventDefault();
+    show(...moves[event.key]);
+  });
+}
+
+function readTracks() {
+  for (const svg of all("svg.track[data-times]")) zoomable(svg);
+}
