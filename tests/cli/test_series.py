@@ -457,7 +457,7 @@ def test_a_model_of_rows_scores_no_series(machine):
 
 def test_a_model_of_a_series_says_what_it_is_and_what_it_needs(machine):
     assert run("fit", machine, "--time", "when", "--epochs", "1", "--members", "1").code == 0
-    assert "16 steps x 2 - 64 - 32" in run("info", "machine.model").out
+    assert "layers 20 - " in run("info", "machine.model").out
     done = run("score", machine, "--model", "machine.model")
     assert done.code == 1
     assert "which addml score, evaluate and diff take with --time NAME" in done.err
