@@ -87,7 +87,7 @@ def adapting() -> str:
         lines.append(["no" if adapt is None else f"`adapt={adapt}`", *cells])
     count = sum(len(one[0]) for one in found[None])
     head = [f"{count} faults", "found", "clean steps flagged", f"first {PART} steps of a new level", f"last {PART}"]
-    return markdown([*head, "faults found there"], lines)
+    return markdown([*head, "faults found there", "and at the level of before"], lines)
 
 
 def _shares(detector: ADDML, rest: np.ndarray, spread: np.ndarray, adapt: int | None) -> list[np.ndarray]:
@@ -105,7 +105,14 @@ def _shares(detector: ADDML, rest: np.ndarray, spread: np.ndarray, adapt: int | 
     hits = [np.array([own[one.start : one.stop].any() for one, _ in faults]) for own in flags]
     late = np.array([one.start >= last for one, _ in faults])
     new = slice(PART, 2 * PART)
-    return [hits[0], flags[0][clean], flags[1][new][clean[new]], flags[1][last:][clean[last:]], hits[1][late]]
+    return [
+        hits[0],
+        flags[0][clean],
+        flags[1][new][clean[new]],
+        flags[1][last:][clean[last:]],
+        hits[1][late],
+        hits[0][late],
+    ]
 
 
 PARTS = {"speed": speed, "adapt": adapting}

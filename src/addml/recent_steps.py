@@ -85,15 +85,14 @@ class RecentSteps:
         return model.divided(np.asarray(model.combine(scores)), codes) > self.threshold
 
     def _take_scale(self, scores: np.ndarray, normal: np.ndarray) -> None:
-        """The scale of training, and for views that would flag most of the recent steps by it a wider one."""
+        """The scale of training, and a wider one where by that most of the recent steps would be flagged."""
         fresh, old = self.trained.scorer.fit_scale(scores[:, normal]), self.trained.scale
         assert isinstance(fresh, ViewScale)
         assert isinstance(old, ViewScale)
-        for view in range(len(scores)):
-            alone = replace(self.trained, scale=ViewScale(old.median[view : view + 1], old.unit[view : view + 1]))
-            wider = self._flagged(alone, scores[view : view + 1]).mean() > 0.5
-            self.state["median"][view] = max(old.median[view], fresh.median[view]) if wider else old.median[view]
-            self.state["unit"][view] = max(old.unit[view], fresh.unit[view]) if wider else old.unit[view]
+        if self._flagged(self.trained, scores).mean() <= 0.5:
+            fresh = old
+        self.state["median"][:] = np.maximum(old.median, fresh.median)
+        self.state["unit"][:] = np.maximum(old.unit, fresh.unit)
 
     def _take_references(self, fresh: np.ndarray) -> None:
         """These windows (k, d), and of the references of training as many as there is room for."""
