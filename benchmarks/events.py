@@ -1,7 +1,8 @@
 """`python -m benchmarks.events`: how many false and true events several thresholds give on the dev series.
 
-Series with a training part are fitted to its first 60%; the rest of it is clean, and their test part is labelled. The
-others are fitted to themselves. At most 12,000 steps each. Needs `ADDML_DATA`.
+Series with a training part are fitted to its first 60% and once more to its last; the rest of it is clean, and their
+test part is labelled. The others are fitted to themselves. At most 12,000 steps each. The table goes into
+docs/series.md. Needs `ADDML_DATA`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from addml import ADDML, Window
 from addml.decisions.events import FALSE_RATE, event_figures, events, peaks, tail_threshold
 from addml.decisions.p_values import alarm_threshold
 from addml.inputs.series import Series, choose_window
+from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown
 
 MOST, SHARE, PARETO_FROM = 12_000, 0.6, 0.8
@@ -67,47 +70,70 @@ def pareto(ordered: np.ndarray) -> float:
     return start + float(unit / shape * (1 - (FALSE_RATE * len(ordered) / count) ** shape))
 
 
+def median_alone(ordered: np.ndarray) -> float:
+    """The default without the mean of few excesses."""
+    with patch("addml.decisions.events.FEW", 0):
+        return tail_threshold(ordered)
+
+
 METHODS: dict[str, tuple[Callable[[np.ndarray], float], int]] = {
     "exponential tail (the default)": (tail_threshold, 1),
     "the same, events of 2 steps at least": (tail_threshold, 2),
+    "by the median of few excesses too": (median_alone, 1),
     "generalised Pareto tail": (pareto, 1),
     "conformal ranks": (conformal, 1),
 }
 
 
+def fits(train: np.ndarray | None, test: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """What is fitted, and the clean steps apart from it."""
+    if train is None:
+        yield test, None
+        return
+    count = int(SHARE * len(train))
+    yield train[:count], train[count:]
+    yield train[-count:], train[:-count]
+
+
 def main() -> None:
-    """Print the table."""
+    """Measure, and write the table."""
     counts, windows = {name: np.zeros(7, np.int64) for name in METHODS}, 0.0
     for train, test, label in dev_series():
-        fitted = test if train is None else train[: int(SHARE * len(train))]
-        window, _ = choose_window(Series(fitted if train is None else train))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            detector = ADDML(window=Window(window, causal=False), members=3, random_state=0).fit(fitted)
-        own = detector.anomaly_scores_
-        clean = None if train is None else detector.anomaly_score(train[len(fitted) :])
-        scores = own if train is None else detector.anomaly_score(test)
-        windows += 0 if clean is None else len(clean) / window
-        for name, (method, shortest) in METHODS.items():
-            tau = method(peaks(own, window))
-            figures = event_figures(events(scores, tau, (), window, shortest), label)
-            found = [figures["found"], figures["labelled"], figures["false"]]
-            counts[name] += [0, 0, 0, 0, *found] if clean is None else [
-                len(events(clean, tau, (), window, shortest)), *found, 0, 0, 0,
-            ]  # fmt: skip
+        window, _ = choose_window(Series(test if train is None else train))
+        for fitted, apart in fits(train, test):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                detector = ADDML(window=Window(window, causal=False), members=3, random_state=0).fit(fitted)
+            own = detector.anomaly_scores_
+            clean = None if apart is None else detector.anomaly_score(apart)
+            scores = own if apart is None else detector.anomaly_score(test)
+            windows += 0 if clean is None else len(clean) / window
+            for name, (method, shortest) in METHODS.items():
+                tau = method(peaks(own, window))
+                counts[name] += _figures(tau, clean, scores, label, window, shortest)
     lines = [
-        [name, str(one[0]), f"{one[1]} of {one[2]}", str(one[3]), f"{one[4]} of {one[5]}", str(one[6])]
+        [name, f"{one[0]} ({one[0] / windows * 1000:.1f})", *_found(one[1:4]), *_found(one[4:])]
         for name, one in counts.items()
     ]
-    head = [
-        "",
-        f"events in {windows:,.0f} clean windows",
-        "fit on train: found",
-        "false",
-        "fit and score: found",
-        "false",
-    ]
-    print(markdown(head, lines))
+    events_in = f"events in {windows:,.0f} clean windows (per 1,000)"
+    head = ["", events_in, "fit on train: found", "false", "fit and score: found", "false"]
+    write_part(DOCS / "series.md", "events", markdown(head, lines))
+
+
+def _figures(
+    tau: float, clean: np.ndarray | None, scores: np.ndarray, label: np.ndarray, window: int, shortest: int
+) -> list[int]:
+    """Events of clean steps; labelled ranges found, all, and false events, fitted to a part or to the whole."""
+    figures = event_figures(events(scores, tau, (), window, shortest), label)
+    found = [figures["found"], figures["labelled"], figures["false"]]
+    if clean is None:
+        return [0, 0, 0, 0, *found]
+    return [len(events(clean, tau, (), window, shortest)), *found, 0, 0, 0]
+
+
+def _found(figures: np.ndarray) -> list[str]:
+    found, labelled, false = figures.tolist()
+    return [f"{found} of {labelled}", str(false)]
 
 
 if __name__ == "__main__":

@@ -1,15 +1,25 @@
-"""`python -m benchmarks.streaming`: how long a series takes to learn, and a step to score as it arrives."""
+"""`python -m benchmarks.streaming`: how long a series takes to learn, and a step to score; how streams adapt.
+
+The tables go into docs/series.md. `speed` or `adapt` behind the command is the only part to run. `adapt` plants faults
+in the SMD and ASD training parts of `ADDML_DATA`, and shifts a third of their channels.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
+import warnings
 
 import numpy as np
 
 from addml import ADDML, Window
+from benchmarks.channels import SHARE, parts, planted
+from benchmarks.documents import DOCS, asked, write_part
 from benchmarks.timing import markdown
 
 STEPS, CHANNELS, WINDOW = 24_000, 38, 10
+ADAPT = (None, 400, 1000)  # recent steps
+FLAGGED, SHIFTED, LEVEL, PART = 0.01, 3, 4.0, 500  # share of training; one channel in so many; deviations; steps
 
 
 def waves() -> np.ndarray:
@@ -54,11 +64,65 @@ def rows() -> list[list[str]]:
     return found
 
 
-def table() -> str:
-    """The table of docs/series.md."""
+def speed() -> str:
+    """The table of times."""
     head = f"{STEPS:,} x {CHANNELS}, causal, window {WINDOW}"
     return markdown([head, "CPU seconds to fit", "epochs", "microseconds a step of a stream"], rows())
 
 
+def adapting() -> str:
+    """The table of streams that adapt."""
+    found: dict[int | None, list[list[np.ndarray]]] = {adapt: [] for adapt in ADAPT}
+    for _, X in parts():
+        train, rest = np.split(X, [int(SHARE * len(X))])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            window = Window(WINDOW, causal=True)
+            detector = ADDML(window=window, contamination=FLAGGED, members=3, random_state=0, n_jobs=1).fit(train)
+        for adapt in ADAPT:
+            found[adapt].append(_shares(detector, rest, train.std(axis=0), adapt))
+    lines = []
+    for adapt, shares in found.items():
+        cells = [f"{np.concatenate(column).mean():.0%}" for column in zip(*shares, strict=True)]
+        lines.append(["no" if adapt is None else f"`adapt={adapt}`", *cells])
+    count = sum(len(one[0]) for one in found[None])
+    head = [f"{count} faults", "found", "clean steps flagged", f"first {PART} steps of a new level", f"last {PART}"]
+    return markdown([*head, "faults found there", "and at the level of before"], lines)
+
+
+def _shares(detector: ADDML, rest: np.ndarray, spread: np.ndarray, adapt: int | None) -> list[np.ndarray]:
+    """Whether faults are found and clean steps flagged, with a level as it was and with a new one."""
+    X, faults = planted(rest, spread, np.random.default_rng(0))
+    clean = np.ones(len(X), bool)
+    for event, _ in faults:
+        clean[event.start : event.stop + WINDOW] = False
+    shifted, last = X.copy(), len(X) - PART
+    shifted[PART:] += LEVEL * spread * (np.arange(len(spread)) % SHIFTED == 0)
+    flags = []
+    for steps in (X, shifted):
+        stream = detector.stream(adapt=adapt)
+        flags.append(np.array([stream.is_anomaly(step) for step in steps]))
+    hits = [np.array([own[one.start : one.stop].any() for one, _ in faults]) for own in flags]
+    late = np.array([one.start >= last for one, _ in faults])
+    new = slice(PART, 2 * PART)
+    return [
+        hits[0],
+        flags[0][clean],
+        flags[1][new][clean[new]],
+        flags[1][last:][clean[last:]],
+        hits[1][late],
+        hits[0][late],
+    ]
+
+
+PARTS = {"speed": speed, "adapt": adapting}
+
+
+def main() -> None:
+    """Measure the parts that are asked for, and write them."""
+    for name in asked("benchmarks.streaming", __doc__, PARTS, sys.argv[1:]) or PARTS:
+        write_part(DOCS / "series.md", name, PARTS[name]())
+
+
 if __name__ == "__main__":
-    print(table())
+    main()

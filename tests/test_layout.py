@@ -21,7 +21,7 @@ LEVELS = {
             "preprocessing io encoders learning scoring decisions",
             "inputs",
             "model",
-            "model_file",
+            "model_file recent_steps",
             "explain onnx_photos stream",
             "checkpoint config",
             "disk_fit",

@@ -290,11 +290,15 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
         return scored(self.model_, X, self._read, resolve_device(self.device), max_threads(self.n_jobs))
 
-    def stream(self, entity: str | None = None) -> Stream:
-        """A series, with `by` that of an entity, scored step by step, in constant time, as by a causal `Window`."""
+    def stream(self, entity: str | None = None, *, adapt: int | None = None) -> Stream:
+        """A series, with `by` that of an entity, scored step by step, in constant time, as by a causal `Window`.
+
+        With `adapt` references and scale are renewed from so many recent steps: a new level becomes normal once it has
+        been flagged for half of them.
+        """
         check_is_fitted(self)
         names = self.model_.vectorizer.names and list(self.model_.vectorizer.names)
-        return Stream.of(self.model_, self.threshold_, names, entity)
+        return Stream.of(self.model_, self.threshold_, names, entity, adapt)
 
     def streams(self, entities: Sequence[str]) -> Streams:
         """One stream for each of many entities; their next steps are scored as one batch."""

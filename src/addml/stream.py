@@ -10,6 +10,7 @@ import hashlib
 import math
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from addml.encoders.cells import TILE, Parts, next_state, seen_by
 from addml.encoders.recurrent import RecurrentNetwork
 from addml.model import Model
 from addml.preprocessing.scaling import FARTHEST
+from addml.recent_steps import RecentSteps
 from addml.scoring.base import BLOCK, ViewScale
 from addml.text import counted
 
@@ -41,7 +43,12 @@ class Stream:
     """One series; `score(step)` gives the score of each step from the steps so far."""
 
     def __init__(
-        self, model: Model, threshold: float, names: Sequence[str] | None = None, entity: str | None = None
+        self,
+        model: Model,
+        threshold: float,
+        names: Sequence[str] | None = None,
+        entity: str | None = None,
+        adapt: int | None = None,
     ) -> None:
         assert model.form is not None
         self.entity, groups = entity, model.vectorizer.groups
@@ -60,17 +67,23 @@ class Stream:
         exact = abs(self.features.mean).max() < LARGE
         self._is_plain = exact and not self.features.knee[0] and not self.features.sides.any()
         self._steps = 0
+        self._recent = None if adapt is None else RecentSteps(model, threshold, adapt, self._code)
 
     @classmethod
     def of(
-        cls, model: Model, threshold: float, names: Sequence[str] | None = None, entity: str | None = None
+        cls,
+        model: Model,
+        threshold: float,
+        names: Sequence[str] | None = None,
+        entity: str | None = None,
+        adapt: int | None = None,
     ) -> Stream:
         """A new series, of an entity where there are some; the detector must have been fitted by the past alone."""
         check_causal(model)
         if (entity is None) != (model.vectorizer.groups is None):
             told = f"by={list(model.by)}: say whose series it is" if model.by else "without by: leave it out"
             raise ValueError(f"entity={entity!r}, and the detector was fitted {told}")
-        return cls(model, threshold, names, entity)
+        return cls(model, threshold, names, entity, adapt)
 
     def score(self, step: Any) -> float:
         """How anomalous the next step (channels,) is; NaN for a missing value, which takes the one before.
@@ -79,10 +92,15 @@ class Stream:
         """
         with np.errstate(over="ignore"):  # what is beyond all numbers is as far as anything
             prepared = self._prepared(step)
-        if self._is_small:
-            return self._next(prepared)
-        with blas_threads(1):
-            return self._next(prepared)
+        with nullcontext() if self._is_small else blas_threads(1):
+            score = self._next(prepared)
+        if self._recent is not None and self._recent.add(prepared, score > self.threshold):
+            self._use(self._recent.model)
+        return score
+
+    def _use(self, model: Model) -> None:
+        """Score by a renewed model from now on."""
+        self.model, self._ready = model, model.scorer_ready("cpu")
 
     def is_anomaly(self, step: Any) -> bool:
         """Whether the next step scores above the threshold."""
@@ -152,21 +170,28 @@ class Stream:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what the stream knows of the steps so far as a folder of JSON and safetensors, for `restore`."""
-        model_file.write(path, {"stream": _about(self.model, self.entity)}, self._state)
+        model_file.write(path, {"stream": self._origin}, self._state)
 
     def restore(self, path: str | os.PathLike[str]) -> Stream:
         """Go on where a saved stream of the same model and entity stopped, with the same bits."""
         own = self._state
-        _restore(path, _about(self.model, self.entity), own)
+        _restore(path, self._origin, own)
+        if self._recent is not None:
+            self._use(self._recent.model)
         self._last, self._steps = own["last"], int(own["steps"][0])
         if "encoder.now" in own:
             self._encoder.now = int(own["encoder.now"][0])  # type: ignore[attr-defined]
         return self
 
     @property
+    def _origin(self) -> dict[str, Any]:
+        return _about(self.model, self.entity) | ({} if self._recent is None else {"adapt": self._recent.steps})
+
+    @property
     def _state(self) -> dict[str, np.ndarray]:
         """The arrays that change with every step, themselves."""
         found: dict[str, np.ndarray] = {"past": self._past, "last": self._last.astype(np.float64)}
+        found |= {} if self._recent is None else {f"recent.{name}": one for name, one in self._recent.state.items()}
         found["steps"] = np.array([self._steps])
         for name, value in vars(self._encoder).items():
             parts: dict[str, Any] = {name: value}

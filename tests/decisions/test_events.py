@@ -35,6 +35,13 @@ def test_the_tail_of_exponential_peaks_is_found_and_anomalies_hardly_move_it():
     assert tail_threshold(np.ones(9)) == 1
 
 
+def test_the_mean_of_few_excesses_counts_where_it_is_more_cautious():
+    heavy = np.append(np.zeros(41), [1] * 8 + [10])  # excesses over 0 with the mean 2 and the median 1
+    assert tail_threshold(heavy) == pytest.approx(2 * np.log(0.2 / 0.001))
+    even = np.append(np.zeros(41), np.ones(9))  # the median says 1 / log(2), more than the mean
+    assert tail_threshold(even) == pytest.approx(np.log(0.2 / 0.001) / np.log(2))
+
+
 @pytest.mark.parametrize("kind", ["normal", "exponential", "standard_t"])
 def test_clean_steps_have_at_most_one_event_in_a_thousand_windows(kind):
     random = np.random.default_rng(0)
