@@ -6,8 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from addml.pipeline.day_diff import Example, kind_of
-from addml.pipeline.model_diff import ModelDiff
+from addml.pipeline.diffs import Example, ModelDiff, kind_of
 from tests.cli.running import QUICK, left_in, run_addml, write_small
 
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from addml.findings import Finding, Findings, Hidden
-    from addml.pipeline.day_diff import DayDiff
-    from addml.pipeline.model_diff import ModelDiff
+    from addml.pipeline.diffs import DayDiff, ModelDiff
 
 
 def bars(screen: Screen) -> Progress:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -208,7 +208,7 @@ def score_all(
     scored = Scored(max(LISTED, top), MAPPED if mapped else 0, Pieces(folder))
     work = ScorePart(model, place[0], tuple(carried), top, reasons, scored.most_listed, scored.most_mapped, known)
     with blas_threads(1):
-        for part in _at_once(work, _with_starts(batches), rows, place[1]):
+        for part in _at_once(work, with_starts(batches), rows, place[1]):
             scored.add(part)
             if part.counts is not None:
                 drift.add(part.counts)
@@ -217,7 +217,8 @@ def score_all(
     return scored
 
 
-def _with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batches, each with how many rows came before it."""
     start = 0
     for batch in batches:
         yield start, batch
@@ -297,26 +298,6 @@ def features_of(model: Model, batch: pa.RecordBatch, start: int, drift: DriftCou
 def scores_of(model: Model, batch: pa.RecordBatch, features: np.ndarray, device: str) -> np.ndarray:
     """The scores of a batch, which has these features, within the groups of its rows."""
     return model.scores(MemoryRows(features, model.vectorizer.groups_of(batch)), device, 1)
-
-
-class ScoredBatch(NamedTuple):
-    """A batch that `start` rows came before, its features and its scores."""
-
-    batch: pa.RecordBatch
-    start: int
-    features: np.ndarray
-    scores: np.ndarray
-
-
-def scored_batches(
-    model: Model, batches: Iterable[pa.RecordBatch], device: str, advance: Advance, drift: DriftCounter
-) -> Iterator[ScoredBatch]:
-    """The batches one after the other, scored."""
-    with blas_threads(1):
-        for start, batch in _with_starts(batches):
-            features = features_of(model, batch, start, drift)
-            yield ScoredBatch(batch, start, features, scores_of(model, batch, features, device))
-            advance(batch.num_rows)
 
 
 def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most: int, device: str = "cpu") -> Reasons:

@@ -21,6 +21,7 @@ from addml.errors import USAGE, AddmlError, DroppedColumnsWarning
 from addml.inputs.census import draw
 from addml.pipeline.labels import UNKNOWN, read_label
 from addml.pipeline.options import Options
+from addml.pipeline.ranking import rank_correlation
 from addml.pipeline.rivals import RIVALS, Method, make
 from addml.pipeline.sources import choose, open_input
 from addml.text import counted, did_you_mean
@@ -152,14 +153,6 @@ def measure(y: np.ndarray, scores: np.ndarray) -> dict[str, float]:
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     return {"auc": float(roc_auc_score(y, scores)), "ap": float(average_precision_score(y, scores))}
-
-
-def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Spearman's correlation of two scores of the same rows; if either is constant, 1 if both are, else 0."""
-    from scipy.stats import spearmanr
-
-    constant = np.ptp(one) == 0, np.ptp(other) == 0
-    return float(all(constant)) if any(constant) else float(spearmanr(one, other).statistic)
 
 
 # Methods -----------------------------------------------------------------------------------------------------

@@ -17,8 +17,7 @@ from addml.progress import Progress
 if TYPE_CHECKING:
     from addml.findings import Findings
     from addml.model import Model
-    from addml.pipeline.day_diff import DayDiff
-    from addml.pipeline.model_diff import ModelDiff
+    from addml.pipeline.diffs import DayDiff, ModelDiff
 
 WRONG_KIND = {
     TABLE: "a table; leave --time out, and score a table.",
@@ -98,18 +97,17 @@ def _evaluate_images(options: Options, progress: Progress, mapped: bool) -> Resu
 
 def model_diff(before: str, after: str, options: Options, progress: Progress) -> ModelDiff:
     """Compare the ranks and decisions of two saved models on one file."""
-    from addml.pipeline.model_diff import compare_series, compare_tables
+    from addml.pipeline.diffs import compare_models
 
     check_applies(options, kind_of(options))
     if kind_of(options) == IMAGE:
         raise AddmlError(f"{options.source}: is a folder of images; addml diff compares models of tables and series.")
-    compare = compare_tables if options.time is None else compare_series
-    return compare(before, after, options, progress)
+    return compare_models(before, after, options, progress)
 
 
 def day_diff(model: str, before: str, options: Options, progress: Progress) -> DayDiff:
     """Compare the kinds of anomaly of two files by one saved model."""
-    from addml.pipeline.day_diff import compare_days
+    from addml.pipeline.diffs import compare_days
 
     check_applies(options, kind_of(options))
     if kind_of(options) != TABLE:
