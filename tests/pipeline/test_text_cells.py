@@ -16,7 +16,8 @@ from addml import model_file
 from addml.errors import AddmlError
 from addml.pipeline import run as detecting
 from addml.pipeline import sources
-from addml.pipeline.options import Options, check
+from addml.pipeline.checks import check
+from addml.pipeline.options import Options
 from addml.progress import Silent
 from addml.server import models, row_requests
 

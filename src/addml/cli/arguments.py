@@ -17,7 +17,18 @@ import typer
 from typer.models import ArgumentInfo
 
 from addml.errors import USAGE, AddmlError
-from addml.pipeline.options import DECISIONS, Options, current_name, flag, is_list, is_switch, options_of, parse, types
+from addml.pipeline.options import (
+    DECISIONS,
+    Options,
+    current_name,
+    flag,
+    is_list,
+    is_switch,
+    metavar,
+    options_of,
+    parse,
+    types,
+)
 from addml.text import did_you_mean
 
 RUN = "run"  # the table of a run's record that is no option
@@ -83,7 +94,7 @@ def _typer_option(one: Field[Any]) -> tuple[Any, Any]:
         flag(one.name) + off,
         *about["flags"],
         help=_help(one),
-        metavar="" if switch else about["metavar"],
+        metavar="" if switch else metavar(one),
         show_default=False,
         rich_help_panel=about["panel"],
         hidden=not about["basic"],
@@ -120,7 +131,6 @@ def _check_not_empty(command: Callable[..., None], values: dict[str, Any]) -> No
 
 
 def _use_config(context: typer.Context, value: str | None) -> str | None:
-    """Let the options of the file be the defaults of the command."""
     if value is not None and not context.resilient_parsing:
         known = {parameter.name or "": _type(parameter) for parameter in context.command.params}
         context.default_map = read_config(value, known, context.info_name or "")
@@ -184,7 +194,6 @@ def read_config(path: str, known: dict[str, type], command: str) -> dict[str, An
 
 
 def _command_of(run: Any) -> str | None:
-    """The command that wrote a record."""
     words = str(run.get("command", "")).split() if isinstance(run, dict) else []
     return words[1] if len(words) > 1 else None
 

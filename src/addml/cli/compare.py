@@ -113,7 +113,6 @@ def runner(engine: str | None, address: str | None) -> Callable[..., Any]:
 
 
 def _target(output: str | None, file: str) -> Path | None:
-    """Where the figures go, checked before the work."""
     from addml.inputs.disk import is_part
 
     if output is None:

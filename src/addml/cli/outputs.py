@@ -52,7 +52,6 @@ class Files:
 
     @property
     def to_stdout(self) -> list[str]:
-        """What goes to standard output."""
         return [what for what, path in self.named().items() if STREAMS.get(path) == STDOUT]
 
     def named(self) -> dict[str, str]:
@@ -94,7 +93,6 @@ def planned(
 
 
 def _check_table(options: Options) -> None:
-    """Scores go back into the database that the rows come from."""
     from addml.io.sql import check_target, is_address
 
     if not is_address(options.file):
@@ -104,7 +102,6 @@ def _check_table(options: Options) -> None:
 
 
 def _check_stdout(files: Files, options: Options) -> None:
-    """Only one thing may go to standard output."""
     there = [*map(_spoken, files.to_stdout), *(["JSON document (--json)"] if options.json else [])]
     if len(there) > 1:
         raise AddmlError(f"the {' and the '.join(there)} cannot both go to standard output; give one a file.", USAGE)
@@ -174,7 +171,6 @@ def _spoken(what: str) -> str:
 
 
 def check_writable(path: Path) -> None:
-    """A file of this name must be possible."""
     folder = path.parent
     if not folder.is_dir():
         raise AddmlError(f"{path}: cannot be written: the folder {folder} does not exist. Make it, or write elsewhere.")
@@ -185,7 +181,6 @@ def check_writable(path: Path) -> None:
 
 
 def save_model(files: Files, model: Model) -> None:
-    """The model, where it is asked for."""
     from addml import model_file
     from addml.io.write import naming
 
@@ -267,7 +262,6 @@ def record(command: str, options: Mapping[str, Any], started: datetime, outcome:
 
 
 def _input(file: str) -> dict[str, Any]:
-    """What tells whether the file is still the same one."""
     path = Path(os.path.expanduser(file))
     if not file or not path.is_file():
         return {}

@@ -51,7 +51,6 @@ class Bars:
             yield lambda steps: bar.advance(task, steps)
 
     def note(self, words: str) -> None:
-        """Say something on standard error, terminal or not."""
         print(words, file=sys.stderr)
 
 
@@ -60,10 +59,7 @@ def _rate_column(rows_each: float) -> Any:
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """Rows a second."""
-
         def render(self, task: Task) -> Text:
-            """The speed so far."""
             speed = task.finished_speed or task.speed
             return Text(f"{speed * rows_each:,.0f} rows/s" if speed else "", style="progress.data.speed")
 
@@ -98,7 +94,6 @@ class Screen:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing is printed for a person."""
         return self.options.quiet or self.options.json
 
     def console(self) -> Console:
@@ -152,7 +147,6 @@ class Screen:
 
 
 def show_findings(screen: Screen, findings: Findings, top: int) -> None:
-    """Everything that a run found."""
     show_reading(screen, findings)
     show_training(screen, findings)
     show_ranking(screen, findings, top)
@@ -172,7 +166,6 @@ def show_reading(screen: Screen, findings: Findings) -> None:
 
 
 def show_left_out(screen: Screen, left_out: Sequence[tuple[str, str]]) -> None:
-    """The dropped columns, by the reason."""
     for why, names in _by_reason(left_out).items():
         screen.say(f"  dropped, {why}: {listed(names, MOST_NAMED)}")
 
@@ -224,7 +217,6 @@ def _cells(finding: Finding, ids: Sequence[str], least: float, similar: int) -> 
 
 
 def show_groups(screen: Screen, findings: Findings, most: int = 5) -> None:
-    """Rows that are flagged for the same columns."""
     groups = [group for group in findings.groups if len(group.ranks) > 1][:most]
     for group in groups:
         ranks = listed(list(map(str, group.ranks)), MOST_NAMED)
@@ -232,7 +224,6 @@ def show_groups(screen: Screen, findings: Findings, most: int = 5) -> None:
 
 
 def show_evaluation(screen: Screen, findings: Findings) -> None:
-    """The agreement with the label column, where there is one."""
     evaluation = findings.evaluation
     if evaluation is None:
         return
@@ -269,7 +260,6 @@ def event_words(figures: Mapping[str, Any]) -> str:
 
 
 def show_check(screen: Screen, findings: Findings) -> None:
-    """Which kinds of planted faults would be found."""
     if not findings.check:
         return
     screen.say()
@@ -283,7 +273,6 @@ def _figure(value: Any) -> str:
 
 
 def show_training(screen: Screen, findings: Findings) -> None:
-    """How training went, in one line."""
     if findings.trained_rows:
         seconds = sum(float(entry.get("seconds", 0)) for entry in findings.history)
         rows, took = counted(findings.trained_rows, findings.noun), _took(len(findings.history), seconds)
@@ -313,7 +302,6 @@ def show_drift(screen: Screen, findings: Findings) -> None:
 
 
 def show_diff(screen: Screen, moved: ModelDiff, top: int) -> None:
-    """How two models differ on a table."""
     rows = counted(len(moved.before), moved.noun)
     screen.say(f"{moved.source}: {rows} scored by {moved.models[0]} and {moved.models[1]}", style="bold", whole=True)
     few = moved.first == len(moved.before)  # of which all are the same
@@ -352,7 +340,6 @@ def show_days(screen: Screen, diff: DayDiff, top: int) -> None:
 
 
 def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
-    """A saved model."""
     flagged, took = about["anomalies_in_training"], _took(about["epochs"], about["seconds"])
     screen.say(f"{about['model']}: {about['bytes'] / 1e6:.2f} MB, addml {about['addml']}", style="bold")
     screen.say(f"  trained on {counted(about['trained_rows'], about['noun'])}{took}")
@@ -368,7 +355,6 @@ def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
 
 
 def show_files(screen: Screen, files: Mapping[str, str]) -> None:
-    """Where everything was written."""
     screen.say()
     for name in sorted(files, key="report".__eq__):  # which is to be opened, and so comes last
         words = {"scored": "scored table", "record": "options of this run"}.get(name, name)

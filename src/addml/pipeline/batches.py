@@ -44,7 +44,6 @@ class Pieces:
         self._file = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=folder)  # noqa: SIM115
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Keep another batch."""
         from pyarrow import PythonFile, ipc
 
         if self._writer is None:
@@ -120,7 +119,6 @@ class Explained:
     reasons: Sequence[tuple[Reason, ...]]
 
     def candidate(self, at: int) -> Candidate:
-        """One of them."""
         place, score, values = int(self.places[at]), float(self.scores[at]), self.values.slice(at, 1)
         return Candidate(place, score, values, self.features[at].copy(), self.reasons[at])
 
@@ -151,7 +149,6 @@ class Scored:
     sample: Sample | None = None
 
     def add(self, part: Part) -> None:
-        """Take in the next batch; of the rows to be listed only the most anomalous stay."""
         self.pieces.add(_piece(part))
         self.rows += len(part.scores)
         self._list(part.explained)
@@ -321,7 +318,6 @@ def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most:
 
 
 def _group_profiles(model: Model, batch: pa.RecordBatch) -> GroupProfiles | None:
-    """The profiles of the groups of these rows, where rows are judged within groups."""
     groups, codes = model.vectorizer.groups, model.vectorizer.groups_of(batch)
     if groups is None or codes is None:
         return None
@@ -356,7 +352,6 @@ def _raw_values(model: Model, batch: pa.RecordBatch) -> tuple[dict[str, Any], di
 
 
 def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Any:
-    """Values as words are made of them."""
     if kind == "number":
         return np.where(np.isinf(values), np.nan, values)
     if kind == "date":

@@ -102,7 +102,6 @@ class ModelDiff:
 
     @property
     def first(self) -> int:
-        """How many of the highest ranks are compared."""
         return min(FIRST, len(self.before))
 
     @property
@@ -147,7 +146,6 @@ class ModelDiff:
 
     @property
     def table(self) -> pa.Table:
-        """Every row, for a file; an id with the name of a column of ours is called `id_NAME`."""
         import pyarrow as pa
 
         own = {
@@ -164,7 +162,6 @@ class ModelDiff:
         return pa.table(dict(zip(names, self.ids.columns, strict=True)) | own)
 
     def to_json(self, top: int) -> dict[str, Any]:
-        """The comparison as plain values, for `--json`."""
         decision = self.decision
         return {
             "source": self.source,
@@ -262,12 +259,10 @@ class DayDiff:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many kinds have each status."""
         return {status: sum(one.status == status for one in self.kinds) for status in STATUSES}
 
     @property
     def table(self) -> pa.Table:
-        """Every kind, for a file."""
         import pyarrow as pa
 
         own = [{"row": x.example.row, "score": x.example.score, "reason": x.example.words} for x in self.kinds]
@@ -276,7 +271,6 @@ class DayDiff:
         return pa.Table.from_pylist([first | second for first, second in zip(kinds, own, strict=True)])
 
     def to_json(self, top: int) -> dict[str, Any]:
-        """The comparison as plain values, for `--json`."""
         return {
             "model": self.model,
             "files": list(self.files),

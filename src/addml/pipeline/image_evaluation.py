@@ -30,12 +30,10 @@ class Layout:
 
     @property
     def train(self) -> Path:
-        """Normal images."""
         return self.root / "train"
 
     @property
     def test(self) -> Path:
-        """Images of all kinds."""
         return self.root / "test"
 
     @classmethod
@@ -75,7 +73,6 @@ class Layout:
     def _kind(
         self, kind: str, kinds: np.ndarray, scores: np.ndarray, threshold: float, figures: dict[str, dict[str, float]]
     ) -> dict[str, Any]:
-        """The images of one kind of defect against the good ones."""
         from sklearn.metrics import roc_auc_score
 
         own, among = kinds == kind, (kinds == kind) | (kinds == GOOD)
@@ -92,7 +89,6 @@ class Layout:
                 yield kind, resized(own, size), np.zeros(size, bool) if file is None else read_mask(file, size)
 
     def notes(self, names: Sequence[str], *, has_maps: bool) -> tuple[str, ...]:
-        """What the figures leave out."""
         if not has_maps:
             return ("no figures of pixels: they need a model with --encoder pretrained",)
         missing = sum(kind_of(name) != GOOD and self.mask_file(name) is None for name in names)

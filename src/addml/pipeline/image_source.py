@@ -157,7 +157,6 @@ class ImageSource:
     kind = IMAGE
 
     def __init__(self, options: Options) -> None:
-        """Nothing is read yet."""
         self.options = options
         self.choice = ""  # of the encoder, in words
         self.pictures: Pictures | None = None  # until they are read
@@ -192,7 +191,6 @@ class ImageSource:
         return model.decided(alarm_rate=max(ALARM_RATE, 1 / (1 + len(model.training.calibration))))
 
     def _encoder(self, heads: Heads) -> str:
-        """The encoder that was asked for, or the one for these images."""
         if self.options.encoder is not None:
             return self.options.encoder
         if max(max(one.size) for one in heads.known) <= LARGEST:
@@ -211,7 +209,6 @@ class ImageSource:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What reading and sampling found."""
         assert self.pictures is not None
         rows, drawn = len(self.pictures.names), len(self.places)
         sampled = f"trained on {drawn:,} of {rows:,} images, drawn at random (--all-rows takes all)"
@@ -252,7 +249,6 @@ class ImageSource:
         return self.strangeness
 
     def _read_for(self, model: Model, progress: Progress) -> Pictures:
-        """The images in the size that the model knows."""
         options, form = self.options, model.form
         if form is None or form.kind != "images":
             raise AddmlError(f"{options.model}: was fitted to a table, {options.file} is a folder of images.")

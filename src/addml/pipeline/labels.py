@@ -34,7 +34,6 @@ def read_label(column: pa.ChunkedArray, anomaly_value: str | None, name: str) ->
 
 
 def is_labelled(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Whether each row has a label."""
     codes, values = _coded(column)
     return np.asarray(np.array([*map(bool, values), False])[codes])
 
@@ -164,7 +163,6 @@ class KnownLabels:
         return read_label(table[self.column], self.anomaly_value, self.column)
 
     def words(self, marks: np.ndarray) -> str:
-        """How many labels were trained on."""
         anomalies, normal = int((marks == 1).sum()), int((marks == 0).sum())
         both = f"{counted(anomalies, 'anomaly', 'anomalies')} and {counted(normal, 'normal row')}"
         return f"learned from {'answers' if self.rows or self.entries else self.column}: {both} labelled"

@@ -61,7 +61,6 @@ class LabelledTable:
         return self.table.num_rows, self.table.num_columns
 
     def rows(self, ids: np.ndarray) -> pa.Table:
-        """These rows, for a detector with its own preprocessing."""
         return self.table.take(ids)
 
     def standardised(self, train: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]:
@@ -120,7 +119,6 @@ class Fit:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The settings that this fit serves."""
         return (ONE_CLASS,) if self.one_class else (SEEN, UNSEEN)
 
 
@@ -149,7 +147,6 @@ def check(y: np.ndarray, name: str) -> None:
 
 
 def measure(y: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """ROC-AUC and average precision of scores."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     return {"auc": float(roc_auc_score(y, scores)), "ap": float(average_precision_score(y, scores))}
@@ -173,8 +170,6 @@ class Case:
 
 @dataclass(frozen=True)
 class Machine:
-    """The device to compute on, and at most how many threads."""
-
     device: str = "cpu"
     threads: int | None = None
 

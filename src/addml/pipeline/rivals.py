@@ -267,7 +267,6 @@ class Rival(BaseEstimator):
         self.settings = settings
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from the rows of X; y is ignored."""
         X = validate_data(self, X, dtype=np.float64, order="C", ensure_min_samples=2)
         with np.errstate(over="ignore", invalid="ignore"):
             scaler = StandardScaler().fit(X)  # a constant column is divided by one

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from addml.checkpoint import Storage
 from addml.errors import AddmlError
 from addml.io.image_folder import is_image_folder
-from addml.pipeline.options import IMAGE, SERIES, TABLE, Options, check_applies
+from addml.pipeline.checks import check_applies
+from addml.pipeline.options import IMAGE, SERIES, TABLE, Options
 from addml.pipeline.ranking import Result
 from addml.progress import Progress
 
@@ -31,13 +32,9 @@ class Source(Protocol):
 
     kind: str
 
-    def train(self, progress: Progress) -> Model:
-        """A model of the rows."""
-        ...
+    def train(self, progress: Progress) -> Model: ...
 
-    def training_findings(self, model: Model) -> Findings:
-        """What training found."""
-        ...
+    def training_findings(self, model: Model) -> Findings: ...
 
     def rank(self, model: Model, progress: Progress, mapped: bool = True) -> Result:
         """The rows, scored and ranked: those that were trained on, or new ones by a saved model."""
@@ -96,7 +93,6 @@ def _evaluate_images(options: Options, progress: Progress, mapped: bool) -> Resu
 
 
 def model_diff(before: str, after: str, options: Options, progress: Progress) -> ModelDiff:
-    """Compare the ranks and decisions of two saved models on one file."""
     from addml.pipeline.diffs import compare_models
 
     check_applies(options, kind_of(options))
@@ -106,7 +102,6 @@ def model_diff(before: str, after: str, options: Options, progress: Progress) ->
 
 
 def day_diff(model: str, before: str, options: Options, progress: Progress) -> DayDiff:
-    """Compare the kinds of anomaly of two files by one saved model."""
     from addml.pipeline.diffs import compare_days
 
     check_applies(options, kind_of(options))
@@ -116,7 +111,6 @@ def day_diff(model: str, before: str, options: Options, progress: Progress) -> D
 
 
 def is_model(path: str) -> bool:
-    """Whether a path is the folder of a saved model."""
     return (Path(os.path.expanduser(path)) / "model.json").exists()
 
 
@@ -138,7 +132,6 @@ def open_source(options: Options) -> Source:
 
 
 def kind_of(options: Options) -> str:
-    """The kind of row that the options name."""
     if is_image_folder(options.file):
         return IMAGE
     return TABLE if options.time is None else SERIES

@@ -48,12 +48,10 @@ class SeriesSource:
     kind = SERIES
 
     def __init__(self, options: Options) -> None:
-        """Nothing is read yet."""
         self.options = options
         self.read: SeriesTable | None = None
 
     def train(self, progress: Progress) -> Model:
-        """A model of all steps."""
         options = self.options
         self.read = read = read_series_table(options, progress)
         window = options.window
@@ -98,7 +96,6 @@ class SeriesSource:
         return Result(findings, [_scored_table(scored, options)], model)
 
     def _own(self, model: Model) -> tuple[SeriesTable, WindowRows, np.ndarray]:
-        """The steps that were trained on, and their scores."""
         assert self.read is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # training gave these warnings
@@ -125,8 +122,6 @@ def _stride(window: int, steps: int) -> int | None:
 
 @dataclass(frozen=True)
 class _Scored:
-    """Steps with their scores and events."""
-
     model: Model
     read: SeriesTable
     rows: WindowRows | None  # of the steps, unless events are not looked at
@@ -217,7 +212,6 @@ def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[
 
 
 def _highest(event: Event, scores: np.ndarray) -> np.ndarray:
-    """The steps of an event with the highest scores."""
     return event.start + np.argsort(-scores[event.start : event.stop], kind="stable")[:STEPS_EXPLAINED]
 
 

@@ -40,17 +40,14 @@ class SeriesTable:
 
     @cached_property
     def values(self) -> np.ndarray:
-        """The values of all steps, (steps, channels)."""
         return np.concatenate([one.values for one in self.series])
 
     @cached_property
     def times(self) -> np.ndarray:
-        """The times of all steps."""
         return np.concatenate([np.asarray(one.times) for one in self.series])
 
     @property
     def names(self) -> list[str]:
-        """The channels."""
         return list(self.series[0].names or ())
 
     @cached_property
@@ -72,7 +69,6 @@ class SeriesTable:
         return {} if key is None else dict(zip(names, key.split(BETWEEN), strict=True))
 
     def entity(self, step: int) -> str:
-        """The same in words."""
         return ", ".join(self.entity_ids(step).values())
 
     def when(self, step: int) -> str:

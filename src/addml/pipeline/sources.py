@@ -94,7 +94,6 @@ def resolve(given: Sequence[str], names: Sequence[str], option: str, source: str
 
 
 def find(name: str | None, names: Sequence[str], option: str, source: str) -> str | None:
-    """The one column named, if any."""
     return None if name is None else _known(name, names, set(names), option, source)
 
 
@@ -146,7 +145,6 @@ class Input:
 
     @property
     def source(self) -> str:
-        """The file's name without a password."""
         return self.options.source
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -250,7 +248,6 @@ def open_for_model(
 
 
 def check_columns(model: Model, names: Sequence[str], source: str) -> None:
-    """Every column of training must be there."""
     known = set(names)
     missing = [name for name in (*model.used, *model.by) if name not in known]
     if missing:
@@ -360,7 +357,6 @@ def _size_in_memory(path: Path) -> int:
 
 
 def free_memory() -> int:
-    """Bytes of memory that may be used."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))

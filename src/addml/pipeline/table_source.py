@@ -54,7 +54,6 @@ class TableSource:
     kind = TABLE
 
     def __init__(self, options: Options) -> None:
-        """Nothing is read yet."""
         self.options = options
         self.fitted_by: Callable[..., Model] | None = None  # on a cluster
         self.places: np.ndarray | None = None  # of the training rows among all; None for all of them
@@ -69,7 +68,6 @@ class TableSource:
     # Training -----------------------------------------------------------------------------------------------
 
     def train(self, progress: Progress) -> Model:
-        """A model of all rows or of a sample of them."""
         source = on_disk_source(self.options)
         model = self._train_in_memory(progress) if source is None else self._train_on_disk(source, progress)
         assert model.columns is not None
@@ -216,7 +214,6 @@ class TableSource:
         mapped: bool,
         folder: str | None = None,
     ) -> tuple[Scored, Any]:
-        """Scored rows, and how they differ from training."""
         drift, options, check = drift_of(model), self.options, partial(check_text, self.options)
         more: dict[str, Any] = {"rows": rows, "mapped": mapped, "folder": folder, "known": known}
         place, top = scoring_place(options, model), max(options.top, options.flag or 0)
