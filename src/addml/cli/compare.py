@@ -144,24 +144,17 @@ def _show(screen: Screen, data: LabelledTable, found: Sequence[Row], by: str) ->
 
 def _show_ranking(screen: Screen, found: Sequence[Row], by: str) -> None:
     """The methods, best first: measures in percent, stability, seconds of a fit and of scoring a third of all rows."""
-    from rich.table import Table
-
     from addml.pipeline.protocol import ONE_CLASS, SETTINGS, UNSEEN
 
-    columns = {f"AUC {name}": _in_percent(found, name, "auc") for name in SETTINGS}
+    columns: dict[str, Sequence[Any]] = {f"AUC {name}": _in_percent(found, name, "auc") for name in SETTINGS}
     columns[f"AP {by}"] = _in_percent(found, by, "ap")
     timed = [one for one in found if one["setting"] == (ONE_CLASS if by == ONE_CLASS else UNSEEN)]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("Rank", "Method"):
-        table.add_column(head, no_wrap=True)
-    for head in (*columns, "Stability", "Fit, s", "Score, s"):
-        table.add_column(head, justify="right")
-    for place, one in enumerate(timed):
-        measures = (texts[place] for texts in columns.values())
-        last = f"{one['stability']:.3f}", f"{one['fit_seconds']:.3f}", f"{one['score_seconds']:.4f}"
-        table.add_row(str(place + 1), one["method"], *measures, *last)
+    columns["Stability"] = [f"{one['stability']:.3f}" for one in timed]
+    columns["Fit, s"] = [f"{one['fit_seconds']:.3f}" for one in timed]
+    columns["Score, s"] = [f"{one['score_seconds']:.4f}" for one in timed]
+    lines = zip(range(1, len(timed) + 1), [one["method"] for one in timed], *columns.values(), strict=True)
     screen.say()
-    screen.console().print(table)
+    screen.grid(("Rank", "Method", *columns), lines, right=[*columns], whole=("Rank", "Method"))
     screen.say()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from addml.pipeline.options import Options
 from addml.progress import Advance, Progress, Silent
-from addml.text import counted, json_value, listed, one_in, one_line, percent
+from addml.text import counted, json_value, listed, one_in, one_line, percent, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,6 +70,7 @@ def _rate_column(rows_each: float) -> Any:
 
 PLAIN_WIDTH = 120  # columns, where the output is no terminal
 MOST_NAMED = 8  # columns listed in a sentence
+MOST_GROUPS = 5  # of similar rows
 MOST_IDS, LONGEST_ID = 6, 40  # columns shown with each row; characters of a value
 MOST_DRIFTED = 10  # columns that have changed
 UNCHANGED = "much as in training"
@@ -105,22 +106,21 @@ class Screen:
 
     def say(self, text: str = "", style: str | None = None, whole: bool = False) -> None:
         """One line, in which nothing is markup; `whole` for what is not to be broken, such as a path."""
-        from addml.text import visible
-
         self.console().print(visible(text), markup=False, style=style, soft_wrap=whole)
 
-    def grid(self, names: Sequence[str], lines: Iterable[Sequence[object]], right: Sequence[str]) -> None:
-        """A table, some of whose columns stand at the right."""
+    def grid(
+        self, names: Sequence[str], lines: Iterable[Sequence[object]], right: Sequence[str], whole: Sequence[str] = ()
+    ) -> None:
+        """A table, some of whose columns stand at the right, some on one line; a cell may be a styled text."""
         from rich.table import Table
         from rich.text import Text
 
-        from addml.text import visible
-
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in names:
-            table.add_column(Text(visible(name)), justify="right" if name in right else "left")
+            justify: Any = "right" if name in right else "left"
+            table.add_column(Text(visible(name)), justify=justify, no_wrap=name in whole)
         for line in lines:
-            table.add_row(*(Text(visible(str(cell))) for cell in line))
+            table.add_row(*(cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in line))
         self.console().print(table)
 
     def document(self, content: Mapping[str, Any]) -> None:
@@ -140,8 +140,6 @@ class Screen:
             warnings.showwarning = shown
 
     def _warn(self, message: Any, *about: Any, **more: Any) -> None:
-        from addml.text import visible
-
         self.warnings.append(str(message))
         print(f"Warning: {visible(str(message))}", file=sys.stderr)
 
@@ -150,7 +148,6 @@ def show_findings(screen: Screen, findings: Findings, top: int) -> None:
     show_reading(screen, findings)
     show_training(screen, findings)
     show_ranking(screen, findings, top)
-    show_groups(screen, findings)
     show_evaluation(screen, findings)
     show_check(screen, findings)
     show_drift(screen, findings)
@@ -166,32 +163,31 @@ def show_reading(screen: Screen, findings: Findings) -> None:
 
 
 def show_left_out(screen: Screen, left_out: Sequence[tuple[str, str]]) -> None:
-    for why, names in _by_reason(left_out).items():
-        screen.say(f"  dropped, {why}: {listed(names, MOST_NAMED)}")
-
-
-def _by_reason(left_out: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     for name, why in left_out:
         reasons.setdefault(why, []).append(name)
-    return reasons
+    for why, names in reasons.items():
+        screen.say(f"  dropped, {why}: {listed(names, MOST_NAMED)}")
 
 
 def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     """The table of the most anomalous rows, and how many lie above the threshold."""
-    listed = findings.examples[:top]
-    ids = list(listed[0].ids)[:MOST_IDS] if listed else []
-    if listed:
+    examples = findings.examples[:top]
+    ids = list(examples[0].ids)[:MOST_IDS] if examples else []
+    if examples:
         screen.say()
         names = ("rank", "row", *ids, "score", "rarity", "", "reasons")
         similar = {group.ranks[0]: len(group.ranks) - 1 for group in findings.groups}
-        cells = [_cells(one, ids, findings.least_p_value, similar.get(one.rank, 0)) for one in listed]
+        cells = [_cells(one, ids, findings.least_p_value, similar.get(one.rank, 0)) for one in examples]
         screen.grid(names, cells, right=("rank", "row", "score", "rarity"))
     flagged = f"{findings.anomalies:,} of {counted(findings.rows, findings.noun)} flagged"
     events = "" if findings.track is None else f"{counted(len(findings.ranked), 'event')}: "
     screen.say()
     screen.say(f"{events}{flagged} (*): {findings.rule}", style="bold")
     show_hidden(screen, findings.hidden)
+    for group in [group for group in findings.groups if len(group.ranks) > 1][:MOST_GROUPS]:
+        ranks = listed(list(map(str, group.ranks)), MOST_NAMED)
+        screen.say(f"  {len(group.ranks):,} similar {findings.noun}s: {group.words} (ranks {ranks})")
 
 
 def show_hidden(screen: Screen, hidden: Sequence[Hidden]) -> None:
@@ -214,13 +210,6 @@ def _cells(finding: Finding, ids: Sequence[str], least: float, similar: int) -> 
     rarity = "" if finding.p_value is None else one_in(finding.p_value, least)
     mark = "*" if finding.is_anomaly else ""
     return [str(finding.rank), str(finding.row), *names, f"{finding.score:.4g}", rarity, mark, why]
-
-
-def show_groups(screen: Screen, findings: Findings, most: int = 5) -> None:
-    groups = [group for group in findings.groups if len(group.ranks) > 1][:most]
-    for group in groups:
-        ranks = listed(list(map(str, group.ranks)), MOST_NAMED)
-        screen.say(f"  {len(group.ranks):,} similar {findings.noun}s: {group.words} (ranks {ranks})")
 
 
 def show_evaluation(screen: Screen, findings: Findings) -> None:

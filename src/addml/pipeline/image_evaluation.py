@@ -28,19 +28,11 @@ class Layout:
 
     root: Path
 
-    @property
-    def train(self) -> Path:
-        return self.root / "train"
-
-    @property
-    def test(self) -> Path:
-        return self.root / "test"
-
     @classmethod
     def of(cls, folder: str, *, trains: bool) -> Layout:
         """The layout of a folder, which must have it."""
         one = cls(Path(os.path.expanduser(folder)))
-        needed = [one.test / GOOD, *([one.train] if trains else [])]
+        needed = [one.root / "test" / GOOD, *([one.root / "train"] if trains else [])]
         missing = [str(path.relative_to(one.root)) for path in needed if not path.is_dir()]
         if missing:
             raise AddmlError(
@@ -63,7 +55,9 @@ class Layout:
         kinds = np.array([kind_of(name) for name in pictures.names])
         if "" in kinds:
             name = pictures.names[int((kinds == "").argmax())]
-            raise AddmlError(f"{self.test / name}: is in no folder that says its kind; move it into {GOOD} or another.")
+            raise AddmlError(
+                f"{self.root / 'test' / name}: is in no folder that says its kind; move it into {GOOD} or another."
+            )
         bad = (kinds != GOOD).astype(int)
         found = evaluate(scores, bad, threshold, "folders of test")
         figures = {} if places is None else pixel_figures(self._pixels(pictures, places), levels_of(places))

@@ -28,6 +28,7 @@ from addml.pipeline.batches import (
     Part,
     Scored,
     highest,
+    piece_of,
     sample_of,
     scoring_place,
 )
@@ -343,7 +344,7 @@ class ImageSource:
         scored = Scored(max(LISTED, self.options.top), most)
         drawn = sample_of(np.arange(len(scores)), 0, scored.most_mapped)  # places, which are features afterwards
         sample = replace(drawn, features=prepare(pictures.images[drawn.places]))
-        scored.add(Part(scores, names, explained, shown, words, sample))
+        scored.add(Part(piece_of(scores, names, shown, words), explained, sample))
         return scored
 
 

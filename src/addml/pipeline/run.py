@@ -77,12 +77,12 @@ def _evaluate_images(options: Options, progress: Progress, mapped: bool) -> Resu
     check_applies(options, IMAGE)
     layout, notes = Layout.of(options.file, trains=options.model is None), tuple[str, ...]()
     if options.model is None:
-        normal = ImageSource(replace(options, file=str(layout.train), clean=True))
+        normal = ImageSource(replace(options, file=str(layout.root / "train"), clean=True))
         model = normal.train(progress)
         notes = tuple(f"train: {note}" for note in normal.notes)
     else:
         model = load_model(options, IMAGE)
-    source = ImageSource(replace(options, file=str(layout.test), size=None))
+    source = ImageSource(replace(options, file=str(layout.root / "test"), size=None))
     result = source.rank(model, progress, mapped)
     places = source.places_of(model, progress) if model.scorer.on_patches else None
     assert source.pictures is not None

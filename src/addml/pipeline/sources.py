@@ -89,16 +89,14 @@ def resolve(given: Sequence[str], names: Sequence[str], option: str, source: str
     known, found = set(names), []
     for text in given:
         parts = [text] if text in known else [part.strip() for part in text.split(",") if part.strip()]
-        found += [_known(part, names, known, option, source) for part in parts]
+        for part in (part for part in parts if part not in known):
+            find(part, names, option, source)  # which raises
+        found += parts
     return list(dict.fromkeys(found))
 
 
 def find(name: str | None, names: Sequence[str], option: str, source: str) -> str | None:
-    return None if name is None else _known(name, names, set(names), option, source)
-
-
-def _known(name: str, names: Sequence[str], known: set[str], option: str, source: str) -> str:
-    if name not in known:
+    if name is not None and name not in names:
         raise AddmlError(
             f"{source}: has no column {name!r} ({option}).{did_you_mean(name, names)} "
             f"Its columns: {listed(names, 20)}.",
