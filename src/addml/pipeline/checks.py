@@ -7,15 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from addml.errors import USAGE, AddmlError
-from addml.pipeline.options import (
-    CONTAMINATION,
-    KIND_WORDS,
-    TRAINING_ROWS,
-    Options,
-    decisions_given,
-    flag,
-    options_set,
-)
+from addml.pipeline.options import CONTAMINATION, KIND_WORDS, TRAINING_ROWS, Options, decisions_given, flag, options_set
 
 
 def check(options: Options, command: str) -> Options:

@@ -202,11 +202,7 @@ def _score_table(model: Model, options: Options, progress: Progress) -> tuple[np
     import pyarrow as pa
 
     found, drift = _scored_file(
-        model,
-        options,
-        f"Scoring by {options.model}",
-        progress,
-        lambda part, ids: (part.scores, part.batch.select(ids)),
+        model, options, f"Scoring by {options.model}", progress, lambda part, ids: (part.scores, part.batch.select(ids))
     )
     scores, ids = zip(*found, strict=True)
     table = pa.Table.from_batches(ids) if ids[0].num_columns else pa.table({})

@@ -54,10 +54,8 @@ class Layout:
         """The figures of all images and of each kind of defect; of pixels, where there are maps and masks."""
         kinds = np.array([kind_of(name) for name in pictures.names])
         if "" in kinds:
-            name = pictures.names[int((kinds == "").argmax())]
-            raise AddmlError(
-                f"{self.root / 'test' / name}: is in no folder that says its kind; move it into {GOOD} or another."
-            )
+            path = self.root / "test" / pictures.names[int((kinds == "").argmax())]
+            raise AddmlError(f"{path}: is in no folder that says its kind; move it into {GOOD} or another.")
         bad = (kinds != GOOD).astype(int)
         found = evaluate(scores, bad, threshold, "folders of test")
         figures = {} if places is None else pixel_figures(self._pixels(pictures, places), levels_of(places))

@@ -21,17 +21,7 @@ from addml.inputs.census import draw_places
 from addml.inputs.rows import LazyRows
 from addml.inputs.vectorizers import PHOTO_SIDE
 from addml.io.image_folder import LARGEST, Heads, Pictures, look_at
-from addml.pipeline.batches import (
-    LISTED,
-    MAPPED,
-    Explained,
-    Part,
-    Scored,
-    highest,
-    piece_of,
-    sample_of,
-    scoring_place,
-)
+from addml.pipeline.batches import LISTED, MAPPED, Explained, Part, Scored, highest, piece_of, sample_of, scoring_place
 from addml.pipeline.options import DECISIONS, IMAGE, Options
 from addml.pipeline.ranking import Result, ScoredRows, left_out_epochs, ranked_findings, settled, training_findings
 from addml.pipeline.sources import free_memory
@@ -242,11 +232,8 @@ class ImageSource:
         """How strange each place of all images is, (n, height, width); worked out once."""
         assert self.pictures is not None
         if self.strangeness is None:
-
-            def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
-                return model.maps(rows, threads)
-
-            self.strangeness = self._in_parts("Maps", work, model, self.pictures.images, progress)
+            images = self.pictures.images
+            self.strangeness = self._in_parts("Maps", lambda rows, _, n: model.maps(rows, n), model, images, progress)
         return self.strangeness
 
     def _read_for(self, model: Model, progress: Progress) -> Pictures:
@@ -287,14 +274,14 @@ class ImageSource:
         """Maps of some images, (k, height, width)."""
         assert self.pictures is not None
         images = self.pictures.images[shown]
-
-        def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
-            return contributions_of(model, rows, np.arange(len(rows)), device, threads)
-
-        if self.strangeness is None:
-            maps = self._in_parts("Explaining", work, model, images, progress)
-        else:
+        if self.strangeness is not None:
             maps = np.stack([resized(one, images.shape[2:]) for one in self.strangeness[shown]])
+        else:
+
+            def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
+                return contributions_of(model, rows, np.arange(len(rows)), device, threads)
+
+            maps = self._in_parts("Explaining", work, model, images, progress)
         if not model.scorer.on_patches:
             return maps
         return np.asarray((maps - np.quantile(maps, SHOWN, axis=(1, 2), keepdims=True)).clip(0))

@@ -220,11 +220,8 @@ def _precision_at(scores: np.ndarray, marked: np.ndarray, anomalies: int) -> dic
 
 
 def _decision(flagged: np.ndarray, true: np.ndarray) -> dict[str, float]:
-    hits, precision = int((flagged & true).sum()), 0.0
-    if flagged.any():
-        precision = hits / int(flagged.sum())
-    recall = hits / int(true.sum())
-    return {"precision": precision, "recall": recall, "f1": 2 * hits / (int(flagged.sum()) + int(true.sum()))}
+    hits, found, marked = int((flagged & true).sum()), int(flagged.sum()), int(true.sum())
+    return {"precision": hits / max(found, 1), "recall": hits / marked, "f1": 2 * hits / (found + marked)}
 
 
 def _curves(scores: np.ndarray, marked: np.ndarray) -> dict[str, Any]:
