@@ -217,17 +217,15 @@ def info(model: Model, options: Options) -> None:
 @with_options("diff")
 def diff(before: Model, after: After, file: File, options: Options) -> None:
     """Compare two days under one model (MODEL YESTERDAY TODAY), or two models on one table (MODEL MODEL FILE)."""
-    from addml.pipeline import run
+    from addml.pipeline import diffs
 
     options = check(options, "diff")
     files = outputs.planned(options, "diff")
     with _session("diff", options, files, before=before, after=after) as session:
-        are_models = run.is_model(after)
-        compare: Any = run.model_diff if are_models else run.day_diff
-        moved = compare(before, after, options, session.progress)
+        moved = diffs.compare(before, after, options, session.progress)
         outputs.write_scored(files, [moved.table])
         session.write_record({"rows": moved.to_json(0)["rows"]})
-        (screen.show_diff if are_models else screen.show_days)(session.screen, moved, options.top)
+        screen.show_diff(session.screen, moved, options.top)
         screen.show_files(session.screen, files.named())
         session.screen.document(moved.to_json(options.top) | {"files": files.named()})
 

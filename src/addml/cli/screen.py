@@ -290,7 +290,12 @@ def show_drift(screen: Screen, findings: Findings) -> None:
     screen.say(f"  {alike:,} of {counted(len(findings.drift), 'column')}: {UNCHANGED}")
 
 
-def show_diff(screen: Screen, moved: ModelDiff, top: int) -> None:
+def show_diff(screen: Screen, moved: ModelDiff | DayDiff, top: int) -> None:
+    """How two models differ on a table, or two days under a model."""
+    from addml.pipeline.diffs import DayDiff
+
+    if isinstance(moved, DayDiff):
+        return _show_days(screen, moved, top)
     rows = counted(len(moved.before), moved.noun)
     screen.say(f"{moved.source}: {rows} scored by {moved.models[0]} and {moved.models[1]}", style="bold", whole=True)
     few = moved.first == len(moved.before)  # of which all are the same
@@ -310,7 +315,7 @@ def show_diff(screen: Screen, moved: ModelDiff, top: int) -> None:
     )
 
 
-def show_days(screen: Screen, diff: DayDiff, top: int) -> None:
+def _show_days(screen: Screen, diff: DayDiff, top: int) -> None:
     """Which kinds of anomaly are new, grown or gone; rows are named only of these."""
     (first, second), (before, after) = diff.files, diff.rows
     screen.say(f"{first} ({before:,} rows) and {second} ({after:,} rows) by {diff.model}", style="bold", whole=True)

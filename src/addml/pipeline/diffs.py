@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -29,11 +31,12 @@ from addml.pipeline.batches import (
     scoring_place,
     with_starts,
 )
+from addml.pipeline.checks import check_applies
 from addml.pipeline.known import Known
 from addml.pipeline.labels import NORMAL
-from addml.pipeline.options import SERIES, TABLE, Options
+from addml.pipeline.options import IMAGE, SERIES, TABLE, Options
 from addml.pipeline.ranking import rank_correlation, ranks
-from addml.pipeline.run import load_model
+from addml.pipeline.run import kind_of, load_model
 from addml.pipeline.series_source import SeriesSource
 from addml.pipeline.sources import check_text, expected_rows, names_beside, on_disk, open_for_model
 from addml.pipeline.table_source import use_threads
@@ -82,6 +85,20 @@ def _scored_file(
             advance(batch.num_rows)
     check_text(options, drift.texts)
     return found, drift
+
+
+def compare(before: str, after: str, options: Options, progress: Progress) -> ModelDiff | DayDiff:
+    """Two saved models on one file, or two files, the second being `options.file`, under one model."""
+    kind = kind_of(options)
+    check_applies(options, kind)
+    if (Path(os.path.expanduser(after)) / "model.json").exists():
+        if kind == IMAGE:
+            images = f"{options.source}: is a folder of images"
+            raise AddmlError(f"{images}; addml diff compares models of tables and series.")
+        return compare_models(before, after, options, progress)
+    if kind != TABLE:
+        raise AddmlError(f"{options.source}: addml diff compares days of tables; leave --time out.")
+    return compare_days(before, after, options, progress)
 
 
 # Two models -------------------------------------------------------------------------------------------------
@@ -287,7 +304,7 @@ def compare_days(model: str, before: str, options: Options, progress: Progress) 
     first = _scored_day(fitted, replace(options, file=before), known, progress, is_today=False)
     second = _scored_day(fitted, options, known, progress, is_today=True)
     rows, words = (len(first.scores), len(second.scores)), {**second.kinds, **first.kinds}
-    found = [kind_of(one, first.kinds.get(one, []), second.kinds.get(one, []), rows) for one in words]
+    found = [anomaly_kind(one, first.kinds.get(one, []), second.kinds.get(one, []), rows) for one in words]
     found.sort(key=lambda one: (STATUSES.index(one.status), -one.example.score, one.words))
     hidden = known.hidden(second.known, second.scores, fitted.threshold)
     return DayDiff(model, (without_password(before), options.source), rows, tuple(found), hidden)
@@ -333,7 +350,7 @@ def _examples(
         yield words, Example(part.start + place + 1, own, float(part.scores[place]), reason.words)
 
 
-def kind_of(words: str, before: list[Example], after: list[Example], rows: tuple[int, int]) -> Kind:
+def anomaly_kind(words: str, before: list[Example], after: list[Example], rows: tuple[int, int]) -> Kind:
     """The kind of these rows, of so many rows on each day."""
     identity = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     status = _status(len(before), len(after), rows[1] / max(rows[0], 1))

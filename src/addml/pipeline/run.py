@@ -18,7 +18,6 @@ from addml.progress import Progress
 if TYPE_CHECKING:
     from addml.findings import Findings
     from addml.model import Model
-    from addml.pipeline.diffs import DayDiff, ModelDiff
 
 WRONG_KIND = {
     TABLE: "a table; leave --time out, and score a table.",
@@ -90,28 +89,6 @@ def _evaluate_images(options: Options, progress: Progress, mapped: bool) -> Resu
     figures = layout.evaluate(source.pictures, findings.scores, findings.threshold, places)
     notes = (*findings.notes, *notes, *layout.notes(source.pictures.names, has_maps=places is not None))
     return replace(result, findings=replace(findings, evaluation=figures, notes=notes))
-
-
-def model_diff(before: str, after: str, options: Options, progress: Progress) -> ModelDiff:
-    from addml.pipeline.diffs import compare_models
-
-    check_applies(options, kind_of(options))
-    if kind_of(options) == IMAGE:
-        raise AddmlError(f"{options.source}: is a folder of images; addml diff compares models of tables and series.")
-    return compare_models(before, after, options, progress)
-
-
-def day_diff(model: str, before: str, options: Options, progress: Progress) -> DayDiff:
-    from addml.pipeline.diffs import compare_days
-
-    check_applies(options, kind_of(options))
-    if kind_of(options) != TABLE:
-        raise AddmlError(f"{options.source}: addml diff compares days of tables; leave --time out.")
-    return compare_days(model, before, options, progress)
-
-
-def is_model(path: str) -> bool:
-    return (Path(os.path.expanduser(path)) / "model.json").exists()
 
 
 def open_source(options: Options) -> Source:

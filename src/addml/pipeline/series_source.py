@@ -14,14 +14,14 @@ from addml.decisions.decision import EVENT_RATE, EVENTS, Decision
 from addml.decisions.events import FALSE_RATE, Event, budget_threshold, event_figures, events, peaks, tail_threshold
 from addml.explain import contributions_of
 from addml.explain.bands import channel_distances, expected_bands
-from addml.findings import EventPicture, Finding, Findings, Reason, Track, Usual, versions
+from addml.findings import EventPicture, Finding, Findings, Reason, Track
 from addml.inputs.rows import WindowRows
 from addml.inputs.series import carried, choose_window
 from addml.inputs.vectorizer import Window
 from addml.pipeline.batches import LISTED, scoring_place
 from addml.pipeline.labels import evaluate
 from addml.pipeline.options import SERIES, Options, decisions_given
-from addml.pipeline.ranking import Result
+from addml.pipeline.ranking import Result, training_findings
 from addml.pipeline.series_table import SeriesTable, read_series_table
 from addml.pipeline.sources import check_unseen, names_beside
 from addml.pipeline.training import fit_model, one_sided
@@ -136,21 +136,18 @@ def _findings(
     scored: _Scored, ranked: tuple[Finding, ...] = (), pictures: tuple[EventPicture, ...] = (), **more: Any
 ) -> Findings:
     model, read = scored.model, scored.read
-    return Findings(
-        source=read.data.source,
+    return training_findings(
+        model,
+        read.data.source,
+        read.data.notes,
         rows=len(read.steps),
         columns=tuple(read.names),
         left_out=read.left_out,
-        notes=tuple(read.data.notes),
         scores=scored.scores[read.steps],
-        threshold=model.threshold,
-        decided_by=model.decision.words,
         ranked=ranked,
-        usual=tuple(map(Usual.of, model.profiles)) if model.vectorizer.groups is None else (),
-        history=tuple(model.history),
-        versions=versions(),
         track=_track(scored, ranked, pictures),
         noun="step",
+        **({} if model.vectorizer.groups is None else {"usual": ()}),
         **more,
     )
 
