@@ -352,8 +352,12 @@ class Session:
 
     def write_record(self, outcome: dict[str, Any]) -> None:
         """Write options, versions and outcome beside the output."""
+        from addml.io.write import write_whole
+
         options = self.arguments | self.options.of(self.command) | {"file": self.options.source}
-        outputs.write_record(self.files, self.command, options, self.started, outcome)
+        if self.files.record is not None:
+            text = outputs.record(self.command, options, self.started, outcome)
+            write_whole(self.files.record, text.encode("utf-8", "surrogateescape"))
 
 
 @contextmanager

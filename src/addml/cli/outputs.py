@@ -83,10 +83,13 @@ def planned(
     if options.format is not None and page is None:
         raise AddmlError("--format is that of a report; name one: --report FILE.", USAGE, option="format")
     page = None if options.no_report else page
-    files = Files(*map(_path, (table, page, options.figures, options.maps, model)))
+    named = (table, page, options.figures, options.maps, model)
+    files = Files(*(None if text is None else Path(os.path.expanduser(text)) for text in named))
     files = replace(files, record=_record_beside(files))
     _check(options.file, files)
-    _check_stdout(files, options)
+    there = [*map(_spoken, files.to_stdout), *(["JSON document (--json)"] if options.json else [])]
+    if len(there) > 1:
+        raise AddmlError(f"the {' and the '.join(there)} cannot both go to standard output; give one a file.", USAGE)
     if files.report is not None and options.format is None:
         _check_ending(files.report)
     return files
@@ -99,12 +102,6 @@ def _check_table(options: Options) -> None:
         remedy = "write a file with --output, or read from a database address such as sqlite:///shop.db"
         raise AddmlError(f"--output-sql: {options.source} is no database; {remedy}.", USAGE, option="output_sql")
     check_target(options.file, str(options.output_sql))
-
-
-def _check_stdout(files: Files, options: Options) -> None:
-    there = [*map(_spoken, files.to_stdout), *(["JSON document (--json)"] if options.json else [])]
-    if len(there) > 1:
-        raise AddmlError(f"the {' and the '.join(there)} cannot both go to standard output; give one a file.", USAGE)
 
 
 def _check_ending(report: Path) -> None:
@@ -127,10 +124,6 @@ def _record_beside(files: Files) -> Path | None:
     for ending in ENDINGS:
         stem = stem.removesuffix(ending) or stem
     return first.parent / f"{stem}.run.toml"
-
-
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(os.path.expanduser(text))
 
 
 def _check(file: str, files: Files) -> None:
@@ -229,16 +222,6 @@ def write_reports(files: Files, findings: Findings, options: Options) -> None:
 
 
 # The record of a run: TOML that `--config` reads back ------------------------------------------------------
-
-
-def write_record(
-    files: Files, command: str, options: Mapping[str, Any], started: datetime, outcome: Mapping[str, Any]
-) -> None:
-    """Options, versions and outcome, where anything else is written."""
-    if files.record is not None:
-        from addml.io.write import write_whole
-
-        write_whole(files.record, record(command, options, started, outcome).encode("utf-8", "surrogateescape"))
 
 
 def record(command: str, options: Mapping[str, Any], started: datetime, outcome: Mapping[str, Any]) -> str:

@@ -191,7 +191,8 @@ def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[
     """
     if not found or not options.reasons or scored.rows is None:
         return []
-    chosen = [_highest(one, scored.scores) for one in found]
+    order = (np.argsort(-scored.scores[one.start : one.stop], kind="stable")[:STEPS_EXPLAINED] for one in found)
+    chosen = [one.start + own for one, own in zip(found, order, strict=True)]  # the steps with the highest scores
     steps = np.concatenate(chosen)
     known = channel_distances(scored.model, scored.rows, steps)
     if known is None:
@@ -200,10 +201,6 @@ def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[
     ends = np.cumsum([len(own) for own in chosen])[:-1]
     parts = zip(chosen, np.split(known[0], ends), np.split(known[1], ends), strict=True)
     return [_blames(own, away, expected, options.reasons) for own, away, expected in parts]
-
-
-def _highest(event: Event, scores: np.ndarray) -> np.ndarray:
-    return event.start + np.argsort(-scores[event.start : event.stop], kind="stable")[:STEPS_EXPLAINED]
 
 
 def _blames(steps: np.ndarray, away: np.ndarray, expected: np.ndarray, most: int) -> list[Blame]:
