@@ -16,10 +16,10 @@ from addml.cli.arguments import Device, Jobs
 from addml.cli.commands import run as run_app
 from addml.cli.compare import runner
 from addml.cli.screen import Screen
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.io.write import write_whole
 from addml.pipeline.options import Options, parse
-from addml.pipeline.protocol import known_methods, machine_for
+from addml.pipeline.protocol import Machine, known_methods
 from addml.text import counted
 from research import datasets, plans, reproduce
 from research.datasets import DataSet
@@ -93,7 +93,7 @@ def run_experiments(
             methods=tuple(known_methods(methods or (), METHODS)),
             again=again,
             jobs=jobs,
-            machine=machine_for(device, jobs),
+            machine=Machine.of(device, jobs),
             run_tasks=runner(parse("engine", engine), address),
             command=shlex.join(["python", "-m", "research", *sys.argv[1:]]),
         )
@@ -117,7 +117,7 @@ def _made(output: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = "is a file" if folder.exists() else error.strerror
-        raise UserError(f"{output}: cannot be a folder of results: {reason} (--output). Name another.") from error
+        raise AddmlError(f"{output}: cannot be a folder of results: {reason} (--output). Name another.") from error
     return folder
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.text import did_you_mean
 
 TABLE = Path(__file__).with_name("datasets.toml")
@@ -98,7 +98,7 @@ SETS = _read_table()
 def named(name: str) -> DataSet:
     """What is known of the data set of this name."""
     if name not in SETS:
-        raise UserError(f"{name!r} is not a known data set.{did_you_mean(name.lower(), SETS)} {LIST}")
+        raise AddmlError(f"{name!r} is not a known data set.{did_you_mean(name.lower(), SETS)} {LIST}")
     return SETS[name]
 
 
@@ -111,7 +111,7 @@ def known(given: Sequence[str]) -> list[str]:
     """The named sets, in any case and separated by commas; an unknown one is an error."""
     found = [part.strip().lower() for text in given for part in text.split(",") if part.strip()]
     if given and not found:
-        raise UserError(f"--sets names none. {LIST}")
+        raise AddmlError(f"--sets names none. {LIST}")
     return list(dict.fromkeys(named(name).name for name in found))
 
 

@@ -37,8 +37,10 @@ load = lru_cache(maxsize=2)(datasets.load)
 
 def run_case(case: Case, data: Data, machine: Machine) -> list[Row]:
     """Fit and test by the whole protocol; ADDML's eighteen fits share one training call where they can."""
-    fit_all = fit_together if trains_together(case, data) else protocol.fit_one_by_one
-    return protocol.run_case(case, data, machine, METHODS, fit_all)
+    together = trains_together(case, data)
+    fit_all = fit_together if together else protocol.fit_one_by_one
+    rows = protocol.run_case(case, data, machine, METHODS, fit_all)
+    return [{**row, "together": len(protocol.fits(data.y)) if together else 1} for row in rows]
 
 
 def trains_together(case: Case, data: Data) -> bool:
@@ -58,7 +60,7 @@ def fit_together(case: Case, data: Data, fits: Sequence[Fit], machine: Machine, 
     began = time.perf_counter()
     fitted = together.fit_together(detectors, tables)
     seconds = (time.perf_counter() - began) / len(fits)
-    return (Fitted(detector, seconds, len(fits)) for detector in fitted)
+    return ((detector, seconds) for detector in fitted)
 
 
 # Running time ------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 from addml.config import Config
 from addml.detector import ADDML
 from addml.encoders.mlp import HIDDEN, MLP
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.pipeline.protocol import OWN, PAPER, Case, Machine, Row, new_detector
 from addml.text import did_you_mean
 from research import datasets, experiment, run_store
@@ -133,7 +133,7 @@ def named(given: Sequence[str]) -> list[Plan]:
     for name in names:
         if name not in NAMES:
             listed = ", ".join((*NAMES, ALL))
-            raise UserError(f"{name!r} is not an experiment.{did_you_mean(name, NAMES)} Experiments: {listed}.")
+            raise AddmlError(f"{name!r} is not an experiment.{did_you_mean(name, NAMES)} Experiments: {listed}.")
     return [load(name) for name in dict.fromkeys(names)]
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import typer
 
 from addml.cli.screen import Screen
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.pipeline.workers import Ended
 
 
@@ -58,5 +58,5 @@ def usage_errors() -> Iterator[None]:
     """A wrong name is wrong usage: exit code 2."""
     try:
         yield
-    except UserError as error:
+    except AddmlError as error:
         raise typer.BadParameter(str(error)) from error

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.findings import versions
 from addml.io.write import write_whole
 from addml.pipeline.protocol import Machine, Row
@@ -65,7 +65,7 @@ def check(chosen: Sequence[Plan], choice: Choice) -> None:
         for name in given:
             if name not in known:
                 where = ", ".join(plan.name for plan in chosen)
-                raise UserError(f"{name!r} is not in {where} ({option}); there: {', '.join(sorted(known))}.")
+                raise AddmlError(f"{name!r} is not in {where} ({option}); there: {', '.join(sorted(known))}.")
 
 
 # Running -----------------------------------------------------------------------------------------------------

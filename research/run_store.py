@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.io.write import write_table
 from addml.pipeline.protocol import Row
 
@@ -119,8 +119,8 @@ def _read(file: Path) -> list[Row]:
     return list(table.to_pylist())
 
 
-def _not_runs(file: Path, problem: str) -> UserError:
-    return UserError(f"{file}: {problem} Move it away, and its tasks run anew; or name another folder (--output).")
+def _not_runs(file: Path, problem: str) -> AddmlError:
+    return AddmlError(f"{file}: {problem} Move it away, and its tasks run anew; or name another folder (--output).")
 
 
 def _write(file: Path, rows: Sequence[Row]) -> None:

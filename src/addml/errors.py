@@ -41,9 +41,6 @@ class AddmlError(ValueError):
         return cls(**document)
 
 
-UserError = AddmlError  # until every module says AddmlError
-
-
 # Warnings ---------------------------------------------------------------------------------------------------
 
 

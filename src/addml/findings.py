@@ -40,11 +40,9 @@ class Finding:
     probability: float | None = None  # 1 - q, q being the p-value adjusted for all rows looked at
 
     def to_json(self) -> dict[str, Any]:
-        """The row as plain values."""
         return asdict(self)
 
     def event_to_json(self) -> dict[str, Any]:
-        """The event of a series as plain values."""
         channels = [{"channel": one.column, "share": one.share, "words": one.words} for one in self.reasons]
         return {"rank": self.rank, **self.ids, "score": self.score, "channels": channels}
 

@@ -6,8 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from addml.pipeline.day_diff import Example, kind_of
-from addml.pipeline.model_diff import ModelDiff
+from addml.pipeline.diffs import Example, ModelDiff, anomaly_kind
 from tests.cli.running import QUICK, left_in, run_addml, write_small
 
 
@@ -156,4 +155,4 @@ def test_days_on_the_screen_and_in_a_table(folder):
 )  # fmt: skip
 def test_what_became_of_a_kind(before, after, ratio, status):
     examples = [Example(1, {}, 1.0, "")]
-    assert kind_of("", examples * before, examples * after, (100, 100 * ratio)).status == status
+    assert anomaly_kind("", examples * before, examples * after, (100, 100 * ratio)).status == status

@@ -19,7 +19,8 @@ from addml.cli.outputs import record
 from addml.detector import ADDML
 from addml.errors import AddmlError
 from addml.pipeline import options
-from addml.pipeline.options import KINDS, Options, check, check_applies, current_name, options_of, parse
+from addml.pipeline.checks import check, check_applies
+from addml.pipeline.options import KINDS, Options, current_name, options_of, parse
 from addml.pipeline.sources import choose, resolve
 from addml.pipeline.training import duration, estimate, fit_model
 
@@ -102,8 +103,8 @@ def test_texts_become_values():
 
 
 def test_a_threshold_is_a_score_or_a_method():
-    assert (Options(threshold="2.5").tau, Options(threshold="2.5").method) == (2.5, None)
-    assert (Options(threshold="auto").tau, Options(threshold="auto").method) == (None, "auto")
+    assert Options(threshold="2.5").tau == 2.5
+    assert Options(threshold="auto").tau is None
 
 
 def test_names_of_earlier_versions_are_understood_in_files():

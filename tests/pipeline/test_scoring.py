@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from addml.explain import Reasons
-from addml.pipeline.batches import SCORE, Explained, Part, Sample, Scored, highest, joined
+from addml.pipeline.batches import SCORE, Explained, Part, Sample, Scored, highest, joined, piece_of
 
 
 def part(scores, start):
@@ -15,7 +15,7 @@ def part(scores, start):
     rows = pa.record_batch({"place": places})
     explained = Explained(places, scores[order], rows, places[:, None].astype(np.float32), Reasons.none(len(scores)))
     nothing = Sample(np.empty(0), np.empty(0, np.int64), np.empty((0, 1), np.float32))
-    return Part(scores, rows, explained, order, explained.reasons.texts(), nothing)
+    return Part(piece_of(scores, rows, order, explained.reasons.texts()), explained, nothing)
 
 
 @pytest.mark.parametrize("most", [1, 7, 40, 1000])

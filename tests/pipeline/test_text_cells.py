@@ -14,9 +14,10 @@ from pyarrow import parquet
 
 from addml import model_file
 from addml.errors import AddmlError
+from addml.pipeline import diffs, sources
 from addml.pipeline import run as detecting
-from addml.pipeline import sources
-from addml.pipeline.options import Options, check
+from addml.pipeline.checks import check
+from addml.pipeline.options import Options
 from addml.progress import Silent
 from addml.server import models, row_requests
 
@@ -190,7 +191,7 @@ def test_two_models_list_it_once(tmp_path, model):
     path = write(tmp_path / "trips.csv", with_text())
 
     def work(told, progress):
-        return detecting.model_diff(str(model), str(model), told, progress)
+        return diffs.compare(str(model), str(model), told, progress)
 
     moved, said = run(work, options(path))
     assert said == [LISTED]

@@ -14,7 +14,7 @@ import pyarrow.csv
 import pytest
 
 from addml import model_file
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.inputs.table import CellError
 from addml.pipeline import batches, table_source, workers
 from addml.pipeline import run as detecting
@@ -62,7 +62,7 @@ def test_an_error_arrives_as_it_was_raised():
 
 @pytest.mark.slow
 def test_a_process_that_is_ended_is_said():
-    with pytest.raises(UserError, match=r"one of 2 processes was ended from outside.*--jobs 1"):
+    with pytest.raises(AddmlError, match=r"one of 2 processes was ended from outside.*--jobs 1"):
         list(in_processes(dies, places(3), 2))
 
 

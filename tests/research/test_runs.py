@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.pipeline import workers
 from addml.pipeline.protocol import Case
 from research import reproduce, run_store
@@ -108,7 +108,7 @@ def other_table():
 def test_a_file_that_holds_no_runs_is_named_with_the_remedy(tmp_path, content, words, name):
     (tmp_path / "table2.parts").mkdir()
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=words) as raised:
+    with pytest.raises(AddmlError, match=words) as raised:
         Store(tmp_path, "table2").rows()
     assert name in str(raised.value)
     assert "Move it away" in str(raised.value)

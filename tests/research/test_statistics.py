@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import friedmanchisquare, spearmanr, wilcoxon
 
-from addml.pipeline.protocol import rank_correlation
+from addml.pipeline.ranking import rank_correlation
 from research.statistics import Ranking, critical_difference, duels, holm, rank, ranks
 
 # Four methods on fourteen sets, with ties of two and of all.

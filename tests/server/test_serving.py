@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from addml.errors import UserError
+from addml.errors import AddmlError
 from addml.server import listen
 from tests.cli.running import QUICK, run_addml, spawn_addml, write_small
 from tests.server import conftest
@@ -69,7 +69,7 @@ def test_answers_go_out_at_once(host):
     """Nagle's algorithm would keep the second part of an answer until the client has confirmed the first."""
     try:
         listening = listen(host, 0)
-    except UserError:
+    except AddmlError:
         pytest.skip(f"this machine has no {host}")
 
     async def accepted() -> int:

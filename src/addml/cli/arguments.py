@@ -17,7 +17,18 @@ import typer
 from typer.models import ArgumentInfo
 
 from addml.errors import USAGE, AddmlError
-from addml.pipeline.options import DECISIONS, Options, current_name, flag, is_list, is_switch, options_of, parse, types
+from addml.pipeline.options import (
+    DECISIONS,
+    Options,
+    current_name,
+    flag,
+    is_list,
+    is_switch,
+    metavar,
+    options_of,
+    parse,
+    types,
+)
 from addml.text import did_you_mean
 
 RUN = "run"  # the table of a run's record that is no option
@@ -83,7 +94,7 @@ def _typer_option(one: Field[Any]) -> tuple[Any, Any]:
         flag(one.name) + off,
         *about["flags"],
         help=_help(one),
-        metavar="" if switch else about["metavar"],
+        metavar="" if switch else metavar(one),
         show_default=False,
         rich_help_panel=about["panel"],
         hidden=not about["basic"],
@@ -98,12 +109,9 @@ def _typer_option(one: Field[Any]) -> tuple[Any, Any]:
 def _help(one: Field[Any]) -> str:
     """The help text with the default at its end: (default: 0.1)."""
     words, _, default = one.metadata["help"].partition(" [default: ")
-    default = default.removesuffix("]") or (str(one.default) if _has_default(one) else "")
+    has_default = one.default is not None and not is_switch(one.name) and not is_list(one.name)
+    default = default.removesuffix("]") or (str(one.default) if has_default else "")
     return f"{words} (default: {default})." if default else f"{words}."
-
-
-def _has_default(one: Field[Any]) -> bool:
-    return not is_switch(one.name) and one.default is not None and not is_list(one.name)
 
 
 def _check_not_empty(command: Callable[..., None], values: dict[str, Any]) -> None:
@@ -120,7 +128,6 @@ def _check_not_empty(command: Callable[..., None], values: dict[str, Any]) -> No
 
 
 def _use_config(context: typer.Context, value: str | None) -> str | None:
-    """Let the options of the file be the defaults of the command."""
     if value is not None and not context.resilient_parsing:
         known = {parameter.name or "": _type(parameter) for parameter in context.command.params}
         context.default_map = read_config(value, known, context.info_name or "")
@@ -165,7 +172,9 @@ def read_config(path: str, known: dict[str, type], command: str) -> dict[str, An
         raise typer.BadParameter(f"{path}: cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{path}: is not a TOML file: {error}.") from error
-    other = _command_of(document.pop(RUN, None))
+    run = document.pop(RUN, None)
+    words = str(run.get("command", "")).split() if isinstance(run, dict) else []
+    other = words[1] if len(words) > 1 else None  # the command that wrote the record
     found = {current_name(name): value for name, value in document.items()}
     if "model" in found and command in WRITES_MODEL and other not in (None, *WRITES_MODEL):
         raise typer.BadParameter(
@@ -181,12 +190,6 @@ def read_config(path: str, known: dict[str, type], command: str) -> dict[str, An
             raise typer.BadParameter(f"{path}: {name} = {shown}: {name!r} takes {TYPE_WORDS[known[name]]}.")
     as_list = {name for name, value in found.items() if known[name] is list and not isinstance(value, list)}
     return {name: [value] if name in as_list else value for name, value in found.items()}
-
-
-def _command_of(run: Any) -> str | None:
-    """The command that wrote a record."""
-    words = str(run.get("command", "")).split() if isinstance(run, dict) else []
-    return words[1] if len(words) > 1 else None
 
 
 def _fits(value: Any, kind: type) -> bool:

@@ -22,7 +22,8 @@ from addml.cli.outputs import Files
 from addml.cli.screen import Screen, bars
 from addml.errors import USAGE, AddmlError
 from addml.io.source import STANDARD_INPUT, NoRowsError, is_special
-from addml.pipeline.options import Options, check
+from addml.pipeline.checks import check
+from addml.pipeline.options import Options
 from addml.progress import Progress
 from addml.text import counted, visible
 
@@ -216,17 +217,15 @@ def info(model: Model, options: Options) -> None:
 @with_options("diff")
 def diff(before: Model, after: After, file: File, options: Options) -> None:
     """Compare two days under one model (MODEL YESTERDAY TODAY), or two models on one table (MODEL MODEL FILE)."""
-    from addml.pipeline import run
+    from addml.pipeline import diffs
 
     options = check(options, "diff")
     files = outputs.planned(options, "diff")
     with _session("diff", options, files, before=before, after=after) as session:
-        are_models = run.is_model(after)
-        compare: Any = run.model_diff if are_models else run.day_diff
-        moved = compare(before, after, options, session.progress)
+        moved = diffs.compare(before, after, options, session.progress)
         outputs.write_scored(files, [moved.table])
         session.write_record({"rows": moved.to_json(0)["rows"]})
-        (screen.show_diff if are_models else screen.show_days)(session.screen, moved, options.top)
+        screen.show_diff(session.screen, moved, options.top)
         screen.show_files(session.screen, files.named())
         session.screen.document(moved.to_json(options.top) | {"files": files.named()})
 
@@ -353,8 +352,12 @@ class Session:
 
     def write_record(self, outcome: dict[str, Any]) -> None:
         """Write options, versions and outcome beside the output."""
+        from addml.io.write import write_whole
+
         options = self.arguments | self.options.of(self.command) | {"file": self.options.source}
-        outputs.write_record(self.files, self.command, options, self.started, outcome)
+        if self.files.record is not None:
+            text = outputs.record(self.command, options, self.started, outcome)
+            write_whole(self.files.record, text.encode("utf-8", "surrogateescape"))
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,8 +22,7 @@ from addml.text import counted
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from addml.pipeline.protocol import Labelled, Result
-    from addml.pipeline.workers import Ended
+    from addml.pipeline.protocol import LabelledTable, Row
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl", ".json")
 ROWS = 10_000  # some rivals grow with the square of the rows
@@ -76,30 +74,29 @@ def compare(
     if rank_by not in protocol.SETTINGS:
         raise AddmlError(f"{rank_by!r} is not one of {', '.join(protocol.SETTINGS)} (--rank-by).", USAGE)
     chosen, target = protocol.known_methods(methods or protocol.METHODS), _target(output, file)
-    screen, failures = Screen(options), list[str]()
+    screen, failures, rows = Screen(options), list[str](), list[dict[str, Any]]()
     progress = bars(screen)
     with screen.warned():
         with progress.stage(f"Reading {file}", None):
-            labelled = protocol.read(options, sample)
-        with progress.stage("Comparing", len(chosen)) as advance:
-
-            def on_end(ended: Ended) -> None:
-                failures.extend([] if ended.failure is None else [f"{ended.task.title}: {ended.failure}"])
+            data = protocol.read(options, sample)
+        tasks = [protocol.MethodTask(method, data) for method in chosen]
+        with progress.stage("Comparing", len(tasks)) as advance:
+            run, machine = runner(options.engine, options.address), protocol.Machine.of(device, jobs)
+            for ended, own in run(tasks, machine, jobs):
+                failures += [] if ended.failure is None else [f"{ended.task.title}: {ended.failure}"]
                 progress.note(f"compare: {ended.task.title}: {'failed' if ended.failure else f'{ended.seconds:.1f} s'}")
+                rows += own
                 advance(1)
-
-            machine, where = protocol.machine_for(device, jobs), runner(options.engine, options.address)
-            rows = protocol.compare(labelled.data, chosen, machine, jobs, on_end, where)
     for line in failures:
         print(f"Failed: {line}", file=sys.stderr)
     if not rows:
-        raise AddmlError(f"{labelled.data.name}: no method could be run.")
+        raise AddmlError(f"{data.name}: no method could be run.")
     found = protocol.summary(rows, rank_by)
-    _show(screen, labelled, found, rank_by)
+    _show(screen, data, found, rank_by)
     if target is not None:
         _write(target, found)
         screen.say(f"figures: {target}")
-    screen.document(_document(labelled, found, rank_by, failures))
+    screen.document(_document(data, found, rank_by, failures))
     if failures:
         raise typer.Exit(1)
 
@@ -116,7 +113,6 @@ def runner(engine: str | None, address: str | None) -> Callable[..., Any]:
 
 
 def _target(output: str | None, file: str) -> Path | None:
-    """Where the figures go, checked before the work."""
     from addml.inputs.disk import is_part
 
     if output is None:
@@ -134,78 +130,67 @@ def _target(output: str | None, file: str) -> Path | None:
     return path
 
 
-def _show(screen: Screen, labelled: Labelled, found: Sequence[Result], by: str) -> None:
-    data = labelled.data
+def _show(screen: Screen, data: LabelledTable, found: Sequence[Row], by: str) -> None:
     rows, columns = data.shape
     size = f"{counted(rows, 'row')}, {counted(columns, 'column')}"
     screen.say(f"{data.name}: {size}, {counted(int(data.y.sum()), 'anomaly', 'anomalies')}", style="bold")
-    for note in labelled.notes:
+    for note in data.notes:
         screen.say(f"  {note}")
-    show_left_out(screen, labelled.dropped)
+    show_left_out(screen, data.dropped)
     _show_ranking(screen, found, by)
     for note in NOTES:
         screen.say(f"  {note}")
 
 
-def _show_ranking(screen: Screen, found: Sequence[Result], by: str) -> None:
+def _show_ranking(screen: Screen, found: Sequence[Row], by: str) -> None:
     """The methods, best first: measures in percent, stability, seconds of a fit and of scoring a third of all rows."""
-    from rich.table import Table
-
     from addml.pipeline.protocol import ONE_CLASS, SETTINGS, UNSEEN
 
-    columns = {f"AUC {name}": _in_percent(found, name, "auc") for name in SETTINGS}
+    columns: dict[str, Sequence[Any]] = {f"AUC {name}": _in_percent(found, name, "auc") for name in SETTINGS}
     columns[f"AP {by}"] = _in_percent(found, by, "ap")
-    timed = [one for one in found if one.setting == (ONE_CLASS if by == ONE_CLASS else UNSEEN)]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("Rank", "Method"):
-        table.add_column(head, no_wrap=True)
-    for head in (*columns, "Stability", "Fit, s", "Score, s"):
-        table.add_column(head, justify="right")
-    for place, one in enumerate(timed):
-        seconds = f"{one.fit_seconds:.3f}", f"{one.score_seconds:.4f}"
-        measures = (texts[place] for texts in columns.values())
-        table.add_row(str(place + 1), one.method, *measures, f"{one.stability:.3f}", *seconds)
+    timed = [one for one in found if one["setting"] == (ONE_CLASS if by == ONE_CLASS else UNSEEN)]
+    columns["Stability"] = [f"{one['stability']:.3f}" for one in timed]
+    columns["Fit, s"] = [f"{one['fit_seconds']:.3f}" for one in timed]
+    columns["Score, s"] = [f"{one['score_seconds']:.4f}" for one in timed]
+    lines = zip(range(1, len(timed) + 1), [one["method"] for one in timed], *columns.values(), strict=True)
     screen.say()
-    screen.console().print(table)
+    screen.grid(("Rank", "Method", *columns), lines, right=[*columns], whole=("Rank", "Method"))
     screen.say()
 
 
-def _in_percent(found: Sequence[Result], setting: str, measure: str) -> list[Text]:
+def _in_percent(found: Sequence[Row], setting: str, measure: str) -> list[Text]:
     """The methods' means of a measure, ROC-AUC with its deviation; the best, and others that read the same, in bold."""
     from rich.text import Text
 
-    own = [one for one in found if one.setting == setting]
-    means = [round(100 * getattr(one, measure), 1) for one in own]
-    spreads = [f" ± {100 * one.auc_spread:.1f}" if measure == "auc" else "" for one in own]
-    bold = [len(means) > 1 and mean == max(means) for mean in means]
+    own = [one for one in found if one["setting"] == setting]
+    means = [round(100 * one[measure], 1) for one in own]
+    spreads = [f" ± {100 * one['auc_spread']:.1f}" if measure == "auc" else "" for one in own]
+    best = max(means) if len(means) > 1 else None
     return [
-        Text(f"{mean:.1f}{spread}", "bold" if best else "")
-        for mean, spread, best in zip(means, spreads, bold, strict=True)
+        Text(f"{mean:.1f}{spread}", "bold" if mean == best else "") for mean, spread in zip(means, spreads, strict=True)
     ]
 
 
-def _document(labelled: Labelled, found: Sequence[Result], by: str, failures: list[str]) -> dict[str, Any]:
-    data = labelled.data
+def _document(data: LabelledTable, found: Sequence[Row], by: str, failures: list[str]) -> Row:
     return {
         "source": data.name,
         "rows": data.shape[0],
         "columns": data.shape[1],
         "anomalies": int(data.y.sum()),
-        "notes": list(labelled.notes),
-        "left_out": [{"column": name, "why": why} for name, why in labelled.dropped],
+        "notes": list(data.notes),
+        "left_out": [{"column": name, "why": why} for name, why in data.dropped],
         "by": by,
-        "results": [asdict(one) for one in found],
+        "results": found,
         "failures": failures,
     }
 
 
-def _write(target: Path, found: Sequence[Result]) -> None:
+def _write(target: Path, found: Sequence[Row]) -> None:
     from addml.io.write import write_table, write_whole
 
-    rows = [asdict(one) for one in found]
     if target.suffix.lower() == ".json":
-        write_whole(target, (json.dumps(rows, indent=1) + "\n").encode())
+        write_whole(target, (json.dumps(found, indent=1) + "\n").encode())
         return
     import pyarrow as pa
 
-    write_table(pa.Table.from_pylist(rows), target)
+    write_table(pa.Table.from_pylist(found), target)

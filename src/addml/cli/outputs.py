@@ -52,7 +52,6 @@ class Files:
 
     @property
     def to_stdout(self) -> list[str]:
-        """What goes to standard output."""
         return [what for what, path in self.named().items() if STREAMS.get(path) == STDOUT]
 
     def named(self) -> dict[str, str]:
@@ -84,30 +83,25 @@ def planned(
     if options.format is not None and page is None:
         raise AddmlError("--format is that of a report; name one: --report FILE.", USAGE, option="format")
     page = None if options.no_report else page
-    files = Files(*map(_path, (table, page, options.figures, options.maps, model)))
+    named = (table, page, options.figures, options.maps, model)
+    files = Files(*(None if text is None else Path(os.path.expanduser(text)) for text in named))
     files = replace(files, record=_record_beside(files))
     _check(options.file, files)
-    _check_stdout(files, options)
+    there = [*map(_spoken, files.to_stdout), *(["JSON document (--json)"] if options.json else [])]
+    if len(there) > 1:
+        raise AddmlError(f"the {' and the '.join(there)} cannot both go to standard output; give one a file.", USAGE)
     if files.report is not None and options.format is None:
         _check_ending(files.report)
     return files
 
 
 def _check_table(options: Options) -> None:
-    """Scores go back into the database that the rows come from."""
     from addml.io.sql import check_target, is_address
 
     if not is_address(options.file):
         remedy = "write a file with --output, or read from a database address such as sqlite:///shop.db"
         raise AddmlError(f"--output-sql: {options.source} is no database; {remedy}.", USAGE, option="output_sql")
     check_target(options.file, str(options.output_sql))
-
-
-def _check_stdout(files: Files, options: Options) -> None:
-    """Only one thing may go to standard output."""
-    there = [*map(_spoken, files.to_stdout), *(["JSON document (--json)"] if options.json else [])]
-    if len(there) > 1:
-        raise AddmlError(f"the {' and the '.join(there)} cannot both go to standard output; give one a file.", USAGE)
 
 
 def _check_ending(report: Path) -> None:
@@ -130,10 +124,6 @@ def _record_beside(files: Files) -> Path | None:
     for ending in ENDINGS:
         stem = stem.removesuffix(ending) or stem
     return first.parent / f"{stem}.run.toml"
-
-
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(os.path.expanduser(text))
 
 
 def _check(file: str, files: Files) -> None:
@@ -174,7 +164,6 @@ def _spoken(what: str) -> str:
 
 
 def check_writable(path: Path) -> None:
-    """A file of this name must be possible."""
     folder = path.parent
     if not folder.is_dir():
         raise AddmlError(f"{path}: cannot be written: the folder {folder} does not exist. Make it, or write elsewhere.")
@@ -185,7 +174,6 @@ def check_writable(path: Path) -> None:
 
 
 def save_model(files: Files, model: Model) -> None:
-    """The model, where it is asked for."""
     from addml import model_file
     from addml.io.write import naming
 
@@ -236,16 +224,6 @@ def write_reports(files: Files, findings: Findings, options: Options) -> None:
 # The record of a run: TOML that `--config` reads back ------------------------------------------------------
 
 
-def write_record(
-    files: Files, command: str, options: Mapping[str, Any], started: datetime, outcome: Mapping[str, Any]
-) -> None:
-    """Options, versions and outcome, where anything else is written."""
-    if files.record is not None:
-        from addml.io.write import write_whole
-
-        write_whole(files.record, record(command, options, started, outcome).encode("utf-8", "surrogateescape"))
-
-
 def record(command: str, options: Mapping[str, Any], started: datetime, outcome: Mapping[str, Any]) -> str:
     """The options first, then a table `run`, which `--config` ignores."""
     about = {
@@ -267,7 +245,6 @@ def record(command: str, options: Mapping[str, Any], started: datetime, outcome:
 
 
 def _input(file: str) -> dict[str, Any]:
-    """What tells whether the file is still the same one."""
     path = Path(os.path.expanduser(file))
     if not file or not path.is_file():
         return {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from addml.pipeline.options import Options
 from addml.progress import Advance, Progress, Silent
-from addml.text import counted, json_value, listed, one_in, one_line, percent
+from addml.text import counted, json_value, listed, one_in, one_line, percent, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from addml.findings import Finding, Findings, Hidden
-    from addml.pipeline.day_diff import DayDiff
-    from addml.pipeline.model_diff import ModelDiff
+    from addml.pipeline.diffs import DayDiff, ModelDiff
 
 
 def bars(screen: Screen) -> Progress:
@@ -52,7 +51,6 @@ class Bars:
             yield lambda steps: bar.advance(task, steps)
 
     def note(self, words: str) -> None:
-        """Say something on standard error, terminal or not."""
         print(words, file=sys.stderr)
 
 
@@ -61,10 +59,7 @@ def _rate_column(rows_each: float) -> Any:
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """Rows a second."""
-
         def render(self, task: Task) -> Text:
-            """The speed so far."""
             speed = task.finished_speed or task.speed
             return Text(f"{speed * rows_each:,.0f} rows/s" if speed else "", style="progress.data.speed")
 
@@ -75,6 +70,7 @@ def _rate_column(rows_each: float) -> Any:
 
 PLAIN_WIDTH = 120  # columns, where the output is no terminal
 MOST_NAMED = 8  # columns listed in a sentence
+MOST_GROUPS = 5  # of similar rows
 MOST_IDS, LONGEST_ID = 6, 40  # columns shown with each row; characters of a value
 MOST_DRIFTED = 10  # columns that have changed
 UNCHANGED = "much as in training"
@@ -99,7 +95,6 @@ class Screen:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing is printed for a person."""
         return self.options.quiet or self.options.json
 
     def console(self) -> Console:
@@ -111,22 +106,21 @@ class Screen:
 
     def say(self, text: str = "", style: str | None = None, whole: bool = False) -> None:
         """One line, in which nothing is markup; `whole` for what is not to be broken, such as a path."""
-        from addml.text import visible
-
         self.console().print(visible(text), markup=False, style=style, soft_wrap=whole)
 
-    def grid(self, names: Sequence[str], lines: Iterable[Sequence[object]], right: Sequence[str]) -> None:
-        """A table, some of whose columns stand at the right."""
+    def grid(
+        self, names: Sequence[str], lines: Iterable[Sequence[object]], right: Sequence[str], whole: Sequence[str] = ()
+    ) -> None:
+        """A table, some of whose columns stand at the right, some on one line; a cell may be a styled text."""
         from rich.table import Table
         from rich.text import Text
 
-        from addml.text import visible
-
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in names:
-            table.add_column(Text(visible(name)), justify="right" if name in right else "left")
+            justify: Any = "right" if name in right else "left"
+            table.add_column(Text(visible(name)), justify=justify, no_wrap=name in whole)
         for line in lines:
-            table.add_row(*(Text(visible(str(cell))) for cell in line))
+            table.add_row(*(cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in line))
         self.console().print(table)
 
     def document(self, content: Mapping[str, Any]) -> None:
@@ -146,18 +140,14 @@ class Screen:
             warnings.showwarning = shown
 
     def _warn(self, message: Any, *about: Any, **more: Any) -> None:
-        from addml.text import visible
-
         self.warnings.append(str(message))
         print(f"Warning: {visible(str(message))}", file=sys.stderr)
 
 
 def show_findings(screen: Screen, findings: Findings, top: int) -> None:
-    """Everything that a run found."""
     show_reading(screen, findings)
     show_training(screen, findings)
     show_ranking(screen, findings, top)
-    show_groups(screen, findings)
     show_evaluation(screen, findings)
     show_check(screen, findings)
     show_drift(screen, findings)
@@ -173,27 +163,22 @@ def show_reading(screen: Screen, findings: Findings) -> None:
 
 
 def show_left_out(screen: Screen, left_out: Sequence[tuple[str, str]]) -> None:
-    """The dropped columns, by the reason."""
-    for why, names in _by_reason(left_out).items():
-        screen.say(f"  dropped, {why}: {listed(names, MOST_NAMED)}")
-
-
-def _by_reason(left_out: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     for name, why in left_out:
         reasons.setdefault(why, []).append(name)
-    return reasons
+    for why, names in reasons.items():
+        screen.say(f"  dropped, {why}: {listed(names, MOST_NAMED)}")
 
 
 def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     """The table of the most anomalous rows, and how many lie above the threshold."""
-    listed = findings.examples[:top]
-    ids = list(listed[0].ids)[:MOST_IDS] if listed else []
-    if listed:
+    examples = findings.examples[:top]
+    ids = list(examples[0].ids)[:MOST_IDS] if examples else []
+    if examples:
         screen.say()
         names = ("rank", "row", *ids, "score", "rarity", "", "reasons")
         similar = {group.ranks[0]: len(group.ranks) - 1 for group in findings.groups}
-        cells = [_cells(one, ids, findings.least_p_value, similar.get(one.rank, 0)) for one in listed]
+        cells = [_cells(one, ids, findings.least_p_value, similar.get(one.rank, 0)) for one in examples]
         screen.grid(names, cells, right=("rank", "row", "score", "rarity"))
     flagged = f"{findings.anomalies:,} of {counted(findings.rows, findings.noun)} flagged"
     found = sum(one.is_anomaly for one in findings.ranked)
@@ -201,6 +186,9 @@ def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     screen.say()
     screen.say(f"{events}{flagged} (*): {findings.rule}", style="bold")
     show_hidden(screen, findings.hidden)
+    for group in [group for group in findings.groups if len(group.ranks) > 1][:MOST_GROUPS]:
+        ranks = listed(list(map(str, group.ranks)), MOST_NAMED)
+        screen.say(f"  {len(group.ranks):,} similar {findings.noun}s: {group.words} (ranks {ranks})")
 
 
 def show_hidden(screen: Screen, hidden: Sequence[Hidden]) -> None:
@@ -225,16 +213,7 @@ def _cells(finding: Finding, ids: Sequence[str], least: float, similar: int) -> 
     return [str(finding.rank), str(finding.row), *names, f"{finding.score:.4g}", rarity, mark, why]
 
 
-def show_groups(screen: Screen, findings: Findings, most: int = 5) -> None:
-    """Rows that are flagged for the same columns."""
-    groups = [group for group in findings.groups if len(group.ranks) > 1][:most]
-    for group in groups:
-        ranks = listed(list(map(str, group.ranks)), MOST_NAMED)
-        screen.say(f"  {len(group.ranks):,} similar {findings.noun}s: {group.words} (ranks {ranks})")
-
-
 def show_evaluation(screen: Screen, findings: Findings) -> None:
-    """The agreement with the label column, where there is one."""
     evaluation = findings.evaluation
     if evaluation is None:
         return
@@ -271,7 +250,6 @@ def event_words(figures: Mapping[str, Any]) -> str:
 
 
 def show_check(screen: Screen, findings: Findings) -> None:
-    """Which kinds of planted faults would be found."""
     if not findings.check:
         return
     screen.say()
@@ -285,7 +263,6 @@ def _figure(value: Any) -> str:
 
 
 def show_training(screen: Screen, findings: Findings) -> None:
-    """How training went, in one line."""
     if findings.trained_rows:
         seconds = sum(float(entry.get("seconds", 0)) for entry in findings.history)
         rows, took = counted(findings.trained_rows, findings.noun), _took(len(findings.history), seconds)
@@ -314,8 +291,12 @@ def show_drift(screen: Screen, findings: Findings) -> None:
     screen.say(f"  {alike:,} of {counted(len(findings.drift), 'column')}: {UNCHANGED}")
 
 
-def show_diff(screen: Screen, moved: ModelDiff, top: int) -> None:
-    """How two models differ on a table."""
+def show_diff(screen: Screen, moved: ModelDiff | DayDiff, top: int) -> None:
+    """How two models differ on a table, or two days under a model."""
+    from addml.pipeline.diffs import DayDiff
+
+    if isinstance(moved, DayDiff):
+        return _show_days(screen, moved, top)
     rows = counted(len(moved.before), moved.noun)
     screen.say(f"{moved.source}: {rows} scored by {moved.models[0]} and {moved.models[1]}", style="bold", whole=True)
     few = moved.first == len(moved.before)  # of which all are the same
@@ -335,7 +316,7 @@ def show_diff(screen: Screen, moved: ModelDiff, top: int) -> None:
     )
 
 
-def show_days(screen: Screen, diff: DayDiff, top: int) -> None:
+def _show_days(screen: Screen, diff: DayDiff, top: int) -> None:
     """Which kinds of anomaly are new, grown or gone; rows are named only of these."""
     (first, second), (before, after) = diff.files, diff.rows
     screen.say(f"{first} ({before:,} rows) and {second} ({after:,} rows) by {diff.model}", style="bold", whole=True)
@@ -354,7 +335,6 @@ def show_days(screen: Screen, diff: DayDiff, top: int) -> None:
 
 
 def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
-    """A saved model."""
     flagged, took = about["anomalies_in_training"], _took(about["epochs"], about["seconds"])
     screen.say(f"{about['model']}: {about['bytes'] / 1e6:.2f} MB, addml {about['addml']}", style="bold")
     screen.say(f"  trained on {counted(about['trained_rows'], about['noun'])}{took}")
@@ -370,7 +350,6 @@ def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
 
 
 def show_files(screen: Screen, files: Mapping[str, str]) -> None:
-    """Where everything was written."""
     screen.say()
     for name in sorted(files, key="report".__eq__):  # which is to be opened, and so comes last
         words = {"scored": "scored table", "record": "options of this run"}.get(name, name)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from addml.arrow import as_text
 from addml.compute import blas_threads, max_threads, on_threads, resolve_device
 from addml.inputs.rows import MemoryRows
+from addml.pipeline.sources import check_text
 from addml.pipeline.workers import Batch, in_processes
 from addml.preprocessing.numbers import CellError
 from addml.preprocessing.profile import moments
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from addml.pipeline.known import Known
     from addml.pipeline.options import Options
     from addml.preprocessing.drift import Counts, DriftCounter
-    from addml.preprocessing.text_values import TextCells
 
 IN_MEMORY = 256 << 20  # bytes
 
@@ -44,7 +44,6 @@ class Pieces:
         self._file = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=folder)  # noqa: SIM115
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Keep another batch."""
         from pyarrow import PythonFile, ipc
 
         if self._writer is None:
@@ -120,7 +119,6 @@ class Explained:
     reasons: Sequence[tuple[Reason, ...]]
 
     def candidate(self, at: int) -> Candidate:
-        """One of them."""
         place, score, values = int(self.places[at]), float(self.scores[at]), self.values.slice(at, 1)
         return Candidate(place, score, values, self.features[at].copy(), self.reasons[at])
 
@@ -129,14 +127,10 @@ class Explained:
 class Part:
     """What came of one batch."""
 
-    scores: np.ndarray
-    carried: pa.RecordBatch  # columns that only pass through: ids, the label
+    piece: pa.RecordBatch
     explained: Explained
-    spoken: np.ndarray  # the places in the batch of the rows that are explained
-    words: pa.Array  # of these
     sample: Sample
     counts: Counts | None = None  # of its values, against training
-    known: np.ndarray | None = None  # (n,) the entry by which a row is known to be normal, -1 for others
 
 
 @dataclass
@@ -151,30 +145,27 @@ class Scored:
     sample: Sample | None = None
 
     def add(self, part: Part) -> None:
-        """Take in the next batch; of the rows to be listed only the most anomalous stay."""
-        self.pieces.add(_piece(part))
-        self.rows += len(part.scores)
-        self._list(part.explained)
+        self.pieces.add(part.piece)
+        self.rows += part.piece.num_rows
         self.sample = part.sample if self.sample is None else self.sample.joined(part.sample, self.most_mapped)
-
-    def _list(self, explained: Explained) -> None:
-        """Of equal scores the first row stays, so that only a higher one takes the place of the last."""
+        # Of equal scores the first row stays, so that only a higher one takes the place of the last.
         last = self.listed[-1].score if len(self.listed) == self.most_listed else -np.inf
-        count = min(int((explained.scores > last).sum()), self.most_listed)
-        both = [*self.listed, *map(explained.candidate, range(count))]
+        count = min(int((part.explained.scores > last).sum()), self.most_listed)
+        both = [*self.listed, *map(part.explained.candidate, range(count))]
         self.listed = sorted(both, key=lambda one: (-one.score, one.place))[: self.most_listed]
 
 
-def _piece(part: Part) -> pa.RecordBatch:
-    """The carried columns, the scores, and the words in the rows that have some."""
+def piece_of(
+    scores: np.ndarray, carried: pa.RecordBatch, spoken: np.ndarray, words: pa.Array, known: np.ndarray | None = None
+) -> pa.RecordBatch:
+    """The columns that only pass through, the scores, the words of the rows that have some, and which are known."""
     import pyarrow as pa
 
-    places = np.full(len(part.scores), -1)
-    places[part.spoken] = np.arange(len(part.spoken))
-    words = part.words.take(pa.array(places, mask=places < 0))
-    known = np.full(len(part.scores), -1) if part.known is None else part.known
-    own = [*part.carried.columns, pa.array(part.scores), words, pa.array(known.astype(np.int32))]
-    return pa.record_batch(own, names=[*part.carried.schema.names, SCORE, WORDS, KNOWN])
+    places = np.full(len(scores), -1)
+    places[spoken] = np.arange(len(spoken))
+    codes = np.full(len(scores), -1) if known is None else known
+    own = [pa.array(scores), words.take(pa.array(places, mask=places < 0)), pa.array(codes.astype(np.int32))]
+    return pa.record_batch([*carried.columns, *own], names=[*carried.schema.names, SCORE, WORDS, KNOWN])
 
 
 def scoring_place(options: Options, model: Model) -> tuple[str, int]:
@@ -185,39 +176,36 @@ def scoring_place(options: Options, model: Model) -> tuple[str, int]:
 
 def score_all(
     model: Model,
-    place: tuple[str, int],
+    options: Options,
     batches: Iterable[pa.RecordBatch],
     carried: Sequence[str],
-    top: int,
-    reasons: int,
+    known: Known,
     advance: Advance,
-    drift: DriftCounter,
-    check: Callable[[TextCells], None],
-    *,
-    rows: int | None = None,
-    mapped: bool = True,
+    rows: int | None,
+    mapped: bool,
     folder: str | None = None,
-    known: Known | None = None,
-) -> Scored:
-    """Score every batch, several at a time, holding a few.
+) -> tuple[Scored, DriftCounter]:
+    """Score every batch, several at a time, holding a few; and count how they differ from training.
 
-    `drift` counts them in passing, and `check` may stop at texts in columns of numbers; `rows` is about how many there
-    are, where that is known; rows for a map of the metric space are kept only where one is wanted; `folder` is for what
-    memory should not hold; rows that are `known` are not listed.
+    `rows` is about how many there are, where that is known; rows for a map of the metric space are kept only where one
+    is wanted; `folder` is for what memory should not hold; rows that are `known` are not listed.
     """
+    (device, threads), top, drift = scoring_place(options, model), max(options.top, options.flag or 0), drift_of(model)
     scored = Scored(max(LISTED, top), MAPPED if mapped else 0, Pieces(folder))
-    work = ScorePart(model, place[0], tuple(carried), top, reasons, scored.most_listed, scored.most_mapped, known)
+    most = scored.most_listed, scored.most_mapped
+    work = ScorePart(model, device, tuple(carried), top, options.reasons, *most, known)
     with blas_threads(1):
-        for part in _at_once(work, _with_starts(batches), rows, place[1]):
+        for part in _at_once(work, with_starts(batches), rows, threads):
             scored.add(part)
             if part.counts is not None:
                 drift.add(part.counts)
-            check(drift.texts)
-            advance(len(part.scores))
-    return scored
+            check_text(options, drift.texts)
+            advance(part.piece.num_rows)
+    return scored, drift
 
 
-def _with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batches, each with how many rows came before it."""
     start = 0
     for batch in batches:
         yield start, batch
@@ -244,7 +232,7 @@ class ScorePart:
     reasons: int
     most_listed: int
     most_mapped: int
-    known: Known | None = None
+    known: Known
 
     def __call__(self, item: Batch) -> Part:
         """Score a batch that so many rows came before, and explain the rows that stand out."""
@@ -252,7 +240,7 @@ class ScorePart:
         model, drift = self.model, drift_of(self.model)
         features = features_of(model, batch, start, drift)
         scores = scores_of(model, batch, features, self.device)
-        known = np.full(len(scores), -1) if self.known is None else self.known.codes(batch, model.columns)
+        known = self.known.codes(batch, model.columns)
         shown = np.where(known < 0, scores, -np.inf)
         chosen = highest(shown, max(int((shown > model.threshold).sum()), self.top))
         chosen = chosen[known[chosen] < 0]
@@ -261,16 +249,8 @@ class ScorePart:
         first = slice(min(self.most_listed, len(chosen)))
         top = chosen[first]
         explained = Explained(top + start, scores[top], batch.take(top), own[first], reasons[first])
-        return Part(
-            scores,
-            batch.select(list(self.carried)),
-            explained,
-            chosen,
-            reasons.texts(),
-            sample_of(features, start, self.most_mapped),
-            drift.counts,
-            known,
-        )
+        piece = piece_of(scores, batch.select(list(self.carried)), chosen, reasons.texts(), known)
+        return Part(piece, explained, sample_of(features, start, self.most_mapped), drift.counts)
 
 
 # Rows of a batch --------------------------------------------------------------------------------------------
@@ -299,26 +279,6 @@ def scores_of(model: Model, batch: pa.RecordBatch, features: np.ndarray, device:
     return model.scores(MemoryRows(features, model.vectorizer.groups_of(batch)), device, 1)
 
 
-class ScoredBatch(NamedTuple):
-    """A batch that `start` rows came before, its features and its scores."""
-
-    batch: pa.RecordBatch
-    start: int
-    features: np.ndarray
-    scores: np.ndarray
-
-
-def scored_batches(
-    model: Model, batches: Iterable[pa.RecordBatch], device: str, advance: Advance, drift: DriftCounter
-) -> Iterator[ScoredBatch]:
-    """The batches one after the other, scored."""
-    with blas_threads(1):
-        for start, batch in _with_starts(batches):
-            features = features_of(model, batch, start, drift)
-            yield ScoredBatch(batch, start, features, scores_of(model, batch, features, device))
-            advance(batch.num_rows)
-
-
 def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most: int, device: str = "cpu") -> Reasons:
     """Why each row of a batch, which has these features, is unusual; at most so many reasons."""
     from addml.explain import Reasons, columns_of, reasons
@@ -340,7 +300,6 @@ def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most:
 
 
 def _group_profiles(model: Model, batch: pa.RecordBatch) -> GroupProfiles | None:
-    """The profiles of the groups of these rows, where rows are judged within groups."""
     groups, codes = model.vectorizer.groups, model.vectorizer.groups_of(batch)
     if groups is None or codes is None:
         return None
@@ -375,7 +334,6 @@ def _raw_values(model: Model, batch: pa.RecordBatch) -> tuple[dict[str, Any], di
 
 
 def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Any:
-    """Values as words are made of them."""
     if kind == "number":
         return np.where(np.isinf(values), np.nan, values)
     if kind == "date":

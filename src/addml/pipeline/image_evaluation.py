@@ -28,21 +28,11 @@ class Layout:
 
     root: Path
 
-    @property
-    def train(self) -> Path:
-        """Normal images."""
-        return self.root / "train"
-
-    @property
-    def test(self) -> Path:
-        """Images of all kinds."""
-        return self.root / "test"
-
     @classmethod
     def of(cls, folder: str, *, trains: bool) -> Layout:
         """The layout of a folder, which must have it."""
         one = cls(Path(os.path.expanduser(folder)))
-        needed = [one.test / GOOD, *([one.train] if trains else [])]
+        needed = [one.root / "test" / GOOD, *([one.root / "train"] if trains else [])]
         missing = [str(path.relative_to(one.root)) for path in needed if not path.is_dir()]
         if missing:
             raise AddmlError(
@@ -64,8 +54,8 @@ class Layout:
         """The figures of all images and of each kind of defect; of pixels, where there are maps and masks."""
         kinds = np.array([kind_of(name) for name in pictures.names])
         if "" in kinds:
-            name = pictures.names[int((kinds == "").argmax())]
-            raise AddmlError(f"{self.test / name}: is in no folder that says its kind; move it into {GOOD} or another.")
+            path = self.root / "test" / pictures.names[int((kinds == "").argmax())]
+            raise AddmlError(f"{path}: is in no folder that says its kind; move it into {GOOD} or another.")
         bad = (kinds != GOOD).astype(int)
         found = evaluate(scores, bad, threshold, "folders of test")
         figures = {} if places is None else pixel_figures(self._pixels(pictures, places), levels_of(places))
@@ -75,7 +65,6 @@ class Layout:
     def _kind(
         self, kind: str, kinds: np.ndarray, scores: np.ndarray, threshold: float, figures: dict[str, dict[str, float]]
     ) -> dict[str, Any]:
-        """The images of one kind of defect against the good ones."""
         from sklearn.metrics import roc_auc_score
 
         own, among = kinds == kind, (kinds == kind) | (kinds == GOOD)
@@ -92,7 +81,6 @@ class Layout:
                 yield kind, resized(own, size), np.zeros(size, bool) if file is None else read_mask(file, size)
 
     def notes(self, names: Sequence[str], *, has_maps: bool) -> tuple[str, ...]:
-        """What the figures leave out."""
         if not has_maps:
             return ("no figures of pixels: they need a model with --encoder pretrained",)
         missing = sum(kind_of(name) != GOOD and self.mask_file(name) is None for name in names)

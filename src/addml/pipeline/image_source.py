@@ -21,16 +21,7 @@ from addml.inputs.census import draw_places
 from addml.inputs.rows import LazyRows
 from addml.inputs.vectorizers import PHOTO_SIDE
 from addml.io.image_folder import LARGEST, Heads, Pictures, look_at
-from addml.pipeline.batches import (
-    LISTED,
-    MAPPED,
-    Explained,
-    Part,
-    Scored,
-    highest,
-    sample_of,
-    scoring_place,
-)
+from addml.pipeline.batches import LISTED, MAPPED, Explained, Part, Scored, highest, piece_of, sample_of, scoring_place
 from addml.pipeline.options import DECISIONS, IMAGE, Options
 from addml.pipeline.ranking import Result, ScoredRows, left_out_epochs, ranked_findings, settled, training_findings
 from addml.pipeline.sources import free_memory
@@ -157,7 +148,6 @@ class ImageSource:
     kind = IMAGE
 
     def __init__(self, options: Options) -> None:
-        """Nothing is read yet."""
         self.options = options
         self.choice = ""  # of the encoder, in words
         self.pictures: Pictures | None = None  # until they are read
@@ -192,7 +182,6 @@ class ImageSource:
         return model.decided(alarm_rate=max(ALARM_RATE, 1 / (1 + len(model.training.calibration))))
 
     def _encoder(self, heads: Heads) -> str:
-        """The encoder that was asked for, or the one for these images."""
         if self.options.encoder is not None:
             return self.options.encoder
         if max(max(one.size) for one in heads.known) <= LARGEST:
@@ -211,7 +200,6 @@ class ImageSource:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What reading and sampling found."""
         assert self.pictures is not None
         rows, drawn = len(self.pictures.names), len(self.places)
         sampled = f"trained on {drawn:,} of {rows:,} images, drawn at random (--all-rows takes all)"
@@ -244,15 +232,11 @@ class ImageSource:
         """How strange each place of all images is, (n, height, width); worked out once."""
         assert self.pictures is not None
         if self.strangeness is None:
-
-            def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
-                return model.maps(rows, threads)
-
-            self.strangeness = self._in_parts("Maps", work, model, self.pictures.images, progress)
+            images = self.pictures.images
+            self.strangeness = self._in_parts("Maps", lambda rows, _, n: model.maps(rows, n), model, images, progress)
         return self.strangeness
 
     def _read_for(self, model: Model, progress: Progress) -> Pictures:
-        """The images in the size that the model knows."""
         options, form = self.options, model.form
         if form is None or form.kind != "images":
             raise AddmlError(f"{options.model}: was fitted to a table, {options.file} is a folder of images.")
@@ -290,14 +274,14 @@ class ImageSource:
         """Maps of some images, (k, height, width)."""
         assert self.pictures is not None
         images = self.pictures.images[shown]
-
-        def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
-            return contributions_of(model, rows, np.arange(len(rows)), device, threads)
-
-        if self.strangeness is None:
-            maps = self._in_parts("Explaining", work, model, images, progress)
-        else:
+        if self.strangeness is not None:
             maps = np.stack([resized(one, images.shape[2:]) for one in self.strangeness[shown]])
+        else:
+
+            def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
+                return contributions_of(model, rows, np.arange(len(rows)), device, threads)
+
+            maps = self._in_parts("Explaining", work, model, images, progress)
         if not model.scorer.on_patches:
             return maps
         return np.asarray((maps - np.quantile(maps, SHOWN, axis=(1, 2), keepdims=True)).clip(0))
@@ -347,7 +331,7 @@ class ImageSource:
         scored = Scored(max(LISTED, self.options.top), most)
         drawn = sample_of(np.arange(len(scores)), 0, scored.most_mapped)  # places, which are features afterwards
         sample = replace(drawn, features=prepare(pictures.images[drawn.places]))
-        scored.add(Part(scores, names, explained, shown, words, sample))
+        scored.add(Part(piece_of(scores, names, shown, words), explained, sample))
         return scored
 
 

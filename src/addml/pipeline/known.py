@@ -168,7 +168,6 @@ class Known:
 
 
 def _read(file: str) -> list[Entry]:
-    """The entries of a file."""
     try:
         document = tomllib.loads(Path(os.path.expanduser(file)).read_text("utf-8-sig"))
     except OSError as error:
@@ -217,7 +216,6 @@ def _number(text: str) -> float | None:
 
 
 def _numbers(column: pa.Array) -> np.ndarray:
-    """Numbers, NaN for what is none."""
     return as_numbers(column) if is_numeric(column.type) else parse_numbers(as_text(column), PLAIN_NUMBERS)[0]
 
 

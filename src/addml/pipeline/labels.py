@@ -34,7 +34,6 @@ def read_label(column: pa.ChunkedArray, anomaly_value: str | None, name: str) ->
 
 
 def is_labelled(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Whether each row has a label."""
     codes, values = _coded(column)
     return np.asarray(np.array([*map(bool, values), False])[codes])
 
@@ -164,7 +163,6 @@ class KnownLabels:
         return read_label(table[self.column], self.anomaly_value, self.column)
 
     def words(self, marks: np.ndarray) -> str:
-        """How many labels were trained on."""
         anomalies, normal = int((marks == 1).sum()), int((marks == 0).sum())
         both = f"{counted(anomalies, 'anomaly', 'anomalies')} and {counted(normal, 'normal row')}"
         return f"learned from {'answers' if self.rows or self.entries else self.column}: {both} labelled"
@@ -222,11 +220,8 @@ def _precision_at(scores: np.ndarray, marked: np.ndarray, anomalies: int) -> dic
 
 
 def _decision(flagged: np.ndarray, true: np.ndarray) -> dict[str, float]:
-    hits, precision = int((flagged & true).sum()), 0.0
-    if flagged.any():
-        precision = hits / int(flagged.sum())
-    recall = hits / int(true.sum())
-    return {"precision": precision, "recall": recall, "f1": 2 * hits / (int(flagged.sum()) + int(true.sum()))}
+    hits, found, marked = int((flagged & true).sum()), int(flagged.sum()), int(true.sum())
+    return {"precision": hits / max(found, 1), "recall": hits / marked, "f1": 2 * hits / (found + marked)}
 
 
 def _curves(scores: np.ndarray, marked: np.ndarray) -> dict[str, Any]:

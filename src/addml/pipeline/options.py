@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import Field, dataclass, field, fields
 from functools import cache, partial
 from typing import Any, get_type_hints
 
@@ -47,8 +46,9 @@ def option(
 ) -> Any:
     """A field of `Options`.
 
-    `basic`: in `--help`, else only in `--help-all`. `former`: its name in earlier versions, which TOML files and REST
-    still take. `remote`: a web job takes it. `training`: says nothing about a saved model.
+    `metavar`: by default its choices, N for a whole number, NAME for a text. `basic`: in `--help`, else only in
+    `--help-all`. `former`: its name in earlier versions, which TOML files and REST still take. `remote`: a web job
+    takes it. `training`: says nothing about a saved model.
     """
     return field(default=default, metadata={name: value for name, value in locals().items() if name != "default"})
 
@@ -72,66 +72,56 @@ class Options:
     file: str = ""
 
     columns: tuple[str, ...] = _column(
-        (), "Train only on these columns (NAME,NAME,...)",
-        commands=COMPARE, basic=True, metavar="NAMES", training=True,
-    )  # fmt: skip
-    ignore: tuple[str, ...] = _column(
-        (), "Drop these columns", commands=COMPARE, basic=True, metavar="NAMES", training=True
+        (), "Train only on these columns (NAME,NAME,...)", commands=COMPARE, basic=True, training=True
     )
+    ignore: tuple[str, ...] = _column((), "Drop these columns", commands=COMPARE, basic=True, training=True)
     id: tuple[str, ...] = _column(
-        (), "Columns that identify a row, not trained on [default: auto-detected]",
-        commands=(*FILES, "compare"), basic=True, metavar="NAMES",
+        (), "Columns that identify a row, not trained on [default: auto-detected]", commands=(*FILES, "compare"),
+        basic=True,
     )  # fmt: skip
     keep: tuple[str, ...] = _column(
-        (), "Columns to show with each row, or all [default: ids, the most readable text]",
-        commands=SCORE, kinds=(TABLE,), basic=True, metavar="NAMES",
+        (), "Columns to show with each row, or all [default: ids, the most readable text]", commands=SCORE,
+        kinds=(TABLE,), basic=True,
     )  # fmt: skip
     by: tuple[str, ...] = _column(
-        (), "Judge a row within its group (store, host)",
-        commands=TRAIN, kinds=NOT_IMAGES, basic=True, metavar="NAMES", training=True,
-    )  # fmt: skip
-    label: str | None = _column(
-        None, "Column with true labels, for evaluation only",
-        commands=COMPARE, basic=True, metavar="NAME",
-    )  # fmt: skip
+        (), "Judge a row within its group (store, host)", commands=TRAIN, kinds=NOT_IMAGES, basic=True, training=True
+    )
+    label: str | None = _column(None, "Column with true labels, for evaluation only", commands=COMPARE, basic=True)
     anomaly_value: str | None = _column(
-        None, "Value of the label column that marks an anomaly [default: 1, true, yes, anomaly, ...]",
-        commands=COMPARE, metavar="VALUE", former="anomalous",
+        None, "Value of the label column that marks an anomaly [default: 1, true, yes, anomaly, ...]", commands=COMPARE,
+        metavar="VALUE", former="anomalous",
     )  # fmt: skip
     train_labels: str | None = _column(
         None, "Column with known labels to train on: 1 or 0, yes or no, empty where unknown",
-        commands=("detect", "fit"), kinds=(TABLE,), basic=True, metavar="NAME", former="learn_from",
+        commands=("detect", "fit"), kinds=(TABLE,), basic=True, former="learn_from",
     )  # fmt: skip
     known_anomalies: tuple[str, ...] = _column(
-        (), "Rows known to be anomalies, to train on: row numbers, ids or a TOML file",
-        commands=("detect", "fit"), kinds=(TABLE,), metavar="ROWS",
+        (), "Rows known to be anomalies, to train on: row numbers, ids or a TOML file", commands=("detect", "fit"),
+        kinds=(TABLE,), metavar="ROWS",
     )  # fmt: skip
     known_normal: tuple[str, ...] = _column(
         (), "Rows known to be normal, to train on and not to list: row numbers (detect, fit), ids or a TOML file",
         commands=("detect", "fit", "score", "diff"), kinds=(TABLE,), metavar="ROWS",
     )  # fmt: skip
     time: str | None = _column(
-        None, "Column with timestamps: the rows are steps of a series, and events are ranked",
-        commands=FILES, kinds=(SERIES,), basic=True, metavar="NAME",
+        None, "Column with timestamps: the rows are steps of a series, and events are ranked", commands=FILES,
+        kinds=(SERIES,), basic=True,
     )  # fmt: skip
 
     window: int | None = _windows(
-        None, "Steps per window [default: the period of a single channel, else 10]", metavar="N", minimum=1
+        None, "Steps per window [default: the period of a single channel, else 10]", minimum=1
     )
     causal: bool = _windows(False, "Score each step only by the steps up to it")
-    min_steps: int = _windows(
-        1, "Steps that an event has at least", commands=SCORE, metavar="N", minimum=1, training=False
-    )
+    min_steps: int = _windows(1, "Steps that an event has at least", commands=SCORE, minimum=1, training=False)
     bands: bool = _windows(
         False, "Add the expected value and band of each channel to the scored table", commands=SCORE, training=False
     )
 
-    epochs: int = _training(10, "Maximum number of epochs", basic=True, metavar="N", minimum=1)
-    members: int = _training(5, "Number of networks in the ensemble", metavar="N", minimum=1)
+    epochs: int = _training(10, "Maximum number of epochs", basic=True, minimum=1)
+    members: int = _training(5, "Number of networks in the ensemble", minimum=1)
     sample: int = _training(
-        TRAINING_ROWS, "Maximum number of training rows, drawn at random",
-        kinds=(TABLE, IMAGE), basic=True, metavar="N", minimum=2,
-    )  # fmt: skip
+        TRAINING_ROWS, "Maximum number of training rows, drawn at random", kinds=(TABLE, IMAGE), basic=True, minimum=2
+    )
     all_rows: bool = _training(False, "Train on all rows", kinds=(TABLE, IMAGE))
     clean: bool = _training(False, "All rows are known to be normal: train on every one of them")
     one_sided: tuple[str, ...] = _training(
@@ -140,29 +130,28 @@ class Options:
     )  # fmt: skip
     scorer: str = _training(
         "views", "Scorer: views finds most; center is several times faster and keeps no training rows in the model",
-        metavar="views|center", choices=("views", "center"),
+        choices=("views", "center"),
     )  # fmt: skip
-    seed: int = _training(0, "Random seed", basic=True, metavar="N", minimum=0)
+    seed: int = _training(0, "Random seed", basic=True, minimum=0)
 
     threshold: str | None = _flagging(
-        None, "Flag rows above this score, or those that stand clear of the rest (auto)",
-        commands=(*TRAIN, "score"), metavar="auto|SCORE", former="tau",
+        None, "Flag rows above this score, or those that stand clear of the rest (auto)", commands=(*TRAIN, "score"),
+        metavar="auto|SCORE", former="tau",
     )  # fmt: skip
     contamination: float | None = _flagging(
-        None, f"Share of training rows to flag [default: {CONTAMINATION}]",
-        commands=(*TRAIN, "score"), metavar="SHARE", minimum=0, maximum=0.5,
+        None, f"Share of training rows to flag [default: {CONTAMINATION}]", commands=(*TRAIN, "score"), metavar="SHARE",
+        minimum=0, maximum=0.5,
     )  # fmt: skip
     flag: int | None = _flagging(
-        None, "Flag this many rows, those with the highest scores", commands=("detect", "score"),
-        kinds=(TABLE, IMAGE), metavar="N", minimum=1,
+        None, "Flag this many rows, those with the highest scores", commands=("detect", "score"), kinds=(TABLE, IMAGE),
+        minimum=1,
     )  # fmt: skip
     events: int | None = _flagging(
-        None, "Flag this many events of a series", commands=SCORE,
-        kinds=(SERIES,), metavar="N", minimum=1,
-    )  # fmt: skip
+        None, "Flag this many events of a series", commands=SCORE, kinds=(SERIES,), minimum=1
+    )
     per_day: int | None = _flagging(
-        None, "Flag this many rows a day on average, by the first date column",
-        commands=("detect", "score"), kinds=(TABLE,), metavar="N", minimum=1, basic=False,
+        None, "Flag this many rows a day on average, by the first date column", commands=("detect", "score"),
+        kinds=(TABLE,), minimum=1, basic=False,
     )  # fmt: skip
     alarm_rate: float | None = _flagging(
         None, "Flag at most this share of new rows that are like the training rows",
@@ -173,15 +162,15 @@ class Options:
         commands=("score", "evaluate"), kinds=(TABLE, IMAGE), metavar="SHARE", minimum=0, maximum=1,
     )  # fmt: skip
     top: int = _flagging(
-        20, "Number of rows to list, most anomalous first", commands=(*SCORE, "demo", "diff"), metavar="N", minimum=0
+        20, "Number of rows to list, most anomalous first", commands=(*SCORE, "demo", "diff"), minimum=0
     )
     reasons: int = _flagging(
-        3, "Number of reasons per flagged or listed row; 0 is faster", commands=(*SCORE, "demo"), metavar="N", minimum=0
+        3, "Number of reasons per flagged or listed row; 0 is faster", commands=(*SCORE, "demo"), minimum=0
     )
 
     output: str | None = option(
-        None, "Scored table: .csv, .parquet, .jsonl or .xlsx (detect and score: NAME.scored.csv)",
-        OUTPUT, (*SCORE, "diff"), basic=True, metavar="FILE",
+        None, "Scored table: .csv, .parquet, .jsonl or .xlsx (detect and score: NAME.scored.csv)", OUTPUT,
+        (*SCORE, "diff"), basic=True, metavar="FILE",
     )  # fmt: skip
     output_sql: str | None = option(
         None, "Table for the scored rows, in the database that FILE names: its rows are replaced in one transaction",
@@ -192,83 +181,80 @@ class Options:
     )
     no_report: bool = option(False, "Write no report", OUTPUT, SCORE, basic=True)
     format: str | None = option(
-        None, "Format of the report [default: by its name]", OUTPUT, SCORE, metavar="html|md", choices=("html", "md")
+        None, "Format of the report [default: by its name]", OUTPUT, SCORE, choices=("html", "md")
     )
     figures: str | None = option(None, "Folder for the report's charts as PNG and SVG", OUTPUT, SCORE, metavar="FOLDER")
     maps: str | None = option(
-        None, "Folder for maps of photographs as PNG: 128 is the threshold; masks are white above it",
-        OUTPUT, SCORE, (IMAGE,), metavar="FOLDER",
+        None, "Folder for maps of photographs as PNG: 128 is the threshold; masks are white above it", OUTPUT, SCORE,
+        (IMAGE,), metavar="FOLDER",
     )  # fmt: skip
     redact: bool = option(
         False, "Leave the table's values out of the report and the screen", OUTPUT, SCORE, remote=True
     )
     model: str | None = option(
-        None, "Model folder: detect and fit write it, score and evaluate read it (fit: NAME.model)",
-        OUTPUT, FILES[:4], basic=True, metavar="FOLDER",
+        None, "Model folder: detect and fit write it, score and evaluate read it (fit: NAME.model)", OUTPUT, FILES[:4],
+        basic=True, metavar="FOLDER",
     )  # fmt: skip
 
     query: str | None = _reading(
         None, "SQL query, where FILE is a database address such as sqlite:///shop.db", basic=True, metavar="SQL"
     )
     sheet: str | None = _reading(
-        None, "Sheet of a workbook, or array of an .npz or .mat file",
-        basic=True, metavar="NAME", former="part", remote=True,
-    )  # fmt: skip
+        None, "Sheet of a workbook, or array of an .npz or .mat file", basic=True, former="part", remote=True
+    )
     delimiter: str | None = _reading(None, "Field separator of a CSV", basic=True, metavar="TEXT", remote=True)
     header: bool | None = _reading(None, "Whether the first line names the columns", remote=True)
-    encoding: str | None = _reading(None, "Text encoding: utf-8, latin-1, ...", metavar="NAME", remote=True)
-    decimal: str | None = _reading(None, "Decimal mark of a CSV", metavar=".|,", choices=(".", ","), remote=True)
+    encoding: str | None = _reading(None, "Text encoding: utf-8, latin-1, ...", remote=True)
+    decimal: str | None = _reading(None, "Decimal mark of a CSV", choices=(".", ","), remote=True)
     skip_rows: int | None = _reading(
-        None, "Lines or rows above the table of a CSV or a sheet [default: auto-detected]",
-        metavar="N", minimum=0, remote=True,
-    )  # fmt: skip
+        None, "Lines or rows above the table of a CSV or a sheet [default: auto-detected]", minimum=0, remote=True
+    )
     strict: bool = _reading(
-        False, "Stop at text in a number column instead of counting it as a missing value",
-        commands=FILES, kinds=(TABLE,), remote=True,
+        False, "Stop at text in a number column instead of counting it as a missing value", commands=FILES,
+        kinds=(TABLE,), remote=True,
     )  # fmt: skip
     encoder: str | None = _training(
         None, "Network for images: conv or pretrained [default: pretrained above 64 pixels, if installed]",
-        kinds=(IMAGE,), metavar="conv|pretrained", choices=("conv", "pretrained"),
+        kinds=(IMAGE,), choices=("conv", "pretrained"),
     )  # fmt: skip
     size: str | None = _images(None, "Resize images to N x N or height x width pixels", basic=True, metavar="N|HxW")
     skip_unreadable: bool = _images(False, "Skip image files that cannot be read, and list them", former="skip_broken")
 
-    device: str = _computing("auto", "Where to compute: auto, cpu, cuda, cuda:1 or mps", basic=True, metavar="NAME")
+    device: str = _computing("auto", "Where to compute: auto, cpu, cuda, cuda:1 or mps", basic=True)
     jobs: int | None = _computing(
-        None, "Maximum number of threads or processes [default: all cores]", basic=True, metavar="N", minimum=1
+        None, "Maximum number of threads or processes [default: all cores]", basic=True, minimum=1
     )
     checkpoint: str | None = _storage(
         None, "Folder for the state of training after every epoch: the same command resumes from it "
         "[default: MODEL.checkpoint where a table is larger than memory]", metavar="FOLDER",
     )  # fmt: skip
     memory: str | None = _storage(
-        None, f"Memory that training on all rows of Parquet files may use [default: {MEMORY}]",
-        kinds=(TABLE,), metavar="SIZE",
+        None, f"Memory that training on all rows of Parquet files may use [default: {MEMORY}]", kinds=(TABLE,),
+        metavar="SIZE",
     )  # fmt: skip
     scratch: str | None = _storage(
-        None, "Folder for temporary files [default: that of the checkpoint]",
-        kinds=(TABLE,), metavar="FOLDER", former="cache_dir",
+        None, "Folder for temporary files [default: that of the checkpoint]", kinds=(TABLE,), metavar="FOLDER",
+        former="cache_dir",
     )  # fmt: skip
     engine: str | None = _computing(
         None, "Compute on a Ray cluster (needs addml[ray]): score and fit --all-rows of Parquet files, compare",
-        commands=("fit", "score", "compare"), kinds=(TABLE,), metavar="ray", choices=("ray",),
+        commands=("fit", "score", "compare"), kinds=(TABLE,), choices=("ray",),
     )  # fmt: skip
     address: str | None = _computing(
         None, "Address of the Ray cluster, or auto [default: one is started on this machine]",
         commands=("fit", "score", "compare"), kinds=(TABLE,), metavar="ADDRESS",
     )  # fmt: skip
     workers: int | None = _computing(
-        None, "Number of processes of the cluster [default: one less than its cores]",
-        commands=("fit", "score"), kinds=(TABLE,), metavar="N", minimum=1,
+        None, "Number of processes of the cluster [default: one less than its cores]", commands=("fit", "score"),
+        kinds=(TABLE,), minimum=1,
     )  # fmt: skip
     sync: bool = _computing(
-        False, "Average the gradients of the workers in every step: as one process, but slow",
-        commands=("fit",), kinds=(TABLE,),
+        False, "Average the gradients of the workers in every step: as one process, but slow", commands=("fit",),
+        kinds=(TABLE,),
     )  # fmt: skip
     fail_above: int | None = _computing(
-        None, "Exit with code 3 if more rows than this are flagged",
-        commands=("detect", "score"), basic=True, metavar="N", minimum=0,
-    )  # fmt: skip
+        None, "Exit with code 3 if more rows than this are flagged", commands=("detect", "score"), basic=True, minimum=0
+    )
     fail_on_drift: bool = _computing(
         False, "Exit with code 5 if a column has drifted", commands=("score",), kinds=(TABLE,), basic=True
     )
@@ -288,10 +274,6 @@ class Options:
             return None if self.threshold is None else float(self.threshold)
         except ValueError:
             return None
-
-    @property
-    def method(self) -> str | None:
-        return self.threshold if self.tau is None else None
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -335,103 +317,22 @@ def names_file(text: str) -> bool:
     return text.lower().endswith(KNOWN_ENDING)
 
 
+def metavar(one: Field[Any]) -> str:
+    """What stands for the option's value in its help."""
+    kind = "NAMES" if is_list(one.name) else "N" if types()[one.name] in (int, int | None) else "NAME"
+    return one.metadata["metavar"] or "|".join(one.metadata["choices"]) or kind
+
+
 def flag(name: str) -> str:
-    """How an option is written on the command line."""
     return "--" + name.replace("_", "-")
 
 
-# Checks -----------------------------------------------------------------------------------------------------
-
-
-def check(options: Options, command: str) -> Options:
-    """The options with the default contamination; an error where they contradict each other or do nothing."""
-    for words in _contradictions(options, command):
-        raise AddmlError(words, USAGE)
-    normal_images = (options.clean or command == "evaluate") and _names_images(options.file)
-    other = options.time is not None or normal_images  # which have a rule of their own, see SeriesSource
-    if decisions_given(options) or command == "diff" or reads_model(options, command) or other:
-        return options
-    return replace(options, contamination=CONTAMINATION)
-
-
-def check_applies(options: Options, kind: str) -> None:
-    """Every option that was set must apply to this kind of row."""
-    for one in _set(options):
-        kinds = one.metadata["kinds"]
-        if kind not in kinds:
-            only = " or ".join(KIND_WORDS[other] for other in kinds)
-            raise AddmlError(
-                f"{flag(one.name)} does not apply to {KIND_WORDS[kind]}, only to {only}; leave it out.",
-                USAGE,
-                option=one.name,
-            )
-
-
-def reads_model(options: Options, command: str) -> bool:
-    return command in ("score", "evaluate") and options.model is not None
-
-
-def _names_images(file: str) -> bool:
-    from addml.io.image_folder import is_image_folder  # NumPy, which --help does without
-
-    return is_image_folder(file)
-
-
-def _set(options: Options) -> Iterator[Field[Any]]:
-    return (one for one in fields(Options) if one.metadata and getattr(options, one.name) != one.default)
-
-
-def _contradictions(options: Options, command: str) -> Iterator[str]:
-    """What is wrong with the options, whatever the input."""
-    if command == "score" and options.model is None:
-        yield "score needs a model: --model FOLDER, as addml fit wrote it."
-    if command == "evaluate" and options.label is None and not _names_images(options.file):
-        yield "evaluate needs a label column: --label NAME."
-    yield from _wrong_threshold(options)
-    yield from _wrong_engine(options, command)
-    for one in _set(options):
-        if reads_model(options, command) and one.metadata["training"]:
-            yield f"{flag(one.name)} is an option of training; leave it out with --model."
-    if options.anomaly_value is not None and options.label is None and options.train_labels is None:
-        yield "--anomaly-value is a value of a label column; name that column with --label or --train-labels."
-    if options.all_rows and options.sample != TRAINING_ROWS:
-        yield f"--all-rows leaves nothing for --sample {options.sample} to do; give one of them."
-    if options.no_report and (options.report is not None or options.format is not None):
-        yield "--no-report leaves nothing for --report and --format to do; leave them out."
-
-
-NEED_ALL_ROWS = ("report", "figures", "top", "flag", "per_day", "max_false_alarms", "fail_above", "fail_on_drift")
-
-
-def _wrong_engine(options: Options, command: str) -> Iterator[str]:
-    given = {one.name for one in _set(options)}
-    if options.engine is None:
-        for name in given & {"address", "workers", "sync"}:
-            yield f"{flag(name)} is about a cluster; give --engine ray, or leave it out."
-    elif command == "fit" and not options.all_rows:
-        yield "--engine ray trains on all rows; give --all-rows, or leave it out and train on a sample."
-    elif command == "score":
-        for name in sorted(given & set(NEED_ALL_ROWS)):
-            yield f"{flag(name)} needs the scores of all rows in one place; leave it out with --engine ray."
-
-
-def _wrong_threshold(options: Options) -> Iterator[str]:
-    threshold, given = options.threshold, decisions_given(options)
-    for name in given:
-        if getattr(options, name) == 0:
-            yield f"{flag(name)} 0 flags no row; give a number above 0."
-    if len(given) > 1:
-        yield f"{' and '.join(map(flag, given))} decide in different ways; give one of them."
-    if threshold is not None and options.tau is None and threshold != "auto":
-        yield f"--threshold {threshold}: give a score, or auto."
-    if options.tau is not None and not math.isfinite(options.tau):
-        yield f"--threshold {threshold} is not a score; give a finite number."
-    if options.max_false_alarms is not None and options.model is None:
-        yield "--max-false-alarms is about new rows: train with addml fit, then use addml score --model FOLDER."
+def options_set(options: Options) -> list[Field[Any]]:
+    """The options that differ from their defaults."""
+    return [one for one in fields(Options) if one.metadata and getattr(options, one.name) != one.default]
 
 
 def decisions_given(options: Options) -> list[str]:
-    """The options given that decide which rows are flagged."""
     return [name for name in DECISIONS if getattr(options, name) is not None]
 
 

@@ -230,3 +230,11 @@ def ranks(scores: np.ndarray) -> np.ndarray:
         places = keys.imag[start : start + AT_ONCE].astype(np.int64)
         found[places] = np.arange(start + 1, start + len(places) + 1)
     return found
+
+
+def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Spearman's correlation of two scores of the same rows; if either is constant, 1 if both are, else 0."""
+    from scipy.stats import spearmanr
+
+    constant = np.ptp(one) == 0, np.ptp(other) == 0
+    return float(all(constant)) if any(constant) else float(spearmanr(one, other).statistic)

@@ -233,7 +233,7 @@ class Method:
         return {one.name: one.default for one in arguments if one.kind is Parameter.KEYWORD_ONLY}
 
 
-def _pyod(module: str, name: str, seeded: bool) -> Method:
+def _pyod(module: str, name: str, seeded: bool = True) -> Method:
     return Method(partial(from_pyod, module, name), seeded=seeded, needs=PYOD_NEEDS)
 
 
@@ -245,36 +245,30 @@ RIVALS: dict[str, Method] = {
     "KNN": Method(nearest_neighbours),
     "LOF": Method(local_outlier_factor),
     "PCA": Method(reconstruction),
-    "MCD": _pyod("mcd", "MCD", seeded=True),
-    "CBLOF": _pyod("cblof", "CBLOF", seeded=True),
+    "MCD": _pyod("mcd", "MCD"),
+    "CBLOF": _pyod("cblof", "CBLOF"),
     "ECOD": _pyod("ecod", "ECOD", seeded=False),
     "COPOD": _pyod("copod", "COPOD", seeded=False),
-    "DeepSVDD": _pyod("deep_svdd", "DeepSVDD", seeded=True),
-    "LUNAR": _pyod("lunar", "LUNAR", seeded=True),
-    "PyODAutoEncoder": _pyod("auto_encoder", "AutoEncoder", seeded=True),
+    "DeepSVDD": _pyod("deep_svdd", "DeepSVDD"),
+    "LUNAR": _pyod("lunar", "LUNAR"),
+    "PyODAutoEncoder": _pyod("auto_encoder", "AutoEncoder"),
 }
 
 
 class Rival(BaseEstimator):
     """A rival that standardises rows and learns from them; fitted, it has `anomaly_scores_` of the training rows."""
 
-    def __init__(
-        self, name: str, method: Method, random_state: Any = None, settings: Mapping[str, Any] | None = None
-    ) -> None:
-        self.name = name
-        self.method = method
-        self.random_state = random_state
-        self.settings = settings
+    def __init__(self, name: str, method: Method, random_state: Any, settings: Mapping[str, Any]) -> None:
+        self.name, self.method, self.random_state, self.settings = name, method, random_state, settings
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from the rows of X; y is ignored."""
         X = validate_data(self, X, dtype=np.float64, order="C", ensure_min_samples=2)
         with np.errstate(over="ignore", invalid="ignore"):
             scaler = StandardScaler().fit(X)  # a constant column is divided by one
         if len(beyond := np.flatnonzero(~np.isfinite(scaler.scale_))):
             raise ValueError(f"column {beyond[0]} of X holds numbers too large to be standardised; divide or drop it")
         self.scaler_ = scaler
-        self.learned_ = self.method.learn(scaler.transform(X), self.random_state, **(self.settings or {}))
+        self.learned_ = self.method.learn(scaler.transform(X), self.random_state, **self.settings)
         self.anomaly_scores_ = self._finite(self.learned_.training_scores)
         return self
 

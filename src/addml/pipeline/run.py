@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from addml.checkpoint import Storage
 from addml.errors import AddmlError
 from addml.io.image_folder import is_image_folder
-from addml.pipeline.options import IMAGE, SERIES, TABLE, Options, check_applies
+from addml.pipeline.checks import check_applies
+from addml.pipeline.options import IMAGE, SERIES, TABLE, Options
 from addml.pipeline.ranking import Result
 from addml.progress import Progress
 
 if TYPE_CHECKING:
     from addml.findings import Findings
     from addml.model import Model
-    from addml.pipeline.day_diff import DayDiff
-    from addml.pipeline.model_diff import ModelDiff
 
 WRONG_KIND = {
     TABLE: "a table; leave --time out, and score a table.",
@@ -32,13 +31,9 @@ class Source(Protocol):
 
     kind: str
 
-    def train(self, progress: Progress) -> Model:
-        """A model of the rows."""
-        ...
+    def train(self, progress: Progress) -> Model: ...
 
-    def training_findings(self, model: Model) -> Findings:
-        """What training found."""
-        ...
+    def training_findings(self, model: Model) -> Findings: ...
 
     def rank(self, model: Model, progress: Progress, mapped: bool = True) -> Result:
         """The rows, scored and ranked: those that were trained on, or new ones by a saved model."""
@@ -81,12 +76,12 @@ def _evaluate_images(options: Options, progress: Progress, mapped: bool) -> Resu
     check_applies(options, IMAGE)
     layout, notes = Layout.of(options.file, trains=options.model is None), tuple[str, ...]()
     if options.model is None:
-        normal = ImageSource(replace(options, file=str(layout.train), clean=True))
+        normal = ImageSource(replace(options, file=str(layout.root / "train"), clean=True))
         model = normal.train(progress)
         notes = tuple(f"train: {note}" for note in normal.notes)
     else:
         model = load_model(options, IMAGE)
-    source = ImageSource(replace(options, file=str(layout.test), size=None))
+    source = ImageSource(replace(options, file=str(layout.root / "test"), size=None))
     result = source.rank(model, progress, mapped)
     places = source.places_of(model, progress) if model.scorer.on_patches else None
     assert source.pictures is not None
@@ -94,32 +89,6 @@ def _evaluate_images(options: Options, progress: Progress, mapped: bool) -> Resu
     figures = layout.evaluate(source.pictures, findings.scores, findings.threshold, places)
     notes = (*findings.notes, *notes, *layout.notes(source.pictures.names, has_maps=places is not None))
     return replace(result, findings=replace(findings, evaluation=figures, notes=notes))
-
-
-def model_diff(before: str, after: str, options: Options, progress: Progress) -> ModelDiff:
-    """Compare the ranks and decisions of two saved models on one file."""
-    from addml.pipeline.model_diff import compare_series, compare_tables
-
-    check_applies(options, kind_of(options))
-    if kind_of(options) == IMAGE:
-        raise AddmlError(f"{options.source}: is a folder of images; addml diff compares models of tables and series.")
-    compare = compare_tables if options.time is None else compare_series
-    return compare(before, after, options, progress)
-
-
-def day_diff(model: str, before: str, options: Options, progress: Progress) -> DayDiff:
-    """Compare the kinds of anomaly of two files by one saved model."""
-    from addml.pipeline.day_diff import compare_days
-
-    check_applies(options, kind_of(options))
-    if kind_of(options) != TABLE:
-        raise AddmlError(f"{options.source}: addml diff compares days of tables; leave --time out.")
-    return compare_days(model, before, options, progress)
-
-
-def is_model(path: str) -> bool:
-    """Whether a path is the folder of a saved model."""
-    return (Path(os.path.expanduser(path)) / "model.json").exists()
 
 
 def open_source(options: Options) -> Source:
@@ -140,7 +109,6 @@ def open_source(options: Options) -> Source:
 
 
 def kind_of(options: Options) -> str:
-    """The kind of row that the options name."""
     if is_image_folder(options.file):
         return IMAGE
     return TABLE if options.time is None else SERIES

@@ -14,14 +14,14 @@ from addml.decisions.decision import EVENT_RATE, EVENTS, Decision
 from addml.decisions.events import FALSE_RATE, Event, budget_threshold, event_figures, events, peaks, tail_threshold
 from addml.explain import contributions_of
 from addml.explain.bands import channel_distances, expected_bands
-from addml.findings import EventPicture, Finding, Findings, Reason, Track, Usual, versions
+from addml.findings import EventPicture, Finding, Findings, Reason, Track
 from addml.inputs.rows import WindowRows
 from addml.inputs.series import carried, choose_window
 from addml.inputs.vectorizer import Window
 from addml.pipeline.batches import LISTED, scoring_place
 from addml.pipeline.labels import evaluate
 from addml.pipeline.options import SERIES, Options, decisions_given
-from addml.pipeline.ranking import Result
+from addml.pipeline.ranking import Result, training_findings
 from addml.pipeline.series_table import SeriesTable, read_series_table
 from addml.pipeline.sources import check_unseen, names_beside
 from addml.pipeline.training import fit_model, one_sided
@@ -48,12 +48,10 @@ class SeriesSource:
     kind = SERIES
 
     def __init__(self, options: Options) -> None:
-        """Nothing is read yet."""
         self.options = options
         self.read: SeriesTable | None = None
 
     def train(self, progress: Progress) -> Model:
-        """A model of all steps."""
         options = self.options
         self.read = read = read_series_table(options, progress)
         window = options.window
@@ -99,7 +97,6 @@ class SeriesSource:
         return Result(findings, [_scored_table(scored, options)], model)
 
     def _own(self, model: Model) -> tuple[SeriesTable, WindowRows, np.ndarray]:
-        """The steps that were trained on, and their scores."""
         assert self.read is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # training gave these warnings
@@ -121,8 +118,6 @@ class SeriesSource:
 
 @dataclass(frozen=True)
 class _Scored:
-    """Steps with their scores and events."""
-
     model: Model
     read: SeriesTable
     rows: WindowRows | None  # of the steps, unless events are not looked at
@@ -143,21 +138,18 @@ def _findings(
     scored: _Scored, ranked: tuple[Finding, ...] = (), pictures: tuple[EventPicture, ...] = (), **more: Any
 ) -> Findings:
     model, read = scored.model, scored.read
-    return Findings(
-        source=read.data.source,
+    return training_findings(
+        model,
+        read.data.source,
+        read.data.notes,
         rows=len(read.steps),
         columns=tuple(read.names),
         left_out=read.left_out,
-        notes=tuple(read.data.notes),
         scores=scored.scores[read.steps],
-        threshold=model.threshold,
-        decided_by=model.decision.words,
         ranked=ranked,
-        usual=tuple(map(Usual.of, model.profiles)) if model.vectorizer.groups is None else (),
-        history=tuple(model.history),
-        versions=versions(),
         track=_track(scored, ranked, pictures),
         noun="step",
+        **({} if model.vectorizer.groups is None else {"usual": ()}),
         **more,
     )
 
@@ -206,7 +198,8 @@ def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[
     """
     if not found or not options.reasons or scored.rows is None:
         return []
-    chosen = [_highest(one, scored.scores) for one in found]
+    order = (np.argsort(-scored.scores[one.start : one.stop], kind="stable")[:STEPS_EXPLAINED] for one in found)
+    chosen = [one.start + own for one, own in zip(found, order, strict=True)]  # the steps with the highest scores
     steps = np.concatenate(chosen)
     known = channel_distances(scored.model, scored.rows, steps)
     if known is None:
@@ -215,11 +208,6 @@ def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[
     ends = np.cumsum([len(own) for own in chosen])[:-1]
     parts = zip(chosen, np.split(known[0], ends), np.split(known[1], ends), strict=True)
     return [_blames(own, away, expected, options.reasons) for own, away, expected in parts]
-
-
-def _highest(event: Event, scores: np.ndarray) -> np.ndarray:
-    """The steps of an event with the highest scores."""
-    return event.start + np.argsort(-scores[event.start : event.stop], kind="stable")[:STEPS_EXPLAINED]
 
 
 def _blames(steps: np.ndarray, away: np.ndarray, expected: np.ndarray, most: int) -> list[Blame]:

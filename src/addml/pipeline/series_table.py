@@ -40,17 +40,14 @@ class SeriesTable:
 
     @cached_property
     def values(self) -> np.ndarray:
-        """The values of all steps, (steps, channels)."""
         return np.concatenate([one.values for one in self.series])
 
     @cached_property
     def times(self) -> np.ndarray:
-        """The times of all steps."""
         return np.concatenate([np.asarray(one.times) for one in self.series])
 
     @property
     def names(self) -> list[str]:
-        """The channels."""
         return list(self.series[0].names or ())
 
     @cached_property
@@ -72,7 +69,6 @@ class SeriesTable:
         return {} if key is None else dict(zip(names, key.split(BETWEEN), strict=True))
 
     def entity(self, step: int) -> str:
-        """The same in words."""
         return ", ".join(self.entity_ids(step).values())
 
     def when(self, step: int) -> str:
@@ -106,14 +102,17 @@ def read_series_table(
     chosen = choose(names, options if options.id else replace(options, id=remembered), data.source)
     if channels is None:
         features = tuple(name for name in chosen.features if name not in chosen.by)
-        wanted, strange = _numbers(data.table, features, data.source)
-        left_out = [*chosen.left_out, *((name, _no_numbers(data.table[name])) for name in strange)]
+        wanted = _numbers(data.table, features, data.source)
+        strange = [(name, _no_numbers(data.table[name])) for name in features if name not in wanted]
+        left_out = [*chosen.left_out, *strange]
     else:
         wanted, why = _there(channels, data.table, data.source), dict(chosen.left_out)
         others = [name for name in names if name not in (*channels, *chosen.by)]
         left_out = [(name, why.get(name, "not a channel of the model")) for name in others]
     marks = None if label is None else read_label(data.table[label], options.anomaly_value, label)
-    values = np.column_stack([_channel(data.table[name], name) for name in wanted])
+    values = np.column_stack([data.table[name].cast("float64").to_numpy() for name in wanted])
+    for channel, name in zip(values.T, wanted, strict=True):
+        refuse_infinity(channel, name)
     series, steps = _series(data, str(time), values, wanted, chosen.by)
     if marks is not None:
         own = np.full(sum(len(one.values) for one in series), -1)
@@ -192,17 +191,10 @@ def _is_number(kind: pa.DataType) -> bool:
     return any(test(kind) for test in (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal))
 
 
-def _channel(column: pa.ChunkedArray, name: str) -> np.ndarray:
-    """The numbers of a column, NaN for gaps."""
-    values = np.asarray(column.cast("float64").to_numpy(), np.float64)
-    refuse_infinity(values, name)
-    return values
-
-
-def _numbers(table: pa.Table, names: tuple[str, ...], source: str) -> tuple[list[str], list[str]]:
-    """The columns that hold numbers, and those that do not."""
+def _numbers(table: pa.Table, names: tuple[str, ...], source: str) -> list[str]:
+    """The columns that hold numbers."""
     good = [name for name in names if _is_number(table[name].type)]
     if not good:
         said = listed([f"{name} has {_no_numbers(table[name], 1)}" for name in names])
         raise AddmlError(f"{source}: no column beside the time holds numbers: {said}.")
-    return good, [name for name in names if name not in good]
+    return good

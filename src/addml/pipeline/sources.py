@@ -89,17 +89,14 @@ def resolve(given: Sequence[str], names: Sequence[str], option: str, source: str
     known, found = set(names), []
     for text in given:
         parts = [text] if text in known else [part.strip() for part in text.split(",") if part.strip()]
-        found += [_known(part, names, known, option, source) for part in parts]
+        for part in (part for part in parts if part not in known):
+            find(part, names, option, source)  # which raises
+        found += parts
     return list(dict.fromkeys(found))
 
 
 def find(name: str | None, names: Sequence[str], option: str, source: str) -> str | None:
-    """The one column named, if any."""
-    return None if name is None else _known(name, names, set(names), option, source)
-
-
-def _known(name: str, names: Sequence[str], known: set[str], option: str, source: str) -> str:
-    if name not in known:
+    if name is not None and name not in names:
         raise AddmlError(
             f"{source}: has no column {name!r} ({option}).{did_you_mean(name, names)} "
             f"Its columns: {listed(names, 20)}.",
@@ -146,7 +143,6 @@ class Input:
 
     @property
     def source(self) -> str:
-        """The file's name without a password."""
         return self.options.source
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -189,9 +185,8 @@ def on_disk_source(options: Options, command: str = "detect") -> Source | None:
         return None
     is_parquet = path.is_dir() or path.suffix.lower() in (".parquet", ".pq")
     if not options.all_rows or is_address(options.file) or not is_parquet:
-        for name in (
-            ("memory", "scratch", "engine") if command == "fit" else ("memory",)
-        ):  # detect puts scored rows in scratch
+        needless = ("memory", "scratch", "engine") if command == "fit" else ("memory",)  # detect scores into scratch
+        for name in needless:
             if getattr(options, name) is not None:
                 raise AddmlError(
                     f"{options.source}: --{name} is about training on all rows of Parquet files; give --all-rows "
@@ -250,7 +245,6 @@ def open_for_model(
 
 
 def check_columns(model: Model, names: Sequence[str], source: str) -> None:
-    """Every column of training must be there."""
     known = set(names)
     missing = [name for name in (*model.used, *model.by) if name not in known]
     if missing:
@@ -262,16 +256,10 @@ def identifiers(model: Model, names: Sequence[str]) -> list[str]:
     """The columns among these that name a row: those that the user named, or those that were found."""
     dropped = [] if model.columns is None else [(name, why) for name, why in model.columns.left_out if name in names]
     found = [name for name, why in dropped if why.startswith(IDENTIFIER)]
-    named = [name for name in model.ids if name in names]
-    return named or [*found, *_readable_text(dropped)]
-
-
-def _readable_text(dropped: Sequence[tuple[str, str]]) -> list[str]:
-    """The free text that tells rows apart best, unless an identifier is readable itself."""
     texts = [(name, why) for name, why in dropped if why.startswith(PROSE)]
-    if not texts or any(why.endswith(READABLE) for _, why in dropped):
-        return []
-    return [max(texts, key=lambda one: int(re.findall(r"(\d+)%", one[1])[-1]))[0]]
+    if texts and not any(why.endswith(READABLE) for _, why in dropped):  # the text that tells rows apart best
+        found.append(max(texts, key=lambda one: int(re.findall(r"(\d+)%", one[1])[-1]))[0])
+    return [name for name in model.ids if name in names] or found
 
 
 def kept_columns(options: Options, names: Sequence[str]) -> list[str]:
@@ -351,16 +339,12 @@ def is_large(file: str) -> bool:
     """Whether a file might not fit into memory."""
     path = fetched(file) if is_remote(file) else Path(os.path.expanduser(file))
     parts = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path] if path.is_file() else []
-    return ROOM * sum(map(_size_in_memory, parts)) > free_memory()
-
-
-def _size_in_memory(path: Path) -> int:
-    packed = path.suffix.lower() in (*PACKED_NAMES, ".parquet", ".pq")
-    return path.stat().st_size * (PACKED if packed else 1)
+    packed = (*PACKED_NAMES, ".parquet", ".pq")
+    sizes = (part.stat().st_size * (PACKED if part.suffix.lower() in packed else 1) for part in parts)
+    return ROOM * sum(sizes) > free_memory()
 
 
 def free_memory() -> int:
-    """Bytes of memory that may be used."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))

@@ -6,14 +6,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from addml.checkpoint import Storage
 from addml.errors import AddmlError, TextCellsWarning
 from addml.inputs.census import draw
 from addml.inputs.disk import Source, open_source
-from addml.pipeline.batches import BATCH_ROWS, KNOWN, SCORE, Scored, drift_of, joined, score_all, scoring_place
+from addml.pipeline.batches import BATCH_ROWS, KNOWN, SCORE, Scored, joined, score_all
 from addml.pipeline.known import Known
 from addml.pipeline.labels import NORMAL, KnownLabels, evaluate, read_label, row_numbers
 from addml.pipeline.options import MEMORY, TABLE, Options
@@ -54,7 +53,6 @@ class TableSource:
     kind = TABLE
 
     def __init__(self, options: Options) -> None:
-        """Nothing is read yet."""
         self.options = options
         self.fitted_by: Callable[..., Model] | None = None  # on a cluster
         self.places: np.ndarray | None = None  # of the training rows among all; None for all of them
@@ -69,7 +67,6 @@ class TableSource:
     # Training -----------------------------------------------------------------------------------------------
 
     def train(self, progress: Progress) -> Model:
-        """A model of all rows or of a sample of them."""
         source = on_disk_source(self.options)
         model = self._train_in_memory(progress) if source is None else self._train_on_disk(source, progress)
         assert model.columns is not None
@@ -177,7 +174,7 @@ class TableSource:
         folder = str(Storage(scratch=self.options.scratch).folder)
         with progress.stage("Scoring", self.rows) as advance:
             known = known.naming_rows(ids, model.by)
-            scored, drift = self._score(model, batches, carried, known, advance, self.rows, mapped, folder)
+            scored, drift = score_all(model, self.options, batches, carried, known, advance, self.rows, mapped, folder)
         _warn_of_texts(drift.texts, self.options)
         result = self._result(model, scored, ids, known, self.data.source, self.notes, are_new=False)
         dropped = left_out_epochs(model, self.places, result.findings.ranked)
@@ -194,34 +191,14 @@ class TableSource:
             known = known.naming_rows(ids, model.by)
             carried, rows = self._carried(model, ids), expected_rows(file, data.rows)
             with progress.stage(f"Scoring {source}", rows) as advance:
-                scored, drift = self._score(model, data, carried, known, advance, rows, mapped)
-        _warn_of_texts(drift.texts, self.options)
-        _warn_of_outside(drift.outside)
-        for sentence in (*drift.new_gaps, *drift.unseen_words):
-            warnings.warn(sentence, stacklevel=2)
-        summary = tuple(drift.summary())
-        if (sentence := drift_warning(summary, hidden=self.options.redact)) is not None:
+                scored, drift = score_all(model, self.options, data, carried, known, advance, rows, mapped)
+        summary, hidden = tuple(drift.summary()), self.options.redact
+        texts, outside = drift.texts.words(hidden=hidden), _outside_words(drift.outside)
+        sentences = (*texts, outside, *drift.new_gaps, *drift.unseen_words, drift_warning(summary, hidden=hidden))
+        for sentence in filter(None, sentences):
             warnings.warn(sentence, stacklevel=2)
         result = self._result(model, scored, ids, known, source, data.notes, are_new=True)
         return replace(result, findings=replace(result.findings, drift=summary))
-
-    def _score(
-        self,
-        model: Model,
-        batches: Iterable[pa.RecordBatch],
-        carried: Sequence[str],
-        known: Known,
-        advance: Advance,
-        rows: int | None,
-        mapped: bool,
-        folder: str | None = None,
-    ) -> tuple[Scored, Any]:
-        """Scored rows, and how they differ from training."""
-        drift, options, check = drift_of(model), self.options, partial(check_text, self.options)
-        more: dict[str, Any] = {"rows": rows, "mapped": mapped, "folder": folder, "known": known}
-        place, top = scoring_place(options, model), max(options.top, options.flag or 0)
-        scored = score_all(model, place, batches, carried, top, options.reasons, advance, drift, check, **more)
-        return scored, drift
 
     def _carried(self, model: Model, ids: Sequence[str]) -> list[str]:
         """Columns that pass through: ids, the label, and the date that --per-day counts by."""
@@ -292,15 +269,15 @@ def _warn_of_texts(cells: TextCells, options: Options) -> None:
         warnings.warn(sentence, stacklevel=3)
 
 
-def _warn_of_outside(counts: dict[str, int]) -> None:
-    """Count values far outside the training range: they may be the anomalies."""
+def _outside_words(counts: dict[str, int]) -> str | None:
+    """How many values lie far outside the training range: they may be the anomalies."""
     if not counts:
-        return
+        return None
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     listed = ", ".join(f"{name} {count:,}" for name, count in ordered[:5])
     more = f" and {counted(len(counts) - 5, 'more column')}" if len(counts) > 5 else ""
     total = counted(sum(counts.values()), "value")
-    warnings.warn(f"{total} far outside the training range or unseen in training: {listed}{more}", stacklevel=3)
+    return f"{total} far outside the training range or unseen in training: {listed}{more}"
 
 
 def _counted(batches: Iterable[pa.RecordBatch], advance: Advance) -> Iterator[pa.RecordBatch]:

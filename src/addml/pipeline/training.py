@@ -80,12 +80,10 @@ def fit_model(options: Options, X: Any, labels: np.ndarray | None = None, **sett
 
 
 def storage_of(options: Options) -> Storage:
-    """Where a training keeps what it needs."""
     return Storage(options.checkpoint, options.scratch, options.memory or MEMORY)
 
 
 def settings_of(options: Options) -> dict[str, Any]:
-    """The settings of a detector that the options name."""
     return {
         "members": options.members,
         "contamination": CONTAMINATION if options.contamination is None else options.contamination,

@@ -23,8 +23,6 @@ THRESHOLDS = 250  # as in TSB-AD
 
 
 class Volumes(NamedTuple):
-    """Volumes under the curves."""
-
     roc: float
     pr: float
 

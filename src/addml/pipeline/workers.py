@@ -117,8 +117,10 @@ def end_with_parent() -> None:
 
 
 def _do(start: int, packed: pa.Buffer) -> Any:
+    import pyarrow as pa
+
     with blas_threads(1):
-        return _work((start, _unpacked(packed)))
+        return _work((start, pa.ipc.open_stream(packed).read_next_batch()))
 
 
 def _packed(batch: pa.RecordBatch) -> pa.Buffer:
@@ -131,18 +133,10 @@ def _packed(batch: pa.RecordBatch) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _unpacked(packed: pa.Buffer) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.ipc.open_stream(packed).read_next_batch()
-
-
 # Tasks of any kind -------------------------------------------------------------------------------------------
 
 
 class Task(Protocol):
-    """A unit of work that gives rows of results."""
-
     @property
     def title(self) -> str: ...
     def run(self, machine: Any) -> list[dict[str, Any]]: ...
@@ -165,7 +159,6 @@ def run_tasks(tasks: Sequence[Task], machine: Any, jobs: int) -> Iterator[tuple[
 
 
 def run_task(task: Task, machine: Any) -> tuple[Ended, list[dict[str, Any]]]:
-    """The rows of one task, or the reason why there are none."""
     began = time.perf_counter()
     try:
         rows = task.run(machine)

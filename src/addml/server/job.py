@@ -27,7 +27,8 @@ from addml.errors import AddmlError
 from addml.io.excel import SHEET_ROWS
 from addml.io.image_folder import is_image_folder
 from addml.io.source import find_origin
-from addml.pipeline.options import Options, check, parse
+from addml.pipeline.checks import check
+from addml.pipeline.options import Options, parse
 from addml.progress import Advance, Silent
 from addml.server import NO_ROOM
 from addml.text import json_value
