@@ -351,7 +351,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
         q is estimated from the tail of the training scores (docs/decisions.md); the threshold has no part in it.
         """
-        anomalous = self.training_.probability(to_numpy(self.anomaly_score(X)))
+        scores = to_numpy(self.anomaly_score(X))
+        anomalous = self.training_.probability(scores)
         return np.column_stack([1 - anomalous, anomalous])
 
     def p_values(self, X: Any) -> np.ndarray:
