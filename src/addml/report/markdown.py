@@ -19,7 +19,7 @@ def to_markdown(document: Document) -> str:
     parts = [
         f"# {escaped(' '.join(document.headline))}",
         escaped(document.lead),
-        table(("", "", ""), document.key_figures),
+        table(("", "", ""), document.figures),
         escaped(document.caveat),
     ]
     if document.scores:
@@ -62,7 +62,7 @@ def _block(block: Block) -> list[str]:
         case doc.Chart():
             title = [f"### {escaped(block.title)}"] if block.title and block.table else []
             return [*title, *_table(block.table)]
-        case doc.SeriesPlot() | doc.EventPlot():
+        case doc.Drawing():
             return []
         case doc.Gallery(images):
             return [table(("image", "score"), [(picture.name, score) for picture, score in images])]

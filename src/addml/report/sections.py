@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from addml.findings import Findings, Track
+from addml.findings import Findings
 from addml.report import charts, summary
 from addml.report import document as doc
 from addml.report.document import Block, Chart, Document, Facts, Paragraph, Part, Section, Table
+from addml.report.elements import event_plot, series_plot
 from addml.text import counted, number, one_line, percent, python_value
 
 MAX_ITEMS = 200  # columns, notes, settings
@@ -68,7 +69,7 @@ def build_document(findings: Findings, *, is_redacted: bool = False) -> Document
         source=one_line(findings.source),
         headline=summary.headline(findings),
         lead=summary.lead(findings),
-        key_figures=summary.key_figures(findings),
+        figures=summary.key_figures(findings),
         caveat=summary.caveat(findings),
         ranking=ranked,
         scores=summary.score_chart(findings),
@@ -116,29 +117,22 @@ def _series(findings: Findings) -> list[Block]:
     when = f" from {track.times[0]} to {track.times[1]}" if track.times[0] else ""
     label = f"{counted(len(track.events), 'event')} in {len(track.scores):,} steps{when}."
     hint = "Events are shaded; a dashed line is the threshold. Drag to zoom in, double-click to see all."
-    places = _drawn_entities(track)
     if len(track.entities) < 2:
-        return [Paragraph(label, hint=hint), doc.SeriesPlot(label, track, findings.threshold)]
-    parts = [
-        Part([doc.SeriesPlot(label, track, findings.threshold, place)], _entity_title(track, place), is_open=rank < 3)
-        for rank, place in enumerate(places)
-    ]
-    more = len(track.entities) - len(places)
-    hidden = f"{counted(more, 'more series is', 'more series are')} not drawn." if more else ""
-    return [Paragraph(label, hint=hint), *parts, Paragraph(hidden, "more")]
-
-
-def _drawn_entities(track: Track) -> list[int]:
-    """The places of the series to draw: those of the strongest events first, then those without any."""
+        return [Paragraph(label, hint=hint), doc.Drawing(series_plot(track, findings.threshold, label))]
     starts = [start for _, start, _ in track.entities]
-    first = [bisect_right(starts, start) - 1 for start, _ in track.events]
-    return list(dict.fromkeys([*first, *range(len(starts))]))[:MAX_SERIES]
+    strongest = [bisect_right(starts, start) - 1 for start, _ in track.events]
+    parts = []
+    for rank, place in enumerate(list(dict.fromkeys([*strongest, *range(len(starts))]))[:MAX_SERIES]):
+        own = strongest.count(place)
+        title = f"{one_line(track.entities[place][0], 60)}: {counted(own, 'event') if own else 'no event'}"
+        drawing = doc.Drawing(series_plot(track, findings.threshold, label, place))
+        parts.append(Part([drawing], title, is_open=rank < 3))
+    return [Paragraph(label, hint=hint), *parts, _not_drawn(len(starts) - len(parts), "series", "series")]
 
 
-def _entity_title(track: Track, place: int) -> str:
-    name, start, stop = track.entities[place]
-    own = sum(start <= first < stop for first, _ in track.events)
-    return f"{one_line(name, 60)}: {counted(own, 'event') if own else 'no event'}"
+def _not_drawn(count: int, one: str, many: str) -> Paragraph:
+    hidden = counted(count, f"more {one} is", f"more {many} are")
+    return Paragraph(f"{hidden} not drawn." if count else "", "more")
 
 
 def _events(findings: Findings) -> list[Block]:
@@ -151,12 +145,10 @@ def _events(findings: Findings) -> list[Block]:
         about += ", and what was to be expected: the middle 80% and the median of the ten nearest normal windows (band)"
     parts = []
     for picture, finding in zip(pictures, findings.ranked, strict=False):
-        *entity, start, end, _, _ = map(str, finding.ids.values())
-        title = " ".join([f"{picture.rank}.", *entity, start if start == end else f"{start} to {end}"])
-        parts.append(Part([doc.EventPlot(title, picture)], one_line(title), is_open=picture.rank <= OPEN_EVENTS))
-    more = len(findings.ranked) - len(pictures)
-    hidden = f"{counted(more, 'more event is', 'more events are')} not drawn." if more else ""
-    return [Paragraph(f"{about}."), *parts, Paragraph(hidden, "more")]
+        title = f"{picture.rank}. {summary.event_name(finding)}"
+        drawing = doc.Drawing(event_plot(picture, title))
+        parts.append(Part([drawing], one_line(title), is_open=picture.rank <= OPEN_EVENTS))
+    return [Paragraph(f"{about}."), *parts, _not_drawn(len(findings.ranked) - len(pictures), "event", "events")]
 
 
 def _map(findings: Findings, points: dict[str, Any] | None) -> list[Block]:

@@ -60,11 +60,16 @@ def _first(findings: Findings) -> str:
     file = next(iter(first.ids.values())) if findings.pictures and first.ids else None
     name = f"{findings.noun.capitalize()} {first.row:,}" if file is None else one_line(file, 60)
     if findings.track is not None and "start" in first.ids:
-        *entity, start, end, _, _ = map(str, first.ids.values())
-        name = one_line(" ".join([*entity, start if start == end else f"{start} to {end}"]))
+        name = one_line(event_name(first))
     reasons = [one_line(reason.words, MAX_LEAD) for reason in first.reasons[:2]]
     words = "; ".join(reasons if len("; ".join(reasons)) <= MAX_LEAD else reasons[:1]).removesuffix("…")
     return f"{name} ranks first: {words}." if words else f"{name} ranks first."
+
+
+def event_name(event: Finding) -> str:
+    """The entity of an event, if it has one, and its times."""
+    *entity, start, end, _, _ = map(str, event.ids.values())
+    return " ".join([*entity, start if start == end else f"{start} to {end}"])
 
 
 def key_figures(findings: Findings) -> list[tuple[str, str, str]]:
