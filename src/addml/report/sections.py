@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -88,10 +87,9 @@ def _ranked(findings: Findings, ranked: doc.Ranking) -> list[Block]:
     about = f"The percentage after a reason is its contribution: {CONTRIBUTION[findings.noun]}."
     if not any(row.is_flagged for row in ranked.rows):
         about = f"No {findings.noun} scores above the threshold; these come closest. {about}"
-    hint = ""
-    if findings.columns and len(ranked.rows) > summary.MAX_DETAILS:
-        compare = "compare their values with the usual ones" if ranked.has_usual else "see their values"
-        hint = f"Open any of the first {summary.MAX_DETAILS} to {compare}."
+    compare = "compare their values with the usual ones" if ranked.has_usual else "see their values"
+    has_more = findings.columns and len(ranked.rows) > summary.MAX_DETAILS
+    hint = f"Open any of the first {summary.MAX_DETAILS} to {compare}." if has_more else ""
     return [Paragraph(about, hint=hint), ranked, Paragraph(summary.unlisted(findings), "more")]
 
 
@@ -195,17 +193,16 @@ def _training(findings: Findings, found: dict[str, Any] | None) -> list[Block]:
     about = f"{counted(len(findings.history), 'epoch')}{mean}."
     which = "the members" if drawn == members else f"the first {drawn} members"
     hint = f"The thin lines are {which}." if drawn else ""
-    plots = [Chart(f"training-{one['name']}", _curve_label(one), one["title"], "short") for one in panels]
+    plots = []
+    for panel in panels:
+        known = [value for value in panel["mean"] if value is not None]
+        ends = f" from {number(known[0])} to {number(known[-1])}" if known else ""
+        label = f"{panel['title']} by epoch{ends}."
+        plots.append(Chart(f"training-{panel['name']}", label, panel["title"], "short"))
     picked = charts.thinned(len(epochs), 50)
     rows = [[epochs[i], *(_cell(panel["mean"][i], 4) for panel in panels)] for i in picked]
     table = Table("Training by epoch", ("Epoch", *(panel["title"] for panel in panels)), rows, "numeric")
     return [Paragraph(about, hint=hint), Part(plots, style="three"), Part([table], "Numbers by epoch", is_open=False)]
-
-
-def _curve_label(panel: dict[str, Any]) -> str:
-    known = [value for value in panel["mean"] if value is not None]
-    ends = f" from {number(known[0])} to {number(known[-1])}" if known else ""
-    return f"{panel['title']} by epoch{ends}."
 
 
 def _left_out(findings: Findings, found: dict[str, Any] | None) -> list[Block]:
@@ -218,11 +215,8 @@ def _left_out(findings: Findings, found: dict[str, Any] | None) -> list[Block]:
     ).strip()
     label = f"{counted(len(cells), f'ranked {noun}')} over {counted(len(found['epochs']), 'epoch')}. {about}"
     hint = f"Each line is a ranked {noun}, each column an epoch."
-    legend = [
-        ("swatch kept", "used for training"),
-        ("swatch some", "left out by some members"),
-        ("swatch dropped", "left out by all members"),
-    ]
+    legend = [("swatch kept", "used for training"), ("swatch some", "left out by some members")]
+    legend.append(("swatch dropped", "left out by all members"))
     if any(cell is None for row in cells for cell in row):
         legend.append(("swatch", "blank: not in the training sample"))
     rows = []
@@ -266,17 +260,13 @@ def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> list[B
     facts = Facts([(one_line(name), cell(value)) for name, value in pairs[:MAX_ITEMS]])
     kinds = findings.evaluation.get("kinds", [])
     labels = "folders and masks of the test images were" if kinds else "label column was"
-    about = Paragraph(f"The {labels} used for this evaluation only, not for training.")
-    plots = [_curve(name, curve) for name, curve in curves.items()]
-    return [about, facts, *_kinds(kinds), Part(plots, style="two")]
-
-
-def _kinds(kinds: Sequence[dict[str, Any]]) -> list[Block]:
-    """The figures of each kind of defect."""
-    keys = list(dict.fromkeys(key for one in kinds for key in one))
-    rows = [[cell(one.get(key, "")) for key in keys] for one in kinds[:MAX_ITEMS]]
-    names = ["Kind of defect", *map(heading, keys[1:])]
-    return [Table("By kind of defect", names, rows), _more(len(kinds), "kind")] if kinds else []
+    blocks: list[Block] = [Paragraph(f"The {labels} used for this evaluation only, not for training."), facts]
+    if kinds:
+        keys = list(dict.fromkeys(key for one in kinds for key in one))
+        rows = [[cell(one.get(key, "")) for key in keys] for one in kinds[:MAX_ITEMS]]
+        names = ["Kind of defect", *map(heading, keys[1:])]
+        blocks += [Table("By kind of defect", names, rows), _more(len(kinds), "kind")]
+    return [*blocks, Part([_curve(name, curve) for name, curve in curves.items()], style="two")]
 
 
 def _curve(name: str, curve: dict[str, Any]) -> Chart:
@@ -346,12 +336,11 @@ def _settings(findings: Findings) -> list[Block]:
     if not findings.settings and not findings.versions:
         return []
     parts = []
-    settings = ("Settings", ("Setting", "Value"), findings.settings)
-    versions = ("Versions", ("Package", "Version"), findings.versions)
-    for title, head, values in (settings, versions):
+    for noun, name, values in (("Setting", "Value", findings.settings), ("Package", "Version", findings.versions)):
+        title = "Settings" if noun == "Setting" else "Versions"
         if pairs := flat(values):
-            table = Table(title, head, pairs[:MAX_ITEMS], "plain")
-            parts.append(Part([table, _more(len(pairs), head[0].lower())], title))
+            table = Table(title, (noun, name), pairs[:MAX_ITEMS], "plain")
+            parts.append(Part([table, _more(len(pairs), noun.lower())], title))
     about = Paragraph("The run can be repeated with these settings and versions.")
     return [about, Part(parts, style="two wide")]
 
