@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -263,9 +264,8 @@ def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> list[B
     blocks: list[Block] = [Paragraph(f"The {labels} used for this evaluation only, not for training."), facts]
     if kinds:
         keys = list(dict.fromkeys(key for one in kinds for key in one))
-        rows = [[cell(one.get(key, "")) for key in keys] for one in kinds[:MAX_ITEMS]]
-        names = ["Kind of defect", *map(heading, keys[1:])]
-        blocks += [Table("By kind of defect", names, rows), _more(len(kinds), "kind")]
+        rows = [[cell(one.get(key, "")) for key in keys] for one in kinds]
+        blocks += _capped("By kind of defect", ["Kind of defect", *map(heading, keys[1:])], rows, "kind")
     return [*blocks, Part([_curve(name, curve) for name, curve in curves.items()], style="two")]
 
 
@@ -303,9 +303,9 @@ def _drift(findings: Findings) -> list[Block]:
     if not findings.drift:
         return []
     keys = list(dict.fromkeys(["column", *(key for entry in findings.drift for key in entry)]))
-    rows = [[cell(entry.get(key, ""), key) for key in keys] for entry in findings.drift[:MAX_ITEMS]]
+    rows = [[cell(entry.get(key, ""), key) for key in keys] for entry in findings.drift]
     about = Paragraph("How each column differs from the rows that the model was trained on, most changed first.")
-    return [about, Table("Drift by column", list(map(heading, keys)), rows), _more(len(findings.drift), "column")]
+    return [about, *_capped("Drift by column", list(map(heading, keys)), rows, "column")]
 
 
 def _data(findings: Findings) -> list[Block]:
@@ -320,15 +320,13 @@ def _data(findings: Findings) -> list[Block]:
         notes = doc.Bullets([one_line(note, 600) for note in findings.notes[:MAX_ITEMS]])
         blocks.append(Part([notes, _more(len(findings.notes), "note")], "Notes"))
     if findings.left_out:
-        rows = [(one_line(column), one_line(why, 300)) for column, why in findings.left_out[:MAX_ITEMS]]
-        table = Table("Dropped columns", ("Column", "Reason"), rows)
-        blocks.append(Part([table, _more(len(findings.left_out), "column")], "Dropped columns"))
+        rows = [(one_line(column), one_line(why, 300)) for column, why in findings.left_out]
+        blocks.append(Part(_capped("Dropped columns", ("Column", "Reason"), rows, "column"), "Dropped columns"))
     if columns:
         usual = {one.column: (one.kind, one_line(one.words) or "–") for one in findings.usual}
-        used = [(one_line(column), *usual.get(column, ("", ""))) for column in findings.columns[:MAX_ITEMS]]
-        table = Table("Columns used", ("Column", "Column type", "Usual values"), used)
-        title = f"{counted(columns, 'column')} used"
-        blocks.append(Part([table, _more(columns, "column")], title, is_open=columns <= 12))
+        used = [(one_line(column), *usual.get(column, ("", ""))) for column in findings.columns]
+        table = _capped("Columns used", ("Column", "Column type", "Usual values"), used, "column")
+        blocks.append(Part(table, f"{counted(columns, 'column')} used", is_open=columns <= 12))
     return blocks
 
 
@@ -339,8 +337,7 @@ def _settings(findings: Findings) -> list[Block]:
     for noun, name, values in (("Setting", "Value", findings.settings), ("Package", "Version", findings.versions)):
         title = "Settings" if noun == "Setting" else "Versions"
         if pairs := flat(values):
-            table = Table(title, (noun, name), pairs[:MAX_ITEMS], "plain")
-            parts.append(Part([table, _more(len(pairs), noun.lower())], title))
+            parts.append(Part(_capped(title, (noun, name), pairs, noun.lower(), "plain"), title))
     about = Paragraph("The run can be repeated with these settings and versions.")
     return [about, Part(parts, style="two wide")]
 
@@ -364,6 +361,10 @@ def setting(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return "none" if value is None else str(value).lower()
     return one_line(repr(value) if isinstance(value, float) else value, 500)
+
+
+def _capped(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], noun: str, style: str = "") -> list[Block]:
+    return [Table(title, head, rows[:MAX_ITEMS], style), _more(len(rows), noun)]
 
 
 def _more(count: int, noun: str) -> Paragraph:
