@@ -132,7 +132,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     @classmethod
     def paper(cls, **changes: Any) -> ADDML:
         """The paper's detector. Give `normal_ratio=1` for one-class data."""
-        return cls(**{"encoder": MLP(metric_dim=64), **PAPER, **changes})
+        return cls(**{"encoder": MLP(metric_dim=64), "normal_ratio": 2 / 3, **PAPER, **changes})
 
     @classmethod
     def fast(cls, **changes: Any) -> ADDML:

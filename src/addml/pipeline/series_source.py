@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,14 +25,15 @@ from addml.pipeline.ranking import Result
 from addml.pipeline.series_table import SeriesTable, read_series_table
 from addml.pipeline.sources import check_unseen, names_beside
 from addml.pipeline.training import fit_model, one_sided
+from addml.preprocessing.groups import shown
 from addml.progress import Progress, epochs_to
+from addml.text import listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from addml.model import Model
 
-TRAINING_WINDOWS = 30_000  # at most: a million steps train about as long as 120,000
 STEPS_EXPLAINED = 200  # of each event, those with the highest scores
 DRAWN = 4  # channels of a series, those that events name most
 PICTURED = 30  # events that a report draws by themselves
@@ -58,14 +60,14 @@ class SeriesSource:
             window, reason = choose_window(max(read.series, key=lambda one: len(one.values)))
             read.data.notes.append(f"windows of {window} steps: {reason} (--window sets another length)")
         settings: dict[str, Any] = {
-            "window": Window(window, stride=_stride(window, len(read.values)), causal=options.causal),
+            "window": Window(window, causal=options.causal),
             "one_sided": one_sided(options.one_sided, read.names),
             "by": read.chosen.by or None,
         }
         with progress.stage("Training", options.epochs) as advance, epochs_to(advance):
             model = fit_model(options, read.series, **settings)
         if model.vectorizer.groups is not None:
-            read.data.notes.append(model.vectorizer.groups.note.replace(" rows", " steps"))
+            read.data.notes.append(re.sub(r"\brows\b", "steps", model.vectorizer.groups.note))
         if not decisions_given(options):
             ordered = peaks(model.training.values, window, model.sampling.begins if model.sampling else ())
             model = replace(model, decision=Decision(tail_threshold(ordered), EVENT_RATE, FALSE_RATE))
@@ -106,14 +108,13 @@ class SeriesSource:
         channels = [str(name) for name in model.vectorizer.labels]
         check_unseen(self.options.label, channels, self.options.model)
         read = read_series_table(self.options, progress, channels, model.ids, model.by)
+        groups = model.vectorizer.groups
+        unseen = [shown(str(one.key)) for one in read.series if groups is not None and groups.code(one.key) < 0]
+        if unseen:
+            read.data.notes.append(f"not in training, so judged against all of {listed(model.by)}: {listed(unseen)}")
         with progress.stage("Scoring", None):
             rows = cast(WindowRows, model.vectorizer.read(read.series))
             return read, rows, model.scores(rows, *scoring_place(self.options, model))
-
-
-def _stride(window: int, steps: int) -> int | None:
-    """The steps between training windows where these would be too many by default."""
-    return -(-steps // TRAINING_WINDOWS) if steps > TRAINING_WINDOWS * max(1, window // 4) else None
 
 
 @dataclass(frozen=True)
