@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,19 +118,17 @@ PANELS = (("train_loss", "Training loss"), ("validation_loss", "Validation loss"
 def training(findings: Findings) -> dict[str, Any] | None:
     """One panel per curve with the mean over members and each member; None without a history."""
     history = [findings.history[i] for i in thinned(len(findings.history), MAX_EPOCHS)]
-    panels = [_panel(name, title, history) for name, title in PANELS if any(name in entry for entry in history)]
-    if not panels:
-        return None
-    return {"epochs": [int(entry.get("epoch", i + 1)) for i, entry in enumerate(history)], "panels": panels}
-
-
-def _panel(name: str, title: str, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
     by_epoch = [{one.get("member", m): one for m, one in enumerate(entry.get("members", ()))} for entry in history]
     members = sorted({member for epoch in by_epoch for member in epoch})
     shown = members[:MAX_MEMBERS] if len(members) > 1 else []
-    lines = [[finite(epoch.get(member, {}).get(name)) for epoch in by_epoch] for member in shown]
-    mean = [finite(entry.get(name)) for entry in history]
-    return {"name": name, "title": title, "mean": mean, "count": len(members), "members": lines}
+    panels = []
+    for name, title in PANELS:
+        mean = [finite(entry.get(name)) for entry in history]
+        lines = [[finite(epoch.get(member, {}).get(name)) for epoch in by_epoch] for member in shown]
+        if any(name in entry for entry in history):
+            panels.append({"name": name, "title": title, "mean": mean, "count": len(members), "members": lines})
+    epochs = [int(entry.get("epoch", i + 1)) for i, entry in enumerate(history)]
+    return {"epochs": epochs, "panels": panels} if panels else None
 
 
 def thinned(count: int, most: int) -> list[int]:
@@ -210,18 +207,14 @@ def curves(findings: Findings) -> dict[str, dict[str, Any]]:
         points = points[:, np.isfinite(points).all(axis=0)]
         if points.shape[1] > 1:
             rising = points if points[0, 0] <= points[0, -1] else points[:, ::-1]
-            x, y = _thinned_curve(rising[:, np.argsort(rising[0], kind="stable")])
+            rising = rising[:, np.argsort(rising[0], kind="stable")]
+            # At even steps along the curve, so that a steep start keeps its shape.
+            length = np.append(0.0, np.abs(np.diff(rising)).sum(axis=0).cumsum())
+            steps = np.searchsorted(length, np.linspace(0, length[-1], MAX_CURVE_POINTS))
+            is_long = rising.shape[1] > MAX_CURVE_POINTS
+            x, y = rising[:, np.unique(steps.clip(0, len(length) - 1))] if is_long else rising
             found[name] = {"title": title, "x": _numbers(x), "y": _numbers(y), "x_label": x_label, "y_label": y_label}
     return found
-
-
-def _thinned_curve(points: np.ndarray) -> np.ndarray:
-    """Points at even steps along a curve, so that a steep start keeps its shape."""
-    if points.shape[1] <= MAX_CURVE_POINTS:
-        return points
-    length = np.concatenate([[0.0], np.abs(np.diff(points)).sum(axis=0).cumsum()])
-    steps = np.linspace(0, length[-1], MAX_CURVE_POINTS)
-    return points[:, np.unique(np.searchsorted(length, steps).clip(0, points.shape[1] - 1))]
 
 
 # Series -----------------------------------------------------------------------------------------------------

@@ -108,14 +108,12 @@ def score_chart(findings: Findings) -> Chart | None:
     flags = ["flagged" if place >= found.first_anomalous else "" for place in range(len(bars))]
     counts, drawn = [f"{count:,}" for count in found.counts], map(text_bar, bars / bars.max())
     noun, threshold = findings.noun, findings.threshold
+    is_off = not found.edges[0] <= threshold <= found.edges[-1]
     notes = [
         (found.above, f"The last bar includes {counted(found.above, noun)} beyond the right end of the axis."),
         (found.below, f"The first bar includes {counted(found.below, noun)} beyond the left end of the axis."),
         (found.not_finite, f"{counted(found.not_finite, 'score is', 'scores are')} not finite and not shown."),
-        (
-            not found.edges[0] <= threshold <= found.edges[-1],
-            f"The threshold of {number(threshold)} is off the axis.",
-        ),
+        (is_off, f"The threshold of {number(threshold)} is off the axis."),
     ]
     head = ("above", "up to", f"{noun}s", "", "log scale" if found.log else "")
     return Chart(
