@@ -35,16 +35,7 @@ from addml.model import Model
 from addml.progress import on_standard_error
 from addml.stream import Stream, Streams
 
-PAPER: dict[str, Any] = {
-    "normal_ratio": 2 / 3,
-    "scorer": "center",
-    "scaling": "standard",
-    "members": 1,
-    "epochs": 50,
-    "learning_rate": 1e-3,
-}
-PAPER_DIM = 64  # of the paper's metric space
-FAST: dict[str, Any] = {**PAPER, "epochs": 5, "learning_rate": 3e-3}
+PAPER: dict[str, Any] = {"scorer": "center", "scaling": "standard", "members": 1, "epochs": 50, "learning_rate": 1e-3}
 
 
 class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator):
@@ -62,15 +53,12 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     loss : "instance", the distances of all pairs of a mini-batch, or "center", those to the centre; or an object,
         `InstanceCloseness(hard_ratio=1/3)` or `CenterCloseness(...)`.
     scorer : "views", "center", "dissimilarity" or "knn", or an object, `Views(references=1024)`, `KNN(k=20)`.
-    normal_ratio : share of the training rows that each epoch learns from; 1 for rows known to be normal; None for 2/3,
-        or 0.9 of the windows of a series.
+    normal_ratio : share of training rows each epoch learns from: 1 if all are normal; None: 2/3, or 0.9 for series.
     members : networks trained together and averaged.
-    scaling : "robust", by median and quartiles and bent in the tails, "standard", by mean and deviation, or "auto",
-        standard for series and robust for all else.
+    scaling : "robust" (median, quartiles, bent tails), "standard" (mean, deviation), or "auto": standard for series.
     one_sided : columns where only one direction matters, by name, or by place in an array: {"amount": "high"}.
-    by : column or columns of a data frame that name the group of a row, such as "store": a row is judged within its
-        group, by its scale, references and threshold. Small groups borrow from the whole, and groups unseen in
-        training are judged against it.
+    by : column or columns that name the group of a row, such as "store": a row is judged within its group, by its
+        scale, references and threshold; small groups borrow from the whole, unseen ones are judged against it.
     window : steps of a series that are looked at together, "auto" to choose them, or `Window(50, causal=True)`. X is
         then a series, (steps,) or (steps, channels), or a list of such, and scores are of steps; None for rows.
     contamination : share of the training rows that the threshold calls anomalies, in (0, 0.5]; "auto" to find it out
@@ -80,19 +68,17 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     validation_ratio, patience : rows held out for early stopping, and epochs without improvement before it.
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
     n_jobs : threads at most; None for all cores, or OMP_NUM_THREADS of them. The default score takes up to four.
-    random_state : None, a number, a RandomState or a Generator.
-    verbose : 1 to log every epoch.
+    random_state, verbose : None, a number, a RandomState or a Generator; 1 to log every epoch.
 
     Attributes
     ----------
     encoder_, center_ : the best networks of all members, and their centres of the training rows, (members, metric_dim).
     threshold_, decision_ : a row scoring above the threshold is an anomaly; and how it was chosen.
-    offset_ : scikit-learn's offset, minus the threshold.
     anomaly_scores_, training_ : scores of the training rows, and what decisions take from them; of over a million rows
         on disk, those at a million even steps in order. With a causal `Window` they ignore overlapping references.
     baseline_ : the typical row as the encoder takes it; `explain` counts from it.
     history_, sampling_ : one dict an epoch; what was done to make the steps of the series read last even.
-    n_features_in_, feature_names_in_ : as in scikit-learn.
+    n_features_in_, feature_names_in_, offset_ : as in scikit-learn; the offset is minus the threshold.
     """
 
     def __init__(
@@ -146,12 +132,12 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     @classmethod
     def paper(cls, **changes: Any) -> ADDML:
         """The paper's detector. Give `normal_ratio=1` for one-class data."""
-        return cls(**{"encoder": MLP(metric_dim=PAPER_DIM), **PAPER, **changes})
+        return cls(**{"encoder": MLP(metric_dim=64), "normal_ratio": 2 / 3, **PAPER, **changes})
 
     @classmethod
     def fast(cls, **changes: Any) -> ADDML:
         """The paper's detector after a tenth of its training: about as fast as a forest, scoring in constant time."""
-        return cls(**{"encoder": MLP(metric_dim=PAPER_DIM), **FAST, **changes})
+        return cls.paper(**{"epochs": 5, "learning_rate": 3e-3, **changes})
 
     def set_params(self, **changes: Any) -> ADDML:
         """Change parameters by name, those of a part as loss__hard_ratio=0.5, in which "instance" becomes its part."""
@@ -167,10 +153,13 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     anomaly_scores_ = property(lambda self: of_rows(self.model_.training.values, self.model_))
     baseline_ = property(lambda self: self.model_.baseline)
     history_ = property(lambda self: self.model_.history)
+    _n_features_out = property(lambda self: len(self.encoder_.weights) * self.encoder_.outputs)
+    _engine = property(lambda self: (resolve_device(self.device), max_threads(self.n_jobs)))
 
     @property
-    def _n_features_out(self) -> int:
-        return len(self.model_.encoder.weights) * self.model_.encoder.outputs
+    def _fitted(self) -> Model:
+        check_is_fitted(self)
+        return self.model_
 
     def fit(
         self,
@@ -198,28 +187,31 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
         Rows are prepared as before: other values of `scaling`, `one_sided`, `by` and `window` are refused.
         """
-        check_is_fitted(self)
-        self._config().check_preparation(self.model_.vectorizer)
+        self._config().check_preparation(self._fitted.vectorizer)
         return self._learn(X, labels, self.model_, Storage(memory=memory))
 
     def _learn(self, X: Any, labels: Any, start: Model | None, storage: Storage) -> ADDML:
         before = dict(vars(self))
         try:
             with on_standard_error(self.verbose):
-                config = self._config()
-                X, names = self._checked(X, config, start)
-                model = fit(config, X, labels, start=start, storage=storage, names=names)
-                return self.with_model(model)
+                config, X, names = self._config(), settled(X), None
+                kind = (
+                    vectorizer_for(X, config, images=config.takes_images) if start is None else type(start.vectorizer)
+                )
+                if kind is ArrayVectorizer and not is_on_disk(X):
+                    X = self._numbers(X, reset=start is None)
+                    names = tuple(getattr(self, "feature_names_in_", ())) or None
+                return self.with_model(fit(config, X, labels, start=start, storage=storage, names=names))
         except BaseException:  # an interrupt too: the estimator stays as it was, and a second one cannot part this line
             self.__dict__ = before
             raise
 
     def with_model(self, model: Model) -> ADDML:
         """The detector, now fitted: with a model that was trained by its settings."""
-        self.n_features_in_ = model.vectorizer.columns_in
+        self.n_features_in_, names = model.vectorizer.columns_in, model.vectorizer.names
         self.__dict__.pop("feature_names_in_", None)
-        if model.vectorizer.names is not None:
-            self.feature_names_in_ = np.array(model.vectorizer.names, dtype=object)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
         if model.sampling is not None:
             self.sampling_ = model.sampling
         self.model_ = model
@@ -228,33 +220,19 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def _config(self) -> Config:
         return Config.resolve(self.get_params(deep=False))
 
-    def _checked(self, X: Any, config: Config, start: Model | None) -> tuple[Any, tuple[str, ...] | None]:
-        """X to learn from, and the names of its columns; an array is checked as scikit-learn does it."""
-        X = settled(X)
-        kind = vectorizer_for(X, config, images=config.takes_images) if start is None else type(start.vectorizer)
-        if is_on_disk(X) or kind is not ArrayVectorizer:
-            return X, None
-        X = self._numbers(X, reset=start is None)
-        names = getattr(self, "feature_names_in_", None)
-        return X, None if names is None else tuple(names)
-
     def _numbers(self, given: Any, *, reset: bool) -> np.ndarray:
-        """A table of numbers as an array, checked as scikit-learn does it."""
         known: dict[str, Any] = {"reset": reset, "dtype": "numeric", "ensure_all_finite": False}
         X = as_numbers(given, lambda X: validate_data(self, X, ensure_min_samples=1 + reset, **known))
         check_exact(given, X, names_or_places(getattr(self, "feature_names_in_", None), self.n_features_in_))
         return X
 
     def _read(self, X: Any) -> Rows:
-        """The rows of X, checked once, here."""
-        X, vectorizer = settled(X), self.model_.vectorizer
+        X, vectorizer = settled(X), self._fitted.vectorizer
         if is_on_disk(X) and vectorizer.form is None:
-            raise TypeError(
-                f"{X!r} is a table on disk, which fit, the methods that score and write_scores take; "
-                "read the rows to look at, and give them: pyarrow.parquet.read_table(...)"
-            )
-        named = hasattr(self, "feature_names_in_")
-        if isinstance(vectorizer, ArrayVectorizer) and (named or not is_plain(X, self.n_features_in_)):
+            what = f"{X!r} is a table on disk, which fit, the methods that score and write_scores take"
+            raise TypeError(f"{what}; read the rows to look at, and give them: pyarrow.parquet.read_table(...)")
+        is_named = hasattr(self, "feature_names_in_")
+        if isinstance(vectorizer, ArrayVectorizer) and (is_named or not is_plain(X, self.n_features_in_)):
             X = self._numbers(X, reset=False)
         rows = vectorizer.read(X)
         if isinstance(rows, WindowRows) and rows.sampling is not None:
@@ -262,33 +240,25 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         return rows
 
     def anomaly_score(self, X: Any) -> Any:
-        """How anomalous each row of X is: higher is more. A row's score does not depend on the others.
-
-        Scores of a torch tensor on an accelerator are a tensor there.
-        """
-        check_is_fitted(self)
-        if is_on_disk(X) and self.model_.form is None:
+        """How anomalous each row of X is, whatever the others: higher is more. A tensor on a GPU gives one there."""
+        if is_on_disk(X) and self._fitted.form is None:
             return np.concatenate([scores for _, scores in self._scored(X)])
-        if is_resident(X) and self.model_.prepares_there:
+        if is_resident(X) and self._fitted.prepares_there:
             return self.model_.resident_scores(X)
         rows = self._read(X)
-        scores = of_rows(self.model_.scores(rows, resolve_device(self.device), max_threads(self.n_jobs)), rows)
+        scores = of_rows(self.model_.scores(rows, *self._engine), rows)
         return as_like(scores, X.new_empty(0).double()) if is_resident(X) else scores
 
     def write_scores(self, X: Any, path: str | os.PathLike[str]) -> None:
-        """Write row, score and decision of every row of X, a path or a dataset as for `fit`, to a file, part by part.
-
-        The name says the format: .parquet, .csv or .jsonl. The file appears when it is whole.
-        """
-        check_is_fitted(self)
+        """Write row, score and decision of every row of X (see `fit`), all or nothing, as .parquet, .csv or .jsonl."""
         from addml.disk_fit import write_scores
 
-        write_scores(path, X, self._scored(X), self.threshold_)
+        write_scores(path, X, self._scored(X), self._fitted.threshold)
 
     def _scored(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
         from addml.disk_fit import scored
 
-        return scored(self.model_, X, self._read, resolve_device(self.device), max_threads(self.n_jobs))
+        return scored(self._fitted, X, self._read, *self._engine)
 
     def stream(self, entity: str | None = None, *, adapt: int | None = None) -> Stream:
         """A series, with `by` that of an entity, scored step by step, in constant time, as by a causal `Window`.
@@ -296,20 +266,16 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         With `adapt` references and scale are renewed from so many recent steps: a new level becomes normal once it has
         been flagged for half of them.
         """
-        check_is_fitted(self)
-        names = self.model_.vectorizer.names and list(self.model_.vectorizer.names)
-        return Stream.of(self.model_, self.threshold_, names, entity, adapt)
+        return Stream.of(self._fitted, self.threshold_, self.model_.vectorizer.names, entity, adapt)
 
     def streams(self, entities: Sequence[str]) -> Streams:
         """One stream for each of many entities; their next steps are scored as one batch."""
-        check_is_fitted(self)
-        return Streams(self.model_, self.threshold_, entities)
+        return Streams(self._fitted, self.threshold_, entities)
 
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings of the rows of X, the members' side by side: (n, members * metric_dim), float32."""
-        check_is_fitted(self)
         rows = self._read(X)
-        return of_rows(self.model_.embeddings(rows, resolve_device(self.device), max_threads(self.n_jobs)), rows)
+        return of_rows(self.model_.embeddings(rows, *self._engine), rows)
 
     def embed(self, X: Any) -> np.ndarray:
         """The method's name for `transform`."""
@@ -317,14 +283,10 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def rows_kept(self) -> np.ndarray:
         """Which training rows distillation kept, (epochs, members, n); a stopped member keeps none."""
-        check_is_fitted(self)
-        return self.model_.rows_kept()
+        return self._fitted.rows_kept()
 
     def is_anomaly(self, X: Any, *, max_false_alarms: float | None = None) -> Any:
-        """Whether each row of X scores above the threshold.
-
-        With `max_false_alarms` at most this share of those flagged is like training rows (Benjamini-Hochberg).
-        """
+        """Whether each row of X is flagged; at most a share `max_false_alarms` of those is like training rows."""
         if max_false_alarms is None:
             return self.anomaly_score(X) > self.threshold_
         parameters.check_number("max_false_alarms", max_false_alarms, 0, 1, with_low=False)
@@ -353,23 +315,17 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         """Decide anew, without refitting, by the share of the training rows to flag, the share of new rows like them to
         flag at most, a method ("auto", the rows that stand clear of the rest, or one of PyThresh), or the score itself.
         """
-        check_is_fitted(self)
-        self.model_ = self.model_.decided(method, contamination, tau, alarm_rate)
+        self.model_ = self._fitted.decided(method, contamination, tau, alarm_rate)
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """q and 1 - q, (n, 2): q is the share of ordinary rows to expect among rows at least this unusual.
-
-        q is estimated from the tail of the training scores (docs/decisions.md); the threshold has no part in it.
-        """
-        scores = to_numpy(self.anomaly_score(X))
-        anomalous = self.training_.probability(scores)
+        """q and 1 - q, (n, 2); q is the share of ordinary rows among rows this unusual, by the tail of training."""
+        anomalous = self._fitted.training.probability(to_numpy(self.anomaly_score(X)))
         return np.column_stack([1 - anomalous, anomalous])
 
     def p_values(self, X: Any) -> np.ndarray:
         """Conformal p-values of new rows: of rows like the training rows, a share p has a p-value of at most p."""
-        scores = to_numpy(self.anomaly_score(X))
-        return np.asarray(self.training_.p_values(scores))
+        return self._fitted.training.p_values(to_numpy(self.anomaly_score(X)))
 
     def explain(self, X: Any, rows: Any = None) -> Any:
         """How much each column adds to each row's score, `(n, n_features_in_)`: above 0 makes it stranger.
@@ -379,25 +335,22 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         In a series a column is a channel, and a step is explained by the window that ends there. `rows` are the places
         of the rows to explain, where not all are wanted. Of a pandas frame it is one too.
         """
-        check_is_fitted(self)
         read = self._read(X)
-        own, threads = of_rows(np.arange(len(read)), read), max_threads(self.n_jobs)
+        own = of_rows(np.arange(len(read)), read)
         asked = own[parameters.places("rows", rows, len(own))]
-        used = contributions_of(self.model_, read, asked, resolve_device(self.device), threads)
+        used = contributions_of(self.model_, read, asked, *self._engine)
         if self.model_.columns is not None:
             places = {name: place for place, name in enumerate(self.feature_names_in_)}
-            known, used = used, np.zeros((len(used), self.n_features_in_))
+            known, used = used, np.zeros((len(used), len(places)))
             used[:, [places[name] for name in self.model_.columns.used]] = known
         if not is_pandas(X) or self.model_.form is not None:
             return used
         return type(X)(used, X.index[asked], getattr(self, "feature_names_in_", X.columns))
 
-    # Conveniences, which use what the command line prints and writes.
-
     @property
     def _shown(self) -> Any:
         check_is_fitted(self)
-        from addml.report import notebook  # the only import from above, late
+        from addml.report import notebook  # conveniences as of the command line; the only import from above, late
 
         return notebook
 
@@ -422,31 +375,26 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         return self._shown.plot_row(self, X, row, ax)
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: once fitted, the threshold, the history and the top rows."""
-        if not hasattr(self, "model_"):
-            return str(super()._repr_html_())
-        return str(self._shown.to_html(self))
+        return str(self._shown.to_html(self) if hasattr(self, "model_") else super()._repr_html_())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def nearest_normal(self, X: Any, k: int = 5) -> Nearest:
         """The training rows most like each row of X, among 1,000 normal ones: their places and distances."""
-        check_is_fitted(self)
         parameters.check_whole("k", k)
-        if not len(self.model_.examples.rows):
+        if not len(self._fitted.examples.rows):
             raise ValueError(f"scorer={self.scorer!r} keeps no training rows; fit with scorer='views' or 'knn'")
         rows = self._read(X)
         return nearest(self.model_, rows.take(of_rows(np.arange(len(rows)), rows)), k)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector as a folder of JSON and safetensors for `addml.load`; nothing is pickled."""
-        check_is_fitted(self)
-        self._config()
+        model, _ = self._fitted, self._config()
         settings, left_out = settings_to_json(self.get_params(deep=False))
         if left_out:
             warn(f"not saved, being objects: {', '.join(left_out)}; pass them again to refit")
-        model_file.save(replace(self.model_, settings=settings), path)
+        model_file.save(replace(model, settings=settings), path)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -139,7 +139,9 @@ class Stream:
         if not any(isinstance(name, str) for name in given):
             return step
         if set(given) != set(self.names or ()):
-            raise ValueError(f"the step has the channels {given}, the detector {self.names}; give the same ones")
+            raise ValueError(
+                f"the step has the channels {given}, the detector {list(self.names or ())}; give the same ones"
+            )
         return [step[name] for name in self.names or ()]
 
     def _next(self, prepared: np.ndarray) -> float:

@@ -250,3 +250,13 @@ def test_maps_of_images(random):
     found = assert_adds_up(detector, strange)
     assert found.shape == (4, 8, 8)
     assert all((one[5:, 5:].mean() > one[:5, :5].mean()) for one in found)
+
+
+def test_the_parts_of_a_row_within_its_group_add_up_to_its_score():
+    pandas = pytest.importorskip("pandas")
+    random = np.random.default_rng(0)
+    rows = pandas.DataFrame({"amount": random.normal(size=200), "age": random.normal(size=200)})
+    rows["store"] = random.choice(["north", "south"], 200)
+    detector = ADDML(epochs=1, members=1, random_state=0, by="store").fit(rows)
+    found = np.asarray(detector.explain(rows))
+    np.testing.assert_allclose(found.sum(axis=1), detector.anomaly_score(rows), rtol=1e-9)

@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.explain import column_words
 from addml.explain.phrasebook import and_list
-from addml.explain.phrases import unusual_together
+from addml.explain.phrases import as_values, unusual, unusual_together
 from addml.preprocessing.profile import ColumnProfile
 
 AMOUNT = ColumnProfile("amount", "number", low=3, middle=30, high=400)
@@ -34,6 +33,12 @@ COUNTY = ColumnProfile("county_id", "number", low=1001, middle=29_000, high=54_0
 ARRIVAL = ColumnProfile("arrival_time", "number", low=600, middle=1400, high=2300, form="clock")
 NIGHTLY = ColumnProfile("backup", "date", hours=(22, 4))
 BORN = ColumnProfile("born", "date", earliest=date(1940, 1, 1), latest=date(2005, 12, 31))
+
+
+def column_words(profile, value):
+    """What is unusual about a value, with and without the value itself; None for an ordinary one."""
+    found = next(unusual([profile], np.zeros(1, np.int64), as_values(profile.kind, [value])), None)
+    return found and (f"{profile.column} {found.words[0]}", found.summary.format(profile.column))
 
 
 @pytest.mark.parametrize(

@@ -57,13 +57,13 @@ def check(table: pa.Table, fit: Callable[[pa.Table], Fitted], seed: int = 0) -> 
     found = []
     for kind, (plant, missing) in KINDS.items():
         planted = [plant(faults, row) for row in rows.take(random.choice(hosts, PLANTED)).to_pylist()]
-        if None in planted:
-            found.append(Checked(kind, 0, np.nan, np.nan, f"not tried: {missing}"))
-        else:
-            found.append(Checked.of(kind, score(faults.as_table(planted)), training, threshold))
-    if cluster is None:
-        return (*found, Checked(CLUSTERED, 0, np.nan, np.nan, f"not tried: {NO_NUMBERS}"))
-    return (*found, Checked.of(CLUSTERED, score(cluster), training, threshold))
+        found.append((kind, None if None in planted else faults.as_table(planted), missing))
+    return tuple(
+        Checked(kind, 0, np.nan, np.nan, f"not tried: {missing}")
+        if planted is None
+        else Checked.of(kind, score(planted), training, threshold)
+        for kind, planted, missing in (*found, (CLUSTERED, cluster, NO_NUMBERS))
+    )
 
 
 class _Faults:
@@ -81,10 +81,10 @@ class _Faults:
     @cached_property
     def numbers(self) -> dict[str, np.ndarray]:
         """The numbers of columns that vary, NaN for missing values."""
-        kinds = (pa.types.is_integer, pa.types.is_floating)
-        names = [field.name for field in self.table.schema if any(is_kind(field.type) for is_kind in kinds)]
+        types = [(field.name, field.type) for field in self.table.schema]
+        names = [name for name, own in types if pa.types.is_integer(own) or pa.types.is_floating(own)]
         found = {name: self.table[name].to_numpy().astype(np.float64) for name in names}
-        return {name: own for name, own in found.items() if (_quantile(own, 0.05) < _quantile(own, 0.95)).all()}
+        return {name: own for name, own in found.items() if _quantile(own, 0.05) < _quantile(own, 0.95)}
 
     @cached_property
     def related(self) -> list[tuple[str, str, float]]:
@@ -103,9 +103,8 @@ class _Faults:
         """The column whose levels tell apart some number best, and these levels."""
         found = list[tuple[float, str, list[Any]]]()
         for name in [name for name in self.table.column_names if name not in self.numbers][:WIDEST]:
-            levels, codes, counts = np.unique(
-                np.array(self.table[name].to_pylist(), str), return_inverse=True, return_counts=True
-            )
+            texts = np.array(self.table[name].to_pylist(), str)
+            levels, codes, counts = np.unique(texts, return_inverse=True, return_counts=True)
             if 1 < len(levels) <= LEVELS and counts.min() > 1:
                 known = self.table[name].drop_null().unique().to_pylist()
                 found += [(_explained(own, codes), name, known) for own in self.numbers.values()]
@@ -116,12 +115,13 @@ class _Faults:
         """Rows that lie together, off in up to three columns; None without numbers."""
         if not self.numbers:
             return None
-        own = self.random.permutation(list(self.numbers))[:CLUSTER].tolist()
+        columns = self.random.permutation(list(self.numbers))[:CLUSTER].tolist()
         (row,) = self.table.slice(int(self.random.integers(self.table.num_rows)), 1).to_pylist()
         rows = [dict(row) for _ in range(count)]
-        for name in own:
-            unit = (_quantile(self.numbers[name], 0.95) - _quantile(self.numbers[name], 0.05)) / 3.29
-            at = _quantile(self.numbers[name], 0.5) + self.random.choice([-1, 1]) * MOVED * unit
+        for name in columns:
+            low, middle, high = (_quantile(self.numbers[name], share) for share in (0.05, 0.5, 0.95))
+            unit = (high - low) / 3.29
+            at = middle + self.random.choice([-1, 1]) * MOVED * unit
             for one in rows:
                 one[name] = float(at + SPREAD * unit * self.random.normal())
         return self.as_table(rows)
@@ -137,14 +137,9 @@ class _Faults:
         if not self.related:
             return None
         first, second, sign = self.related[self.random.integers(len(self.related))]
-        down = self.random.random() < 0.5
-        ends = (0.05, 0.95) if down else (0.95, 0.05)
-        other = ends[1] if sign > 0 else ends[0]
-        return (
-            row
-            | {first: float(_quantile(self.numbers[first], ends[0]))}
-            | {second: float(_quantile(self.numbers[second], other))}
-        )
+        here, there = (0.05, 0.95) if self.random.random() < 0.5 else (0.95, 0.05)
+        other = _quantile(self.numbers[second], there if sign > 0 else here)
+        return row | {first: _quantile(self.numbers[first], here), second: other}
 
     def other_group(self, row: Row) -> Row | None:
         if self.groups is None:
@@ -157,8 +152,8 @@ class _Faults:
         return row | {name: self.table[name][int(self.random.integers(self.table.num_rows))].as_py()}
 
 
-def _quantile(values: np.ndarray, share: float) -> np.ndarray:
-    return np.asarray(np.nanquantile(values, share)) if np.isfinite(values).any() else np.asarray(np.nan)
+def _quantile(values: np.ndarray, share: float) -> float:
+    return float(np.nanquantile(values, share)) if np.isfinite(values).any() else np.nan
 
 
 def _explained(values: np.ndarray, codes: np.ndarray) -> float:

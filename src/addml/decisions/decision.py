@@ -19,10 +19,6 @@ QUANTILE, AUTO, GIVEN = "quantile", "auto", "tau"
 ALARM_RATE, MAX_FALSE_ALARMS, FLAG, PER_DAY = "alarm_rate", "max_false_alarms", "flag", "per_day"
 EVENT_RATE, EVENTS = "event_rate", "events"
 CLEAR = 0.1  # q at most of rows that stand clear of the rest
-WORDS = {  # how a threshold was chosen
-    GIVEN: "as given",
-    AUTO: "rows that stand clear of the rest, by an estimate from the bulk of the scores",
-}
 
 
 @dataclass(frozen=True)
@@ -38,6 +34,10 @@ class Decision:
         """How it was chosen: "the 10% highest-scoring training rows"."""
         share = self.share or 0.0
         match self.method:
+            case "tau":
+                return "as given"
+            case "auto":
+                return "rows that stand clear of the rest, by an estimate from the bulk of the scores"
             case "quantile":
                 return f"the {percent(share)} highest-scoring training rows"
             case "alarm_rate":
@@ -47,14 +47,13 @@ class Decision:
             case "flag":
                 return f"the {counted(int(share), 'highest-scoring row')}"
             case "event_rate":
-                return (
-                    f"at most one event in {1 / share:,.0f} windows of clean steps, by the tail of the training peaks"
-                )
+                rate = f"at most one event in {1 / share:,.0f} windows of clean steps"
+                return f"{rate}, by the tail of the training peaks"
             case "events":
                 return f"the {counted(int(share), 'strongest event')}"
             case "per_day":
                 return f"{int(share):,} a day on average, the highest-scoring ones"
-        return WORDS.get(self.method, f"by {self.method}")
+        return f"by {self.method}"
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Decision:
@@ -76,12 +75,7 @@ class TrainingScores:
 
     @classmethod
     def of(
-        cls,
-        values: np.ndarray,
-        held_out: np.ndarray,
-        labels: np.ndarray | None = None,
-        *,
-        by_views: bool,
+        cls, values: np.ndarray, held_out: np.ndarray, labels: np.ndarray | None = None, *, by_views: bool
     ) -> TrainingScores:
         """Views leave a training row out of its own score: all rows without a label calibrate.
 
@@ -91,8 +85,8 @@ class TrainingScores:
         if not by_views and (calibrating & held_out.any(axis=0)).any():
             calibrating &= held_out.any(axis=0)
         calibrating = calibrating if calibrating.any() else np.ones(len(values), bool)
-        both = labels is not None and {0, 1} <= set(np.unique(labels).tolist())
-        return cls(values, calibrating, by_views, best_separation(values, labels) if both else None)
+        has_both = labels is not None and (labels == 0).any() and (labels == 1).any()
+        return cls(values, calibrating, by_views, best_separation(values, labels) if has_both else None)
 
     @classmethod
     def from_json(cls, document: dict[str, Any], values: np.ndarray, calibrating: np.ndarray) -> TrainingScores:
@@ -182,9 +176,8 @@ def clear_threshold(ordered: np.ndarray, compressed: bool) -> float:
     return float(at[max(int(is_clear.argmax()) - 1, 0)])
 
 
-def best_separation(scores: np.ndarray, labels: np.ndarray | None) -> float:
+def best_separation(scores: np.ndarray, labels: Any) -> float:
     """tau with the highest F1 on the labelled rows (0 normal, 1 anomaly, -1 unknown), halfway to the next of them."""
-    assert labels is not None
     known = labels >= 0
     order = np.argsort(-scores[known], kind="stable")
     ordered, hits = scores[known][order], np.cumsum(labels[known][order])

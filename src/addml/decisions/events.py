@@ -38,13 +38,9 @@ def events(
     Runs with fewer than `window` other steps between them are one event; one of fewer than `shortest` steps is none.
     """
     starts, stops = _spans(scores, threshold, begins, window, shortest)
-    if not len(starts):
-        return []
-    bounds = np.column_stack([starts, stops]).ravel()
-    highest = np.maximum.reduceat(np.append(scores, -np.inf), bounds)[::2]
     spans = zip(starts.tolist(), stops.tolist(), strict=True)
     found = [Event(start, stop, start + int(scores[start:stop].argmax())) for start, stop in spans]
-    return [found[place] for place in np.argsort(-highest, kind="stable")]
+    return sorted(found, key=lambda event: -scores[event.peak])
 
 
 def _spans(
@@ -101,19 +97,18 @@ def event_figures(found: Sequence[Event], marks: np.ndarray, begins: Sequence[in
     such an event. Events that overlap none and hold a step labelled normal are false.
     """
     starts, stops = _spans((marks == 1).astype(float), 0.5, begins, 1, 1)
-    delays, hits, false = [], 0, 0
-    true = [bool(((starts < one.stop) & (stops > one.start)).any()) for one in found]
-    for start, stop in zip(starts, stops, strict=True):
-        own = [one.start for one in found if one.start < stop and one.stop > start]
-        hits += bool(own)
-        delays += [max(0, min(own) - int(start))] if own else []
-    false = sum(
-        not hit and bool((marks[one.start : one.stop] == 0).any()) for one, hit in zip(found, true, strict=True)
-    )
+    spans = [(one.start, one.stop) for one in found]
+    true = [bool(((starts < stop) & (stops > start)).any()) for start, stop in spans]
+    first = [
+        min((a for a, b in spans if a < stop and b > start), default=None)
+        for start, stop in zip(starts, stops, strict=True)
+    ]
+    delays = [max(0, at - int(start)) for start, at in zip(starts, first, strict=True) if at is not None]
+    missed = [span for span, hit in zip(spans, true, strict=True) if not hit]
     return {
         "labelled": len(starts),
-        "found": hits,
-        "false": false,
+        "found": len(delays),
+        "false": sum(bool((marks[start:stop] == 0).any()) for start, stop in missed),
         "delay": float(np.median(delays)) if delays else None,
         "true_of_first": sum(true[: len(starts)]),
     }

@@ -14,9 +14,7 @@ import numpy as np
 from addml.arrays import evenly_spaced_with_ends
 
 BULK = (0.5, 0.9)  # quantiles between which scores are taken to be those of ordinary rows
-POWER = (
-    0.75  # of uncompressed scores: 1 flagged up to a tenth of ordinary rows in drawn tables, 0.5 missed gross errors
-)
+POWER = 0.75  # of uncompressed scores: 1 flagged up to a tenth of ordinary drawn rows, 0.5 missed gross errors
 KNOTS = 1024  # points of a probability curve within the training scores
 LARGEST = 900.0  # compressed scores, whose exponentials are finite
 LEAST_Q = 1e-6  # where the curve ends
@@ -35,7 +33,7 @@ def at_least(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
 
 def ranked_p_values(scores: np.ndarray, file: np.ndarray) -> np.ndarray:
     """The share of the rows of a file, with these ascending scores, that score at least as high."""
-    return np.asarray((len(file) - np.searchsorted(file, scores, side="left")).clip(1) / len(file))
+    return np.asarray(at_least(scores, file).clip(1) / len(file))
 
 
 def adjusted_levels(batch: np.ndarray, calibration: np.ndarray) -> np.ndarray:

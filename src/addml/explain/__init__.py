@@ -1,9 +1,8 @@
 """Why a row is unusual: what each column contributes to its score, and that in words."""
 
 from addml.explain.attribution import Nearest, attributions, baseline_row, contributions_of, nearest
-from addml.explain.contributions import columns_of, feature_origins
+from addml.explain.contributions import columns_of
 from addml.explain.phrasebook import Reason
-from addml.explain.phrases import column_words
 from addml.explain.reasons import Reasons, groups, reasons
 
 __all__ = [
@@ -12,10 +11,8 @@ __all__ = [
     "Reasons",
     "attributions",
     "baseline_row",
-    "column_words",
     "columns_of",
     "contributions_of",
-    "feature_origins",
     "groups",
     "nearest",
     "reasons",

@@ -21,8 +21,8 @@ from addml.explain.contributions import (
     explained,
     features_by_column,
     views_of,
+    window_contributions,
 )
-from addml.explain.windows import window_contributions
 from addml.inputs.image import heat_map
 from addml.inputs.rows import Rows, WindowRows
 from addml.model import Model
@@ -187,7 +187,8 @@ class _Walks:
         """The contributions (n, columns) of rows (n, d'), at most a block of them."""
         x, n = np.repeat(self.baseline[None], self.block, axis=0), len(rows)
         x[:n], incomplete = rows, np.append(incomplete, np.zeros(self.block - n, bool))
-        before = self._located(x)
+        there = on_device(x, self.device)
+        before = [self.model.scorer.locate(there[part], self.ready) for part in self._parts()]
         out = displacements(x, self.baseline, self.model.encoder, self.features)
         order = np.argsort(-out, axis=1, kind="stable")
         rank = np.argsort(order, axis=1, kind="stable")[:, self.column]  # of the column of each feature
@@ -201,11 +202,6 @@ class _Walks:
         last = [end, *(scores(np.where(rank >= edge, self.baseline, x)) for edge in middle), row]
         contributions = _shared(np.stack(first, axis=1), np.stack(last, axis=1), out, order, self.edges)
         return np.asarray(contributions[:n])
-
-    def _located(self, x: np.ndarray) -> list[Any]:
-        """Where the rows lie along the columns, some at a time; None for scorers that do not ask."""
-        x = on_device(x, self.device)
-        return [self.model.scorer.locate(x[part], self.ready) for part in self._parts()]
 
     def _member_scores(self, x: np.ndarray, before: list[Any] | None) -> np.ndarray:
         """Scores (E, b) of changed rows, which still match the references that they matched before."""

@@ -34,13 +34,6 @@ def channel_distances(model: Model, rows: WindowRows, steps: np.ndarray) -> tupl
 
 def _expected(model: Model, rows: WindowRows, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """The bands of some steps in their units, and the medians as features."""
-    found = _bands(model, rows, steps)
-    groups = None if rows.groups is None else rows.groups[steps]
-    return None if found is None else (_in_units(model, found, groups), found[1])
-
-
-def _bands(model: Model, rows: WindowRows, steps: np.ndarray) -> np.ndarray | None:
-    """The bands as features."""
     examples, form = model.examples, model.form
     if form is None or not len(examples.rows):
         return None
@@ -57,7 +50,7 @@ def _bands(model: Model, rows: WindowRows, steps: np.ndarray) -> np.ndarray | No
         bands = np.quantile(shapes.reshape(len(seen), -1, length, channels), QUANTILES, axis=1)
         chosen = order[bounds[place] : bounds[place + 1]]
         found[:, chosen] = bands[:, owner[chosen] - start, offset[chosen]]
-    return found
+    return _in_units(model, found, None if rows.groups is None else rows.groups[steps]), found[1]
 
 
 def _nearest(seen: np.ndarray, examples: np.ndarray) -> np.ndarray:

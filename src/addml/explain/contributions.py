@@ -1,7 +1,8 @@
-"""What each column adds to the score of the views: its part of the view that finds the row strangest.
+"""What each column or channel adds to a score of the views: its part of the view that finds the row strangest.
 
-Distances along columns and tails are sums over columns, so that these parts are exact. A distance in the metric space
-is divided by its gradient times how much the row differs from its neighbours there. Contributions add up to the score.
+Distances along columns, tails and residuals are sums over columns, so that these parts are exact. A distance in the
+metric space is divided by its gradient times how much the row differs from its neighbours there. Contributions add up
+to the score.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from addml.arrays import to_numpy
 from addml.compute import in_threads
-from addml.encoders import MLPNetwork, Network
+from addml.encoders import AutoencoderNetwork, MLPNetwork, Network
 from addml.inputs.image import patch_of
 from addml.inputs.rows import WindowRows
 from addml.model import Model
@@ -21,8 +22,10 @@ from addml.scoring.base import ViewScale
 from addml.scoring.guidance import Guided
 from addml.scoring.self_matches import NO_ROWS, Overlaps, SelfMatches
 from addml.scoring.views import NEIGHBOURS, ColumnDistances, Views, side_by_side, stride
+from addml.scoring.windows import WindowDistances, WindowViews, count
 
 TINY = np.finfo(np.float64).tiny
+WINDOWS_AT_ONCE = 64
 
 
 def columns_of(model: Model) -> list[int]:
@@ -49,6 +52,12 @@ def sums_by_column(values: np.ndarray, features: Sequence[np.ndarray]) -> np.nda
     """The sums (m, columns) of values (m, d') over the features of each column."""
     starts, order = np.cumsum([0, *map(len, features)])[:-1], np.concatenate(features)
     return np.asarray(np.add.reduceat(values[:, order], starts, axis=1))
+
+
+def shares_of(parts: np.ndarray) -> np.ndarray:
+    """Parts (m, columns) as shares of their sums; equal ones where all parts are 0."""
+    whole = parts.sum(axis=1, keepdims=True)
+    return np.asarray(np.where(whole > 0, parts / np.maximum(whole, TINY), 1 / parts.shape[1]))
 
 
 def displacements(
@@ -139,9 +148,7 @@ def _explained(
     def work(part: int) -> None:
         chosen = slice(part * size, (part + 1) * size)
         scores, parts, view = _block(model, rows[chosen], chosen, size, series)
-        totals = sums_by_column(parts, features)
-        whole = totals.sum(axis=1, keepdims=True)
-        result.shares[chosen] = np.where(whole > 0, totals / np.maximum(whole, TINY), 1 / len(features))
+        result.shares[chosen] = shares_of(sums_by_column(parts, features))
         result.scores[chosen], result.view[chosen] = scores, view
 
     in_threads(work, -(-len(rows) // size), min(threads, model.scorer.max_threads))
@@ -227,14 +234,113 @@ def _in_space(
     apart = embedded[:, None] - references[near]  # (k, neighbours, E w)
     lengths = np.sqrt((apart**2).sum(axis=2, keepdims=True))
     grad = _mean(apart / np.maximum(lengths, TINY), counted).reshape(len(rows), len(z), -1).swapaxes(0, 1)
-    if model.distance == "cosine":
-        grad = _through_length(z, grad)
+    if model.distance == "cosine":  # through the division by the length
+        length = np.maximum(np.sqrt((z**2).sum(axis=2, keepdims=True)), TINY)
+        unit = z / length
+        grad = (grad - (grad * unit).sum(axis=2, keepdims=True) * unit) / length
     parts = abs(model.encoder.input_gradient(x, grad.astype(np.float32))) * away
     return np.where(parts.any(axis=1, keepdims=True), parts, away)
 
 
-def _through_length(z: np.ndarray, grad: np.ndarray) -> np.ndarray:
-    """The gradient (E, k, w) by embeddings, where it is given by embeddings at length 1."""
-    length = np.maximum(np.sqrt((z**2).sum(axis=2, keepdims=True)), TINY)
-    unit = z / length
-    return np.asarray((grad - (grad * unit).sum(axis=2, keepdims=True) * unit) / length)
+# Windows of series: parts are of channels. What whole windows say of a step is the mean over those it lies in.
+
+
+def window_contributions(model: Model, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
+    """Contributions (m, channels) to the scores of the steps at these places."""
+    context, views = SeriesContext.of(model, rows, places, device, threads), views_of(model)
+    assert isinstance(views, WindowViews)
+    assert isinstance(model.scale, ViewScale)
+    assert model.form is not None
+    strangest = model.scale.measured(context.scores).argmax(axis=0)
+    shares = np.empty((len(places), model.form.channels))
+    for number, view in enumerate(views.views):
+        own = np.flatnonzero(strangest == number)
+        if len(own):
+            is_alone = model.form.causal or not views.embedded(1)[number]
+            over = [_windows_over(rows, int(place), alone=is_alone) for place in places[own]]
+            ends = np.unique(np.concatenate(over))
+            parts = _window_parts(model, rows, ends, view, context.overlaps, threads)
+            means = np.stack([parts[np.searchsorted(ends, windows)].mean(axis=0) for windows in over])
+            shares[own] = shares_of(means)
+    return np.asarray(model.scale.combine(context.scores))[:, None] * shares
+
+
+def _windows_over(rows: WindowRows, place: int, *, alone: bool) -> np.ndarray:
+    """The windows that count for a step: those that it lies in, whole ones where there are any."""
+    windows = rows.windows
+    if alone:
+        return np.array([place])
+    later = np.arange(place, min(len(windows), place + windows.window))
+    later = later[windows.first[later] - windows.first[place] < windows.window]
+    whole = later[windows.is_whole[later]]
+    return np.asarray(whole if len(whole) else later)
+
+
+def _window_parts(
+    model: Model, rows: WindowRows, ends: np.ndarray, view: str, overlaps: Overlaps | None, threads: int
+) -> np.ndarray:
+    """What each channel adds to one view of the windows that end at these steps, (k, channels)."""
+    assert model.form is not None
+    views, ready, context = views_of(model), model.scorer_ready("cpu"), SeriesContext(ends, ends, overlaps)
+    assert isinstance(views, WindowViews)
+    features = features_by_column(model.form.channel_of().tolist())
+    result = np.empty((len(ends), len(features)))
+
+    def work(part: int) -> None:
+        chosen = slice(part * WINDOWS_AT_ONCE, (part + 1) * WINDOWS_AT_ONCE)
+        x = rows.take(ends[chosen])
+        located = views.locate(x, ready, context.matches(chosen))
+        result[chosen] = sums_by_column(_PARTS[view](model, x, ready, located), features)
+
+    in_threads(work, -(-len(ends) // WINDOWS_AT_ONCE), min(threads, model.scorer.max_threads))
+    return result
+
+
+def _along_channels(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
+    near, weight = _window_neighbours(located.distances, "step")
+    away = np.einsum("bk,bkd->bd", weight, abs(x[:, None] - ready["rows"][near]))
+    return np.asarray(away * ready["column_weight"])
+
+
+def _from_neighbours(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
+    near, weight = _window_neighbours(_window_distances(x, "neighbours", ready, located), "neighbours")
+    squares = (x[:, None].astype(np.float64) - ready["rows"][near]) ** 2
+    distances = np.sqrt(squares.sum(axis=2))
+    return np.asarray(np.einsum("bk,bkd->bd", weight / np.maximum(distances, TINY), squares))
+
+
+def _window_space(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
+    network = model.encoder
+    assert isinstance(network, AutoencoderNetwork)
+    z = side_by_side(network.embed(x[None])[..., :-1], model.distance)
+    near, weight = _window_neighbours(_window_distances(z, "space", ready, located), "space")
+    apart = z[:, None] - side_by_side(ready["references"][..., :-1], model.distance)[near]
+    weight = weight / np.maximum(np.sqrt((apart**2).sum(axis=2)), TINY)
+    grad = np.einsum("bk,bkw->bw", weight, apart).reshape(len(x), len(network.weights), -1).swapaxes(0, 1)
+    away = abs(x[:, None] - ready["rows"][near]).mean(axis=1)
+    parts = abs(network.input_gradient(x, grad.astype(np.float32))) * away
+    return np.asarray(np.where(parts.any(axis=1, keepdims=True), parts, away))
+
+
+def _from_residual(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
+    network = model.encoder
+    assert isinstance(network, AutoencoderNetwork)
+    missed = (network.reconstructed(network.embed(x[None])[..., :-1]) - x).astype(np.float64) ** 2  # (E, b, d)
+    return np.asarray((missed / np.maximum(np.sqrt(missed.sum(axis=2, keepdims=True)), TINY)).mean(axis=0))
+
+
+def _window_distances(x: np.ndarray, view: str, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
+    """Squared distances (b, R) but for what is the same to all references; infinite where windows overlap."""
+    apart = np.asarray(ready[view].squares(x, singly=False))
+    apart[located.self_matches] = np.inf
+    return apart
+
+
+def _window_neighbours(distances: np.ndarray, view: str) -> tuple[np.ndarray, np.ndarray]:
+    """The references (b, k) at the least of distances (b, R), and how much each of them counts."""
+    near = np.argpartition(distances, count(distances, view) - 1, axis=1)[:, : count(distances, view)]
+    known = np.isfinite(np.take_along_axis(distances, near, axis=1))
+    return near, known / np.maximum(known.sum(axis=1, keepdims=True), 1)
+
+
+_PARTS = {"neighbours": _from_neighbours, "space": _window_space, "residual": _from_residual, "step": _along_channels}

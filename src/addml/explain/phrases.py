@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,10 +23,7 @@ LONGEST = 40  # characters of a level
 ONE_VALUE = f" in over {MOST:.0%} of rows"  # of a column whose usual range is one value
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
-Words = tuple[str, str]  # with the value, and without
 Values = Any  # of one kind: float64 for numbers, datetime64[us] for dates, Arrow's text for levels
-
-
 Profiles = Sequence[ColumnProfile]
 
 
@@ -36,12 +33,6 @@ class PhraseGroup(NamedTuple):
     places: np.ndarray  # among all values
     words: pa.Array  # one text for each place: "1230, far above the usual 30"
     summary: str  # the same without the values: "{} unusually high"
-
-
-def column_words(profile: ColumnProfile, value: Any) -> Words | None:
-    """What is unusual about a value, with and without the value itself; None for an ordinary one."""
-    found = next(unusual([profile], np.zeros(1, np.int64), as_values(profile.kind, [value])), None)
-    return found and (f"{profile.column} {found.words[0]}", found.summary.format(profile.column))
 
 
 def as_values(kind: str, values: Any) -> Values:
@@ -73,9 +64,10 @@ def unusual(profiles: Profiles, which: np.ndarray, values: Values) -> Iterator[P
     ordinary = ~gaps
     known = np.flatnonzero(ordinary)
     for group in KINDS[kind](profiles, which[known], taken(values, known)):
-        places = known[group.places]
-        ordinary[places] = False
-        yield group._replace(places=places)
+        if len(group.places):
+            places = known[group.places]
+            ordinary[places] = False
+            yield group._replace(places=places)
     rest = np.flatnonzero(ordinary & (share > 0.5))
     if len(rest):
         words = joined(shown(profiles, which[rest], taken(values, rest)), ", usually missing")
@@ -94,9 +86,7 @@ def unusual_together(
         yield PhraseGroup(known, joined(texts, f", {words}"), f"{{}} {words}")
 
 
-def uncommon(profiles: Profiles, which: np.ndarray, values: Values) -> Iterator[PhraseGroup]:
-    """As `unusual`, of ordinary values that are among the rarer ones of their columns."""
-    return unusual_together(profiles, which, values, "somewhat uncommon")
+uncommon = partial(unusual_together, words="somewhat uncommon")  # among the rarer values of their columns
 
 
 def _is_gap(value: Any) -> bool:
@@ -120,8 +110,7 @@ def _number_words(profiles: Profiles, which: np.ndarray, numbers: np.ndarray) ->
     low, middle, high = np.array([_middle_ninety(one) for one in profiles], np.float64).T[:, which]
     negative = (numbers < 0) & (low >= 0)
     places = np.flatnonzero(negative)
-    if len(places):
-        yield PhraseGroup(places, joined(figures(numbers[places], 3), ", usually not negative"), "{} negative")
+    yield PhraseGroup(places, joined(figures(numbers[places], 3), ", usually not negative"), "{} negative")
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         ratios = np.where((low >= 0) & (middle != 0) & (numbers > 0), numbers / middle, 1)  # of what has a zero
     far = (ratios >= FAR) | (ratios <= 1 / FAR) | (abs(numbers - (low + high) / 2) > FAR_OUTSIDE * (high - low) / 2)
@@ -129,10 +118,8 @@ def _number_words(profiles: Profiles, which: np.ndarray, numbers: np.ndarray) ->
     sides = (("below", "{} unusually low", (numbers < low) & ~negative), ("above", "{} unusually high", numbers > high))
     for side, summary, beyond in sides:
         places = np.flatnonzero(beyond & far)
-        if len(places):
-            usual = pa.array([figure(one.middle or 0.0, 3) for one in profiles]).take(pa.array(which[places]))
-            words = joined(figures(numbers[places], 3), f", far {side} the usual ", usual)
-            yield PhraseGroup(places, words, summary)
+        usual = pa.array([figure(one.middle or 0.0, 3) for one in profiles]).take(pa.array(which[places]))
+        yield PhraseGroup(places, joined(figures(numbers[places], 3), f", far {side} the usual ", usual), summary)
         yield from _beside_range(profiles, which, numbers, np.flatnonzero(beyond & ~far), side, summary)
 
 
@@ -161,17 +148,14 @@ def sides(groups: Sequence[Profiles], which: np.ndarray, values: Mapping[str, An
 
 
 def _beside_range(
-    profiles: Profiles,
-    which: np.ndarray,
-    numbers: np.ndarray,
-    places: np.ndarray,
-    side: str,
-    summary: str,
+    profiles: Profiles, which: np.ndarray, numbers: np.ndarray, places: np.ndarray, side: str, summary: str
 ) -> Iterator[PhraseGroup]:
     """Numbers beside the usual range, with as many digits as it takes to tell them apart."""
     for digits in (3, 4, 6):
         own = figures(numbers[places], digits)
-        low, high, usual = (texts.take(pa.array(which[places])) for texts in _ranges(profiles, digits))
+        ends = [[figure(end or 0.0, digits) for end in (one.low, one.high)] for one in profiles]
+        texts = [*zip(*ends, strict=True), [" to ".join(dict.fromkeys(both)) for both in ends]]
+        low, high, usual = (pa.array(one).take(pa.array(which[places])) for one in texts)
         apart = np.asarray(pc.and_(pc.not_equal(own, low), pc.not_equal(own, high)), bool)
         if apart.any():
             is_one = pc.equal(low, high)
@@ -181,12 +165,6 @@ def _beside_range(
         places = places[~apart]
         if not len(places):
             return
-
-
-def _ranges(profiles: Profiles, digits: int) -> list[pa.Array]:
-    """For each column its low and high end as text, and both in one."""
-    ends = [[figure(end or 0.0, digits) for end in (one.low, one.high)] for one in profiles]
-    return [pa.array(one) for one in zip(*((*both, " to ".join(dict.fromkeys(both))) for both in ends), strict=True)]
 
 
 # Levels -----------------------------------------------------------------------------------------------------
@@ -201,12 +179,10 @@ def _level_words(profiles: Profiles, which: np.ndarray, texts: pa.Array) -> Iter
     for rarity, summary in RARITIES.items():
         words = pa.array([words if word == rarity else None for word, words in judged], pa.string())
         found = words.take(pa.array(codes))
-        places = np.flatnonzero(np.asarray(found.is_valid()))
-        if len(places):
-            yield PhraseGroup(places, found.drop_null(), summary)
+        yield PhraseGroup(np.flatnonzero(np.asarray(found.is_valid())), found.drop_null(), summary)
 
 
-def _level_word(profile: ColumnProfile, level: str) -> Words:
+def _level_word(profile: ColumnProfile, level: str) -> tuple[str, str]:
     """How rare a level is, and that in words; nothing for a usual one."""
     share = profile.levels.get(level)
     if share is None:
@@ -236,9 +212,8 @@ def _date_words(profiles: Profiles, which: np.ndarray, moments: np.ndarray) -> I
         is_far = away > far[which]
         places = np.flatnonzero((away > np.timedelta64(0)) & (is_far | ~(on | at)))
         on, at = on & ~is_far, at & ~is_far
-        if len(places):
-            words = joined(year_or_day(moments[places], end[places]), f", {side} than all others")
-            yield PhraseGroup(places, words, f"{{}} {side} than all others")
+        words = joined(year_or_day(moments[places], end[places]), f", {side} than all others")
+        yield PhraseGroup(places, words, f"{{}} {side} than all others")
     yield from _clock_words(profiles, which, moments, on, at)
 
 
@@ -257,10 +232,7 @@ def _clock_words(
 ) -> Iterator[PhraseGroup]:
     days, minutes = day_and_minute(moments)
     for mask, has_day, has_hour in ((on & ~at, True, False), (at & ~on, False, True), (on & at, True, True)):
-        places = np.flatnonzero(mask)
-        if not len(places):
-            continue
-        words, summaries = [], ["{}"]
+        places, words, summaries = np.flatnonzero(mask), [], ["{}"]
         if has_day:
             weekdays = pa.array(WEEKDAYS).take(pa.array(_weekday(days[places])))
             words.append(joined("on a ", weekdays, "" if has_hour else ", a rare weekday"))

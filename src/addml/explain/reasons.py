@@ -251,24 +251,23 @@ Grouped = tuple[tuple[str, ...], str, tuple[int, ...]]  # columns, words, places
 
 
 def groups(found: Sequence[Sequence[Reason]]) -> tuple[Grouped, ...]:
-    """Rows of which the same is said first, at least two rows each, the largest group first."""
-    leads = {row: _lead(of_row) for row, of_row in enumerate(found) if of_row and of_row[0].columns}
+    """Rows of which the same is said first, at least two rows each, the largest group first.
+
+    That is the first reason, and the second where it counts nearly as much.
+    """
+    leads = {
+        row: [reason.summary for reason in of_row[:2] if reason.share >= CLEAR * of_row[0].share]
+        for row, of_row in enumerate(found)
+        if of_row and of_row[0].columns
+    }
     sizes = Counter(map(frozenset, leads.values()))
     alike: dict[frozenset[str], list[int]] = {}
     for row, lead in leads.items():
         key = frozenset(lead if sizes[frozenset(lead)] > 1 else lead[:1])
         alike.setdefault(key, []).append(row)
-    largest_first = sorted((rows for rows in alike.values() if len(rows) > 1), key=lambda rows: -len(rows))
-    keys = {rows[0]: key for key, rows in alike.items()}
-    return tuple(_grouped(keys[rows[0]], found[rows[0]], tuple(rows)) for rows in largest_first)
-
-
-def _grouped(key: frozenset[str], first: Sequence[Reason], rows: tuple[int, ...]) -> Grouped:
-    said = [reason for reason in first if reason.summary in key]
-    columns = dict.fromkeys(column for reason in said for column in reason.columns)
-    return tuple(columns), "; ".join(reason.summary for reason in said), rows
-
-
-def _lead(of_row: Sequence[Reason]) -> tuple[str, ...]:
-    """What the first reason says, and the second where it counts nearly as much."""
-    return tuple(reason.summary for reason in of_row[:2] if reason.share >= CLEAR * of_row[0].share)
+    grouped = []
+    for key, rows in sorted(alike.items(), key=lambda one: -len(one[1])):
+        said = [reason for reason in found[rows[0]] if reason.summary in key]
+        columns = dict.fromkeys(column for reason in said for column in reason.columns)
+        grouped.append((tuple(columns), "; ".join(reason.summary for reason in said), tuple(rows)))
+    return tuple(one for one in grouped if len(one[2]) > 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +30,15 @@ def chart_data(findings: Findings) -> dict[str, Any]:
     return {
         "threshold": finite(findings.threshold, 10),
         "noun": findings.noun,
-        "scores": None if found is None else found.to_json(),
+        "scores": found
+        and {
+            "edges": _numbers(found.edges, 10),
+            "counts": found.counts.tolist(),
+            "first": found.first_anomalous,
+            "below": found.below,
+            "above": found.above,
+            "log": found.log,
+        },
         "training": training(findings),
         "space": space(findings),
         "dropped": dropped(findings),
@@ -58,12 +65,6 @@ class Histogram:
         """Whether the bars differ so much that they need a logarithmic scale."""
         filled = self.counts[self.counts > 0]
         return bool(len(filled)) and float(filled.max()) >= LOG_RATIO * max(1.0, float(np.percentile(filled, 25)))
-
-    def to_json(self) -> dict[str, Any]:
-        """The histogram for the script of the page."""
-        counts, edges = self.counts.tolist(), [finite(edge, 10) for edge in self.edges]
-        ends = {"first": self.first_anomalous, "below": self.below, "above": self.above}
-        return {"edges": edges, "counts": counts, **ends, "log": self.log}
 
 
 def histogram(scores: np.ndarray, threshold: float) -> Histogram | None:
@@ -117,19 +118,17 @@ PANELS = (("train_loss", "Training loss"), ("validation_loss", "Validation loss"
 def training(findings: Findings) -> dict[str, Any] | None:
     """One panel per curve with the mean over members and each member; None without a history."""
     history = [findings.history[i] for i in thinned(len(findings.history), MAX_EPOCHS)]
-    panels = [_panel(name, title, history) for name, title in PANELS if any(name in entry for entry in history)]
-    if not panels:
-        return None
-    return {"epochs": [int(entry.get("epoch", i + 1)) for i, entry in enumerate(history)], "panels": panels}
-
-
-def _panel(name: str, title: str, history: Sequence[dict[str, Any]]) -> dict[str, Any]:
     by_epoch = [{one.get("member", m): one for m, one in enumerate(entry.get("members", ()))} for entry in history]
     members = sorted({member for epoch in by_epoch for member in epoch})
-    lines = [[finite(epoch.get(member, {}).get(name)) for epoch in by_epoch] for member in members[:MAX_MEMBERS]]
-    mean = [finite(entry.get(name)) for entry in history]
-    shown = lines if len(members) > 1 else []
-    return {"name": name, "title": title, "mean": mean, "count": len(members), "members": shown}
+    shown = members[:MAX_MEMBERS] if len(members) > 1 else []
+    panels = []
+    for name, title in PANELS:
+        mean = [finite(entry.get(name)) for entry in history]
+        lines = [[finite(epoch.get(member, {}).get(name)) for epoch in by_epoch] for member in shown]
+        if any(name in entry for entry in history):
+            panels.append({"name": name, "title": title, "mean": mean, "count": len(members), "members": lines})
+    epochs = [int(entry.get("epoch", i + 1)) for i, entry in enumerate(history)]
+    return {"epochs": epochs, "panels": panels} if panels else None
 
 
 def thinned(count: int, most: int) -> list[int]:
@@ -148,7 +147,7 @@ def finite(value: Any, digits: int = 5) -> float | None:
 
 
 def space(findings: Findings) -> dict[str, Any] | None:
-    """Points of the map: the ranked rows and samples of the other flagged and normal rows; None without a map."""
+    """Points of the map: samples of the normal and flagged rows, and the ranked ones; None without a map."""
     whole = findings.space
     if whole is None or not len(whole.x):
         return None
@@ -156,26 +155,21 @@ def space(findings: Findings) -> dict[str, Any] | None:
     good = np.isfinite(whole.x) & np.isfinite(whole.y)
     rank = np.array([ranks.get(int(row), 0) for row in whole.rows])
     anomalous = np.asarray(whole.scores) > findings.threshold
-    shown = np.concatenate(
-        [
-            _sample(np.flatnonzero(good & ~anomalous & (rank == 0)), MAX_NORMAL_POINTS),
-            _sample(np.flatnonzero(good & anomalous & (rank == 0)), MAX_ANOMALY_POINTS),
-            np.flatnonzero(good & (rank > 0)),
-        ]
+    samples = (
+        (np.flatnonzero(good & ~anomalous & (rank == 0)), MAX_NORMAL_POINTS),
+        (np.flatnonzero(good & anomalous & (rank == 0)), MAX_ANOMALY_POINTS),
+        (np.flatnonzero(good & (rank > 0)), len(rank)),
     )
+    shown = np.concatenate([ids[thinned(len(ids), most)] for ids, most in samples])
     return {
         "x": _numbers(whole.x[shown]),
         "y": _numbers(whole.y[shown]),
-        "row": [int(row) for row in whole.rows[shown]],
+        "row": whole.rows[shown].tolist(),
         "score": _numbers(whole.scores[shown]),
-        "anomaly": [int(flag) for flag in anomalous[shown]],
+        "anomaly": anomalous[shown].astype(int).tolist(),
         "rank": rank[shown].tolist(),
-        "center": [finite(whole.center[0]), finite(whole.center[1])],
+        "center": _numbers(whole.center, 5),
     }
-
-
-def _sample(ids: np.ndarray, most: int) -> np.ndarray:
-    return ids[thinned(len(ids), most)] if len(ids) > most else ids
 
 
 def _numbers(values: Any, digits: int = 4) -> list[float | None]:
@@ -213,18 +207,14 @@ def curves(findings: Findings) -> dict[str, dict[str, Any]]:
         points = points[:, np.isfinite(points).all(axis=0)]
         if points.shape[1] > 1:
             rising = points if points[0, 0] <= points[0, -1] else points[:, ::-1]
-            x, y = _along(rising[:, np.argsort(rising[0], kind="stable")])
+            rising = rising[:, np.argsort(rising[0], kind="stable")]
+            # At even steps along the curve, so that a steep start keeps its shape.
+            length = np.append(0.0, np.abs(np.diff(rising)).sum(axis=0).cumsum())
+            steps = np.searchsorted(length, np.linspace(0, length[-1], MAX_CURVE_POINTS))
+            is_long = rising.shape[1] > MAX_CURVE_POINTS
+            x, y = rising[:, np.unique(steps.clip(0, len(length) - 1))] if is_long else rising
             found[name] = {"title": title, "x": _numbers(x), "y": _numbers(y), "x_label": x_label, "y_label": y_label}
     return found
-
-
-def _along(points: np.ndarray) -> np.ndarray:
-    """Points at even steps along a curve, so that a steep start keeps its shape."""
-    if points.shape[1] <= MAX_CURVE_POINTS:
-        return points
-    length = np.concatenate([[0.0], np.abs(np.diff(points)).sum(axis=0).cumsum()])
-    steps = np.linspace(0, length[-1], MAX_CURVE_POINTS)
-    return points[:, np.unique(np.searchsorted(length, steps).clip(0, points.shape[1] - 1))]
 
 
 # Series -----------------------------------------------------------------------------------------------------

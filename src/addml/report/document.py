@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from addml.findings import EventPicture, Picture, Track
+from addml.findings import Picture
 
 Pairs = Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Paragraph:
+class Paragraph(NamedTuple):
     """Running text."""
 
     text: str
@@ -20,22 +18,19 @@ class Paragraph:
     hint: str = ""  # how to read or use what only the page has
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """Names with values."""
 
     pairs: Pairs
 
 
-@dataclass(frozen=True)
-class Bullets:
+class Bullets(NamedTuple):
     """A list of sentences."""
 
     items: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Rows of cells; the first cell of each row is its heading."""
 
     title: str  # for screen readers
@@ -44,8 +39,7 @@ class Table:
     style: str = ""
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(NamedTuple):
     """A chart that the page's script draws from the document's data; Markdown shows the table instead."""
 
     name: str
@@ -57,33 +51,19 @@ class Chart:
     table: Table | None = None
 
 
-@dataclass(frozen=True)
-class SeriesPlot:
-    """The scores and channels of a series with its events shaded."""
+class Drawing(NamedTuple):
+    """A drawing, as of a series and its events; Markdown leaves it out."""
 
-    label: str
-    track: Track
-    threshold: float
-    entity: int = 0  # place among those of the track
+    svg: str
 
 
-@dataclass(frozen=True)
-class EventPlot:
-    """An event and the steps around it, with what was expected."""
-
-    label: str
-    picture: EventPicture
-
-
-@dataclass(frozen=True)
-class Gallery:
+class Gallery(NamedTuple):
     """Images with their scores."""
 
     images: Sequence[tuple[Picture, str]]
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """One value of a row and the usual values of its column."""
 
     column: str
@@ -95,8 +75,7 @@ class Comparison:
     frequency: float | None = None  # of a category: the share of usual rows that have it
 
 
-@dataclass(frozen=True)
-class RankedRow:
+class RankedRow(NamedTuple):
     """One ranked row with its reasons and, for the first ones, its values."""
 
     rank: int
@@ -113,8 +92,7 @@ class RankedRow:
     more_columns: int  # that are not compared
 
 
-@dataclass(frozen=True)
-class RowGroup:
+class RowGroup(NamedTuple):
     """Rows that are flagged for the same columns."""
 
     size: str  # "3 rows"
@@ -123,8 +101,7 @@ class RowGroup:
     rows: str  # "rows 4, 17, 23"
 
 
-@dataclass(frozen=True)
-class Ranking:
+class Ranking(NamedTuple):
     """The ranked rows, the flagged ones first; in the page, the groups filter them."""
 
     noun: str  # what is ranked: "row", "image", "event"
@@ -137,8 +114,7 @@ class Ranking:
     has_usual: bool  # whether usual values are known
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Several blocks: under a title, folding if `is_open` is set, or side by side with a style."""
 
     blocks: Sequence[Block]
@@ -147,11 +123,10 @@ class Part:
     is_open: bool | None = None
 
 
-Block = Paragraph | Facts | Bullets | Table | Chart | SeriesPlot | EventPlot | Gallery | Ranking | Part
+Block = Paragraph | Facts | Bullets | Table | Chart | Drawing | Gallery | Ranking | Part
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A section with its name in the contents."""
 
     name: str
@@ -160,14 +135,13 @@ class Section:
     blocks: Sequence[Block]
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """A whole report."""
 
     source: str
     headline: tuple[str, str]  # "20", "of 377 rows flagged"
     lead: str
-    key_figures: Sequence[tuple[str, str, str]]  # label, value, note
+    figures: Sequence[tuple[str, str, str]]  # label, value, note
     caveat: str  # about the data
     ranking: Ranking
     scores: Chart | None

@@ -12,7 +12,6 @@ from typing import Any
 from addml.report import document as doc
 from addml.report.document import Block, Chart, Comparison, Document, RankedRow, Ranking, Section, Table
 from addml.report.elements import Html, el, escaped, joined, json_text, range_bar, score_bar, share_bar
-from addml.report.tracks import event_plot, series_plot
 from addml.text import MISSING, counted, one_line
 
 SCRIPTS = ("words.js", "lines.js", "map.js", "tracks.js", "strip.js", "rows.js", "page.js")
@@ -26,20 +25,19 @@ SHOWN_COLUMNS = 8  # of a row's details; the others unfold
 def to_html(document: Document) -> str:
     """The whole page."""
     styles = {"library_style": static("uPlot.min.css"), "style": static("report.css")}
-    scripts = {"start": static("start.js"), "library": _chart_library(), "script": _script()}
+    library = f"/*!\n{static('uPlot.LICENSE.txt').strip()}\n*/\n{static('uPlot.iife.min.js').strip()}\n"
+    script = "\n".join(['"use strict";', "(function () {", *map(static, SCRIPTS), "})();"])  # names stay private
+    scripts = {"start": static("start.js"), "library": library, "script": script}
     links = [("summary", "Summary"), *((section.name, section.link) for section in document.sections)]
     body = joined(map(_section, document.sections), "\n")
-    return Template(_resource("templates", "page.html")).substitute(
+    licence = " This file loads nothing from the network. Charts by uPlot (MIT licence, in this file)."
+    return Template(static("page.html", "templates")).substitute(
         policy=_policy(styles.values(), scripts.values(), has_images="<img " in body),
         title=escaped(f"{' '.join(document.headline)} – {one_line(document.source, 60)}"),
         contents=joined(el("a", title, href=f"#{name}") for name, title in links),
         summary=_summary(document),
         sections=body,
-        footer=el(
-            "p",
-            document.footer,
-            " This file loads nothing from the network. Charts by uPlot (MIT licence, in this file).",
-        ),
+        footer=el("p", document.footer, licence),
         numbers=json_text(document.data | {"ranked": list(map(_ranked_data, document.ranking.rows))}),
         **styles,
         **scripts,
@@ -58,41 +56,25 @@ def _policy(styles: Iterable[str], scripts: Iterable[str], has_images: bool) -> 
     return f"default-src 'none';{images} {rules}"
 
 
-def static(name: str) -> str:
+def static(name: str, folder: str = "static") -> str:
     """A file of the package."""
-    return _resource("static", name)
-
-
-def _resource(folder: str, name: str) -> str:
     return (resources.files("addml.report") / folder / name).read_bytes().decode()
 
 
-def _script() -> str:
-    """The scripts of the page in one function, so that their names stay private."""
-    return "\n".join(['"use strict";', "(function () {", *map(static, SCRIPTS), "})();"])
-
-
-def _chart_library() -> str:
-    return f"/*!\n{static('uPlot.LICENSE.txt').strip()}\n*/\n{static('uPlot.iife.min.js').strip()}\n"
-
-
 def _ranked_data(row: RankedRow) -> dict[str, Any]:
-    """What charts say about a ranked row."""
     reasons = [one_line(words, 90) for words, _ in row.reasons[:3]]
     return {"row": row.row, "rank": row.rank, "score": row.score, "anomaly": row.is_flagged, "why": reasons}
 
 
 def _section(section: Section) -> Html:
     title = el("h2", section.title, id=f"{section.name}-title")
-    return el("section", title, _blocks(section.blocks), id=section.name, aria_labelledby=f"{section.name}-title")
+    content = joined(map(_block, section.blocks))
+    return el("section", title, content, id=section.name, aria_labelledby=f"{section.name}-title")
 
 
 def _summary(document: Document) -> Html:
     count, rest = document.headline
-    figures = [
-        el("div", el("dt", label), el("dd", value, el("small", note))) for label, value, note in document.key_figures
-    ]
-    caveat = el("p", el("a", document.caveat, href="#data"), class_="caveat") if document.caveat else ""
+    figures = [el("div", el("dt", name), el("dd", value, el("small", note))) for name, value, note in document.figures]
     scores = _chart(document.scores, "h2") if document.scores else ""
     return joined(
         [
@@ -100,17 +82,13 @@ def _summary(document: Document) -> Html:
             el("h1", el("span", count, class_="count some" if count[0].isdigit() else "count"), " ", rest),
             el("p", document.lead, class_="lead") if document.lead else "",
             el("dl", *figures, class_="numbers"),
-            caveat,
+            el("p", el("a", document.caveat, href="#data"), class_="caveat") if document.caveat else "",
             el("div", el("div", _top_rows(document.ranking)), scores, class_="split"),
         ]
     )
 
 
 # Blocks -----------------------------------------------------------------------------------------------------
-
-
-def _blocks(blocks: Iterable[Block]) -> Html:
-    return joined(map(_block, blocks))
 
 
 def _block(block: Block) -> Html:
@@ -121,29 +99,23 @@ def _block(block: Block) -> Html:
             return el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in pairs), class_="facts")
         case doc.Bullets(items):
             return el("ul", *(el("li", item) for item in items), class_="notes")
-        case doc.Part():
-            return _part(block)
         case doc.Gallery(images):
             return el("ul", *(_card(picture, score) for picture, score in images), class_="pictures")
         case Table():
             return _table(block)
         case Chart():
             return _chart(block)
-        case doc.SeriesPlot():
-            return el("figure", series_plot(block.track, block.threshold, block.label, block.entity))
-        case doc.EventPlot(label, picture):
-            return el("figure", event_plot(picture, label))
+        case doc.Drawing(svg):
+            return el("figure", svg)
         case Ranking():
             return _ranking(block)
-
-
-def _part(part: doc.Part) -> Html:
-    content = _blocks(part.blocks)
-    if part.is_open is not None:
-        return el("details", el("summary", part.title), content, open=part.is_open)
-    if part.title:
-        return el("div", el("h3", part.title), content)
-    return el("div", content, class_=part.style) if content else content
+        case doc.Part(blocks, title, style, is_open):
+            content = joined(map(_block, blocks))
+            if is_open is not None:
+                return el("details", el("summary", title), content, open=is_open)
+            if title:
+                return el("div", el("h3", title), content)
+            return el("div", content, class_=style) if content else content
 
 
 def _table(table: Table) -> Html:
@@ -162,18 +134,11 @@ def _chart(chart: Chart, heading: str = "h3") -> Html:
         title = el("div", title, _button("log", "Log scale", aria_pressed="false"), class_="head")
     if chart.name == "space":
         signs = (("+", "in", "Zoom in"), ("−", "out", "Zoom out"), ("⤢", "all", "Show the whole map"))
-        zoom = [
-            el("button", sign, type="button", data_zoom=how, aria_label=name, title=name) for sign, how, name in signs
-        ]
+        zoom = [el("button", sign, type="button", data_zoom=to, aria_label=why, title=why) for sign, to, why in signs]
         place = el("div", place, el("div", *zoom, class_="zoom"), class_="frame")
-    legend = [el("li", el("i", class_=mark), meaning) for mark, meaning in chart.legend]
-    return el(
-        "figure",
-        title,
-        place,
-        el("ul", *legend, class_="legend") if legend else "",
-        el("figcaption", chart.caption) if chart.caption else "",
-    )
+    marks = [el("li", el("i", class_=mark), meaning) for mark, meaning in chart.legend]
+    legend = el("ul", *marks, class_="legend") if marks else ""
+    return el("figure", title, place, legend, el("figcaption", chart.caption) if chart.caption else "")
 
 
 def _button(name: str, label: str, **attributes: Any) -> Html:
@@ -182,9 +147,8 @@ def _button(name: str, label: str, **attributes: Any) -> Html:
 
 def _card(picture: Any, score: str) -> Html:
     name = one_line(picture.name, 60)
-    images = [_image(picture.image, name)]
-    images += [] if picture.heat is None else [_image(picture.heat, f"{name}: where its score comes from")]
-    pair = el("span", *images, class_="pair")
+    images = [(picture.image, name), (picture.heat, f"{name}: where its score comes from")]
+    pair = el("span", *(_image(content, words) for content, words in images if content is not None), class_="pair")
     linked = pair if picture.file is None else el("a", pair, href=picture.file, title="open the original")
     return el("li", linked, el("b", name), el("small", f"score {score}"))
 
@@ -209,20 +173,13 @@ def _top_rows(ranking: Ranking) -> Html:
 
 def _top_row(row: RankedRow) -> Html:
     reasons = joined([el("span", words) for words, _ in row.reasons[:2]], Html("<i>; </i>"))
-    name = el("a", row.name, href=f"#rank-{row.rank}", class_="row-link")
     ids = sorted((value for _, value in row.ids), key=lambda value: -sum(map(str.isalpha, value)))[:1]
-    return el(
-        "li",
-        el("span", row.rank, class_="rank"),
-        el(
-            "span",
-            el("b", name, *(el("span", one_line(value, MAX_ID), class_="id") for value in ids)),
-            el("span", reasons or "no reasons requested", class_="why"),
-            el("small", row.similar, class_="muted") if row.similar else "",
-        ),
-        el("span", _score(row), class_="score"),
-        class_=None if row.is_flagged else "below",
-    )
+    name = [el("a", row.name, href=f"#rank-{row.rank}", class_="row-link")]
+    name += [el("span", one_line(value, MAX_ID), class_="id") for value in ids]
+    why = el("span", reasons or "no reasons requested", class_="why")
+    about = el("span", el("b", *name), why, el("small", row.similar, class_="muted") if row.similar else "")
+    score, style = el("span", _score(row), class_="score"), None if row.is_flagged else "below"
+    return el("li", el("span", row.rank, class_="rank"), about, score, class_=style)
 
 
 def _score(row: RankedRow) -> Html:
@@ -232,34 +189,22 @@ def _score(row: RankedRow) -> Html:
 
 def _ranking(ranking: Ranking) -> Html:
     """The groups as filters, then every listed row; a button opens the details of the first ones."""
-    cards = [
-        el(
-            "button",
-            el("b", group.size),
-            el("span", group.reason, class_="words"),
-            el("small", group.rows) if group.rows else "",
-            type="button",
-            data_ranks=" ".join(map(str, group.ranks)),
-            aria_pressed="false",
-        )
-        for group in ranking.groups
-    ]
-    groups = [
-        el("h3", f"Groups of similar {ranking.noun}s"),
-        el("ul", *(el("li", card) for card in cards), class_="groups"),
-    ]
-    tools = [
-        _button("all-details", "Open all details", aria_pressed="false"),
-        _button("all-rows", "Show all", hidden=True),
-    ]
-    return joined(
-        [
-            *(groups if cards else []),
-            el("p", ranking.ungrouped, class_="muted") if ranking.ungrouped else "",
-            el("div", *tools, class_="tools"),
-            _ranked_table(ranking),
-        ]
-    )
+    parts = []
+    if ranking.groups:
+        cards = [el("li", _group(group)) for group in ranking.groups]
+        parts = [el("h3", f"Groups of similar {ranking.noun}s"), el("ul", *cards, class_="groups")]
+    if ranking.ungrouped:
+        parts.append(el("p", ranking.ungrouped, class_="muted"))
+    opener = _button("all-details", "Open all details", aria_pressed="false")
+    tools = el("div", opener, _button("all-rows", "Show all", hidden=True), class_="tools")
+    return joined([*parts, tools, _ranked_table(ranking)])
+
+
+def _group(group: doc.RowGroup) -> Html:
+    content = [el("b", group.size), el("span", group.reason, class_="words")]
+    content += [el("small", group.rows)] if group.rows else []
+    ranks = " ".join(map(str, group.ranks))
+    return el("button", *content, type="button", data_ranks=ranks, aria_pressed="false")
 
 
 def _ranked_table(ranking: Ranking) -> Html:
@@ -274,14 +219,9 @@ def _ranked_table(ranking: Ranking) -> Html:
             body.append(_detail(row, ranking.has_usual, is_printed=row.rank in first))
     titles = ("Rank", ranking.name, "Score", "Reasons", el("span", "Details", class_="unseen"))
     head = [el("th", title, scope="col", role="columnheader") for title in titles]
-    return el(
-        "table",
-        el("caption", f"Ranked {ranking.noun}s with their reasons", class_="unseen"),
-        el("thead", el("tr", *head, role="row"), role="rowgroup"),
-        el("tbody", *body, role="rowgroup"),
-        class_="ranked",
-        role="table",
-    )
+    caption = el("caption", f"Ranked {ranking.noun}s with their reasons", class_="unseen")
+    parts = [el("thead", el("tr", *head, role="row"), role="rowgroup"), el("tbody", *body, role="rowgroup")]
+    return el("table", caption, *parts, class_="ranked", role="table")
 
 
 def _ranked_row(row: RankedRow) -> Html:
@@ -332,10 +272,5 @@ def _comparison(one: Comparison) -> list[Html | str]:
         bar = range_bar(one.offset, one.position)
     elif one.frequency is not None:
         bar = share_bar(one.frequency, one.position)
-    return [
-        one.column,
-        value,
-        el("span", one.usual, class_="muted"),
-        joined([bar, el("small", one.position)]),
-        one.contribution,
-    ]
+    position = joined([bar, el("small", one.position)])
+    return [one.column, value, el("span", one.usual, class_="muted"), position, one.contribution]

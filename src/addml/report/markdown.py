@@ -19,7 +19,7 @@ def to_markdown(document: Document) -> str:
     parts = [
         f"# {escaped(' '.join(document.headline))}",
         escaped(document.lead),
-        table(("", "", ""), document.key_figures),
+        table(("", "", ""), document.figures),
         escaped(document.caveat),
     ]
     if document.scores:
@@ -62,7 +62,7 @@ def _block(block: Block) -> list[str]:
         case doc.Chart():
             title = [f"### {escaped(block.title)}"] if block.title and block.table else []
             return [*title, *_table(block.table)]
-        case doc.SeriesPlot() | doc.EventPlot():
+        case doc.Drawing():
             return []
         case doc.Gallery(images):
             return [table(("image", "score"), [(picture.name, score) for picture, score in images])]
@@ -75,12 +75,10 @@ def _block(block: Block) -> list[str]:
 def _ranking(ranking: Ranking) -> list[str]:
     parts = []
     if ranking.groups:
-        groups = [(group.size, group.reason, _ranks(group.ranks)) for group in ranking.groups]
-        parts = [
-            f"### Groups of similar {ranking.noun}s",
-            table(("size", "reason", "ranks"), groups),
-            ranking.ungrouped,
-        ]
+        ranks = [", ".join(map(str, one.ranks[:12])) + (" …" if len(one.ranks) > 12 else "") for one in ranking.groups]
+        groups = [(one.size, one.reason, some) for one, some in zip(ranking.groups, ranks, strict=True)]
+        title = f"### Groups of similar {ranking.noun}s"
+        parts = [title, table(("size", "reason", "ranks"), groups), ranking.ungrouped]
     ids = list(dict.fromkeys(name for row in ranking.rows for name, _ in row.ids))
     head = ("rank", ranking.name.lower(), *ids, "score", "flagged", "reasons (contribution)")
     parts.append(table(head, [_row(row, ids) for row in ranking.rows]))
@@ -88,11 +86,12 @@ def _ranking(ranking: Ranking) -> list[str]:
     if compared:
         usual = "compared with usual values" if ranking.has_usual else "with their values"
         parts.append(f"### Top {ranking.noun}s {usual}")
-    return parts + [part for row in compared for part in _details(row)]
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks[:12])) + (" …" if len(ranks) > 12 else "")
+    for row in compared:
+        head = ("column", "value", "usual values", "position", "contribution")
+        more = counted(row.more_columns, "more column is", "more columns are")
+        parts += [f"#### {row.name}, rank {row.rank}", table(head, [one[: len(head)] for one in row.comparisons])]
+        parts += [f"{more} not shown."] if row.more_columns else []
+    return parts
 
 
 def _row(row: RankedRow, ids: Sequence[str]) -> list[Any]:
@@ -100,11 +99,3 @@ def _row(row: RankedRow, ids: Sequence[str]) -> list[Any]:
     reasons = "; ".join(f"{words} ({contribution})" for words, contribution in row.reasons)
     own = dict(row.ids)
     return [row.rank, row.row, *(own.get(name, "") for name in ids), score, "yes" if row.is_flagged else "no", reasons]
-
-
-def _details(row: RankedRow) -> list[str]:
-    head = ("column", "value", "usual values", "position", "contribution")
-    cells = [(one.column, one.value, one.usual, one.position, one.contribution) for one in row.comparisons]
-    more = counted(row.more_columns, "more column is", "more columns are")
-    left = f"{more} not shown." if row.more_columns else ""
-    return [f"#### {row.name}, rank {row.rank}", table(head, cells), left]

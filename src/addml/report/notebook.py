@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from addml.pipeline.batches import LISTED, MAPPED, Candidate, Sample, highest, r
 from addml.pipeline.ranking import Listed, left_out_epochs, ranked_findings
 from addml.preprocessing.profile import ColumnProfile
 from addml.report import write_report
-from addml.report.elements import Html, el
+from addml.report.elements import el
 from addml.report.plots import ANOMALY, NORMAL, draw_scores
 from addml.text import counted, number, one_in, one_line
 
@@ -169,9 +168,6 @@ def to_html(detector: ADDML) -> str:
     if losses:
         epochs = counted(len(model.history), "epoch")
         parts.append(el("p", f"Training: {epochs}, loss {number(losses[0], 3)} to {number(losses[-1], 3)}"))
-    return el("div", *parts, _table([noun, "score", "rarity"], rows))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Html:
+    head = el("tr", *(el("th", name) for name in (noun, "score", "rarity")))
     lines = [el("tr", *(el("td", cell) for cell in row)) for row in rows]
-    return el("table", el("thead", el("tr", *(el("th", name) for name in head))), el("tbody", *lines))
+    return el("div", *parts, el("table", el("thead", head), el("tbody", *lines)))

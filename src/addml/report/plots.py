@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,12 +81,12 @@ def _rendered(findings: Findings, formats: Sequence[str]) -> dict[str, bytes]:
     return files
 
 
-def _figure(columns: int = 1, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
+def _figure(width: float = WIDTH, height: float = HEIGHT, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
     """A figure that pyplot does not manage."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH * (1 if columns == 1 else 0.62 * columns), height), layout="constrained")
-    return figure, list(np.atleast_1d(figure.subplots(1, columns)))
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, list(np.atleast_1d(figure.subplots(rows, columns, sharex=rows > 1)))
 
 
 # The figures ------------------------------------------------------------------------------------------------
@@ -103,10 +104,9 @@ def draw_scores(axes: Axes, scores: np.ndarray, threshold: float, noun: str) -> 
     """The histogram of scores, some of which are finite, with the threshold."""
     found = charts.histogram(scores, threshold)
     assert found is not None
-    colors = np.where(np.arange(len(found.counts)) < found.first_anomalous, NORMAL, ANOMALY)
-    axes.bar(
-        found.edges[:-1], found.counts, np.diff(found.edges), align="edge", color=colors, edgecolor="white", lw=0.4
-    )
+    colors, widths = [NORMAL] * found.first_anomalous + [ANOMALY] * len(found.counts), np.diff(found.edges)
+    style: dict[str, Any] = {"color": colors[: len(widths)], "edgecolor": "white", "lw": 0.4}
+    axes.bar(found.edges[:-1], found.counts, widths, align="edge", **style)
     if found.edges[0] <= threshold <= found.edges[-1]:
         axes.axvline(threshold, color=INK, lw=1, ls="--", label=f"threshold {number(threshold, 3)}")
         axes.legend()
@@ -120,11 +120,8 @@ def _series(findings: Findings) -> Figure | None:
     track = findings.track
     if track is None or len(track.scores) < 2:
         return None
-    from matplotlib.figure import Figure
-
     panels = [("score", track.scores), *track.channels]
-    figure = Figure(figsize=(1.7 * WIDTH, 1.1 * len(panels) + 0.4), layout="constrained")
-    every = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
+    figure, every = _figure(1.7 * WIDTH, 1.1 * len(panels) + 0.4, rows=len(panels))
     for axes, (name, values) in zip(every, panels, strict=True):
         low, high = envelope(np.asarray(values, float))
         steps = np.linspace(0, len(values), len(low), endpoint=False)
@@ -141,18 +138,15 @@ def _training(findings: Findings) -> Figure | None:
     found = charts.training(findings)
     if found is None:
         return None
-    figure, several = _figure(len(found["panels"]), HEIGHT * 0.8)
+    count = len(found["panels"])
+    figure, several = _figure(WIDTH * (1 if count == 1 else 0.62 * count), HEIGHT * 0.8, columns=count)
     for axes, panel in zip(several, found["panels"], strict=True):
         for line in panel["members"]:
-            axes.plot(found["epochs"], _floats(line), color=NORMAL, lw=0.6, alpha=0.6)
-        axes.plot(found["epochs"], _floats(panel["mean"]), color=INK, lw=1.6)
+            axes.plot(found["epochs"], np.array(line, float), color=NORMAL, lw=0.6, alpha=0.6)
+        axes.plot(found["epochs"], np.array(panel["mean"], float), color=INK, lw=1.6)
         axes.set(xlabel="epoch", title=panel["title"])
         axes.set_ylim(bottom=0)
     return figure
-
-
-def _floats(values: list[float | None]) -> np.ndarray:
-    return np.array([np.nan if value is None else value for value in values])
 
 
 def _space(findings: Findings) -> Figure | None:
@@ -164,9 +158,9 @@ def _space(findings: Findings) -> Figure | None:
     axes.scatter(x[~flags], y[~flags], s=6, color=NORMAL, alpha=0.45, lw=0, label="normal", rasterized=len(x) > 2000)
     axes.scatter(x[flags], y[flags], s=14, color=ANOMALY, lw=0, label="flagged")
     axes.plot(*(points["center"]), "+", color=INK, ms=10, mew=1.5, label="centre")
-    for place in np.flatnonzero((np.array(points["rank"]) > 0) & (np.array(points["rank"]) <= 10) & flags):
-        rank = str(points["rank"][place])
-        axes.annotate(rank, (x[place], y[place]), (4, 3), textcoords="offset points", fontsize=7, color=INK)
+    for rank, at, flag in zip(points["rank"], zip(x, y, strict=True), flags, strict=True):
+        if 0 < rank <= 10 and flag:
+            axes.annotate(str(rank), at, (4, 3), textcoords="offset points", fontsize=7, color=INK)
     axes.set_aspect("equal", adjustable="datalim")
     axes.legend(loc="best")
     axes.set(xticks=[], yticks=[])
@@ -177,7 +171,7 @@ def _distillation(findings: Findings) -> Figure | None:
     found = charts.dropped(findings)
     if found is None:
         return None
-    cells = np.array([_floats(row) for row in found["cells"]]) / 100
+    cells = np.array(found["cells"], float) / 100
     figure, (axes,) = _figure(height=min(8.0, 1.2 + 0.12 * len(cells)))
     ends = (found["epochs"][0] - 0.5, found["epochs"][-1] + 0.5, len(cells) + 0.5, 0.5)
     image = axes.imshow(cells, aspect="auto", cmap="Oranges", vmin=0, vmax=1, extent=ends, interpolation="nearest")
@@ -204,6 +198,6 @@ DRAWINGS: dict[str, Callable[[Findings], Figure | None]] = {
     "map": _space,
     "training": _training,
     "distillation": _distillation,
-    "roc": lambda findings: _curves("roc", findings),
-    "precision_recall": lambda findings: _curves("pr", findings),
+    "roc": partial(_curves, "roc"),
+    "precision_recall": partial(_curves, "pr"),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,9 +24,13 @@ HARMLESS = re.compile("share|shift|distance|psi|statistic|p_value|count|gaps|mis
 def redacted(findings: Findings) -> Findings:
     """The same findings without raw values, ids, usual values and images, also within sentences."""
     columns, usual = set(findings.columns), {one.column: one for one in findings.usual}
-    scrub = _Scrub(findings)
+    scrub, track = _scrubber(findings), findings.track
     listed = (_finding(finding, usual, columns) for finding in findings.ranked[:MAX_ROWS])
     hidden = {name: HIDDEN for name in VALUE_SETTINGS if findings.settings.get(name) is not None}
+    if track is not None:  # the scores alone; entities go by number
+        spans = enumerate(track.entities, start=1)
+        entities = tuple((f"series {place}", start, stop) for place, (_, start, stop) in spans)
+        track = Track(("", ""), track.scores, (), track.events, None, entities)
     return replace(
         findings,
         left_out=tuple((column, scrub(why)) for column, why in findings.left_out),
@@ -38,14 +42,8 @@ def redacted(findings: Findings) -> Findings:
         drift=tuple(_drift(entry, scrub) for entry in findings.drift),
         settings=scrub(findings.settings) | hidden,
         pictures=(),
-        track=None if findings.track is None else _track(findings.track),
+        track=track,
     )
-
-
-def _track(track: Track) -> Track:
-    """The scores alone; entities go by number."""
-    entities = tuple((f"series {place}", start, stop) for place, (_, start, stop) in enumerate(track.entities, start=1))
-    return Track(("", ""), track.scores, (), track.events, None, entities)
 
 
 def _finding(finding: Finding, usual: dict[str, Usual], columns: set[str]) -> Finding:
@@ -68,32 +66,29 @@ def _group(group: Group, columns: set[str]) -> Group:
     return Group(bare, ", ".join(bare), group.ranks)
 
 
-def _drift(entry: dict[str, Any], scrub: _Scrub) -> dict[str, Any]:
-    def is_harmless(key: str, value: Any) -> bool:
-        return key in ("column", "kind") or (isinstance(value, int | float) and HARMLESS.search(key) is not None)
-
-    kept = {key: value for key, value in entry.items() if is_harmless(key, value)}
+def _drift(entry: dict[str, Any], scrub: Callable[[Any], Any]) -> dict[str, Any]:
+    numbers = {key for key, value in entry.items() if isinstance(value, int | float) and HARMLESS.search(key)}
+    kept = {key: value for key, value in entry.items() if key in numbers | {"column", "kind"}}
     return kept | ({"words": scrub(entry["words"])} if "words" in entry else {})
 
 
-class _Scrub:
-    """Hides quoted text, constants, and every known raw value that is a word of its own."""
+def _scrubber(findings: Findings) -> Callable[[Any], Any]:
+    """Hides quoted text, constants, and every known raw value that is a word of its own, in text or structures."""
+    sources = [*findings.notes, dict(findings.left_out), findings.settings, findings.evaluation, *findings.drift]
+    text = "\n".join(_texts(sources))
+    known = {value for value in _raw_values(findings) if value in text} - set(findings.columns)
+    longest_first = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+    values = re.compile(rf"(?<!\w)(?:{longest_first})(?!\w)") if known else None
 
-    def __init__(self, findings: Findings) -> None:
-        sources = [*findings.notes, dict(findings.left_out), findings.settings, findings.evaluation, *findings.drift]
-        text = "\n".join(_texts(sources))
-        known = {value for value in _raw_values(findings) if value in text} - set(findings.columns)
-        longest_first = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-        self._known = re.compile(rf"(?<!\w)(?:{longest_first})(?!\w)") if known else None
-
-    def __call__(self, value: Any) -> Any:
-        """The same text, or structure, with its texts scrubbed."""
+    def scrub(value: Any) -> Any:
         if isinstance(value, str):
             sentence = QUOTED.sub(HIDDEN, value)
-            return self._known.sub(HIDDEN, sentence) if self._known else sentence
+            return values.sub(HIDDEN, sentence) if values else sentence
         if isinstance(value, dict):
-            return {key: self(inner) for key, inner in value.items()}
-        return [self(inner) for inner in value] if isinstance(value, list | tuple) else value
+            return {key: scrub(inner) for key, inner in value.items()}
+        return [scrub(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+    return scrub
 
 
 def _texts(value: Any) -> Iterator[str]:

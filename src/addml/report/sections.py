@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from addml.findings import Findings, Track
+from addml.findings import Findings
 from addml.report import charts, summary
 from addml.report import document as doc
 from addml.report.document import Block, Chart, Document, Facts, Paragraph, Part, Section, Table
+from addml.report.elements import event_plot, series_plot
 from addml.text import counted, number, one_line, percent, python_value
 
 MAX_ITEMS = 200  # columns, notes, settings
@@ -68,7 +69,7 @@ def build_document(findings: Findings, *, is_redacted: bool = False) -> Document
         source=one_line(findings.source),
         headline=summary.headline(findings),
         lead=summary.lead(findings),
-        key_figures=summary.key_figures(findings),
+        figures=summary.key_figures(findings),
         caveat=summary.caveat(findings),
         ranking=ranked,
         scores=summary.score_chart(findings),
@@ -87,10 +88,9 @@ def _ranked(findings: Findings, ranked: doc.Ranking) -> list[Block]:
     about = f"The percentage after a reason is its contribution: {CONTRIBUTION[findings.noun]}."
     if not any(row.is_flagged for row in ranked.rows):
         about = f"No {findings.noun} scores above the threshold; these come closest. {about}"
-    hint = ""
-    if findings.columns and len(ranked.rows) > summary.MAX_DETAILS:
-        compare = "compare their values with the usual ones" if ranked.has_usual else "see their values"
-        hint = f"Open any of the first {summary.MAX_DETAILS} to {compare}."
+    compare = "compare their values with the usual ones" if ranked.has_usual else "see their values"
+    has_more = findings.columns and len(ranked.rows) > summary.MAX_DETAILS
+    hint = f"Open any of the first {summary.MAX_DETAILS} to {compare}." if has_more else ""
     return [Paragraph(about, hint=hint), ranked, Paragraph(summary.unlisted(findings), "more")]
 
 
@@ -116,29 +116,22 @@ def _series(findings: Findings) -> list[Block]:
     when = f" from {track.times[0]} to {track.times[1]}" if track.times[0] else ""
     label = f"{counted(len(track.events), 'event')} in {len(track.scores):,} steps{when}."
     hint = "Events are shaded; a dashed line is the threshold. Drag to zoom in, double-click to see all."
-    places = _drawn_entities(track)
     if len(track.entities) < 2:
-        return [Paragraph(label, hint=hint), doc.SeriesPlot(label, track, findings.threshold)]
-    parts = [
-        Part([doc.SeriesPlot(label, track, findings.threshold, place)], _entity_title(track, place), is_open=rank < 3)
-        for rank, place in enumerate(places)
-    ]
-    more = len(track.entities) - len(places)
-    hidden = f"{counted(more, 'more series is', 'more series are')} not drawn." if more else ""
-    return [Paragraph(label, hint=hint), *parts, Paragraph(hidden, "more")]
-
-
-def _drawn_entities(track: Track) -> list[int]:
-    """The places of the series to draw: those of the strongest events first, then those without any."""
+        return [Paragraph(label, hint=hint), doc.Drawing(series_plot(track, findings.threshold, label))]
     starts = [start for _, start, _ in track.entities]
-    first = [bisect_right(starts, start) - 1 for start, _ in track.events]
-    return list(dict.fromkeys([*first, *range(len(starts))]))[:MAX_SERIES]
+    strongest = [bisect_right(starts, start) - 1 for start, _ in track.events]
+    parts = []
+    for rank, place in enumerate(list(dict.fromkeys([*strongest, *range(len(starts))]))[:MAX_SERIES]):
+        own = strongest.count(place)
+        title = f"{one_line(track.entities[place][0], 60)}: {counted(own, 'event') if own else 'no event'}"
+        drawing = doc.Drawing(series_plot(track, findings.threshold, label, place))
+        parts.append(Part([drawing], title, is_open=rank < 3))
+    return [Paragraph(label, hint=hint), *parts, _not_drawn(len(starts) - len(parts), "series", "series")]
 
 
-def _entity_title(track: Track, place: int) -> str:
-    name, start, stop = track.entities[place]
-    own = sum(start <= first < stop for first, _ in track.events)
-    return f"{one_line(name, 60)}: {counted(own, 'event') if own else 'no event'}"
+def _not_drawn(count: int, one: str, many: str) -> Paragraph:
+    hidden = counted(count, f"more {one} is", f"more {many} are")
+    return Paragraph(f"{hidden} not drawn." if count else "", "more")
 
 
 def _events(findings: Findings) -> list[Block]:
@@ -151,12 +144,10 @@ def _events(findings: Findings) -> list[Block]:
         about += ", and what was to be expected: the middle 80% and the median of the ten nearest normal windows (band)"
     parts = []
     for picture, finding in zip(pictures, findings.ranked, strict=False):
-        *entity, start, end, _, _ = map(str, finding.ids.values())
-        title = " ".join([f"{picture.rank}.", *entity, start if start == end else f"{start} to {end}"])
-        parts.append(Part([doc.EventPlot(title, picture)], one_line(title), is_open=picture.rank <= OPEN_EVENTS))
-    more = len(findings.ranked) - len(pictures)
-    hidden = f"{counted(more, 'more event is', 'more events are')} not drawn." if more else ""
-    return [Paragraph(f"{about}."), *parts, Paragraph(hidden, "more")]
+        title = f"{picture.rank}. {summary.event_name(finding)}"
+        drawing = doc.Drawing(event_plot(picture, title))
+        parts.append(Part([drawing], one_line(title), is_open=picture.rank <= OPEN_EVENTS))
+    return [Paragraph(f"{about}."), *parts, _not_drawn(len(findings.ranked) - len(pictures), "event", "events")]
 
 
 def _map(findings: Findings, points: dict[str, Any] | None) -> list[Block]:
@@ -203,17 +194,16 @@ def _training(findings: Findings, found: dict[str, Any] | None) -> list[Block]:
     about = f"{counted(len(findings.history), 'epoch')}{mean}."
     which = "the members" if drawn == members else f"the first {drawn} members"
     hint = f"The thin lines are {which}." if drawn else ""
-    plots = [Chart(f"training-{one['name']}", _curve_label(one), one["title"], "short") for one in panels]
+    plots = []
+    for panel in panels:
+        known = [value for value in panel["mean"] if value is not None]
+        ends = f" from {number(known[0])} to {number(known[-1])}" if known else ""
+        label = f"{panel['title']} by epoch{ends}."
+        plots.append(Chart(f"training-{panel['name']}", label, panel["title"], "short"))
     picked = charts.thinned(len(epochs), 50)
     rows = [[epochs[i], *(_cell(panel["mean"][i], 4) for panel in panels)] for i in picked]
     table = Table("Training by epoch", ("Epoch", *(panel["title"] for panel in panels)), rows, "numeric")
     return [Paragraph(about, hint=hint), Part(plots, style="three"), Part([table], "Numbers by epoch", is_open=False)]
-
-
-def _curve_label(panel: dict[str, Any]) -> str:
-    known = [value for value in panel["mean"] if value is not None]
-    ends = f" from {number(known[0])} to {number(known[-1])}" if known else ""
-    return f"{panel['title']} by epoch{ends}."
 
 
 def _left_out(findings: Findings, found: dict[str, Any] | None) -> list[Block]:
@@ -226,11 +216,8 @@ def _left_out(findings: Findings, found: dict[str, Any] | None) -> list[Block]:
     ).strip()
     label = f"{counted(len(cells), f'ranked {noun}')} over {counted(len(found['epochs']), 'epoch')}. {about}"
     hint = f"Each line is a ranked {noun}, each column an epoch."
-    legend = [
-        ("swatch kept", "used for training"),
-        ("swatch some", "left out by some members"),
-        ("swatch dropped", "left out by all members"),
-    ]
+    legend = [("swatch kept", "used for training"), ("swatch some", "left out by some members")]
+    legend.append(("swatch dropped", "left out by all members"))
     if any(cell is None for row in cells for cell in row):
         legend.append(("swatch", "blank: not in the training sample"))
     rows = []
@@ -274,17 +261,12 @@ def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> list[B
     facts = Facts([(one_line(name), cell(value)) for name, value in pairs[:MAX_ITEMS]])
     kinds = findings.evaluation.get("kinds", [])
     labels = "folders and masks of the test images were" if kinds else "label column was"
-    about = Paragraph(f"The {labels} used for this evaluation only, not for training.")
-    plots = [_curve(name, curve) for name, curve in curves.items()]
-    return [about, facts, *_kinds(kinds), Part(plots, style="two")]
-
-
-def _kinds(kinds: Sequence[dict[str, Any]]) -> list[Block]:
-    """The figures of each kind of defect."""
-    keys = list(dict.fromkeys(key for one in kinds for key in one))
-    rows = [[cell(one.get(key, "")) for key in keys] for one in kinds[:MAX_ITEMS]]
-    names = ["Kind of defect", *map(heading, keys[1:])]
-    return [Table("By kind of defect", names, rows), _more(len(kinds), "kind")] if kinds else []
+    blocks: list[Block] = [Paragraph(f"The {labels} used for this evaluation only, not for training."), facts]
+    if kinds:
+        keys = list(dict.fromkeys(key for one in kinds for key in one))
+        rows = [[cell(one.get(key, "")) for key in keys] for one in kinds]
+        blocks += _capped("By kind of defect", ["Kind of defect", *map(heading, keys[1:])], rows, "kind")
+    return [*blocks, Part([_curve(name, curve) for name, curve in curves.items()], style="two")]
 
 
 def _curve(name: str, curve: dict[str, Any]) -> Chart:
@@ -321,9 +303,9 @@ def _drift(findings: Findings) -> list[Block]:
     if not findings.drift:
         return []
     keys = list(dict.fromkeys(["column", *(key for entry in findings.drift for key in entry)]))
-    rows = [[cell(entry.get(key, ""), key) for key in keys] for entry in findings.drift[:MAX_ITEMS]]
+    rows = [[cell(entry.get(key, ""), key) for key in keys] for entry in findings.drift]
     about = Paragraph("How each column differs from the rows that the model was trained on, most changed first.")
-    return [about, Table("Drift by column", list(map(heading, keys)), rows), _more(len(findings.drift), "column")]
+    return [about, *_capped("Drift by column", list(map(heading, keys)), rows, "column")]
 
 
 def _data(findings: Findings) -> list[Block]:
@@ -338,15 +320,13 @@ def _data(findings: Findings) -> list[Block]:
         notes = doc.Bullets([one_line(note, 600) for note in findings.notes[:MAX_ITEMS]])
         blocks.append(Part([notes, _more(len(findings.notes), "note")], "Notes"))
     if findings.left_out:
-        rows = [(one_line(column), one_line(why, 300)) for column, why in findings.left_out[:MAX_ITEMS]]
-        table = Table("Dropped columns", ("Column", "Reason"), rows)
-        blocks.append(Part([table, _more(len(findings.left_out), "column")], "Dropped columns"))
+        rows = [(one_line(column), one_line(why, 300)) for column, why in findings.left_out]
+        blocks.append(Part(_capped("Dropped columns", ("Column", "Reason"), rows, "column"), "Dropped columns"))
     if columns:
         usual = {one.column: (one.kind, one_line(one.words) or "–") for one in findings.usual}
-        used = [(one_line(column), *usual.get(column, ("", ""))) for column in findings.columns[:MAX_ITEMS]]
-        table = Table("Columns used", ("Column", "Column type", "Usual values"), used)
-        title = f"{counted(columns, 'column')} used"
-        blocks.append(Part([table, _more(columns, "column")], title, is_open=columns <= 12))
+        used = [(one_line(column), *usual.get(column, ("", ""))) for column in findings.columns]
+        table = _capped("Columns used", ("Column", "Column type", "Usual values"), used, "column")
+        blocks.append(Part(table, f"{counted(columns, 'column')} used", is_open=columns <= 12))
     return blocks
 
 
@@ -354,12 +334,10 @@ def _settings(findings: Findings) -> list[Block]:
     if not findings.settings and not findings.versions:
         return []
     parts = []
-    settings = ("Settings", ("Setting", "Value"), findings.settings)
-    versions = ("Versions", ("Package", "Version"), findings.versions)
-    for title, head, values in (settings, versions):
+    for noun, name, values in (("Setting", "Value", findings.settings), ("Package", "Version", findings.versions)):
+        title = "Settings" if noun == "Setting" else "Versions"
         if pairs := flat(values):
-            table = Table(title, head, pairs[:MAX_ITEMS], "plain")
-            parts.append(Part([table, _more(len(pairs), head[0].lower())], title))
+            parts.append(Part(_capped(title, (noun, name), pairs, noun.lower(), "plain"), title))
     about = Paragraph("The run can be repeated with these settings and versions.")
     return [about, Part(parts, style="two wide")]
 
@@ -383,6 +361,10 @@ def setting(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return "none" if value is None else str(value).lower()
     return one_line(repr(value) if isinstance(value, float) else value, 500)
+
+
+def _capped(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], noun: str, style: str = "") -> list[Block]:
+    return [Table(title, head, rows[:MAX_ITEMS], style), _more(len(rows), noun)]
 
 
 def _more(count: int, noun: str) -> Paragraph:

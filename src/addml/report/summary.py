@@ -41,7 +41,7 @@ def headline(findings: Findings) -> tuple[str, str]:
 
 
 def lead(findings: Findings) -> str:
-    """The sentences below the headline."""
+    """The sentences below the headline: the first row with as many reasons as fit, and the rule."""
     if not len(findings.scores):
         return ""
     threshold = number(findings.threshold)
@@ -51,20 +51,23 @@ def lead(findings: Findings) -> str:
         return f"No score is above the threshold of {threshold}{highest}."
     rule = f"{findings.noun.capitalize()}s with a score above {threshold} are flagged."
     rule = f"Flagged: {findings.rule}." if findings.decided_by else rule
-    return f"{_first(findings)} {rule}" if findings.ranked else rule
-
-
-def _first(findings: Findings) -> str:
-    """The first row with as many reasons as a sentence can hold."""
+    if not findings.ranked:
+        return rule
     first = findings.ranked[0]
-    file = next(iter(first.ids.values())) if findings.pictures and first.ids else None
-    name = f"{findings.noun.capitalize()} {first.row:,}" if file is None else one_line(file, 60)
+    name = f"{findings.noun.capitalize()} {first.row:,}"
+    if findings.pictures and first.ids:
+        name = one_line(next(iter(first.ids.values())), 60)  # the file
     if findings.track is not None and "start" in first.ids:
-        *entity, start, end, _, _ = map(str, first.ids.values())
-        name = one_line(" ".join([*entity, start if start == end else f"{start} to {end}"]))
+        name = one_line(event_name(first))
     reasons = [one_line(reason.words, MAX_LEAD) for reason in first.reasons[:2]]
     words = "; ".join(reasons if len("; ".join(reasons)) <= MAX_LEAD else reasons[:1]).removesuffix("…")
-    return f"{name} ranks first: {words}." if words else f"{name} ranks first."
+    return f"{name} ranks first{f': {words}' if words else ''}. {rule}"
+
+
+def event_name(event: Finding) -> str:
+    """The entity of an event, if it has one, and its times."""
+    *entity, start, end, _, _ = map(str, event.ids.values())
+    return " ".join([*entity, start if start == end else f"{start} to {end}"])
 
 
 def key_figures(findings: Findings) -> list[tuple[str, str, str]]:
@@ -100,39 +103,27 @@ def score_chart(findings: Findings) -> Chart | None:
         return None
     first, last = number(found.edges[0]), number(found.edges[-1])
     above = f"{findings.anomalies:,} above the threshold of {number(findings.threshold)}"
-    heights = np.log1p(found.counts) if found.log else found.counts
-    rows = [
-        (
-            number(found.edges[i], 3),
-            number(found.edges[i + 1], 3),
-            f"{count:,}",
-            "flagged" if i >= found.first_anomalous else "",
-            text_bar(heights[i] / heights.max()),
-        )
-        for i, count in enumerate(found.counts)
+    bars = np.log1p(found.counts) if found.log else found.counts
+    edges = [number(edge, 3) for edge in found.edges]
+    flags = ["flagged" if place >= found.first_anomalous else "" for place in range(len(bars))]
+    counts, drawn = [f"{count:,}" for count in found.counts], map(text_bar, bars / bars.max())
+    noun, threshold = findings.noun, findings.threshold
+    is_off = not found.edges[0] <= threshold <= found.edges[-1]
+    notes = [
+        (found.above, f"The last bar includes {counted(found.above, noun)} beyond the right end of the axis."),
+        (found.below, f"The first bar includes {counted(found.below, noun)} beyond the left end of the axis."),
+        (found.not_finite, f"{counted(found.not_finite, 'score is', 'scores are')} not finite and not shown."),
+        (is_off, f"The threshold of {number(threshold)} is off the axis."),
     ]
-    head = ("above", "up to", f"{findings.noun}s", "", "log scale" if found.log else "")
+    head = ("above", "up to", f"{noun}s", "", "log scale" if found.log else "")
     return Chart(
         "scores",
         f"Histogram of {counted(findings.rows, 'score')} from {first} to {last}: {above}.",
-        title=f"Scores of all {findings.noun}s",
+        title=f"Scores of all {noun}s",
         style="tall",
-        caption=_off_axis(found, findings.threshold, findings.noun),
-        table=Table("Scores", head, rows),
+        caption=" ".join(note for holds, note in notes if holds),
+        table=Table("Scores", head, list(zip(edges, edges[1:], counts, flags, drawn, strict=False))),
     )
-
-
-def _off_axis(found: charts.Histogram, threshold: float, noun: str) -> str:
-    sentences = []
-    if found.above:
-        sentences.append(f"The last bar includes {counted(found.above, noun)} beyond the right end of the axis.")
-    if found.below:
-        sentences.append(f"The first bar includes {counted(found.below, noun)} beyond the left end of the axis.")
-    if found.not_finite:
-        sentences.append(f"{counted(found.not_finite, 'score is', 'scores are')} not finite and not shown.")
-    if not found.edges[0] <= threshold <= found.edges[-1]:
-        sentences.append(f"The threshold of {number(threshold)} is off the axis.")
-    return " ".join(sentences)
 
 
 def text_bar(part: float) -> str:
@@ -145,34 +136,47 @@ def text_bar(part: float) -> str:
 
 def ranking(findings: Findings) -> Ranking:
     """The first MAX_ROWS ranked rows."""
-    usual, show, bar = {one.column: one for one in findings.usual}, score_format(findings), _score_bar(findings)
-    noun, rows = ranked_noun(findings), []
+    usual, noun = {one.column: one for one in findings.usual}, ranked_noun(findings)
     similar = {group.ranks[0]: len(group.ranks) - 1 for group in findings.groups if len(group.ranks) > 1}
-    for place, finding in enumerate(findings.ranked[:MAX_ROWS]):
-        compared = comparisons(finding, usual) if place < MAX_DETAILS else []
-        rows.append(
-            RankedRow(
-                rank=finding.rank,
-                row=finding.row,
-                name=f"{findings.noun.capitalize()} {finding.row:,}",
-                is_flagged=finding.is_anomaly,
-                score=show(finding.score),
-                bar=bar(finding.score),
-                rarity="" if finding.p_value is None else one_in(finding.p_value, findings.least_p_value),
-                ids=[
-                    (one_line(name), MISSING if value is None else one_line(value))
-                    for name, value in list(finding.ids.items())[:MAX_IDS]
-                ],
-                reasons=[(one_line(one.words), percent(one.share)) for one in finding.reasons[:MAX_REASONS]],
-                similar=f"and {counted(similar[finding.rank], f'similar {noun}')}" if finding.rank in similar else "",
-                comparisons=compared,
-                more_columns=len(finding.values) - len(compared),
-            )
-        )
+    row = _row_maker(findings, usual)
+    listed = {
+        finding.rank: row(finding, place < MAX_DETAILS, similar.get(finding.rank, 0))
+        for place, finding in enumerate(findings.ranked[:MAX_ROWS])
+    }
     divider = f"Not flagged: the next {noun}s below the threshold of {number(findings.threshold)}"
-    name, groups, listed = findings.noun.capitalize(), _groups(findings), {row.rank: row for row in rows}
+    name, groups, rows = findings.noun.capitalize(), _groups(findings), list(listed.values())
     examples = [listed[one.rank] for one in findings.examples if one.rank in listed][:TOP_ROWS]
     return Ranking(noun, name, rows, examples, groups, ungrouped(findings) if groups else "", divider, bool(usual))
+
+
+def _row_maker(findings: Findings, usual: dict[str, Usual]) -> Callable[[Finding, bool, int], RankedRow]:
+    show, noun = score_format(findings), ranked_noun(findings)
+    known = findings.scores[np.isfinite(findings.scores)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+
+    def position(value: float) -> float:
+        return max(0.0, min(1.0, (value - low) / (high - low)))
+
+    def row(finding: Finding, has_details: bool, similar: int) -> RankedRow:
+        compared = comparisons(finding, usual) if has_details else []
+        ids, score = list(finding.ids.items())[:MAX_IDS], finding.score
+        has_bar = math.isfinite(score) and high > low
+        return RankedRow(
+            rank=finding.rank,
+            row=finding.row,
+            name=f"{findings.noun.capitalize()} {finding.row:,}",
+            is_flagged=finding.is_anomaly,
+            score=show(score),
+            bar=(position(score), position(findings.threshold)) if has_bar else None,
+            rarity="" if finding.p_value is None else one_in(finding.p_value, findings.least_p_value),
+            ids=[(one_line(name), MISSING if value is None else one_line(value)) for name, value in ids],
+            reasons=[(one_line(one.words), percent(one.share)) for one in finding.reasons[:MAX_REASONS]],
+            similar=f"and {counted(similar, f'similar {noun}')}" if similar else "",
+            comparisons=compared,
+            more_columns=len(finding.values) - len(compared),
+        )
+
+    return row
 
 
 def ranked_noun(findings: Findings) -> str:
@@ -187,20 +191,6 @@ def score_format(findings: Findings) -> Callable[[float], str]:
     if not 1e-3 <= largest < 1e6:
         return number
     return lambda score: fixed(score, max(0, 3 - math.floor(math.log10(largest))))
-
-
-def _score_bar(findings: Findings) -> Callable[[float], tuple[float, float] | None]:
-    """Where a score and the threshold lie between the lowest score and the highest."""
-    known = findings.scores[np.isfinite(findings.scores)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
-
-    def position(value: float) -> float:
-        return max(0.0, min(1.0, (value - low) / (high - low)))
-
-    def bar(score: float) -> tuple[float, float] | None:
-        return (position(score), position(findings.threshold)) if math.isfinite(score) and high > low else None
-
-    return bar
 
 
 def unlisted(findings: Findings) -> str:
@@ -256,21 +246,15 @@ def comparisons(finding: Finding, usual: dict[str, Usual]) -> list[Comparison]:
         unusual = abs(offset) if offset is not None else 1 - frequency if frequency is not None else 0.0
         return column in shares, shares.get(column, 0.0), unusual
 
-    first = heapq.nlargest(MAX_COLUMNS, finding.values.items(), key=importance)
-    return [_compare(column, value, usual.get(column), shares.get(column)) for column, value in first]
-
-
-def _compare(column: str, value: Any, usual: Usual | None, share: float | None) -> Comparison:
-    frequency = _frequency(value, usual)
-    return Comparison(
-        column=one_line(column),
-        value=cell_text(value),
-        usual=one_line(usual.words if usual else ""),
-        position=f"in {percent(frequency)} of rows" if frequency else direction(value, usual),
-        contribution="" if share is None else percent(share),
-        offset=_offset(value, usual),
-        frequency=frequency,
-    )
+    found = []
+    for column, value in heapq.nlargest(MAX_COLUMNS, finding.values.items(), key=importance):
+        own = usual.get(column)
+        frequency = _frequency(value, own)
+        position = f"in {percent(frequency)} of rows" if frequency else direction(value, own)
+        words, share = one_line(own.words if own else ""), percent(shares[column]) if column in shares else ""
+        offset = _offset(value, own)
+        found.append(Comparison(one_line(column), cell_text(value), words, position, share, offset, frequency))
+    return found
 
 
 def column_of(feature: str, columns: Collection[str]) -> str:
