@@ -79,15 +79,15 @@ class Options:
         (), "Drop these columns", commands=COMPARE, basic=True, metavar="NAMES", training=True
     )
     id: tuple[str, ...] = _column(
-        (), "Columns that identify a row, not trained on [default: auto-detected]",
+        (), "Columns that identify a row; not used in training [default: auto-detected]",
         commands=(*FILES, "compare"), basic=True, metavar="NAMES",
     )  # fmt: skip
     keep: tuple[str, ...] = _column(
-        (), "Columns to show with each row, or all [default: ids, the most readable text]",
+        (), "Columns to show with each row, or all [default: ids and the most readable text]",
         commands=SCORE, kinds=(TABLE,), basic=True, metavar="NAMES",
     )  # fmt: skip
     by: tuple[str, ...] = _column(
-        (), "Judge a row within its group (store, host)",
+        (), "Judge each row within its group, such as a store or host",
         commands=TRAIN, kinds=NOT_IMAGES, basic=True, metavar="NAMES", training=True,
     )  # fmt: skip
     label: str | None = _column(
@@ -107,11 +107,11 @@ class Options:
         commands=("detect", "fit"), kinds=(TABLE,), metavar="ROWS",
     )  # fmt: skip
     known_normal: tuple[str, ...] = _column(
-        (), "Rows known to be normal, to train on and not to list: row numbers (detect, fit), ids or a TOML file",
+        (), "Rows known to be normal, to train on and leave out of the list: row numbers (detect, fit), ids or a TOML file",
         commands=("detect", "fit", "score", "diff"), kinds=(TABLE,), metavar="ROWS",
     )  # fmt: skip
     time: str | None = _column(
-        None, "Column with timestamps: the rows are steps of a series, and events are ranked",
+        None, "Column with timestamps: rows become steps of a series, and events are ranked",
         commands=FILES, kinds=(SERIES,), basic=True, metavar="NAME",
     )  # fmt: skip
 
@@ -120,7 +120,7 @@ class Options:
     )
     causal: bool = _windows(False, "Score each step only by the steps up to it")
     min_steps: int = _windows(
-        1, "Steps that an event has at least", commands=SCORE, metavar="N", minimum=1, training=False
+        1, "Minimum number of steps per event", commands=SCORE, metavar="N", minimum=1, training=False
     )
     bands: bool = _windows(
         False, "Add the expected value and band of each channel to the scored table", commands=SCORE, training=False
@@ -133,7 +133,7 @@ class Options:
         kinds=(TABLE, IMAGE), basic=True, metavar="N", minimum=2,
     )  # fmt: skip
     all_rows: bool = _training(False, "Train on all rows", kinds=(TABLE, IMAGE))
-    clean: bool = _training(False, "All rows are known to be normal: train on every one of them")
+    clean: bool = _training(False, "All training rows are known to be normal: leave none out")
     one_sided: tuple[str, ...] = _training(
         (), "Number column in which only high (or only low) values are anomalous, such as amount:high",
         kinds=NOT_IMAGES, metavar="NAME:high|low",
@@ -153,23 +153,23 @@ class Options:
         commands=(*TRAIN, "score"), metavar="SHARE", minimum=0, maximum=0.5,
     )  # fmt: skip
     flag: int | None = _flagging(
-        None, "Flag this many rows, those with the highest scores", commands=("detect", "score"),
+        None, "Flag the N highest-scoring rows", commands=("detect", "score"),
         kinds=(TABLE, IMAGE), metavar="N", minimum=1,
     )  # fmt: skip
     events: int | None = _flagging(
-        None, "Flag this many events of a series", commands=SCORE,
+        None, "Flag the N strongest events of a series", commands=SCORE,
         kinds=(SERIES,), metavar="N", minimum=1,
     )  # fmt: skip
     per_day: int | None = _flagging(
-        None, "Flag this many rows a day on average, by the first date column",
+        None, "Flag N rows per day on average, by the first date column",
         commands=("detect", "score"), kinds=(TABLE,), metavar="N", minimum=1, basic=False,
     )  # fmt: skip
     alarm_rate: float | None = _flagging(
-        None, "Flag at most this share of new rows that are like the training rows",
+        None, "Flag at most this share of new rows that resemble the training rows",
         commands=("fit", "score", "evaluate"), metavar="RATE", minimum=0, maximum=1,
     )  # fmt: skip
     max_false_alarms: float | None = _flagging(
-        None, "Flag new rows so that at most this share of the flagged ones is like the training rows",
+        None, "Maximum share of false alarms among the flagged new rows",
         commands=("score", "evaluate"), kinds=(TABLE, IMAGE), metavar="SHARE", minimum=0, maximum=1,
     )  # fmt: skip
     top: int = _flagging(
@@ -184,7 +184,7 @@ class Options:
         OUTPUT, (*SCORE, "diff"), basic=True, metavar="FILE",
     )  # fmt: skip
     output_sql: str | None = option(
-        None, "Table for the scored rows, in the database that FILE names: its rows are replaced in one transaction",
+        None, "Table of the input database for the scored rows; its rows are replaced in one transaction",
         OUTPUT, SCORE, NOT_IMAGES, metavar="TABLE",
     )  # fmt: skip
     report: str | None = option(
@@ -192,23 +192,21 @@ class Options:
     )
     no_report: bool = option(False, "Write no report", OUTPUT, SCORE, basic=True)
     format: str | None = option(
-        None, "Format of the report [default: by its name]", OUTPUT, SCORE, metavar="html|md", choices=("html", "md")
+        None, "Format of the report [default: by file name]", OUTPUT, SCORE, metavar="html|md", choices=("html", "md")
     )
     figures: str | None = option(None, "Folder for the report's charts as PNG and SVG", OUTPUT, SCORE, metavar="FOLDER")
     maps: str | None = option(
-        None, "Folder for maps of photographs as PNG: 128 is the threshold; masks are white above it",
+        None, "Folder for PNG maps of photographs (128 is the threshold) and masks (white above it)",
         OUTPUT, SCORE, (IMAGE,), metavar="FOLDER",
     )  # fmt: skip
-    redact: bool = option(
-        False, "Leave the table's values out of the report and the screen", OUTPUT, SCORE, remote=True
-    )
+    redact: bool = option(False, "Hide the table's values in the report and on the screen", OUTPUT, SCORE, remote=True)
     model: str | None = option(
-        None, "Model folder: detect and fit write it, score and evaluate read it (fit: NAME.model)",
+        None, "Model folder: written by detect and fit, read by score and evaluate (fit: NAME.model)",
         OUTPUT, FILES[:4], basic=True, metavar="FOLDER",
     )  # fmt: skip
 
     query: str | None = _reading(
-        None, "SQL query, where FILE is a database address such as sqlite:///shop.db", basic=True, metavar="SQL"
+        None, "SQL query, if FILE is a database address such as sqlite:///shop.db", basic=True, metavar="SQL"
     )
     sheet: str | None = _reading(
         None, "Sheet of a workbook, or array of an .npz or .mat file",
@@ -219,7 +217,7 @@ class Options:
     encoding: str | None = _reading(None, "Text encoding: utf-8, latin-1, ...", metavar="NAME", remote=True)
     decimal: str | None = _reading(None, "Decimal mark of a CSV", metavar=".|,", choices=(".", ","), remote=True)
     skip_rows: int | None = _reading(
-        None, "Lines or rows above the table of a CSV or a sheet [default: auto-detected]",
+        None, "Number of lines above the table in a CSV or sheet [default: auto-detected]",
         metavar="N", minimum=0, remote=True,
     )  # fmt: skip
     strict: bool = _reading(
@@ -238,31 +236,31 @@ class Options:
         None, "Maximum number of threads or processes [default: all cores]", basic=True, metavar="N", minimum=1
     )
     checkpoint: str | None = _storage(
-        None, "Folder for the state of training after every epoch: the same command resumes from it "
-        "[default: MODEL.checkpoint where a table is larger than memory]", metavar="FOLDER",
+        None, "Folder in which training is saved after every epoch; run the command again to resume "
+        "[default: MODEL.checkpoint for tables larger than memory]", metavar="FOLDER",
     )  # fmt: skip
     memory: str | None = _storage(
-        None, f"Memory that training on all rows of Parquet files may use [default: {MEMORY}]",
+        None, f"Memory limit for training on all rows of Parquet files [default: {MEMORY}]",
         kinds=(TABLE,), metavar="SIZE",
     )  # fmt: skip
     scratch: str | None = _storage(
-        None, "Folder for temporary files [default: that of the checkpoint]",
+        None, "Folder for temporary files [default: the checkpoint's folder]",
         kinds=(TABLE,), metavar="FOLDER", former="cache_dir",
     )  # fmt: skip
     engine: str | None = _computing(
-        None, "Compute on a Ray cluster (needs addml[ray]): score and fit --all-rows of Parquet files, compare",
+        None, "Run on a Ray cluster (needs addml[ray]): fit --all-rows and score of Parquet files, compare",
         commands=("fit", "score", "compare"), kinds=(TABLE,), metavar="ray", choices=("ray",),
     )  # fmt: skip
     address: str | None = _computing(
-        None, "Address of the Ray cluster, or auto [default: one is started on this machine]",
+        None, "Address of the Ray cluster, or auto [default: start one on this machine]",
         commands=("fit", "score", "compare"), kinds=(TABLE,), metavar="ADDRESS",
     )  # fmt: skip
     workers: int | None = _computing(
-        None, "Number of processes of the cluster [default: one less than its cores]",
+        None, "Number of worker processes [default: one fewer than the cluster's cores]",
         commands=("fit", "score"), kinds=(TABLE,), metavar="N", minimum=1,
     )  # fmt: skip
     sync: bool = _computing(
-        False, "Average the gradients of the workers in every step: as one process, but slow",
+        False, "Average gradients in every step: the result of a single process, but slow",
         commands=("fit",), kinds=(TABLE,),
     )  # fmt: skip
     fail_above: int | None = _computing(
@@ -273,7 +271,7 @@ class Options:
         False, "Exit with code 5 if a column has drifted", commands=("score",), kinds=(TABLE,), basic=True
     )
     check: bool = _computing(
-        False, "Plant faults and say which would be found", commands=("detect",), kinds=(TABLE,), basic=True
+        False, "Plant faults and report which would be found", commands=("detect",), kinds=(TABLE,), basic=True
     )
     quiet: bool = _computing(False, "Print only warnings and errors", commands=EVERY, basic=True, flags=("-q",))
     json: bool = _computing(False, "Print one JSON document", commands=EVERY, basic=True)
