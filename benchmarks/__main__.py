@@ -48,9 +48,9 @@ ON_REQUEST = {  # need a CUDA device or ten minutes, or measure no speed
     "precision": _later("precision", "precision"),
     "serving": _later("serving", "serving"),
 }
-DETAILED = ("gpu", "onnx")  # have pages of their own under docs/results
+DETAILED = ("dialects", "gpu", "onnx")  # have pages of their own under docs/results
 PRINTED = ("many", "precision")  # in no document
-ELSEWHERE = {"serving": DOCS / "serving.md", "dialects": DOCS / "data.md"}
+ELSEWHERE = {"serving": DOCS / "serving.md"}
 
 
 def main() -> None:

@@ -107,7 +107,7 @@ class Options:
         commands=("detect", "fit"), kinds=(TABLE,), metavar="ROWS",
     )  # fmt: skip
     known_normal: tuple[str, ...] = _column(
-        (), "Rows known to be normal, to train on and leave out of the list: row numbers (detect, fit), ids or a TOML file",
+        (), "Rows known to be normal, to train on and not to list: row numbers (detect, fit), ids or a TOML file",
         commands=("detect", "fit", "score", "diff"), kinds=(TABLE,), metavar="ROWS",
     )  # fmt: skip
     time: str | None = _column(
