@@ -40,8 +40,8 @@ COLUMNS, BATCH, EVERY, ROWS = 32, 256, 50, 60_000  # rows of each worker
 KEPT, HELD_OUT = 2 / 3, 0.1
 SIZES = (8, 16_384, 150_000, 1_200_000)  # bytes: a count, a round of the cut-off, weights and moments, larger networks
 LATENCY, BANDWIDTH = 1e-4, 10e9 / 8  # assumed of a data centre: seconds, bytes a second
-READING = 1.0e6  # rows a second and worker that are read from Parquet, prepared and written once (docs/scale.md)
-SCORING = 0.15e6  # rows a second and worker by the default, read and written (docs/performance.md)
+READING = 0.9e6  # rows a second and worker that are read and prepared (docs/performance.md)
+SCORING = 25e3  # rows a second and worker by the default, read and written (docs/performance.md, two cores)
 PAGE = Path(__file__).parents[1] / "docs" / "cluster.md"
 
 

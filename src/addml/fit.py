@@ -23,7 +23,7 @@ from addml.encoders import AutoencoderNetwork
 from addml.errors import DroppedColumnsWarning, warn
 from addml.explain.attribution import baseline_of, kept_by_most
 from addml.inputs.disk import LEAST_STREAMED, Source, is_on_disk, open_source
-from addml.inputs.rows import ROWS_AT_ONCE, MemoryRows, Rows, TrainingRows
+from addml.inputs.rows import ROWS_AT_ONCE, MemoryRows, Rows, TrainingRows, WindowRows
 from addml.inputs.series import of_rows
 from addml.inputs.vectorizer import Vectorizer
 from addml.inputs.vectorizers import VALUES, vectorizer_for
@@ -373,7 +373,10 @@ def _within_groups(
     groups, codes = model.vectorizer.groups, rows.groups
     assert groups is not None
     assert codes is not None
-    chosen = groups.to_have_references() if isinstance(model.scorer, Views) else np.empty(0, np.int64)
+    alike = not isinstance(model.scorer, Views) or isinstance(
+        rows, WindowRows
+    )  # windows of all entities are references
+    chosen = np.empty(0, np.int64) if alike else groups.to_have_references()
     if len(chosen):
         features = MemoryRows(rows.take(np.arange(len(rows))), codes)
         alone = [_group_alone(model, features, space, code, len(chosen), device, threads) for code in chosen.tolist()]

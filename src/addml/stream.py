@@ -166,7 +166,7 @@ class Stream:
     @property
     def _state(self) -> dict[str, np.ndarray]:
         """The arrays that change with every step, themselves."""
-        found: dict[str, Any] = {"past": self._past, "last": self._last.astype(np.float64)}
+        found: dict[str, np.ndarray] = {"past": self._past, "last": self._last.astype(np.float64)}
         found["steps"] = np.array([self._steps])
         for name, value in vars(self._encoder).items():
             parts: dict[str, Any] = {name: value}

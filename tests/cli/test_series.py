@@ -173,7 +173,7 @@ def test_columns_called_as_those_of_the_scored_table_are_kept(machine, tmp_path)
 def test_without_window_a_single_channel_gets_its_period(machine):
     told = run("detect", machine, *OPTIONS, "--columns", "load").out
     assert "windows of 44 steps: the period of the series, by its autocorrelation" in told  # 2 pi 7 = 43.98
-    assert "windows of 16 steps: the default for 2 channels" in run("detect", machine, *OPTIONS).out
+    assert "windows of 10 steps: the default for 2 channels" in run("detect", machine, *OPTIONS).out
     assert "windows of" not in run("detect", machine, *OPTIONS, "--window", "9").out
 
 
@@ -377,6 +377,22 @@ def test_machines_of_different_scales_in_one_file(machines):
     assert again["decided_by"] == found["decided_by"]
 
 
+def test_a_machine_that_training_did_not_have_is_said(machines):
+    run("fit", machines, *ENTITIES, "--model", "m").succeeded("steps are judged within host: 3 groups")
+    Path("new.csv").write_text(machines.read_text().replace(",c,", ",new,"))
+    run("score", "new.csv", "--time", "when", "--model", "m").succeeded(
+        "not in training, so judged against all of host: new"
+    )
+
+
+def test_days_before_months_where_no_value_tells_but_the_steps_do(machines):
+    lines = machines.read_text().replace("2026-03-01 ", "02/03/2026 ").splitlines()
+    later = [line.replace("02/03/2026", "03/03/2026") for line in lines[1:]]
+    Path("days.csv").write_text("\n".join([*lines, *later]))
+    told = run("detect", "days.csv", *ENTITIES, "--no-report").succeeded("'02/03/2026 00:00:00' are read day first").out
+    assert told.count("no value tells") == 1
+
+
 def test_a_budget_of_events_and_a_minimum_length(machines):
     for count in (1, 3):
         found = json.loads(run("detect", machines, *ENTITIES, "--events", str(count), "--json").succeeded().out)
@@ -441,7 +457,7 @@ def test_a_model_of_rows_scores_no_series(machine):
 
 def test_a_model_of_a_series_says_what_it_is_and_what_it_needs(machine):
     assert run("fit", machine, "--time", "when", "--epochs", "1", "--members", "1").code == 0
-    assert "16 steps x 2 - 64 - 32" in run("info", "machine.model").out
+    assert "10 steps x 2 - 64 - 16 - 64 - 20" in run("info", "machine.model").out
     done = run("score", machine, "--model", "machine.model")
     assert done.code == 1
     assert "which addml score, evaluate and diff take with --time NAME" in done.err

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
@@ -87,6 +88,44 @@ def test_many_fits_are_tasks(cluster):
     alone = fit(fits[7].config, fits[7].X)
     np.testing.assert_array_equal(models[7].encoder.weights, alone.encoder.weights)
     np.testing.assert_array_equal(models[7].training.values, alone.training.values)
+
+
+def test_a_comparison_and_a_grid_search_run_on_the_cluster(cluster, tmp_path):
+    from joblib import parallel_backend
+    from ray.util.joblib import register_ray
+    from sklearn.metrics import roc_auc_score
+    from sklearn.model_selection import GridSearchCV
+
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(90, 3)), np.tile([0] * 8 + [1], 10)
+    X[y == 1] += 4
+    table = pa.table({**dict(zip("abc", X.T, strict=True)), "label": y})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    arguments = [
+        "compare",
+        str(tmp_path / "t.parquet"),
+        "--label",
+        "label",
+        "--methods",
+        "IsolationForest,HBOS",
+        "--json",
+    ]
+    here, there = (CliRunner().invoke(app, [*arguments, *more]) for more in ([], ["--engine", "ray"]))
+    assert there.exit_code == 0, there.exception
+    assert aucs_of(there.stdout) == aucs_of(here.stdout)
+
+    def auc(detector, X, y):
+        return roc_auc_score(y, detector.anomaly_score(X))
+
+    register_ray()
+    detector = ADDML(members=1, random_state=0)
+    with parallel_backend("ray"):
+        search = GridSearchCV(detector, {"epochs": [1, 2]}, scoring=auc, cv=2, error_score="raise").fit(X, y)
+    assert search.best_score_ > 0.9
+
+
+def aucs_of(output):
+    return sorted((one["method"], one["setting"], one["auc"]) for one in json.loads(output)["results"])
 
 
 def epochs_in(checkpoint):

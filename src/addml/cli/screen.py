@@ -371,6 +371,6 @@ def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
 def show_files(screen: Screen, files: Mapping[str, str]) -> None:
     """Where everything was written."""
     screen.say()
-    for name, file in files.items():
+    for name in sorted(files, key="report".__eq__):  # which is to be opened, and so comes last
         words = {"scored": "scored table", "record": "options of this run"}.get(name, name)
-        screen.say(f"{words}: {file}", whole=True)
+        screen.say(f"{words}: {files[name]}", whole=True)

@@ -130,6 +130,7 @@ def score_folder(
     workers: int | None = None,
 ) -> dict[str, Any]:
     """Score the Parquet files of a folder into parts in the folder `output`; what was done before is kept."""
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data logs an error for every pool of actors
     scoring, parts, unreadable = plan(file, scorer, output)
     rows = sum(part.stop - part.start for part in parts)
     pending = [part for part in parts if not Path(part.target).exists()]

@@ -12,7 +12,7 @@ from addml.compute import max_threads
 from addml.errors import AddmlError
 from addml.pipeline.workers import ONE_THREAD, Ended, Task, run_task
 
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # Ray's only switch for an address of 127.0.0.1
 
 
@@ -33,7 +33,7 @@ def connected(address: str | None, workers: int | None) -> Iterator[tuple[Any, i
     if address is None:  # one more for what coordinates the workers
         known |= {"num_cpus": (workers or max_threads(None)) + 1, "include_dashboard": False}
     try:
-        ray.init(address=address, **known)
+        ray.init(address=address or "local", **known)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise AddmlError(f"--address {address}: no Ray cluster answers there ({error}).", option="address") from None
     try:

@@ -119,7 +119,7 @@ def contributions_of(model: Model, rows: Rows, places: np.ndarray, device: str, 
         series = SeriesContext.of(model, rows, places, device, threads)
     incomplete = None if incomplete is None else incomplete[places]
     codes = None if rows.groups is None else rows.groups[places]
-    found = attributions(model, rows.take(places), model.baseline, device, threads, incomplete, series, codes)
+    found = attributions(model, rows.take(places), model.baseline, device, threads, incomplete, series, groups=codes)
     if codes is not None:  # parts add up to the score within the group
         scores = found.sum(axis=1)
         within = model.divided(scores, codes)

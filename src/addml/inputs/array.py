@@ -66,12 +66,10 @@ def check_finite(X: np.ndarray, names: list[str]) -> None:
         return
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(X.sum())  # one quick pass; the slow look follows only where it is not finite
-    if not math.isfinite(total):
-        infinite = np.flatnonzero(np.isinf(X).any(axis=0))
-        if len(infinite):
-            raise ValueError(
-                f"column {names[infinite[0]]!r} holds infinity; replace it by NaN (a gap) or by a finite value"
-            )
+    if not math.isfinite(total) and len(infinite := np.flatnonzero(np.isinf(X).any(axis=0))):
+        raise ValueError(
+            f"column {names[infinite[0]]!r} holds infinity; replace it by NaN (a gap) or by a finite value"
+        )
 
 
 def check_exact(given: Any, X: np.ndarray, names: list[str]) -> None:
@@ -122,9 +120,8 @@ def _not_numbers(given: Any, error: Exception) -> Exception:
     if isinstance(given, (list, tuple)):
         lengths = {len(row) for row in given if isinstance(row, (list, tuple))}
         if len(lengths) > 1:
-            return ValueError(
-                f"X has rows of {min(lengths)} and of {max(lengths)} values; give all rows the same columns"
-            )
+            few, many = min(lengths), max(lengths)
+            return ValueError(f"X has rows of {few} and of {many} values; give all rows the same columns")
     for name, values in _columns(given):
         for value in values():
             if value is not None and not isinstance(value, (Number, np.number, np.bool_)):

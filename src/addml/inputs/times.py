@@ -44,7 +44,8 @@ def column_times(column: Any, what: str) -> tuple[np.ndarray, str | None]:
     if kinds.is_integer(column.type) or kinds.is_floating(column.type):
         return _from_numbers(utc_times(column.to_numpy(), what, first=1))
     if kinds.is_string(column.type) or kinds.is_large_string(column.type):
-        found = _from_texts(column.combine_chunks())
+        column = column.combine_chunks()
+        found = _from_texts(column) or _number_texts(column)
         if found is not None:
             return found
     return utc_times(np.array(column.to_pylist(), object), what, first=1), None
@@ -59,6 +60,18 @@ def _from_numbers(times: np.ndarray) -> tuple[np.ndarray, str | None]:
             whole = times * scale if times.dtype.kind == "i" else np.rint(times * scale).astype(np.int64)
             return whole.astype("datetime64[ns]"), f"times are {unit} since 1970, in UTC"
     return times, None
+
+
+def _number_texts(column: Any) -> tuple[np.ndarray, str | None] | None:
+    """Texts that are all numbers; None where they are not."""
+    import pyarrow as pa
+
+    for kind in (pa.int64(), pa.float64()):
+        try:
+            return _from_numbers(column.cast(kind).to_numpy(zero_copy_only=False))
+        except pa.ArrowInvalid:
+            pass
+    return None
 
 
 def _from_texts(column: Any) -> tuple[np.ndarray, str | None] | None:
@@ -87,7 +100,7 @@ def _from_texts(column: Any) -> tuple[np.ndarray, str | None] | None:
 
 def _regularity(times: np.ndarray) -> float:
     """The share of steps that are as long as the middle one."""
-    steps = np.diff(np.sort(times[~np.isnat(times)]))
+    steps = np.diff(np.unique(times[~np.isnat(times)]))  # those of all entities together
     return float((steps == np.median(steps)).mean()) if len(steps) else 0.0
 
 

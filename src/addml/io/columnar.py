@@ -61,18 +61,16 @@ def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[data
     with _reading(origin.name, "Parquet"):
         first = _folder(files, origin, None)
         fragments = list(first.get_fragments())
-    schemas = [_schema(fragment) for fragment in fragments]
+    schemas = list[pa.Schema]()
+    for fragment in fragments:
+        with _reading(fragment.path, "Parquet"):
+            schemas.append(fragment.physical_schema)
     schema = _joined(files, schemas, first.schema)
     partial = [name for name in schema.names if 0 < sum(name in one.names for one in schemas) < len(schemas)]
     notes = [f"folder: {len(files):,} Parquet files"]
     if partial:
         notes.append(f"{PARTIAL}: {', '.join(partial[:8])}")
     return _folder(files, origin, schema), notes
-
-
-def _schema(fragment: dataset.Fragment) -> pa.Schema:
-    with _reading(fragment.path, "Parquet"):
-        return fragment.physical_schema
 
 
 def _joined(files: Sequence[str], schemas: Sequence[pa.Schema], first: pa.Schema) -> pa.Schema:

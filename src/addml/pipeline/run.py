@@ -172,7 +172,7 @@ def info(folder: str) -> dict[str, Any]:
         "columns": dict.fromkeys(model.vectorizer.names or (), "number") if columns is None else columns.kinds,
         "left_out": [{"column": name, "why": why} for name, why in (columns.left_out if columns is not None else ())],
         "ids": list(model.ids),
-        "layers": _layers(model.encoder.to_plain()),
+        "layers": _layers(model),
         "weights": int(model.encoder.weights.size),
         "noun": model.vectorizer.noun,
         "trained_rows": len(scores),
@@ -188,12 +188,15 @@ def info(folder: str) -> dict[str, Any]:
     }
 
 
-def _layers(encoder: dict[str, Any]) -> list[Any]:
+def _layers(model: Model) -> list[Any]:
     """Numbers of a row, widths or channels of the hidden layers, dimensions of the metric space."""
+    encoder, window = model.encoder.to_plain(), None
+    if model.form is not None and model.form.is_series:
+        window = f"{model.form.shape[0]} steps x {model.form.channels}"
     if "widths" in encoder:
-        return list(encoder["widths"])
+        return [window or encoder["widths"][0], *encoder["widths"][1:]]
     if "window" in encoder:
-        return [f"{encoder['window']} steps x {encoder['channels']}", *encoder["hidden"], encoder["metric_dim"]]
+        return [window, *encoder["hidden"], encoder["metric_dim"]]
     if "channels" in encoder:
         return ["x".join(map(str, encoder["shape"])), *encoder["channels"], encoder["outputs"]]
     return [encoder["name"]]

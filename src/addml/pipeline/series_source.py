@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,9 @@ from addml.pipeline.ranking import Result
 from addml.pipeline.series_table import SeriesTable, read_series_table
 from addml.pipeline.sources import check_unseen, names_beside
 from addml.pipeline.training import fit_model, one_sided
+from addml.preprocessing.groups import shown
 from addml.progress import Progress, epochs_to
+from addml.text import listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +68,7 @@ class SeriesSource:
         with progress.stage("Training", options.epochs) as advance, epochs_to(advance):
             model = fit_model(options, read.series, **settings)
         if model.vectorizer.groups is not None:
-            read.data.notes.append(model.vectorizer.groups.note.replace(" rows", " steps"))
+            read.data.notes.append(re.sub(r"\brows\b", "steps", model.vectorizer.groups.note))
         if not decisions_given(options):
             ordered = peaks(model.training.values, window, model.sampling.begins if model.sampling else ())
             model = replace(model, decision=Decision(tail_threshold(ordered), EVENT_RATE, FALSE_RATE))
@@ -106,6 +109,10 @@ class SeriesSource:
         channels = [str(name) for name in model.vectorizer.labels]
         check_unseen(self.options.label, channels, self.options.model)
         read = read_series_table(self.options, progress, channels, model.ids, model.by)
+        groups = model.vectorizer.groups
+        unseen = [shown(str(one.key)) for one in read.series if groups is not None and groups.code(one.key) < 0]
+        if unseen:
+            read.data.notes.append(f"not in training, so judged against all of {listed(model.by)}: {listed(unseen)}")
         with progress.stage("Scoring", None):
             rows = cast(WindowRows, model.vectorizer.read(read.series))
             return read, rows, model.scores(rows, *scoring_place(self.options, model))

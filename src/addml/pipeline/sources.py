@@ -160,8 +160,11 @@ class Input:
 
 
 def open_input(options: Options, ids: Sequence[str] = ()) -> Input:
-    """Read the table, or only its first rows where it is too large for memory; `--id` columns (else `ids`) as text."""
-    texts = _split((*(options.id or ids), *options.by))
+    """Read the table, or only its first rows where it is too large for memory; `--id` columns (else `ids`) as text.
+
+    So is the column of times: `column_times` knows their order better, by how regular it makes them.
+    """
+    texts = _split((*(options.id or ids), *options.by, *filter(None, (options.time,))))
     named = (*filter(None, (options.label, options.train_labels, options.time)),)
     labels = (*texts, *named, *_split((*options.columns, *options.ignore)))
     is_series = options.time is not None  # whose channels are numbers

@@ -116,8 +116,7 @@ class Features:
     @property
     def empty(self) -> np.ndarray:
         """Columns that had nothing but gaps in training."""
-        empty: np.ndarray = self.gaps[self.mean[len(self.median) :] == 1]
-        return empty
+        return np.asarray(self.gaps[self.mean[len(self.median) :] == 1])
 
     def of(self, columns: np.ndarray) -> tuple[Features, np.ndarray]:
         """The features of some columns alone, in ascending order, and their places among all features."""
@@ -152,7 +151,13 @@ class Features:
         """The same for a tensor X (n, d) on a device, where the features stay; `whole` where nothing is missing."""
         xp, columns, on = namespace(X), X.shape[1], self._on(str(X.device))
         features = xp.empty(len(X), self.width, dtype=xp.float32, device=X.device)
-        values = X if whole and not self.sides.any() else self._folded_resident(X, on["median"])
+        values = X
+        if not whole or self.sides.any():  # medians in place of gaps and of values on the side that does not matter
+            values = X.double()
+            values = xp.where(values.isnan(), on["median"], values)
+        for column in np.flatnonzero(self.sides):
+            low, high = (self.median[column], None) if self.sides[column] > 0 else (None, self.median[column])
+            values[:, column].clamp_(low, high)
         mean, scale = on["mean"], on["scale"]
         xp.div(values - mean[:columns], scale[:columns], out=features[:, :columns])  # in double, rounded once
         if len(self.gaps):
@@ -164,15 +169,6 @@ class Features:
         size = xp.log1p(features.abs().div_(self.knee[0])).mul_(self.knee[0])
         xp.copysign(size, features, out=features)
         return features.sub_(on["shift"].float()).div_(on["reach"].float())
-
-    def _folded_resident(self, X: Array, median: Array) -> Array:
-        """X with medians in place of gaps and of values on the side that does not matter."""
-        values = X.double()
-        values = namespace(X).where(values.isnan(), median, values)
-        for column in np.flatnonzero(self.sides):
-            low, high = (self.median[column], None) if self.sides[column] > 0 else (None, self.median[column])
-            values[:, column].clamp_(low, high)
-        return values
 
     def _on(self, device: str) -> dict[str, Array]:
         """The arrays on a device; sent there once, since sending waits."""

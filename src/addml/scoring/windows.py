@@ -67,9 +67,10 @@ class WindowViews(Views):
         return ViewScale.fit(scores, [*[HIGH] * (len(scores) - 1), self.step_quantile])
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
-        """Take references at even steps of time."""
+        """Take references at even steps of time, half as many where steps arrive one by one."""
         some = np.unique(np.concatenate(space.train))
-        chosen = evenly_spaced(some, max(8, min(self.references, NUMBERS // len(space.column_weight))))
+        most = min(self.references, NUMBERS // len(space.column_weight)) // (2 if self.singly else 1)
+        chosen = evenly_spaced(some, max(8, most))
         embedded = space.embed([chosen] * len(space.center))
         return {"rows": space.prepared(chosen), "column_weight": space.column_weight, "references": embedded}
 
