@@ -48,9 +48,8 @@ ON_REQUEST = {  # need a CUDA device or ten minutes, or measure no speed
     "precision": _later("precision", "precision"),
     "serving": _later("serving", "serving"),
 }
-DETAILED = ("dialects", "gpu", "onnx")  # have pages of their own under docs/results
+DETAILED = ("dialects", "gpu", "onnx", "serving")  # have pages of their own under docs/results
 PRINTED = ("many", "precision")  # in no document
-ELSEWHERE = {"serving": DOCS / "serving.md"}
 
 
 def main() -> None:
@@ -67,7 +66,7 @@ def main() -> None:
         if name in PRINTED:
             print(part, flush=True)
         else:
-            own = DOCS / "results" / f"{name}.md" if name in DETAILED else ELSEWHERE.get(name, DOCUMENT)
+            own = DOCS / "results" / f"{name}.md" if name in DETAILED else DOCUMENT
             write_part(own, name, part)
             print(f"written to {own.name}")
 
