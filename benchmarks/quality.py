@@ -152,11 +152,11 @@ PARTS = {
 
 
 def main() -> None:
-    """Write the main tables into the document, and the others into docs/results."""
-    pages = {"extension": DETAILS, "wide": DETAILS, "stability": DETAILS, "robustness": CURVES}
+    """Write the main table into the document, and the others into docs/results."""
+    pages = {"leaders": DOCUMENT, "robustness": CURVES}
     warnings.simplefilter("ignore")
     for name, part in PARTS.items():
-        write_part(pages.get(name, DOCUMENT), name, part())
+        write_part(pages.get(name, DETAILS), name, part())
     print(f"written to {DOCUMENT.name}")
 
 
