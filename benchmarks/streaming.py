@@ -55,7 +55,7 @@ def rows() -> list[list[str]]:
 
 
 def table() -> str:
-    """The table of docs/series.md."""
+    """What a series takes, for docs/series.md."""
     head = f"{STEPS:,} x {CHANNELS}, causal, window {WINDOW}"
     return markdown([head, "CPU seconds to fit", "epochs", "microseconds a step of a stream"], rows())
 
