@@ -59,7 +59,7 @@ def test_the_defaults_are_those_of_the_method():
     assert ADDML().get_params() == {
         "encoder": "auto",
         "loss": "instance",
-        "normal_ratio": 2 / 3,
+        "normal_ratio": None,
         "scorer": "views",
         "scaling": "auto",
         "one_sided": None,
