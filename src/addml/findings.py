@@ -204,7 +204,9 @@ class Findings:
             "hidden": [asdict(one) for one in self.hidden],
             "clear": self.clear,
             "top": [finding.to_json() for finding in self.ranked[:top]],
-            **({} if self.track is None else {"events": [finding.event_to_json() for finding in self.ranked]}),
+            **(
+                {} if self.track is None else {"events": [one.event_to_json() for one in self.ranked if one.is_anomaly]}
+            ),
             "groups": [asdict(group) for group in self.groups],
             "evaluation": self.evaluation,
             "check": list(self.check),
