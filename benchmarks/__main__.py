@@ -48,9 +48,9 @@ ON_REQUEST = {  # need a CUDA device or ten minutes, or measure no speed
     "precision": _later("precision", "precision"),
     "serving": _later("serving", "serving"),
 }
-DETAILED = ("gpu", "onnx")  # have pages of their own under docs/results
+DETAILED = ("dialects", "gpu", "onnx", "serving")  # have pages of their own under docs/results
+FURTHER = ("members", "scores", "files")  # in docs/results/performance.md
 PRINTED = ("many", "precision")  # in no document
-ELSEWHERE = {"serving": DOCS / "serving.md", "dialects": DOCS / "data.md"}
 
 
 def main() -> None:
@@ -67,7 +67,8 @@ def main() -> None:
         if name in PRINTED:
             print(part, flush=True)
         else:
-            own = DOCS / "results" / f"{name}.md" if name in DETAILED else ELSEWHERE.get(name, DOCUMENT)
+            page = "performance" if name in FURTHER else name
+            own = DOCS / "results" / f"{page}.md" if name in DETAILED + FURTHER else DOCUMENT
             write_part(own, name, part)
             print(f"written to {own.name}")
 

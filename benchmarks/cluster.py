@@ -43,6 +43,7 @@ LATENCY, BANDWIDTH = 1e-4, 10e9 / 8  # assumed of a data centre: seconds, bytes 
 READING = 0.9e6  # rows a second and worker that are read and prepared (docs/performance.md)
 SCORING = 25e3  # rows a second and worker by the default, read and written (docs/performance.md, two cores)
 PAGE = Path(__file__).parents[1] / "docs" / "cluster.md"
+COSTS = PAGE.parent / "results" / "cluster.md"
 
 
 class Rows:
@@ -250,8 +251,12 @@ def limit(costs: dict[str, Any]) -> str:
         shares = {2**power: simulated(costs, 1e11, 2**power, mode, network_reduce) for power in range(1, 15)}
         waiting = [workers for workers, (total, waits) in shares.items() if waits > total / 2]
         words.append(
-            f"Averaging {how}, workers wait longer than they work "
-            + (f"from {waiting[0]:,} on." if waiting else "never, up to 16,384.")
+            f"Averaging {how}, workers "
+            + (
+                f"wait longer than they work from {waiting[0]:,} on."
+                if waiting
+                else "never wait longer than they work (up to 16,384)."
+            )
         )
     return " ".join(words)
 
@@ -293,7 +298,7 @@ def quality(store: str, rank: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", type=int, help="numbers of processes [2, 4, 8, 16, up to the cores]")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/cluster.md")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/results/cluster.md")
     parser.add_argument("--quality", action="store_true", help="compare the scores of one and two workers (ADDML_DATA)")
     parser.add_argument("--worker", nargs=3, metavar=("STORE", "SIZE", "RANK"), help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -312,7 +317,7 @@ def main() -> None:
         if given.write:
             from benchmarks.documents import write_part
 
-            write_part(PAGE, name, "\n".join(lines))
+            write_part(COSTS, name, "\n".join(lines))
         else:
             print(*lines, "", sep="\n")
     return None

@@ -301,7 +301,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "labels": labels,
     "answers": answers,
 }
-DETAILED = ("reasons", "labels")  # have pages of their own under docs/results
+DETAILED = ("alarms", "reasons", "labels")  # have pages of their own under docs/results
 
 
 def main(arguments: list[str]) -> None:

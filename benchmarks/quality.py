@@ -21,7 +21,7 @@ from benchmarks.timing import markdown
 from research import datasets, plans, reproduce
 from research.statistics import ranks
 
-DOCUMENT, CURVES = DOCS / "quality.md", robustness.RESULTS / "robustness.md"
+DOCUMENT, DETAILS, CURVES = (DOCS / name for name in ("quality.md", "results/quality.md", "results/robustness.md"))
 STABILITY = robustness.RESULTS / "stability.csv"
 WIDE, MANY = 100, 0.1  # columns, share of anomalies
 SETTINGS = {"polluted": "unseen", "clean": "one-class"}
@@ -153,10 +153,11 @@ PARTS = {
 
 
 def main() -> None:
-    """Write every table into the document, and the long one of the curves beside their values."""
+    """Write the main table into the document, and the others into docs/results."""
+    pages = {"leaders": DOCUMENT, "robustness": CURVES}
     warnings.simplefilter("ignore")
     for name, part in PARTS.items():
-        write_part(CURVES if name == "robustness" else DOCUMENT, name, part())
+        write_part(pages.get(name, DETAILS), name, part())
     print(f"written to {DOCUMENT.name}")
 
 

@@ -253,7 +253,7 @@ def _is_far(value: object, usual: Usual) -> bool:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Print both tables and write them to docs/decisions.md."""
+    """Print the tables and write them to docs/results/reasons.md."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks reasons", description=__doc__)
     parser.add_argument("--tables", type=int, default=40, help="small tables for single values (default: 40)")
     parser.add_argument("--only", choices=("single", "grouped", "gross", "real"), help="print one, write nothing")
@@ -270,7 +270,7 @@ def main(words: Sequence[str] | None = None) -> None:
             found = part()
             print(found, flush=True)
             if options.only is None:
-                write_part(DOCS / "decisions.md", f"reasons-{name}", found)
+                write_part(DOCS / "results" / "reasons.md", f"reasons-{name}", found)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.documents import DOCS, asked, machine, write_part
 from benchmarks.timing import markdown
 
-DOCUMENT = DOCS / "scale.md"
+DOCUMENT, DETAILS = DOCS / "scale.md", DOCS / "results" / "scale.md"
 BASE: dict[str, int] = {"rows": 200_000, "columns": 32, "members": 1, "batch": 256}
 STEPS = {
     "rows": (100_000, 200_000, 400_000, 800_000),
@@ -123,7 +123,7 @@ def main() -> None:
     """Measure what the command line names, or all, and write what was measured."""
     parts = {"agreement": agreement, "growth": lambda: f"{machine()} {growth()}"}
     for name in asked("benchmarks.scale", __doc__, parts, sys.argv[1:]) or parts:
-        write_part(DOCUMENT, name, parts[name]())
+        write_part(DETAILS if name == "growth" else DOCUMENT, name, parts[name]())
 
 
 if __name__ == "__main__":

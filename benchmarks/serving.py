@@ -1,7 +1,8 @@
 """How fast the server scores rows, beside a bare Starlette endpoint that parses the same JSON and `anomaly_score`.
 
-`python -m benchmarks serving` writes the table of docs/serving.md: one model, one run, real servers on loopback. Times
-are medians of interleaved rounds. `python -m benchmarks.serving N` prints it, with N requests for the memory.
+`python -m benchmarks serving` writes the table of docs/results/serving.md: one model, one run, real servers on
+loopback. Times are medians of interleaved rounds. `python -m benchmarks.serving N` prints it, with N requests
+for the memory.
 """
 
 from __future__ import annotations

@@ -56,15 +56,18 @@ Models = Annotated[
     typer.Argument(help="Model folders that addml fit wrote; each is served under its name.", metavar="[MODEL]..."),
 ]
 Host = Annotated[
-    str, typer.Option("--host", help="Address to listen on; only this machine reaches the default.", metavar="ADDRESS")
+    str,
+    typer.Option(
+        "--host", help="Address to listen on; the default is reachable from this machine only.", metavar="ADDRESS"
+    ),
 ]
-Port = Annotated[int, typer.Option("--port", help="Port; 0 for any free one.", min=0, max=65535, metavar="N")]
+Port = Annotated[int, typer.Option("--port", help="Port; 0 picks a free one.", min=0, max=65535, metavar="N")]
 Token = Annotated[
     str | None,
     typer.Option(
         "--token",
-        help="Token that clients must send; generated and printed by default. Better give it in the environment "
-        "variable ADDML_TOKEN, which the list of processes does not show.",
+        help="Token that clients must send; generated and printed by default. Prefer the environment "
+        "variable ADDML_TOKEN, which process lists do not show.",
         metavar="TEXT",
     ),
 ]
@@ -77,11 +80,10 @@ Limit = Annotated[
         metavar="NAME=VALUE",
     ),
 ]
-RootPath = Annotated[
-    str, typer.Option("--root-path", help="Path under which a proxy shows the server.", metavar="/PATH")
-]
+RootPath = Annotated[str, typer.Option("--root-path", help="Path prefix that a proxy strips.", metavar="/PATH")]
 AccessLog = Annotated[
-    str | None, typer.Option("--access-log", help="File for a line per request; - for standard error.", metavar="FILE")
+    str | None,
+    typer.Option("--access-log", help="Log file, one line per request; - for standard error.", metavar="FILE"),
 ]
 ServeDevice = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, ...", metavar="NAME")]
 
@@ -110,7 +112,7 @@ def root(
         typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version, metavar=""),
     ] = False,
 ) -> None:
-    """Find the anomalies in a table, without labels."""
+    """Find anomalies in tables, images and time series, without labels."""
 
 
 @app.command()
@@ -233,7 +235,7 @@ def diff(before: Model, after: After, file: File, options: Options) -> None:
 @app.command()
 @with_options("export")
 def export(model: Model, options: Options, output: OnnxFile = None) -> None:
-    """Write a saved model of a table of numbers as an ONNX file, to score without Python."""
+    """Export a saved model of a numeric table or of photographs as an ONNX file, to score without Python."""
     from addml import load
     from addml.onnx import to_onnx
 
@@ -292,7 +294,7 @@ def serve(
     access_log: AccessLog = None,
     device: ServeDevice = "auto",
 ) -> None:
-    """Serve models and the inspector in the browser and over REST: score rows, upload files, read reports."""
+    """Serve models over REST and in a browser: score rows, upload files, read reports, label rows."""
     from addml.server import Address, Limits, serve
 
     address, own = Address(host, port, root_path, access_log), token or os.environ.get("ADDML_TOKEN") or None

@@ -37,7 +37,7 @@ Methods = Annotated[
     list[str] | None,
     typer.Option(
         "--methods",
-        help="Compare these, separated by commas. ADDML is the package's default, ADDML.paper the paper's.",
+        help="Methods to compare (NAME,NAME,...). ADDML is the default detector, ADDML.paper the paper's.",
         metavar="NAMES",
     ),
 ]
@@ -48,7 +48,8 @@ RankBy = Annotated[
     ),
 ]
 Output = Annotated[
-    str | None, typer.Option("--output", help="Write the figures too: .csv, .json, .jsonl or .parquet.", metavar="FILE")
+    str | None,
+    typer.Option("--output", help="Also write the figures to a file: .csv, .json, .jsonl or .parquet.", metavar="FILE"),
 ]
 Sample = Annotated[
     int, typer.Option("--sample", help="Compare on at most this many rows, drawn at random.", min=6, metavar="N")
@@ -66,7 +67,7 @@ def compare(
     jobs: Jobs = 1,
     device: Device = "auto",
 ) -> None:
-    """Compare detectors on a labelled table: 3 folds x 3 seeds, labels for the evaluation only."""
+    """Compare detectors on a labelled table: 3 folds x 3 seeds, labels used for evaluation only."""
     from addml.pipeline import protocol
 
     if options.label is None:

@@ -76,15 +76,15 @@ class Options:
     )
     ignore: tuple[str, ...] = _column((), "Drop these columns", commands=COMPARE, basic=True, training=True)
     id: tuple[str, ...] = _column(
-        (), "Columns that identify a row, not trained on [default: auto-detected]", commands=(*FILES, "compare"),
+        (), "Columns that identify a row; not used in training [default: auto-detected]", commands=(*FILES, "compare"),
         basic=True,
     )  # fmt: skip
     keep: tuple[str, ...] = _column(
-        (), "Columns to show with each row, or all [default: ids, the most readable text]", commands=SCORE,
+        (), "Columns to show with each row, or all [default: ids and the most readable text]", commands=SCORE,
         kinds=(TABLE,), basic=True,
     )  # fmt: skip
     by: tuple[str, ...] = _column(
-        (), "Judge a row within its group (store, host)", commands=TRAIN, kinds=NOT_IMAGES, basic=True, training=True
+        (), "Judge each row within its group, such as a store or host", commands=TRAIN, kinds=NOT_IMAGES, basic=True, training=True
     )
     label: str | None = _column(None, "Column with true labels, for evaluation only", commands=COMPARE, basic=True)
     anomaly_value: str | None = _column(
@@ -104,7 +104,7 @@ class Options:
         commands=("detect", "fit", "score", "diff"), kinds=(TABLE,), metavar="ROWS",
     )  # fmt: skip
     time: str | None = _column(
-        None, "Column with timestamps: the rows are steps of a series, and events are ranked", commands=FILES,
+        None, "Column with timestamps: rows become steps of a series, and events are ranked", commands=FILES,
         kinds=(SERIES,), basic=True,
     )  # fmt: skip
 
@@ -112,7 +112,7 @@ class Options:
         None, "Steps per window [default: the period of a single channel, else 10]", minimum=1
     )
     causal: bool = _windows(False, "Score each step only by the steps up to it")
-    min_steps: int = _windows(1, "Steps that an event has at least", commands=SCORE, minimum=1, training=False)
+    min_steps: int = _windows(1, "Minimum number of steps per event", commands=SCORE, minimum=1, training=False)
     bands: bool = _windows(
         False, "Add the expected value and band of each channel to the scored table", commands=SCORE, training=False
     )
@@ -123,7 +123,7 @@ class Options:
         TRAINING_ROWS, "Maximum number of training rows, drawn at random", kinds=(TABLE, IMAGE), basic=True, minimum=2
     )
     all_rows: bool = _training(False, "Train on all rows", kinds=(TABLE, IMAGE))
-    clean: bool = _training(False, "All rows are known to be normal: train on every one of them")
+    clean: bool = _training(False, "All training rows are known to be normal: leave none out")
     one_sided: tuple[str, ...] = _training(
         (), "Number column in which only high (or only low) values are anomalous, such as amount:high",
         kinds=NOT_IMAGES, metavar="NAME:high|low",
@@ -154,11 +154,11 @@ class Options:
         kinds=(TABLE,), minimum=1, basic=False,
     )  # fmt: skip
     alarm_rate: float | None = _flagging(
-        None, "Flag at most this share of new rows that are like the training rows",
+        None, "Flag at most this share of new rows that resemble the training rows",
         commands=("fit", "score", "evaluate"), metavar="RATE", minimum=0, maximum=1,
     )  # fmt: skip
     max_false_alarms: float | None = _flagging(
-        None, "Flag new rows so that at most this share of the flagged ones is like the training rows",
+        None, "Maximum share of false alarms among the flagged new rows",
         commands=("score", "evaluate"), kinds=(TABLE, IMAGE), metavar="SHARE", minimum=0, maximum=1,
     )  # fmt: skip
     top: int = _flagging(
@@ -173,7 +173,7 @@ class Options:
         (*SCORE, "diff"), basic=True, metavar="FILE",
     )  # fmt: skip
     output_sql: str | None = option(
-        None, "Table for the scored rows, in the database that FILE names: its rows are replaced in one transaction",
+        None, "Table of the input database for the scored rows; its rows are replaced in one transaction",
         OUTPUT, SCORE, NOT_IMAGES, metavar="TABLE",
     )  # fmt: skip
     report: str | None = option(
@@ -188,16 +188,14 @@ class Options:
         None, "Folder for maps of photographs as PNG: 128 is the threshold; masks are white above it", OUTPUT, SCORE,
         (IMAGE,), metavar="FOLDER",
     )  # fmt: skip
-    redact: bool = option(
-        False, "Leave the table's values out of the report and the screen", OUTPUT, SCORE, remote=True
-    )
+    redact: bool = option(False, "Hide the table's values in the report and on the screen", OUTPUT, SCORE, remote=True)
     model: str | None = option(
         None, "Model folder: detect and fit write it, score and evaluate read it (fit: NAME.model)", OUTPUT, FILES[:4],
         basic=True, metavar="FOLDER",
     )  # fmt: skip
 
     query: str | None = _reading(
-        None, "SQL query, where FILE is a database address such as sqlite:///shop.db", basic=True, metavar="SQL"
+        None, "SQL query, if FILE is a database address such as sqlite:///shop.db", basic=True, metavar="SQL"
     )
     sheet: str | None = _reading(
         None, "Sheet of a workbook, or array of an .npz or .mat file", basic=True, former="part", remote=True
@@ -225,8 +223,8 @@ class Options:
         None, "Maximum number of threads or processes [default: all cores]", basic=True, minimum=1
     )
     checkpoint: str | None = _storage(
-        None, "Folder for the state of training after every epoch: the same command resumes from it "
-        "[default: MODEL.checkpoint where a table is larger than memory]", metavar="FOLDER",
+        None, "Folder in which training is saved after every epoch; run the command again to resume "
+        "[default: MODEL.checkpoint for tables larger than memory]", metavar="FOLDER",
     )  # fmt: skip
     memory: str | None = _storage(
         None, f"Memory that training on all rows of Parquet files may use [default: {MEMORY}]", kinds=(TABLE,),
@@ -241,7 +239,7 @@ class Options:
         commands=("fit", "score", "compare"), kinds=(TABLE,), choices=("ray",),
     )  # fmt: skip
     address: str | None = _computing(
-        None, "Address of the Ray cluster, or auto [default: one is started on this machine]",
+        None, "Address of the Ray cluster, or auto [default: start one on this machine]",
         commands=("fit", "score", "compare"), kinds=(TABLE,), metavar="ADDRESS",
     )  # fmt: skip
     workers: int | None = _computing(
@@ -259,7 +257,7 @@ class Options:
         False, "Exit with code 5 if a column has drifted", commands=("score",), kinds=(TABLE,), basic=True
     )
     check: bool = _computing(
-        False, "Plant faults and say which would be found", commands=("detect",), kinds=(TABLE,), basic=True
+        False, "Plant faults and report which would be found", commands=("detect",), kinds=(TABLE,), basic=True
     )
     quiet: bool = _computing(False, "Print only warnings and errors", commands=EVERY, basic=True, flags=("-q",))
     json: bool = _computing(False, "Print one JSON document", commands=EVERY, basic=True)
