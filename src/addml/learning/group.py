@@ -98,7 +98,6 @@ class TorchGroup(Group):
         self.rank, self.size, self.every = dist.get_rank(), dist.get_world_size(), every
 
     def sum(self, values: np.ndarray) -> np.ndarray:
-        """One all-reduce."""
         import torch
         import torch.distributed as dist
 
@@ -107,7 +106,6 @@ class TorchGroup(Group):
         return tensor.numpy()
 
     def gather(self, content: bytes) -> list[bytes]:
-        """One all-reduce of sizes, one of all bytes side by side."""
         sizes = np.zeros(self.size, np.int64)
         sizes[self.rank] = len(content)
         ends = np.cumsum([0, *self.sum(sizes)])

@@ -20,20 +20,17 @@ class ReconstructionLearner(MetricLearner):
 
     @property
     def capturable(self) -> bool:
-        """Not recorded on a device: one network is small."""
         return False
 
     def row_scores(
         self, rows: TakesRows, ids: Array, sizes: Sequence[int], center: Array | None = None
     ) -> tuple[Array, Array]:
-        """The centre (E, w) of all rows, and every row's residual (E, n), infinite past a member's size."""
         blocks, real = self._embeddings(rows, ids), real_ids(ids, sizes)
         center = self._mean(blocks(), real, sizes) if center is None else center
         scores = namespace(center).concat([z[..., -1] for z in blocks()], axis=1)
         return center, scores if real is None else namespace(scores).where(real, scores, math.inf)
 
     def loss_and_grad(self, x: Array, center: Array, batch: Batch) -> tuple[Loss, Array]:
-        """The mean squared error of a mini-batch, without labelled anomalies, and its gradient (E, P)."""
         x = x[:, : batch.normal]
         output, back = self.encoder.forward(x)
         error = output - x
@@ -45,6 +42,5 @@ class ReconstructionLearner(MetricLearner):
         return Loss(value, error, namespace(value).zeros_like(value)), back(error)
 
     def validation_loss(self, rows: TakesRows, ids: Array, sizes: Sequence[int], center: Array) -> np.ndarray:
-        """The mean squared error of the rows of V: (E,), without distillation."""
         residuals = to_numpy(self.row_scores(rows, ids, sizes, center)[1])
         return np.array([(own[:size].astype(float) ** 2).mean() for own, size in zip(residuals, sizes, strict=True)])

@@ -76,7 +76,6 @@ class Guided(Scorer):
     count = property(lambda self: self.inner.count)
 
     def fit_scale(self, scores: np.ndarray) -> EnsembleScale | ViewScale:
-        """The scale of the inner scorer."""
         return self.inner.fit_scale(scores)
 
     def settings(self) -> dict[str, Any]:
@@ -99,7 +98,6 @@ class Guided(Scorer):
         return self.inner.fit(space) | {f"counter_{name}": array for name, array in counter.items()}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        """What scoring derives from the arrays once."""
         counter = {name: arrays[f"counter_{name}"] for name in PARTS}
         inner = {name: array for name, array in arrays.items() if not name.startswith("counter_")}
         xp = namespace(counter["normals"])
@@ -112,7 +110,6 @@ class Guided(Scorer):
         return {**self.inner.ready(inner, distance), "counter": counter}
 
     def locate(self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None) -> LabelDistances:
-        """Where features x (b, d) lie; `matches` are those of the inner scorer."""
         counter = ready["counter"]
         inner = self.inner.locate(x, ready, matches)
         return LabelDistances(inner, self_matches(x, counter["keys"]), *counter["columns"].distances(x))
@@ -143,7 +140,6 @@ class Guided(Scorer):
         return Near(normal, anomalous, _mean_of_nearest(distances[:, both:], 1))
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        """The shapes of the inner scorer's arrays, and of those that guide it."""
         counter: Shapes = {
             "anomalies": (..., "inputs"),
             "normals": (None, "inputs"),

@@ -41,7 +41,6 @@ class WindowViews(Views):
     name: ClassVar[str] = "windows"
 
     def check(self) -> None:
-        """Raise ValueError for a parameter that has no meaning."""
         check_whole("references", self.references, least=8)
         check_whole("at_once", self.at_once, most=256)
         check_number("step_quantile", self.step_quantile, 0.5, 1, with_low=False, with_high=False)
@@ -50,7 +49,6 @@ class WindowViews(Views):
             raise ValueError(f"views={self.views!r}: windows have the views {', '.join(WINDOW_VIEWS)}; leave views out")
 
     def settings(self) -> dict[str, Any]:
-        """The parameters as JSON values."""
         return {**super().settings(), "step_quantile": float(self.step_quantile), "singly": bool(self.singly)}
 
     @property
@@ -59,7 +57,6 @@ class WindowViews(Views):
         return 1 if self.singly else self.at_once
 
     def embedded(self, members: int) -> np.ndarray:
-        """Which rows of scores are of whole windows."""
         return np.array([view != "step" for view in self.views])
 
     def fit_scale(self, scores: np.ndarray) -> ViewScale:
@@ -75,7 +72,6 @@ class WindowViews(Views):
         return {"rows": space.prepared(chosen), "column_weight": space.column_weight, "references": embedded}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        """What scoring works out of the arrays once: keys of the references, their channels, and products."""
         rows, z = arrays["rows"], side_by_side(arrays["references"][..., :-1], distance)
         return {
             **arrays,
@@ -88,7 +84,6 @@ class WindowViews(Views):
     def locate(  # type: ignore[override]
         self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None
     ) -> WindowDistances:
-        """Where windows x (b, d) lie; `matches`, where they are known, are not looked up."""
         matches = self_matches(x, ready["keys"]) if matches is None else matches
         distances, beyond = ready["columns"].distances(x)
         if len(matches[0]):
@@ -97,7 +92,6 @@ class WindowViews(Views):
         return WindowDistances(matches, self._nearest("neighbours", x, len(x), ready, matches), distances, step)
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
-        """Scores (views, rows) of embeddings (E, b, w); rows that are not located are padding."""
         rows, embedded = len(located.step), side_by_side(z[..., :-1], distance)
         scores = {
             "neighbours": located.neighbours,
@@ -119,7 +113,6 @@ class WindowViews(Views):
         return mean_of(xp.sqrt(xp.where(squared > ROUNDING * squares, squared, 0 * squares)))
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        """Any number of references, as they are and embedded, and the weight of every number."""
         return {
             "rows": ("references", "inputs"),
             "column_weight": ("inputs",),
