@@ -31,7 +31,7 @@ from addml.scoring.base import (
     score_rows,
 )
 from addml.scoring.patches import PatchMemory
-from addml.scoring.self_matches import Overlaps
+from addml.scoring.references import Overlaps
 from addml.scoring.views import embedded_places
 
 if TYPE_CHECKING:

@@ -117,7 +117,8 @@ class RecurrentNetwork(FlatNetwork):
     def embed(self, x: Array) -> Array:
         if x.ndim > 3:
             return namespace(x).stack([self.embed(block) for block in x])
-        steps, total = self._steps(x), None
+        steps = self._steps(x)
+        total: Array = None
         states = [zeros((len(self.weights), x.shape[1], width), self.weights) for width in self.layout.layers]
         for step in range(self.layout.window):
             below = steps[:, step]

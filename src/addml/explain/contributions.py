@@ -19,7 +19,7 @@ from addml.inputs.rows import WindowRows
 from addml.model import Model
 from addml.scoring.base import ViewScale
 from addml.scoring.guidance import Guided
-from addml.scoring.self_matches import NO_ROWS, Overlaps, SelfMatches
+from addml.scoring.references import NO_ROWS, Overlaps, SelfMatches
 from addml.scoring.views import NEIGHBOURS, ColumnDistances, Views, side_by_side, stride
 
 TINY = np.finfo(np.float64).tiny

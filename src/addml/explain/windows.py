@@ -17,7 +17,7 @@ from addml.explain.contributions import TINY, SeriesContext, features_by_column,
 from addml.inputs.rows import WindowRows
 from addml.model import Model
 from addml.scoring.base import ViewScale
-from addml.scoring.self_matches import Overlaps
+from addml.scoring.references import Overlaps
 from addml.scoring.views import side_by_side
 from addml.scoring.windows import WindowDistances, WindowViews, count
 

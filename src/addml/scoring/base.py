@@ -15,7 +15,7 @@ from addml.arrays import Array, as_like, namespace, to_numpy
 from addml.compute import in_threads, on_device
 from addml.distances import Distance
 from addml.parameters import Part, to_json
-from addml.scoring.self_matches import Overlaps, SelfMatches
+from addml.scoring.references import Overlaps, SelfMatches
 
 # Names and shapes of a scorer's arrays: None is any length of at least one, ... any at all, a name always the same one,
 # "inputs" those of the encoder.

@@ -11,8 +11,7 @@ import numpy as np
 from addml.arrays import Array, as_like, evenly_spaced, evenly_spaced_by, namespace, to_numpy
 from addml.distances import Distance
 from addml.scoring.base import EnsembleScale, MetricSpace, Scorer, Shapes, ViewScale
-from addml.scoring.column_distances import ColumnReferences
-from addml.scoring.self_matches import SelfMatches, reference_keys, self_matches
+from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 
 ANOMALIES, NORMALS = 256, 512  # labelled anomalies and normal rows to compare with, at the most
 NEIGHBOURS = 5  # normal rows whose mean distance counts
@@ -74,9 +73,7 @@ class Guided(Scorer):
     tile = property(lambda self: self.inner.tile)
     embedded = property(lambda self: self.inner.embedded)
     count = property(lambda self: self.inner.count)
-
-    def fit_scale(self, scores: np.ndarray) -> EnsembleScale | ViewScale:
-        return self.inner.fit_scale(scores)
+    fit_scale = property(lambda self: self.inner.fit_scale)
 
     def settings(self) -> dict[str, Any]:
         return {"inner": {"name": self.inner.name, **self.inner.settings()}}

@@ -15,7 +15,7 @@ import numpy as np
 from addml.arrays import Array, as_like, to_numpy
 from addml.distances import Distance
 from addml.scoring.base import MetricSpace, Scorer, Shapes
-from addml.scoring.self_matches import row_keys
+from addml.scoring.references import row_keys
 
 CANDIDATES, REFERENCES = 100_000, 10_000  # places of all training images, and those kept, of each block
 TOP = 0.01  # share of the places whose mean distance is the score

@@ -11,8 +11,7 @@ from addml.arrays import Array, as_like, convert, dots, evenly_spaced_by, index_
 from addml.distances import Distance, count_of, normalised
 from addml.parameters import check_whole
 from addml.scoring.base import MetricSpace, Scorer, Shapes, ViewScale
-from addml.scoring.column_distances import ColumnReferences
-from addml.scoring.self_matches import SelfMatches, reference_keys, self_matches
+from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 
 VIEWS = ("columns", "space", "distilled", "tails")
 WHOLE = ("space", "distilled")  # for images and windows, whose numbers mean little one by one (docs/images.md)

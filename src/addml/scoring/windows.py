@@ -11,8 +11,7 @@ from addml.arrays import Array, dots, evenly_spaced, namespace, row_product
 from addml.distances import Distance
 from addml.parameters import check_flag, check_number, check_whole
 from addml.scoring.base import HIGH, MetricSpace, Shapes, ViewScale
-from addml.scoring.column_distances import ColumnReferences
-from addml.scoring.self_matches import SelfMatches, reference_keys, self_matches
+from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 from addml.scoring.views import ROUNDING, Views, least, mean_of, side_by_side
 
 WINDOW_VIEWS = ("neighbours", "space", "residual", "step")
@@ -48,13 +47,7 @@ class WindowViews(Views):
         if tuple(self.views) != WINDOW_VIEWS:
             raise ValueError(f"views={self.views!r}: windows have the views {', '.join(WINDOW_VIEWS)}; leave views out")
 
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "step_quantile": float(self.step_quantile), "singly": bool(self.singly)}
-
-    @property
-    def tile(self) -> int:
-        """Rows of one product."""
-        return 1 if self.singly else self.at_once
+    tile = property(lambda self: 1 if self.singly else self.at_once)
 
     def embedded(self, members: int) -> np.ndarray:
         return np.array([view != "step" for view in self.views])
