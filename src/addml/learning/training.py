@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain, groupby
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,8 @@ from addml.compute import blas_threads, reuse_memory_of_steps
 from addml.distances import count_of
 from addml.learning.cuda_graphs import Recorder
 from addml.learning.distillation import Portion, distill, packed, padded, within
-from addml.learning.group import ALONE, Group
-from addml.learning.group_steps import average, rounds, steps_together
-from addml.learning.learner import TakesRows
+from addml.learning.group import ALONE, Group, average, rounds, steps_together
+from addml.learning.learner import MetricLearner, TakesRows
 from addml.learning.losses import Batch, Loss
 from addml.learning.state import Member, TrainingState, adam
 
@@ -30,18 +29,6 @@ COLLAPSED = 1e-8  # of the untrained network's mean distance to the centre
 ROWS_TO_COMPARE = 1024  # how many rows tell whether scores still differ
 LEAST_PART = 16  # rows of a batch that a process of a group has: pairs to choose hard ones from
 ANOMALY_SHARE = 0.25  # of a batch, at the most, joins it as labelled anomalies
-
-
-class Learner(Protocol):
-    """What the loop trains: scores for distillation, a loss with its gradient, a validation loss."""
-
-    can_collapse: ClassVar[bool]  # whether equal scores mean that nothing is left to tell rows apart by
-
-    def set_weights(self, weights: Array) -> None: ...
-    def decays(self) -> Array: ...
-    def row_scores(self, rows: TakesRows, ids: Array, sizes: Sequence[int]) -> tuple[Array, Array]: ...
-    def loss_and_grad(self, x: Array, center: Array, batch: Batch) -> tuple[Loss, Array]: ...
-    def validation_loss(self, rows: TakesRows, ids: Array, sizes: Sequence[int], center: Array) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -59,7 +46,7 @@ class Schedule:
 
 
 def train(
-    learner: Learner,
+    learner: MetricLearner,
     rows: TakesRows,
     members: Sequence[Member],
     schedule: Schedule,
@@ -86,7 +73,8 @@ def train(
                 continue
             cutoff, kept = distill(scores, present.members, group)  # tau^n, P
             losses = _steps(learner, rows, present.members, kept, center, schedule, state, recorder, group)
-            validation = _validate(learner, rows, present, center)
+            sizes = [len(member.validation) for member in present.members]
+            validation = learner.validation_loss(rows, present.validation, sizes, center)
             state.epoch += 1
             if group.size == 1 and len(rows) <= MOST_ROWS_REMEMBERED:
                 _remember(state, present.members, kept, len(rows), len(members))
@@ -120,14 +108,14 @@ def _present(members: Sequence[Member], state: TrainingState) -> _Present:
     return _Present(present, *(padded(ids, state.weights) if ids else None for ids in (train, validation)))
 
 
-def _survey(learner: Learner, rows: TakesRows, present: _Present, state: TrainingState) -> tuple[Array, Array]:
+def _survey(learner: MetricLearner, rows: TakesRows, present: _Present, state: TrainingState) -> tuple[Array, Array]:
     """The centre and the distances of all of M under the present networks."""
     learner.set_weights(state.weights)
     return learner.row_scores(rows, present.train, [len(member.train) for member in present.members])
 
 
 def _steps(
-    learner: Learner,
+    learner: MetricLearner,
     rows: TakesRows,
     present: Sequence[Member],
     kept: Sequence[np.ndarray],
@@ -155,7 +143,7 @@ def _steps(
 
 
 def _own_steps(
-    learner: Learner,
+    learner: MetricLearner,
     rows: TakesRows,
     batches: Iterator[Batch],
     center: Array,
@@ -208,7 +196,7 @@ def _leading(batch: Batch, members: int) -> Batch:
 
 
 def _run(
-    learner: Learner,
+    learner: MetricLearner,
     rows: TakesRows,
     run: list[Batch],
     center: Array,
@@ -271,11 +259,6 @@ def _some_anomalies(member: Member, size: int) -> np.ndarray:
     if len(member.anomalies) <= most:
         return member.anomalies
     return member.random.choice(member.anomalies, most, replace=False)
-
-
-def _validate(learner: Learner, rows: TakesRows, present: _Present, center: Array) -> np.ndarray:
-    sizes = [len(member.validation) for member in present.members]
-    return learner.validation_loss(rows, present.validation, sizes, center)
 
 
 def _keep_best(state: TrainingState, validation: np.ndarray, patience: int) -> None:
