@@ -12,8 +12,8 @@ from addml.distances import count_of
 from addml.encoders import ACTIVATIONS
 from addml.encoders.autoencoder import AutoencoderNetwork
 from addml.inputs.rows import MemoryRows
+from addml.learning.learner import ReconstructionLearner
 from addml.learning.losses import CenterCloseness
-from addml.learning.reconstruction import ReconstructionLearner
 from addml.learning.state import Member, TrainingState
 from addml.learning.training import Schedule, train
 from addml.pipeline.rivals import Learned, Method

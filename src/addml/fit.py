@@ -30,9 +30,8 @@ from addml.inputs.vectorizers import VALUES, vectorizer_for
 from addml.io.image_folder import is_image_folder
 from addml.learning.distillation import distill, padded
 from addml.learning.group import ALONE, Group
-from addml.learning.learner import MetricLearner
+from addml.learning.learner import MetricLearner, ReconstructionLearner
 from addml.learning.losses import CenterCloseness
-from addml.learning.reconstruction import ReconstructionLearner
 from addml.learning.state import Member, TrainingState, held_out
 from addml.learning.training import train
 from addml.model import Examples, Model
@@ -265,7 +264,7 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, 
     scorer = config.scorer_for(job.vectorizer.form)
     scorer = Guided(scorer) if len(space.anomalies) or len(space.normals) else scorer
     encoder = learner.encoder.with_weights(to_numpy(best))
-    model = Model(job.vectorizer, encoder, config.loss.distance, scorer, scorer.fit(space))  # type: ignore[arg-type]
+    model = Model(job.vectorizer, encoder, config.loss.distance, scorer, scorer.fit(space))
     model, scores = _calibrated(model, job.rows, space, device, threads)
     with blas_threads(1):
         baseline, examples = _remembered(model, space, scores, config)

@@ -31,7 +31,7 @@ from addml.scoring.base import (
     score_rows,
 )
 from addml.scoring.patches import PatchMemory
-from addml.scoring.self_matches import Overlaps
+from addml.scoring.references import Overlaps
 from addml.scoring.views import embedded_places
 
 if TYPE_CHECKING:
@@ -88,11 +88,7 @@ class Model:
         return self.decision.tau
 
     def decided(
-        self,
-        method: Any = None,
-        contamination: Any = None,
-        tau: float | None = None,
-        alarm_rate: float | None = None,
+        self, method: Any = None, contamination: Any = None, tau: float | None = None, alarm_rate: float | None = None
     ) -> Model:
         """The model with another threshold: the score `tau`, or what a method, a share or a rate leads to."""
         given = {"contamination": contamination, "alarm_rate": alarm_rate, "method": method, "tau": tau}
@@ -102,14 +98,11 @@ class Model:
             raise ValueError(f"{some}: give one of contamination, alarm_rate, method and tau")
         if tau is not None:
             parameters.check_number("tau", tau, -np.inf, with_low=False)
-        if alarm_rate is not None:
-            parameters.check_number("alarm_rate", alarm_rate, 0, 1, with_low=False)
-        if tau is not None:
             return replace(self, decision=Decision(float(tau), GIVEN))
         if alarm_rate is not None:
+            parameters.check_number("alarm_rate", alarm_rate, 0, 1, with_low=False)
             return replace(self, decision=self.training.decide(ALARM_RATE, float(alarm_rate)))
-        asked = parameters.threshold_method(method, contamination)
-        return replace(self, decision=self.training.decide(*asked))
+        return replace(self, decision=self.training.decide(*parameters.threshold_method(method, contamination)))
 
     def rows_kept(self) -> np.ndarray:
         """Which training rows distillation kept, (epochs, members, n); a stopped member keeps none."""
@@ -121,15 +114,9 @@ class Model:
 
     # What it is ---------------------------------------------------------------------------------------------
 
-    @property
-    def used(self) -> list[str]:
-        """The columns of a table that it was trained on."""
-        return [] if self.columns is None else self.columns.used
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """The columns that name the group of a row, where rows are judged within groups."""
-        return () if self.vectorizer.groups is None else self.vectorizer.groups.by
+    # the columns of a table that it was trained on, and those that name the group of a row
+    used = property(lambda self: [] if self.columns is None else self.columns.used)
+    by = property(lambda self: () if self.vectorizer.groups is None else self.vectorizer.groups.by)
 
     @property
     def features(self) -> Features:
@@ -258,7 +245,7 @@ class Model:
             result[:, own] = block
 
         compute = self._compute(device, overlaps)
-        self._through(rows, compute, write, device, min(threads, self.scorer.max_threads))
+        in_blocks(rows, compute, write, device, min(threads, self.scorer.max_threads), self.block(device))
         return result
 
     def overlaps(self, rows: Rows, *, learned: bool = False) -> Overlaps | None:
@@ -330,7 +317,7 @@ class Model:
             result[own] = block.transpose(1, 0, 2).reshape(block.shape[1], -1)
 
         encoder = self._encoder_on(device)
-        self._through(rows, lambda x, own: encoder.embed(x), write, device, threads)
+        in_blocks(rows, lambda x, own: encoder.embed(x), write, device, threads, self.block(device))
         return result
 
     def scorer_ready(self, device: str) -> dict[str, Any]:
@@ -350,16 +337,6 @@ class Model:
 
     def _encoder_on(self, device: str) -> Network:
         return self.encoder.with_weights(on_device(self.encoder.weights, device))
-
-    def _through(
-        self,
-        rows: Rows,
-        compute: Callable[[Array, slice], Array],
-        write: Callable[[slice, np.ndarray], None],
-        device: str,
-        threads: int,
-    ) -> None:
-        in_blocks(rows, lambda part: part, compute, write, device, threads, self.block(device))
 
     def block(self, device: str) -> int:
         """Rows of one product: a row gets the same bits in every block of that size."""

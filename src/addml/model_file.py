@@ -255,8 +255,12 @@ def write(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, 
     try:
         _replace(weights, content)
         _replace(folder / "model.json", text.encode())
-    except BaseException:
-        _undo(weights, known=weights in old, folder_too=is_new)
+    except BaseException:  # what is written goes, unless a model names it
+        if weights not in old and digest != _named_weights(folder):
+            weights.unlink(missing_ok=True)
+        if is_new:
+            with suppress(OSError):  # another process may have put something into it
+                folder.rmdir()
         raise
     named = _named_weights(folder)  # by another process's save, perhaps, whose weights must stay
     for file in old:
@@ -264,15 +268,6 @@ def write(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, 
             file.unlink(missing_ok=True)
     if named == digest and not weights.exists():  # removed by another save between our two steps
         _replace(weights, content)
-
-
-def _undo(weights: Path, *, known: bool, folder_too: bool) -> None:
-    """Remove what a save that failed has written, unless a model names it."""
-    if not known and weights.stem[8:] != _named_weights(weights.parent):
-        weights.unlink(missing_ok=True)
-    if folder_too:
-        with suppress(OSError):  # another process may have put something into it
-            weights.parent.rmdir()
 
 
 def _named_weights(folder: Path) -> str | None:
@@ -302,7 +297,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
                 raise ModelFileError(f"{weights} is missing; copy the whole folder again, or fit anew") from None
     if hashlib.sha256(content).hexdigest() != document["weights"]:
         raise ModelFileError(f"{weights} is damaged or was changed: its hash is not the one in its name; copy it again")
-    return document, _checked_arrays(weights, content, document["arrays"])
+    return document, _checked_arrays(weights, content)
 
 
 def _document(file: Path) -> dict[str, Any]:
@@ -330,12 +325,12 @@ def _document(file: Path) -> dict[str, Any]:
         raise ModelFileError(f"{file} holds what no saved model does ({error}); copy it again") from None
     if not unchanged:
         raise ModelFileError(f"{file} was changed after it was saved (its checksum differs); save the model again")
-    if not HASH.fullmatch(str(document.get("weights"))) or not isinstance(document.get("arrays"), dict):
+    if not HASH.fullmatch(str(document.get("weights"))):
         raise ModelFileError(f"{file} does not name its weights; copy it again")
     return document
 
 
-def _checked_arrays(file: Path, content: bytes, expected: dict[str, Any]) -> dict[str, np.ndarray]:
+def _checked_arrays(file: Path, content: bytes) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes
 
@@ -343,17 +338,9 @@ def _checked_arrays(file: Path, content: bytes, expected: dict[str, Any]) -> dic
         arrays = from_bytes(content)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise ModelFileError(f"{file} is not a safetensors file ({error}); copy it again") from None
-    if set(arrays) != set(expected):
-        raise ModelFileError(
-            f"{file} holds {sorted(arrays)}, not {sorted(expected)} as model.json says; copy both again"
-        )
     for name, array in arrays.items():
         if str(array.dtype) not in DTYPES:
             raise ModelFileError(f"{file}: {name} is {array.dtype}, which no model holds; fit and save the model again")
-        if [str(array.dtype), list(array.shape)] != expected[name]:
-            raise ModelFileError(
-                f"{file}: {name} is {array.dtype} {array.shape}, not {expected[name]} as model.json says; copy again"
-            )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ModelFileError(f"{file}: {name} holds values that are not finite; fit the model anew")
     return arrays

@@ -18,8 +18,7 @@ import numpy as np
 from addml import model_file
 from addml.compute import blas_threads
 from addml.encoders.base import Network
-from addml.encoders.cells import TILE, Parts, next_state, seen_by
-from addml.encoders.recurrent import RecurrentNetwork
+from addml.encoders.recurrent import TILE, Parts, RecurrentNetwork, next_state, seen_by
 from addml.model import Model
 from addml.preprocessing.scaling import FARTHEST
 from addml.recent_steps import RecentSteps
@@ -322,7 +321,7 @@ class _Windows:
         self.layers = [_for_tiles(parts) for parts in encoder.layers]
         members, dtype, tiles = len(encoder.weights), encoder.weights.dtype, -(-self.window // TILE)
         self.states = [np.zeros((members, tiles, TILE, width), dtype) for width in encoder.layout.layers]
-        self.totals = np.zeros_like(self.states[-1]) if encoder.body.mean else None
+        self.totals = np.zeros_like(self.states[-1]) if encoder.mean else None
         self.step = np.zeros((1, 1, TILE, encoder.layout.channels), dtype)
         self.pooled = np.zeros((members, TILE, encoder.layout.layers[-1]), dtype)
 

@@ -1,10 +1,12 @@
 """Rows through fixed blocks: every product sees one shape, every row is written once, in its place."""
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from addml.inputs.rows import MemoryRows
 from addml.scoring.base import BLOCK, STACK, block_of_images, in_blocks
 
 SIZE = BLOCK["cpu"]
@@ -24,7 +26,7 @@ def double(X, threads=1, seen=None):
         assert np.isnan(result[:, rows]).all()
         result[:, rows] = block
 
-    in_blocks(X, lambda part: part.astype(np.float32), compute, write, "cpu", threads)
+    in_blocks(MemoryRows(X.astype(np.float32)), compute, write, "cpu", threads)
     ends = sorted((rows.start, rows.stop) for rows in told)  # of every stack, the rows that are no filling
     assert ends == [(start, min(start + CHUNK, len(X))) for start in range(0, len(X), CHUNK)]
     return result
@@ -49,31 +51,31 @@ def test_every_product_has_the_same_shape(rows):
 @pytest.mark.parametrize(("columns", "blocks"), [(1024, 32), (2048, 16), (10**5, 1)])
 def test_a_call_holds_few_blocks_of_wide_rows(columns, blocks):
     """A call holds 2^23 numbers, or one block."""
-    X, seen = np.broadcast_to(np.float32(1), (CHUNK, columns)), []
+    rows, seen = MemoryRows(np.ones((CHUNK, 1), np.float32)), []
+    wide = SimpleNamespace(shape=(CHUNK, columns), slice=rows.slice)
 
     def compute(x, rows):
         seen.append(x.shape[:3])
         return x[..., :1]
 
-    in_blocks(X, lambda part: part[:, :1], compute, lambda rows, block: None, "cpu", 1)
+    in_blocks(wide, compute, lambda rows, block: None, "cpu", 1)
     assert set(seen) == {(blocks, 1, SIZE)}
     assert len(seen) == 32 // blocks
 
 
 def test_what_pads_a_block_is_zero():
     blocks = []
-    in_blocks(
-        np.ones((3, 2)), lambda part: part, lambda x, rows: (blocks.append(x), x)[1], lambda rows, block: None, "cpu", 1
-    )
+    rows = MemoryRows(np.ones((3, 2), np.float32))
+    in_blocks(rows, lambda x, rows: (blocks.append(x), x)[1], lambda rows, block: None, "cpu", 1)
     assert blocks[0].sum() == 6
 
 
 def test_an_error_in_a_thread_is_raised():
-    def fail(part):
+    def fail(x, rows):
         raise ArithmeticError("no")
 
     with pytest.raises(ArithmeticError, match="no"):
-        in_blocks(np.ones((3 * CHUNK, 1)), fail, lambda x, rows: x, lambda rows, block: None, "cpu", 3)
+        in_blocks(MemoryRows(np.ones((3 * CHUNK, 1), np.float32)), fail, lambda rows, block: None, "cpu", 3)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from addml.scoring.column_distances import COARSEST, FEW, LARGEST, ColumnReferences
+from addml.scoring.references import COARSEST, FEW, LARGEST, ColumnReferences
 
 
 def tables(d, seed=0, references=50, rows=70, spread=1.0):

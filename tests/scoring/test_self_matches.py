@@ -6,7 +6,7 @@ import pytest
 from addml import ADDML, Window
 from addml.inputs.series import Windows
 from addml.scoring.base import score_rows
-from addml.scoring.self_matches import Overlaps, reference_keys
+from addml.scoring.references import Overlaps, reference_keys
 
 
 def flat(windows):

@@ -27,7 +27,6 @@ class Autoencoder(Encoder):
     normal_ratio: ClassVar[float] = 0.9  # a rare shape that is dropped would be reconstructed badly, and so be strange
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> AutoencoderNetwork:
-        """Untrained networks for windows of this shape."""
         hidden, inputs = self.widths(HIDDEN), math.prod(shape)
         inner = [self.activation] * len(hidden)
         widths = (inputs, *hidden, int(self.metric_dim), *hidden[::-1], inputs)
@@ -38,10 +37,11 @@ class AutoencoderNetwork(MLPNetwork):
     """An embedding is the middle layer, and the root of the mean square of what the reconstruction misses."""
 
     name: ClassVar[str] = "autoencoder"
+    depth = property(lambda self: len(self.widths) // 2)  # layers up to the middle
+    outputs = property(lambda self: self.widths[self.depth] + 1)  # the middle layer and the residual
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> AutoencoderNetwork:
-        """The network that `to_plain` described; raises ValueError where it is not mirrored."""
         widths = list(document["widths"])
         if len(widths) % 2 == 0 or widths != widths[::-1]:
             raise ValueError(f"layers {widths} of an autoencoder")
@@ -49,18 +49,7 @@ class AutoencoderNetwork(MLPNetwork):
         assert isinstance(network, cls)
         return network
 
-    @property
-    def depth(self) -> int:
-        """Layers up to the middle."""
-        return len(self.widths) // 2
-
-    @property
-    def outputs(self) -> int:
-        """Dimensions of the metric space: the middle layer and the residual."""
-        return self.widths[self.depth] + 1
-
     def embed(self, x: Array) -> Array:
-        """Embeddings (..., E, b, w + 1) of windows x (..., E or 1, b, d): a row's bits do not depend on the others."""
         z = super().embed(x)
         missed = self.reconstructed(z) - x
         residual = namespace(x).sqrt(dots(missed, missed) / x.shape[-1])

@@ -43,7 +43,6 @@ class Conv(Encoder):
     learning_rate: ClassVar[float] = 3e-5
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> ConvNetwork:
-        """Untrained networks for images of this shape, (channels, height, width)."""
         hidden = self.widths(HIDDEN)
         activations = [self.activation] * len(hidden) + [self.output_activation]
         return ConvNetwork.initial(shape, hidden, self.metric_dim, activations, rngs)
@@ -53,11 +52,11 @@ class ConvNetwork(FlatNetwork):
     """Convolutions and one linear layer for E members."""
 
     name: ClassVar[str] = "conv"
+    inputs = property(lambda self: math.prod(self.shape))
 
     def __init__(
         self, shape: Sequence[int], channels: Sequence[int], outputs: int, activations: Sequence[str], weights: Array
     ) -> None:
-        """Shape is (channels, height, width) of an image, channels those of each convolution; weights are (E, P)."""
         self.shape, self.channels, self.outputs = tuple(shape), tuple(channels), outputs
         self.activations, self.sizes = tuple(activations), sizes(shape, channels)
         super().__init__(self.shape, self.channels, outputs, self.activations, weights)
@@ -68,7 +67,6 @@ class ConvNetwork(FlatNetwork):
     def shapes_of(
         shape: Sequence[int], channels: Sequence[int], outputs: int, activations: Sequence[str]
     ) -> list[Shape]:
-        """The matrix and the bias of every layer."""
         layers = sizes(shape, channels)
         shapes = [matrix(KERNEL**2 * a.channels, b.channels, KERNEL**2 * b.channels) for a, b in pairwise(layers)]
         shapes.append(matrix(math.prod(layers[-1]), outputs))
@@ -91,19 +89,12 @@ class ConvNetwork(FlatNetwork):
         return {"name": self.name, **layers, "activations": list(self.activations)}
 
     @property
-    def inputs(self) -> int:
-        """How many numbers a row holds."""
-        return math.prod(self.shape)
-
-    @property
     def operations(self) -> int:
-        """Multiplications and additions for one row of all members."""
         pixels = [size.height * size.width for size in self.sizes[1:]] + [1]
         products = sum(shape.size * count for shape, count in zip(self.shapes[::2], pixels, strict=True))
         return 2 * len(self.weights) * products
 
     def embed(self, x: Array) -> Array:
-        """Embeddings (..., E, b, w) of flat rows x (..., E or 1, b, d); a stack of blocks goes block by block."""
         if x.ndim > 3:
             return namespace(x).stack([self.embed(block) for block in x])
         if isinstance(x, np.ndarray):
@@ -114,7 +105,6 @@ class ConvNetwork(FlatNetwork):
         return parts[0] if len(parts) == 1 else namespace(x).concat(parts, axis=1)
 
     def forward(self, x: Array) -> tuple[Array, _Back]:
-        """Embeddings of x (E or 1, b, d), and the way back from dL/dZ to the gradient (E, P) of the weights."""
         if not isinstance(x, np.ndarray):
             return self._forward(x)
         z, ways = self._ahead(x, keep=True)

@@ -24,7 +24,6 @@ class MLP(Encoder):
     name: ClassVar[str] = "mlp"
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> MLPNetwork:
-        """Untrained networks for rows of this shape."""
         hidden = self.widths(HIDDEN)
         activations = [self.activation] * len(hidden) + [self.output_activation]
         return MLPNetwork.initial((math.prod(shape), *hidden, self.metric_dim), activations, rngs)
@@ -34,9 +33,11 @@ class MLPNetwork(FlatNetwork):
     """Fully connected layers for E members."""
 
     name: ClassVar[str] = "mlp"
+    inputs = property(lambda self: self.widths[0])
+    outputs = property(lambda self: self.widths[-1])
+    depth = property(lambda self: len(self._acts))  # layers up to the metric space: all of them
 
     def __init__(self, widths: Sequence[int], activations: Sequence[str], weights: Array) -> None:
-        """Widths are (in, hidden..., metric_dim); there is one activation for each layer; weights are (E, P)."""
         self.widths, self.activations = tuple(widths), tuple(activations)
         super().__init__(self.widths, self.activations, weights)
         self.layers = by_layer(self.parts)  # matrices (E, in, out) and biases (E, 1, out)
@@ -45,7 +46,6 @@ class MLPNetwork(FlatNetwork):
 
     @staticmethod
     def shapes_of(widths: Sequence[int], activations: Sequence[str]) -> list[Shape]:
-        """The matrix and the bias of every layer."""
         return [shape for a, b in pairwise(widths) for shape in (matrix(a, b), bias(b))]
 
     @classmethod
@@ -62,28 +62,11 @@ class MLPNetwork(FlatNetwork):
         return {"name": self.name, "widths": list(self.widths), "activations": list(self.activations)}
 
     @property
-    def inputs(self) -> int:
-        """Numbers of a row."""
-        return self.widths[0]
-
-    @property
-    def outputs(self) -> int:
-        """Dimensions of the metric space."""
-        return self.widths[-1]
-
-    @property
     def operations(self) -> int:
-        """Multiplications and additions for one row of all members."""
         return 2 * len(self.weights) * sum(a * b for a, b in pairwise(self.widths))
 
     def embed(self, x: Array) -> Array:
-        """Embeddings (E, b, w) of rows x, (E, b, d): a row's bits do not depend on the others."""
         return self.through(x, 0, self.depth)
-
-    @property
-    def depth(self) -> int:
-        """Layers up to the metric space: all of them."""
-        return len(self._acts)
 
     def through(self, x: Array, start: int, stop: int) -> Array:
         """What comes out of some layers in a row, in bits that do not depend on other rows."""
@@ -91,17 +74,7 @@ class MLPNetwork(FlatNetwork):
             x = self._layer(layer, x, row_product)
         return x
 
-    @property
-    def first_layer(self) -> tuple[Array, Array]:
-        """The matrix (E, d, h) and the bias (E, 1, h) of the first layer."""
-        return self.layers[0]
-
-    def embed_from_first(self, x: Array) -> Array:
-        """Embeddings (E, b, w) of rows that have come to the first activation, x (E, b, h), which is used up."""
-        return self.through(self._acts[0].apply(x), 1, self.depth)
-
     def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Embeddings of x, and the way back from dL/dZ to the gradient (E, P) of the weights, good until the next."""
         outputs = [x]
         for layer in range(len(self._acts)):
             outputs.append(self._layer(layer, outputs[-1]))

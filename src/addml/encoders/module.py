@@ -24,6 +24,8 @@ class ModuleNetwork:
     """E networks of one module: each has the module's parameters, one after another, as its row of weights (E, P)."""
 
     name: ClassVar[str] = "module"
+    inputs = property(lambda self: math.prod(self.shape))
+    operations = property(lambda self: 2 * math.prod(self.weights.shape))  # two a weight, about
 
     def __init__(self, module: Module, shape: Sequence[int], weights: Array) -> None:
         """The module takes rows (b, *shape) and gives embeddings (b, w)."""
@@ -57,18 +59,7 @@ class ModuleNetwork:
             raise ValueError("it makes other embeddings of the same numbers than the encoder that was saved")
         return encoder
 
-    @property
-    def inputs(self) -> int:
-        """Numbers of a row."""
-        return math.prod(self.shape)
-
-    @property
-    def operations(self) -> int:
-        """About how many multiplications and additions one row takes, of all members: two a weight."""
-        return 2 * int(self.weights.shape[0] * self.weights.shape[1])
-
     def with_weights(self, weights: Array) -> ModuleNetwork:
-        """The same module with other weights, other members or on another device."""
         changed = copy.copy(self)
         changed.weights = weights
         return changed
@@ -93,7 +84,6 @@ class ModuleNetwork:
         return np.asarray(np.nan_to_num(to_numpy(self.embed(row))[:, 0], posinf=0.0, neginf=0.0))
 
     def embed(self, x: Array) -> Array:
-        """Embeddings (..., E, b, w) of rows (..., E or 1, b, d), one block after another."""
         import torch
 
         with torch.no_grad():
@@ -103,7 +93,6 @@ class ModuleNetwork:
         return z.numpy() if isinstance(x, np.ndarray) else z
 
     def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Embeddings of x (E or 1, b, d), and the way back from dL/dZ to the gradient (E, P) of the weights."""
         import torch
 
         with torch.enable_grad():

@@ -41,12 +41,10 @@ class Pretrained(Encoder):
         """Nothing can be chosen."""
 
     def check(self) -> None:
-        """Whether the packages of the extra are there."""
         if not is_installed():
             raise ImportError(MISSING)
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> PretrainedNetwork:
-        """The network for images of this shape, (channels, height, width)."""
         return PretrainedNetwork(tuple(shape), np.zeros((len(rngs), 0)))
 
 
@@ -54,6 +52,7 @@ class PretrainedNetwork:
     """Maps images to the mean features of two blocks; `patches` gives them place by place."""
 
     name: ClassVar[str] = "pretrained"
+    operations = property(lambda self: 10_000 * self.size[0] * self.size[1])  # for one image, about
 
     def __init__(self, shape: tuple[int, ...], weights: Array) -> None:
         """Shape is (channels, height, width); weights are (E, 0), as nothing is learned."""
@@ -75,11 +74,6 @@ class PretrainedNetwork:
         """Whether images are so large that the network sees a part at a time."""
         return self.size == self.shape[1:] and max(self.size) > 2 * TILE
 
-    @property
-    def operations(self) -> int:
-        """Multiplications and additions for one image, about."""
-        return 10_000 * self.size[0] * self.size[1]
-
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> PretrainedNetwork:
         """The network of a saved model."""
@@ -95,19 +89,15 @@ class PretrainedNetwork:
         return {"name": self.name, "shape": list(self.shape), "sha256": SHA256}
 
     def with_weights(self, weights: Array) -> PretrainedNetwork:
-        """The same network: nothing is learned."""
         return PretrainedNetwork(self.shape, weights)
 
     def is_matrix(self) -> Array:
-        """No weight decays."""
         return self.weights[0]
 
     def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Embeddings, and a gradient of nothing."""
         return self.embed(x), lambda grad: self.weights * 0
 
     def embed(self, x: Array) -> Array:
-        """Mean features (..., E, b, w) of flat images (..., E or 1, b, d)."""
         pooled = self.patches(x)
         starts = np.cumsum([0, *(math.prod(level) for level in self.levels)])
         parts = [

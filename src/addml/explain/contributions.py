@@ -20,7 +20,7 @@ from addml.inputs.rows import WindowRows
 from addml.model import Model
 from addml.scoring.base import ViewScale
 from addml.scoring.guidance import Guided
-from addml.scoring.self_matches import NO_ROWS, Overlaps, SelfMatches
+from addml.scoring.references import NO_ROWS, Overlaps, SelfMatches
 from addml.scoring.views import NEIGHBOURS, ColumnDistances, Views, side_by_side, stride
 from addml.scoring.windows import WindowDistances, WindowViews, count
 
@@ -66,7 +66,7 @@ def displacements(
     """About how far each column takes each row from the baseline, (m, columns): in the first layer and by itself."""
     weights, away = np.ones(network.inputs, np.float32), abs(rows - baseline)
     if isinstance(network, MLPNetwork):
-        weights = (np.asarray(network.first_layer[0], np.float32) ** 2).sum(axis=(0, 2))
+        weights = (np.asarray(network.layers[0][0], np.float32) ** 2).sum(axis=(0, 2))
     result = np.zeros((len(rows), len(features)))
     for moved in (away**2 * weights, away):
         totals = sums_by_column(moved, features)

@@ -1,14 +1,14 @@
-"""The metric learner: an encoder under a closeness loss, as the training loop wants it."""
+"""Learners, as the training loop wants them: an encoder under a closeness loss, and an autoencoder."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from addml.arrays import Array, as_like, column_sums, namespace, present, to_numpy
+from addml.arrays import Array, as_like, column_sums, namespace, present, row_sums, to_numpy
 from addml.distances import center_distances, cross_distances, matched_distances, unordered
 from addml.learning.distillation import Portion, Stacked
 from addml.learning.group import ALONE, Group
@@ -24,19 +24,6 @@ PAIRED_ROWS = 65_536  # of V on disk, at even steps, that make pairs
 VALIDATION_SHIFTS = 32  # above that, every row of V is paired with the rows so many fixed random places further
 
 
-class Network(Protocol):
-    """A network for E members: (E, b, ...) -> (E, b, w) and back."""
-
-    @property
-    def weights(self) -> Array: ...
-    @property
-    def operations(self) -> int: ...
-    def with_weights(self, weights: Array) -> Network: ...
-    def is_matrix(self) -> Array: ...
-    def embed(self, x: Array) -> Array: ...
-    def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]: ...
-
-
 class TakesRows(Protocol):
     """What the loop needs of Rows."""
 
@@ -50,7 +37,7 @@ class MetricLearner:
 
     can_collapse: ClassVar[bool] = True
 
-    def __init__(self, encoder: Network, loss: CenterCloseness, group: Group = ALONE) -> None:
+    def __init__(self, encoder: Any, loss: CenterCloseness, group: Group = ALONE) -> None:
         self.encoder, self.loss, self.group = encoder, loss, group
 
     @property
@@ -154,6 +141,36 @@ class MetricLearner:
             part = z if real is None else z * real[:, start : start + z.shape[1], None]
             total, start = total + column_sums(part)[:, 0], start + z.shape[1]
         return self.group.total(total) / as_like(self.group.counts(sizes), self.encoder.weights)[:, None]
+
+
+class ReconstructionLearner(MetricLearner):
+    """An autoencoder under the mean squared error; the last dimension of its embeddings is the residual.
+
+    The paper's distillation keeps the rows that it reconstructs best.
+    """
+
+    can_collapse: ClassVar[bool] = False  # windows that are all reconstructed equally well are no mistake
+
+    capturable = property(lambda self: False)  # one network is small
+
+    def _to_center(self, blocks: Iterable[Array], center: Array, ids: Array) -> Array:
+        """The residuals (E, n), which take the place of distances."""
+        return namespace(center).concat([z[..., -1] for z in blocks], axis=1)
+
+    def loss_and_grad(self, x: Array, center: Array, batch: Batch) -> tuple[Loss, Array]:
+        x = x[:, : batch.normal]
+        output, back = self.encoder.forward(x)
+        error = output - x
+        if min(batch.normal_counts) < batch.normal:
+            error *= present(batch.normal_counts, batch.normal, error)[:, :, None]
+        numbers = as_like(batch.normal_counts, error).clip(1) * x.shape[-1]  # (E,)
+        value = row_sums(column_sums(error * error))[:, 0, 0] / numbers
+        error *= 2 / numbers[:, None, None]
+        return Loss(value, error, namespace(value).zeros_like(value)), back(error)
+
+    def validation_loss(self, rows: TakesRows, ids: Array, sizes: Sequence[int], center: Array) -> np.ndarray:
+        residuals = to_numpy(self.row_scores(rows, ids, sizes, center)[1])
+        return np.array([(own[:size].astype(float) ** 2).mean() for own, size in zip(residuals, sizes, strict=True)])
 
 
 def _blocks(ids: Array, like: Array, inputs: int = 1) -> Iterator[Array]:

@@ -107,7 +107,6 @@ class InstanceCloseness(CenterCloseness):
     name: ClassVar[str] = "instance"
 
     def check(self) -> None:
-        """Raise ValueError for a parameter that has no meaning."""
         super().check()
         check_flag("anomaly_pairs", self.anomaly_pairs)
         if self.miner is not None and not callable(self.miner):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain, groupby
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,8 @@ from addml.compute import blas_threads, reuse_memory_of_steps
 from addml.distances import count_of
 from addml.learning.cuda_graphs import Recorder
 from addml.learning.distillation import Portion, distill, packed, padded, within
-from addml.learning.group import ALONE, Group
-from addml.learning.group_steps import average, rounds, steps_together
-from addml.learning.learner import TakesRows
+from addml.learning.group import ALONE, Group, average, rounds, steps_together
+from addml.learning.learner import MetricLearner, TakesRows
 from addml.learning.losses import Batch, Loss
 from addml.learning.state import Member, TrainingState, adam
 
@@ -30,18 +29,6 @@ COLLAPSED = 1e-8  # of the untrained network's mean distance to the centre
 ROWS_TO_COMPARE = 1024  # how many rows tell whether scores still differ
 LEAST_PART = 16  # rows of a batch that a process of a group has: pairs to choose hard ones from
 ANOMALY_SHARE = 0.25  # of a batch, at the most, joins it as labelled anomalies
-
-
-class Learner(Protocol):
-    """What the loop trains: scores for distillation, a loss with its gradient, a validation loss."""
-
-    can_collapse: ClassVar[bool]  # whether equal scores mean that nothing is left to tell rows apart by
-
-    def set_weights(self, weights: Array) -> None: ...
-    def decays(self) -> Array: ...
-    def row_scores(self, rows: TakesRows, ids: Array, sizes: Sequence[int]) -> tuple[Array, Array]: ...
-    def loss_and_grad(self, x: Array, center: Array, batch: Batch) -> tuple[Loss, Array]: ...
-    def validation_loss(self, rows: TakesRows, ids: Array, sizes: Sequence[int], center: Array) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -59,7 +46,7 @@ class Schedule:
 
 
 def train(
-    learner: Learner,
+    learner: MetricLearner,
     rows: TakesRows,
     members: Sequence[Member],
     schedule: Schedule,
@@ -75,27 +62,30 @@ def train(
     with no_grad(state.weights), blas_threads(schedule.threads), np.errstate(over="ignore", invalid="ignore"):
         distinct = [cache(partial(distinct_rows, rows, member, state.weights)) for member in members]
         recorder = Recorder(learner, rows, schedule.learning_rate, schedule.weight_decay)
+        loop = _Loop(learner, rows, schedule, state, recorder, group)
         state.choose(_most_steps_first(state, members, group))
         present = _present(members, state)
         while state.epoch < schedule.epochs and len(state.active):
             began = time.perf_counter()
             if len(present.members) != len(state.active):
                 present = _present(members, state)
-            center, scores = _survey(learner, rows, present, state)  # mu, F
+            center, scores = loop.survey(present)  # mu, F
             if learner.can_collapse and stop_collapsed(state, scores, present.members, distinct, group):
                 continue
             cutoff, kept = distill(scores, present.members, group)  # tau^n, P
-            losses = _steps(learner, rows, present.members, kept, center, schedule, state, recorder, group)
-            validation = _validate(learner, rows, present, center)
+            losses = loop.steps(present.members, kept, center)
+            sizes = [len(member.validation) for member in present.members]
+            validation = learner.validation_loss(rows, present.validation, sizes, center)
             state.epoch += 1
-            if group.size == 1 and len(rows) <= MOST_ROWS_REMEMBERED:
-                _remember(state, present.members, kept, len(rows), len(members))
+            if group.size == 1 and len(rows) <= MOST_ROWS_REMEMBERED:  # no bits for members that have stopped
+                state.kept.append(np.zeros((len(members), (len(rows) + 7) // 8), np.uint8))
+                state.kept[-1][state.active] = packed(kept, present.members, len(rows))
             _record(state, began, losses, validation, cutoff, group.counts([int(keep.sum()) for keep in kept]))
             _keep_best(state, validation, schedule.patience)
             on_epoch(state)
         if len(state.active) and learner.can_collapse:
             present = _present(members, state)
-            stop_collapsed(state, _survey(learner, rows, present, state)[1], present.members, distinct, group)
+            stop_collapsed(state, loop.survey(present)[1], present.members, distinct, group)
         state.choose(np.argsort(state.active))
     return state
 
@@ -120,62 +110,69 @@ def _present(members: Sequence[Member], state: TrainingState) -> _Present:
     return _Present(present, *(padded(ids, state.weights) if ids else None for ids in (train, validation)))
 
 
-def _survey(learner: Learner, rows: TakesRows, present: _Present, state: TrainingState) -> tuple[Array, Array]:
-    """The centre and the distances of all of M under the present networks."""
-    learner.set_weights(state.weights)
-    return learner.row_scores(rows, present.train, [len(member.train) for member in present.members])
+@dataclass
+class _Loop:
+    """What all steps share."""
 
+    learner: MetricLearner
+    rows: TakesRows
+    schedule: Schedule
+    state: TrainingState
+    recorder: Recorder
+    group: Group
 
-def _steps(
-    learner: Learner,
-    rows: TakesRows,
-    present: Sequence[Member],
-    kept: Sequence[np.ndarray],
-    center: Array,
-    schedule: Schedule,
-    state: TrainingState,
-    recorder: Recorder,
-    group: Group,
-) -> np.ndarray:
-    """One epoch of mini-batches; the mean loss and the mean hard cut-off of every member, (2, A)."""
-    each_step = group.size > 1 and not group.every  # each process then has its part of a batch
-    size = max(LEAST_PART, -(-schedule.batch_size // group.size)) if each_step else schedule.batch_size
-    portions = chain.from_iterable(rows.portions(state.epoch) for _ in range(schedule.passes))
-    batches = minibatches(present, kept, size, center, portions)
-    if each_step:
-        steps = schedule.learning_rate, schedule.least_batch, recorder.decay
-        return steps_together(learner, rows, batches, center, *steps, state, group)
-    made, sums = np.zeros(len(present), int), namespace(center).zeros_like(state.weights[:, :2]).mT
-    for part in rounds(batches, group):
-        before = made.copy()
-        _own_steps(learner, rows, part, center, schedule, state, recorder, made, sums)
-        average(state, made - before, group)
-    learner.set_weights(state.weights)
-    return group.mean(to_numpy(sums) / np.maximum(made, 1), np.stack([made, made]))
+    def survey(self, present: _Present) -> tuple[Array, Array]:
+        """The centre and the distances of all of M under the present networks."""
+        self.learner.set_weights(self.state.weights)
+        return self.learner.row_scores(self.rows, present.train, [len(member.train) for member in present.members])
 
+    def steps(self, present: Sequence[Member], kept: Sequence[np.ndarray], center: Array) -> np.ndarray:
+        """One epoch of mini-batches; the mean loss and the mean hard cut-off of every member, (2, A)."""
+        schedule, state, group = self.schedule, self.state, self.group
+        each_step = group.size > 1 and not group.every  # each process then has its part of a batch
+        size = max(LEAST_PART, -(-schedule.batch_size // group.size)) if each_step else schedule.batch_size
+        portions = chain.from_iterable(self.rows.portions(state.epoch) for _ in range(schedule.passes))
+        batches = minibatches(present, kept, size, center, portions)
+        if each_step:
+            own = schedule.learning_rate, schedule.least_batch, self.recorder.decay
+            return steps_together(self.learner, self.rows, batches, center, *own, state, group)
+        made, sums = np.zeros(len(present), int), namespace(center).zeros_like(state.weights[:, :2]).mT
+        for part in rounds(batches, group):
+            before = made.copy()
+            self._own_steps(part, center, made, sums)
+            average(state, made - before, group)
+        self.learner.set_weights(state.weights)
+        return group.mean(to_numpy(sums) / np.maximum(made, 1), np.stack([made, made]))
 
-def _own_steps(
-    learner: Learner,
-    rows: TakesRows,
-    batches: Iterator[Batch],
-    center: Array,
-    schedule: Schedule,
-    state: TrainingState,
-    recorder: Recorder,
-    made: np.ndarray,
-    sums: Array,
-) -> None:
-    """A step for each batch, counted in `made` (A,), its loss and its cut-off added to `sums` (2, A)."""
-    for kind, run in _runs(batches):
-        part, own = state.leading(kind.members), slice(kind.members)
-        if kind.full and kind.width >= schedule.least_batch and recorder.replay(part, center[own], run, sums[:, own]):
-            made[own] += len(run)
-            continue
-        learner.set_weights(part.weights)
-        losses, cutoffs, steps = _run(learner, rows, run, center[own], schedule, recorder.decay, part)
-        sums[0, own] += losses
-        sums[1, own] += cutoffs
-        made[own] += steps
+    def _own_steps(self, batches: Iterator[Batch], center: Array, made: np.ndarray, sums: Array) -> None:
+        """A step for each batch, counted in `made` (A,), its loss and its cut-off added to `sums` (2, A)."""
+        for kind, run in _runs(batches):
+            part, own = self.state.leading(kind.members), slice(kind.members)
+            worth = kind.full and kind.width >= self.schedule.least_batch
+            if worth and self.recorder.replay(part, center[own], run, sums[:, own]):
+                made[own] += len(run)
+                continue
+            self.learner.set_weights(part.weights)
+            losses, cutoffs, steps = self._run(run, center[own], part)
+            sums[0, own] += losses
+            sums[1, own] += cutoffs
+            made[own] += steps
+
+    def _run(self, run: list[Batch], center: Array, state: TrainingState) -> tuple[Array, Array, Any]:
+        """A step for each batch; the sums of losses and hard cut-offs, and how many steps each member made."""
+        losses, cutoffs, least = 0.0, 0.0, self.schedule.least_batch
+        made: int | np.ndarray = 0
+        for batch in run:
+            loss, gradient = self.learner.loss_and_grad(self.rows.take(batch.ids), center, batch)
+            gradient += state.weights * self.recorder.decay
+            moving = None
+            if min(batch.normal_counts) < least:  # some members have no rows left, or one that makes no pair
+                moving = np.asarray(batch.normal_counts) >= least
+                loss = _only(loss, moving)
+            adam(state, gradient, self.schedule.learning_rate, moving)
+            made = made + (1 if moving is None else moving)
+            losses, cutoffs = losses + loss.value, cutoffs + loss.cutoff
+        return losses, cutoffs, made
 
 
 # Batches ----------------------------------------------------------------------------------------------------
@@ -192,7 +189,8 @@ class _Kind(NamedTuple):
 def _runs(batches: Iterator[Batch]) -> Iterator[tuple[_Kind, list[Batch]]]:
     """Consecutive batches of one kind, without the members behind the last one that has rows."""
     for kind, run in groupby(batches, _kind):
-        yield kind, [batch if len(batch.ids) == kind.members else _leading(batch, kind.members) for batch in run]
+        own = slice(kind.members)
+        yield kind, [Batch(one.ids[own], one.normal, one.normal_counts[own], one.anomaly_counts[own]) for one in run]
 
 
 def _kind(batch: Batch) -> _Kind:
@@ -201,35 +199,6 @@ def _kind(batch: Batch) -> _Kind:
     while not counts[members - 1]:
         members -= 1
     return _Kind(members, batch.normal, min(counts[:members]) == batch.normal and not any(batch.anomaly_counts))
-
-
-def _leading(batch: Batch, members: int) -> Batch:
-    return Batch(batch.ids[:members], batch.normal, batch.normal_counts[:members], batch.anomaly_counts[:members])
-
-
-def _run(
-    learner: Learner,
-    rows: TakesRows,
-    run: list[Batch],
-    center: Array,
-    schedule: Schedule,
-    decay: Array,
-    state: TrainingState,
-) -> tuple[Array, Array, Any]:
-    """A step for each batch; the sums of losses and hard cut-offs, and how many steps were made, of every member."""
-    losses, cutoffs = 0.0, 0.0
-    made: int | np.ndarray = 0
-    for batch in run:
-        loss, gradient = learner.loss_and_grad(rows.take(batch.ids), center, batch)
-        gradient += state.weights * decay
-        moving = None
-        if min(batch.normal_counts) < schedule.least_batch:  # some members have no rows left, or one that makes no pair
-            moving = np.asarray(batch.normal_counts) >= schedule.least_batch
-            loss = _only(loss, moving)
-        adam(state, gradient, schedule.learning_rate, moving)
-        made = made + (1 if moving is None else moving)
-        losses, cutoffs = losses + loss.value, cutoffs + loss.cutoff
-    return losses, cutoffs, made
 
 
 def _only(loss: Loss, moving: np.ndarray) -> Loss:
@@ -271,11 +240,6 @@ def _some_anomalies(member: Member, size: int) -> np.ndarray:
     if len(member.anomalies) <= most:
         return member.anomalies
     return member.random.choice(member.anomalies, most, replace=False)
-
-
-def _validate(learner: Learner, rows: TakesRows, present: _Present, center: Array) -> np.ndarray:
-    sizes = [len(member.validation) for member in present.members]
-    return learner.validation_loss(rows, present.validation, sizes, center)
 
 
 def _keep_best(state: TrainingState, validation: np.ndarray, patience: int) -> None:
@@ -345,15 +309,6 @@ def distinct_rows(rows: TakesRows, member: Member, like: Array) -> int:
 
 
 # History ----------------------------------------------------------------------------------------------------
-
-
-def _remember(
-    state: TrainingState, present: Sequence[Member], kept: Sequence[np.ndarray], rows: int, members: int
-) -> None:
-    """Which rows distillation kept in this epoch, one bit each, no bits for members that have stopped."""
-    bits = np.zeros((members, (rows + 7) // 8), np.uint8)
-    bits[state.active] = packed(kept, present, rows)
-    state.kept.append(bits)
 
 
 def _record(

@@ -15,7 +15,7 @@ from addml.arrays import Array, as_like, namespace, to_numpy
 from addml.compute import in_threads, on_device
 from addml.distances import Distance
 from addml.parameters import Part, to_json
-from addml.scoring.self_matches import Overlaps, SelfMatches
+from addml.scoring.references import Overlaps, SelfMatches
 
 # Names and shapes of a scorer's arrays: None is any length of at least one, ... any at all, a name always the same one,
 # "inputs" those of the encoder.
@@ -144,39 +144,31 @@ def block_of_images(size: int, device: str) -> int:
 
 
 def in_blocks(
-    X: Any,
-    prepare: Callable[[Any], np.ndarray],
+    rows: Any,
     compute: Callable[[Any, slice], Any],
     write: Callable[[slice, np.ndarray], None],
     device: str,
     threads: int,
     block: int | None = None,
 ) -> None:
-    """Prepare the rows of X, an array or a table, and compute their results stack by stack, in blocks of one size.
+    """Compute the results of rows (inputs.rows.Rows) stack by stack, in blocks of one size.
 
     `compute` maps s blocks (s, 1, b, d), which hold the rows of a slice and padding, to (s, E, b, ...); `write` gets
     the slice and the results (E, rows, ...).
     """
     kind = "cpu" if device == "cpu" else "accelerator"
     block = block or BLOCK[kind]
-    numbers = max(block * math.prod(X.shape[1:]), 1)
+    numbers = max(block * math.prod(rows.shape[1:]), 1)
     size = block * min(STACK[kind], max(1, STACK[kind] * PIXELS[kind] // numbers))  # fewer blocks of large rows
 
     def work(stack: int) -> None:
-        begin = stack * size
-        part = X[begin : begin + size] if isinstance(X, np.ndarray) else X.slice(begin, size)
-        try:
-            rows = prepare(part)
-        except ValueError as error:
-            if hasattr(error, "row"):  # of a table's cell, counted in this part
-                error.row += begin
-            raise
-        own = slice(begin, begin + len(rows))
-        result = to_numpy(compute(on_device(_stacked(rows, block), device), own))
+        part = rows.slice(stack * size, size)
+        own = slice(stack * size, stack * size + len(part))
+        result = to_numpy(compute(on_device(_stacked(part, block), device), own))
         result = np.moveaxis(result, 1, 0).reshape(result.shape[1], -1, *result.shape[3:])
-        write(own, result[:, : len(rows)])
+        write(own, result[:, : len(part)])
 
-    stacks = -(-X.shape[0] // size)
+    stacks = -(-rows.shape[0] // size)
     in_threads(work, stacks, min(threads, stacks) if device == "cpu" else 1)
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from addml.arrays import Array, as_like, evenly_spaced, evenly_spaced_by, namespace, to_numpy
 from addml.distances import Distance
 from addml.scoring.base import EnsembleScale, MetricSpace, Scorer, Shapes, ViewScale
-from addml.scoring.column_distances import ColumnReferences
-from addml.scoring.self_matches import SelfMatches, reference_keys, self_matches
+from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 
 ANOMALIES, NORMALS = 256, 512  # labelled anomalies and normal rows to compare with, at the most
 NEIGHBOURS = 5  # normal rows whose mean distance counts
@@ -74,10 +73,7 @@ class Guided(Scorer):
     tile = property(lambda self: self.inner.tile)
     embedded = property(lambda self: self.inner.embedded)
     count = property(lambda self: self.inner.count)
-
-    def fit_scale(self, scores: np.ndarray) -> EnsembleScale | ViewScale:
-        """The scale of the inner scorer."""
-        return self.inner.fit_scale(scores)
+    fit_scale = property(lambda self: self.inner.fit_scale)
 
     def settings(self) -> dict[str, Any]:
         return {"inner": {"name": self.inner.name, **self.inner.settings()}}
@@ -99,7 +95,6 @@ class Guided(Scorer):
         return self.inner.fit(space) | {f"counter_{name}": array for name, array in counter.items()}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        """What scoring derives from the arrays once."""
         counter = {name: arrays[f"counter_{name}"] for name in PARTS}
         inner = {name: array for name, array in arrays.items() if not name.startswith("counter_")}
         xp = namespace(counter["normals"])
@@ -112,7 +107,6 @@ class Guided(Scorer):
         return {**self.inner.ready(inner, distance), "counter": counter}
 
     def locate(self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None) -> LabelDistances:
-        """Where features x (b, d) lie; `matches` are those of the inner scorer."""
         counter = ready["counter"]
         inner = self.inner.locate(x, ready, matches)
         return LabelDistances(inner, self_matches(x, counter["keys"]), *counter["columns"].distances(x))
@@ -143,7 +137,6 @@ class Guided(Scorer):
         return Near(normal, anomalous, _mean_of_nearest(distances[:, both:], 1))
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        """The shapes of the inner scorer's arrays, and of those that guide it."""
         counter: Shapes = {
             "anomalies": (..., "inputs"),
             "normals": (None, "inputs"),

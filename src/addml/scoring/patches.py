@@ -15,7 +15,7 @@ import numpy as np
 from addml.arrays import Array, as_like, to_numpy
 from addml.distances import Distance
 from addml.scoring.base import MetricSpace, Scorer, Shapes
-from addml.scoring.self_matches import row_keys
+from addml.scoring.references import row_keys
 
 CANDIDATES, REFERENCES = 100_000, 10_000  # places of all training images, and those kept, of each block
 TOP = 0.01  # share of the places whose mean distance is the score
@@ -34,15 +34,12 @@ class PatchMemory(Scorer):
     on_patches: ClassVar[bool] = True
 
     def count(self, members: int) -> int:
-        """One row of scores."""
         return 1
 
     def embedded(self, members: int) -> np.ndarray:
-        """The score is a distance of features."""
         return np.ones(1, bool)
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
-        """Choose the references among places of the images that distillation keeps."""
         if space.patches is None:
             raise ValueError("scorer='patches' needs encoder='pretrained'")
         kept, levels, random = space.kept[0], space.levels, space.random
@@ -88,7 +85,6 @@ class PatchMemory(Scorer):
         return np.where(same.any(axis=1), same.argmax(axis=1), -1)
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
-        """Scores (1, b) of the features z (1, b, ...) of all places."""
         maps = self.maps(to_numpy(z)[0, : len(located)], ready, located).reshape(len(located), -1)
         count = top_count(ready["levels"][0])
         scores = np.zeros(z.shape[1])
@@ -106,7 +102,6 @@ class PatchMemory(Scorer):
         return total
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        """Two blocks, each with references, their images, and the mean and deviation of each channel."""
         shapes: Shapes = {"levels": (2, 3), "keys": ("images", 2), "units": (2,)}
         for k in range(2):
             shapes |= {f"references{k}": (f"count{k}", f"channels{k}"), f"owners{k}": (f"count{k}",)}

@@ -24,15 +24,12 @@ class Center(Scorer):
     tile = 1
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
-        """Keep the centre."""
         return {"center": space.center}
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
-        """Distances (E, b) of embeddings (E, b, w) to the centre."""
         return center_distances(z, ready["center"], distance)[0]
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        """One centre a member."""
         return {"center": (members, w)}
 
 
@@ -47,14 +44,12 @@ class Dissimilarity(Scorer):
     name: ClassVar[str] = "dissimilarity"
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
-        """Keep the centre and the spread, or every embedding."""
         if space.distance == "sqeuclidean":
             spread = space.scores.mean(axis=1, keepdims=True, dtype=np.float64)
             return {"center": space.center, "spread": spread.astype(space.center.dtype)}
         return {"references": space.embed(space.train)}
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
-        """Mean distances (E, b) of embeddings (E, b, w) to the training rows."""
         if "spread" in ready:
             return center_distances(z, ready["center"], distance)[0] + ready["spread"]
         return _one_by_one(self._mean, z, ready["references"], distance)
@@ -66,7 +61,6 @@ class Dissimilarity(Scorer):
         return total / references.shape[1]
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        """One centre and one spread a member, or any number of references."""
         if distance == "sqeuclidean":
             return {"center": (members, w), "spread": (members, 1)}
         return {"references": (members, None, w)}
@@ -86,13 +80,11 @@ class KNN(Scorer):
         check_whole("references", self.references)
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
-        """Draw the references among the kept rows and keep their embeddings."""
         size = min(self.references, *(len(kept) for kept in space.kept))
         chosen = [np.sort(space.random.choice(kept, size, replace=False)) for kept in space.kept]
         return {"references": space.embed(chosen)}
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
-        """Mean distances (..., b) of embeddings (..., b, w) to their k nearest references."""
         return _one_by_one(self._nearest, z, ready["references"], distance)
 
     def _nearest(self, z: Array, references: Array, distance: Distance) -> Array:
@@ -104,7 +96,6 @@ class KNN(Scorer):
         return nearest.mean(axis=-1)
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        """Any number of references."""
         return {"references": (members, None, w)}
 
 

@@ -11,8 +11,7 @@ from addml.arrays import Array, as_like, convert, dots, evenly_spaced_by, index_
 from addml.distances import Distance, count_of, normalised
 from addml.parameters import check_whole
 from addml.scoring.base import MetricSpace, Scorer, Shapes, ViewScale
-from addml.scoring.column_distances import ColumnReferences
-from addml.scoring.self_matches import SelfMatches, reference_keys, self_matches
+from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 
 VIEWS = ("columns", "space", "distilled", "tails")
 WHOLE = ("space", "distilled")  # for images and windows, whose numbers mean little one by one (docs/images.md)
@@ -113,11 +112,9 @@ class Views(Scorer):
     tile = property(lambda self: self.at_once)
 
     def count(self, members: int) -> int:
-        """Rows of scores: one a view."""
         return len(self.views)
 
     def embedded(self, members: int) -> np.ndarray:
-        """Which rows of scores are distances of embeddings."""
         return np.array([view == "space" for view in self.views])
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
@@ -130,7 +127,6 @@ class Views(Scorer):
         return {"rows": rows, "column_weight": space.column_weight, "references": embedded[:, some]}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        """What scoring works out of the arrays once: keys of the references, their columns, and one product."""
         rows, z = arrays["rows"], side_by_side(arrays["references"], distance)
         origin = z.mean(0)
         z = z - origin
@@ -146,7 +142,6 @@ class Views(Scorer):
         }
 
     def locate(self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None) -> ColumnDistances:
-        """Where features x (b, d) lie along the columns; `matches`, where they are known, are not looked up."""
         matches = self_matches(x, ready["keys"]) if matches is None else matches
         distances, beyond = ready["columns"].distances(x)
         tails = ready["tails"].score(x, matches[0]) if "tails" in self.views else beyond
@@ -160,7 +155,6 @@ class Views(Scorer):
         return namespace(z).stack([scores[view] for view in self.views])
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        """Any number of references, prepared and embedded, and the weight of every column."""
         return {
             "rows": ("references", "inputs"),
             "column_weight": ("inputs",),

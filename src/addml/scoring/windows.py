@@ -11,8 +11,7 @@ from addml.arrays import Array, dots, evenly_spaced, namespace, row_product
 from addml.distances import Distance
 from addml.parameters import check_flag, check_number, check_whole
 from addml.scoring.base import HIGH, MetricSpace, Shapes, ViewScale
-from addml.scoring.column_distances import ColumnReferences
-from addml.scoring.self_matches import SelfMatches, reference_keys, self_matches
+from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 from addml.scoring.views import ROUNDING, Views, least, mean_of, side_by_side
 
 WINDOW_VIEWS = ("neighbours", "space", "residual", "step")
@@ -41,7 +40,6 @@ class WindowViews(Views):
     name: ClassVar[str] = "windows"
 
     def check(self) -> None:
-        """Raise ValueError for a parameter that has no meaning."""
         check_whole("references", self.references, least=8)
         check_whole("at_once", self.at_once, most=256)
         check_number("step_quantile", self.step_quantile, 0.5, 1, with_low=False, with_high=False)
@@ -49,17 +47,9 @@ class WindowViews(Views):
         if tuple(self.views) != WINDOW_VIEWS:
             raise ValueError(f"views={self.views!r}: windows have the views {', '.join(WINDOW_VIEWS)}; leave views out")
 
-    def settings(self) -> dict[str, Any]:
-        """The parameters as JSON values."""
-        return {**super().settings(), "step_quantile": float(self.step_quantile), "singly": bool(self.singly)}
-
-    @property
-    def tile(self) -> int:
-        """Rows of one product."""
-        return 1 if self.singly else self.at_once
+    tile = property(lambda self: 1 if self.singly else self.at_once)
 
     def embedded(self, members: int) -> np.ndarray:
-        """Which rows of scores are of whole windows."""
         return np.array([view != "step" for view in self.views])
 
     def fit_scale(self, scores: np.ndarray) -> ViewScale:
@@ -75,7 +65,6 @@ class WindowViews(Views):
         return {"rows": space.prepared(chosen), "column_weight": space.column_weight, "references": embedded}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        """What scoring works out of the arrays once: keys of the references, their channels, and products."""
         rows, z = arrays["rows"], side_by_side(arrays["references"][..., :-1], distance)
         return {
             **arrays,
@@ -88,7 +77,6 @@ class WindowViews(Views):
     def locate(  # type: ignore[override]
         self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None
     ) -> WindowDistances:
-        """Where windows x (b, d) lie; `matches`, where they are known, are not looked up."""
         matches = self_matches(x, ready["keys"]) if matches is None else matches
         distances, beyond = ready["columns"].distances(x)
         if len(matches[0]):
@@ -97,7 +85,6 @@ class WindowViews(Views):
         return WindowDistances(matches, self._nearest("neighbours", x, len(x), ready, matches), distances, step)
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
-        """Scores (views, rows) of embeddings (E, b, w); rows that are not located are padding."""
         rows, embedded = len(located.step), side_by_side(z[..., :-1], distance)
         scores = {
             "neighbours": located.neighbours,
@@ -119,7 +106,6 @@ class WindowViews(Views):
         return mean_of(xp.sqrt(xp.where(squared > ROUNDING * squares, squared, 0 * squares)))
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        """Any number of references, as they are and embedded, and the weight of every number."""
         return {
             "rows": ("references", "inputs"),
             "column_weight": ("inputs",),
