@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from addml import text_formats
-from addml.io.header import (
+from addml.io.source import NoRowsError, Origin, ReadError, decode_start, encoding_of
+from addml.io.values import (
     AGREEMENT,
     DATE_LIKE,
     ISO_DATE,
@@ -23,11 +24,11 @@ from addml.io.header import (
     grouped_names,
     has_header,
     is_missing,
+    numbered_names,
     table_start,
+    unique_names,
     usual_width,
 )
-from addml.io.source import NoRowsError, Origin, ReadError, decode_start, encoding_of
-from addml.io.values import numbered_names, unique_names
 from addml.text import counted, listed
 from addml.text_formats import DAY_FIRST, MONTH_FIRST, NumberFormat
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from addml.io.header import grouped_names, has_header, is_missing, table_start
 from addml.io.source import NoRowsError, Origin, ReadError, missing_extra
-from addml.io.values import numbered_names, table_from_rows
+from addml.io.values import grouped_names, has_header, is_missing, numbered_names, table_from_rows, table_start
 from addml.text import counted, did_you_mean
 
 HEADER_ROWS = 500
