@@ -7,6 +7,7 @@ there is none, the day comes first where points stand between (1.2.2026), else t
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -159,10 +160,9 @@ def plain_digits(column: pa.Array, written: NumberFormat) -> pa.Array:
 
 
 def _plainly(values: pa.Array) -> pa.Array | None:
-    try:
+    with suppress(pa.ArrowInvalid):
         return values.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return None
+    return None
 
 
 def _any(mask: pa.Array) -> bool:
@@ -258,10 +258,8 @@ def parse_dates(column: pa.Array, form: str, zone: str | None) -> np.ndarray:
 def _as_iso(column: pa.Array, zone: str | None) -> pa.Array | None:
     """The moments of ISO 8601 texts, all of them with a zone or all without; those with one only if `zone` is given."""
     for kind in (pa.timestamp("us"), *([pa.timestamp("us", "UTC")] if zone else [])):
-        try:
+        with suppress(pa.ArrowInvalid):  # a slip, mixed zones or another mark than Arrow's
             return column.cast(kind)
-        except pa.ArrowInvalid:
-            pass  # a slip, mixed zones or another mark than Arrow's
     return None
 
 

@@ -15,6 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from addml.inputs.frame import as_table, column_values, is_frame
 from addml.inputs.times import Ordered, check_times, order_words, utc_times
+from addml.preprocessing.groups import keys_of
 from addml.text import counted, listed
 
 
@@ -206,8 +207,6 @@ def _given(X: Any) -> list[tuple[Any, str, str | None]]:
 
 def _entities(X: Any, by: Sequence[str]) -> tuple[list[str | None], np.ndarray]:
     """The keys of the entities of a frame, and the place among them of each row's."""
-    from addml.preprocessing.groups import keys_of
-
     keys, codes = np.unique(keys_of(as_table(X), by).to_numpy(zero_copy_only=False), return_inverse=True)
     return keys.tolist(), codes
 

@@ -6,27 +6,25 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
 
 from addml.arrays import evenly_spaced_with_ends
 from addml.errors import DroppedColumnsWarning, warn, warn_of_columns, warn_of_texts
 from addml.inputs.array import ArrayVectorizer
-from addml.inputs.frame import has_other_than_numbers, is_frame
+from addml.inputs.frame import as_table, has_other_than_numbers, is_frame
 from addml.inputs.image import as_images, channels_last, other_scale, varied
 from addml.inputs.rows import LazyRows, Rows, WindowRows
 from addml.inputs.series import Sampling, Series, Windows, choose_window, read_series, windows_of
+from addml.inputs.table import Columns, DriftCounter, Standardised
 from addml.inputs.vectorizer import Form, Settings, Vectorizer, names_or_places, sides_of
+from addml.io.image_folder import read_images
+from addml.preprocessing.groups import Groups
 from addml.preprocessing.profile import ColumnProfile, channel_profiles, column_profiles
 from addml.preprocessing.scaling import Features
 from addml.text import counted, did_you_mean, listed
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from addml.inputs.table import Columns, DriftCounter, Standardised
-    from addml.preprocessing.groups import Groups
 
 BRIGHTER = 0.08  # of white: how far the median brightness of images may lie from that of training
 PHOTO_SIDE = 320  # pixels; photographs of one size up to this keep it
@@ -52,8 +50,6 @@ def vectorizer_of(document: dict[str, Any], features: Features, *, photographs: 
     named = names is None or (len(set(names)) == given and all(isinstance(name, str) for name in names))
     own: dict[str, Any] = {"columns_in": given, "names": names and tuple(names), "features": features}
     if columns is not None:
-        from addml.inputs.table import Columns
-
         known = Columns.from_plain(columns)
         one: Vectorizer = TableVectorizer(columns=known, **own)
         fits = len(known.names) == numbers and set(known.used) <= set(names)
@@ -81,8 +77,6 @@ class TableVectorizer(Vectorizer):
     @classmethod
     def fit(cls, X: Any, settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
         """Decide the type of every column, and learn its scale."""
-        from addml.inputs.table import Columns, DriftCounter
-
         table = _read_table(X, least=2)
         columns = Columns.fit(table.drop_columns(_group_columns(table, settings.by)))
         warn_of_dropped(columns)
@@ -117,8 +111,6 @@ class TableVectorizer(Vectorizer):
 
     @cached_property
     def _standardised(self) -> Standardised:
-        from addml.inputs.table import Standardised
-
         return Standardised(self.columns, self.features)
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
@@ -129,13 +121,10 @@ class TableVectorizer(Vectorizer):
 
 
 def _read_table(X: Any, least: int) -> pa.Table:
-    from addml.inputs.table import as_table
-
     table = as_table(X)
     if len(table) < least:
-        raise ValueError(
-            f"X has {counted(len(table), 'sample')}, while a minimum of {least} is required: give more rows"
-        )
+        samples = counted(len(table), "sample")
+        raise ValueError(f"X has {samples}, while a minimum of {least} is required: give more rows")
     return table
 
 
@@ -252,8 +241,6 @@ class PhotoVectorizer(ImageVectorizer):
 
 def _folder(X: Any, **shape: Any) -> np.ndarray:
     """The images of a folder; what was changed is reported."""
-    from addml.io.image_folder import read_images  # Pillow
-
     found = read_images(X, **shape)
     for note in found.notes:
         warn(f"{X}: {note}")
@@ -353,10 +340,6 @@ def _entities(series: Sequence[Series], names: list[str], by: tuple[str, ...]) -
     """The level and spread of every channel in each entity; None without entities."""
     if not by:
         return None
-    import pyarrow as pa
-
-    from addml.preprocessing.groups import Groups
-
     keys = np.repeat([str(one.key) for one in series], [len(one.values) for one in series])
     values = np.concatenate([one.values for one in series]).astype(np.float64)
     groups = Groups.fit(pa.table({by[0]: keys}), by[:1], dict(zip(names, values.T, strict=True)))

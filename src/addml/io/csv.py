@@ -224,8 +224,8 @@ def _dates(column: pa.ChunkedArray, day_first: bool) -> tuple[pa.Array | None, s
     found = text_formats.date_format(texts.values, texts.counts, day_first) if len(texts.values) else None
     if found is None or found.share < 1 or found.form not in DATE_NAMES or date_zone(texts.values, found.form):
         return None, None
-    days = np.append(text_formats.parse_dates(texts.values, found.form, None), np.nan)[texts.codes]
-    return _timestamps(days), DATE_NAMES[found.form] + (" (a guess)" if found.is_guess else "")
+    days = text_formats.parse_dates(texts.values, found.form, None)
+    return _timestamps(texts.in_rows(days)), DATE_NAMES[found.form] + (" (a guess)" if found.is_guess else "")
 
 
 def _timestamps(days: np.ndarray) -> pa.Array:
