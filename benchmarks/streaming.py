@@ -46,8 +46,6 @@ def rows() -> list[list[str]]:
     X, found = waves(), []
     for name, settings in {
         "the default": {},
-        "the default, window=50": {"window__length": 50},
-        "recurrent": {"encoder": "recurrent"},
         "recurrent, window=50": {"encoder": "recurrent", "window__length": 50},
     }.items():
         seconds, detector = learning(X, **settings)

@@ -140,7 +140,7 @@ class Checkpoint:
             raise CheckpointError(
                 f"{self.folder}: was made by addml {owner['addml']}, this is {now['addml']}; use that one, {BEGIN_ANEW}"
             )
-        for name in sorted({*owner["settings"], *now["settings"]}, reverse=True):  # workers first
+        for name in sorted({*owner["settings"], *now["settings"]}, key=lambda name: (name != "workers", name)):
             before, after = (one["settings"].get(name) for one in (owner, now))
             if before != after:
                 raise CheckpointError(

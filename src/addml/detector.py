@@ -35,7 +35,14 @@ from addml.model import Model
 from addml.progress import on_standard_error
 from addml.stream import Stream, Streams
 
-PAPER: dict[str, Any] = {"scorer": "center", "scaling": "standard", "members": 1, "epochs": 50, "learning_rate": 1e-3}
+PAPER: dict[str, Any] = {
+    "normal_ratio": 2 / 3,
+    "scorer": "center",
+    "scaling": "standard",
+    "members": 1,
+    "epochs": 50,
+    "learning_rate": 1e-3,
+}
 PAPER_DIM = 64  # of the paper's metric space
 FAST: dict[str, Any] = {**PAPER, "epochs": 5, "learning_rate": 3e-3}
 
@@ -351,7 +358,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
         q is estimated from the tail of the training scores (docs/decisions.md); the threshold has no part in it.
         """
-        anomalous = self.training_.probability(to_numpy(self.anomaly_score(X)))
+        scores = to_numpy(self.anomaly_score(X))
+        anomalous = self.training_.probability(scores)
         return np.column_stack([1 - anomalous, anomalous])
 
     def p_values(self, X: Any) -> np.ndarray:

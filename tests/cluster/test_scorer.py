@@ -202,7 +202,7 @@ def test_a_full_disk_leaves_no_part_behind(rows, saved, tmp_path, here, monkeypa
         raise OSError(28, "No space left on device")
 
     scoring, todo, _ = plan(str(rows), BatchScorer.of(saved[0]), str(tmp_path / "first"))
-    monkeypatch.setattr(write, "_settle", full)
+    monkeypatch.setattr(write.os, "fsync", full)
     assert "No space left on device. Free some space" in scoring(vars(todo[0]))["failed"]
     with pytest.raises(WriteError, match="Free some space"):
         scoring._write(todo[0])

@@ -59,7 +59,7 @@ def test_the_defaults_are_those_of_the_method():
     assert ADDML().get_params() == {
         "encoder": "auto",
         "loss": "instance",
-        "normal_ratio": 2 / 3,
+        "normal_ratio": None,
         "scorer": "views",
         "scaling": "auto",
         "one_sided": None,
@@ -83,6 +83,7 @@ def test_the_defaults_are_those_of_the_method():
 def test_the_papers_preset_is_the_papers_method():
     paper = {
         "members": 1,
+        "normal_ratio": 2 / 3,
         "encoder": MLP(metric_dim=64),
         "epochs": 50,
         "scorer": "center",

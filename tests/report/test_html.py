@@ -180,7 +180,7 @@ def test_without_usual_values_only_values_are_shown():
     [
         ("row", "the part of the row's score that comes from these columns."),
         ("image", "the part of the image's score that comes from this region."),
-        ("step", "the part of an event's highest scores that comes from this column."),
+        ("step", "the channel's part of the distance from what was expected."),
     ],
 )
 def test_contributions_are_explained(noun, words):

@@ -421,6 +421,10 @@ def test_a_job_takes_these_options_and_no_others():
         "encoding",
         "decimal",
         "strict",
+        "keep",
+        "bands",
+        "events",
+        "min_steps",
     ]
     train = [
         "columns",
@@ -431,7 +435,6 @@ def test_a_job_takes_these_options_and_no_others():
         "known_anomalies",
         "known_normal",
         "window",
-        "cell",
         "causal",
     ]
     train += ["by", "encoder", "epochs", "members", "sample", "all_rows", "clean", "one_sided", "scorer", "seed"]

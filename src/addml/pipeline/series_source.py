@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from addml.model import Model
 
-TRAINING_WINDOWS = 30_000  # at most: a million steps train about as long as 120,000
 STEPS_EXPLAINED = 200  # of each event, those with the highest scores
 DRAWN = 4  # channels of a series, those that events name most
 PICTURED = 30  # events that a report draws by themselves
@@ -61,7 +60,7 @@ class SeriesSource:
             window, reason = choose_window(max(read.series, key=lambda one: len(one.values)))
             read.data.notes.append(f"windows of {window} steps: {reason} (--window sets another length)")
         settings: dict[str, Any] = {
-            "window": Window(window, stride=_stride(window, len(read.values)), causal=options.causal),
+            "window": Window(window, causal=options.causal),
             "one_sided": one_sided(options.one_sided, read.names),
             "by": read.chosen.by or None,
         }
@@ -116,11 +115,6 @@ class SeriesSource:
         with progress.stage("Scoring", None):
             rows = cast(WindowRows, model.vectorizer.read(read.series))
             return read, rows, model.scores(rows, *scoring_place(self.options, model))
-
-
-def _stride(window: int, steps: int) -> int | None:
-    """The steps between training windows where these would be too many by default."""
-    return -(-steps // TRAINING_WINDOWS) if steps > TRAINING_WINDOWS * max(1, window // 4) else None
 
 
 @dataclass(frozen=True)

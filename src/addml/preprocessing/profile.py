@@ -94,7 +94,7 @@ def channel_profiles(names: Sequence[str], steps: np.ndarray) -> tuple[ColumnPro
 
 def number_profile(name: str, known: np.ndarray, gaps: float = 0.0) -> ColumnProfile:
     """The profile of a column of numbers, of which these are known, some at least."""
-    low, middle, high = np.quantile(known, [(1 - MOST) / 2, 0.5, (1 + MOST) / 2])
+    low, middle, high = 4 * np.quantile(known / 4, [(1 - MOST) / 2, 0.5, (1 + MOST) / 2])  # differences stay finite
     form = number_form(name, known)
     return ColumnProfile(name, "number", float(low), float(middle), float(high), gaps=gaps, form=form)
 
