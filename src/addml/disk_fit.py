@@ -19,7 +19,7 @@ from addml.compute import on_device
 from addml.config import Config
 from addml.decisions.decision import Decision, TrainingScores
 from addml.distances import count_of
-from addml.errors import warn_of_texts
+from addml.errors import rows_before, warn_of_texts
 from addml.inputs.census import SAMPLED, Census, Moments
 from addml.inputs.disk import CELL_BYTES, DiskRows, Portions, Shard, Source, cached, is_part, open_source
 from addml.inputs.rows import LazyRows, MemoryRows, Rows
@@ -254,12 +254,8 @@ def scored(
     """The scores of a table on disk, part by part, each with the number of rows before it."""
     start = 0
     for batch in open_source(X, None if model.columns is None else model.columns.used).batches():
-        try:
+        with rows_before(start):
             scores = model.scores(read(pa.Table.from_batches([batch])), device, threads)
-        except ValueError as error:
-            if hasattr(error, "row"):
-                error.row += start
-            raise
         yield start, scores
         start += len(scores)
 

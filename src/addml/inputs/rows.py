@@ -9,6 +9,7 @@ import numpy as np
 
 from addml.arrays import Array, take
 from addml.compute import on_device
+from addml.errors import rows_before
 from addml.inputs.series import Sampling, Windows
 
 ROWS_AT_ONCE = 65536
@@ -34,7 +35,7 @@ class Rows(Protocol):
     def usable(self, stride: int) -> np.ndarray:
         """The ids of the rows to learn from."""
 
-    def for_training(self, device: str) -> HeldRows:
+    def for_training(self, device: str) -> InMemory:
         """The rows where the training takes place."""
 
 
@@ -50,14 +51,6 @@ class TrainingRows(Protocol):
         """What is shuffled together."""
 
 
-class HeldRows(TrainingRows, Protocol):
-    """Rows that memory holds."""
-
-    @property
-    def values(self) -> Any:
-        """All of them, prepared or not."""
-
-
 class InMemory:
     """Rows that are shuffled all together, made of `values`."""
 
@@ -70,6 +63,9 @@ class InMemory:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.values.shape)
+
+    def take(self, ids: Any) -> Any:
+        raise NotImplementedError
 
     def portions(self, epoch: int) -> Iterator[None]:
         yield None
@@ -114,12 +110,8 @@ class LazyRows(InMemory):
             return self.prepared[start : start + size]
         if isinstance(self.values, np.ndarray):
             return self.prepare(self.values[start : start + size])
-        try:
+        with rows_before(start):
             return self.prepare(self.values.slice(start, size))
-        except ValueError as error:
-            if hasattr(error, "row"):  # of a cell, counted in this part
-                error.row += start
-            raise
 
     def for_training(self, device: str) -> MemoryRows | LazyRows:
         if self.prepared is not None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from addml.errors import rows_before
 from addml.inputs.frame import as_table, check_names, is_frame
 from addml.preprocessing.categories import CategoryColumn
 from addml.preprocessing.column_types import (
@@ -195,11 +196,8 @@ class Columns:
         chosen = table.select(self.used)
         for start in range(0, table.num_rows, READ_AT_ONCE):
             arrays = [_whole(column) for column in chosen.slice(start, READ_AT_ONCE).columns]
-            try:
+            with rows_before(start):
                 values = [column.read(array) for column, array in zip(self.fitted, arrays, strict=True)]
-            except CellError as error:
-                error.row += start
-                raise
             if drift is not None:
                 drift.count(values, arrays)
             yield values

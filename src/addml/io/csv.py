@@ -40,11 +40,11 @@ def read_csv_table(
     origin: Origin, dialect: Dialect, notes: list[str], columns: Sequence[str] | None
 ) -> tuple[pa.Table, list[str]]:
     """The table, and the notes with those on what was found out only while reading it."""
-    columns = check_columns(columns, dialect.names, origin.name)
+    dialect = replace(dialect, columns=check_columns(columns, dialect.names, origin.name))
     while True:
         try:
             with origin.open() as stream:
-                table = csv.read_csv(stream, *_options(dialect, columns))
+                table = csv.read_csv(stream, *_options(dialect))
             _refuse_binary(table)
         except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
             dialect = _amended(origin, dialect, error, notes)
@@ -54,27 +54,22 @@ def read_csv_table(
 
 
 def csv_batches(
-    origin: Origin,
-    dialect: Dialect,
-    columns: Sequence[str] | None,
-    schema: pa.Schema | None,
-    notes: list[str],
-    found: list[str] | None = None,
+    origin: Origin, dialect: Dialect, notes: list[str], found: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The table a few megabytes at a time, columns outside `schema` as text; typed by the first batch without one.
+    """The table a few megabytes at a time, columns outside the schema as text; typed by the first batch without one.
 
-    Dates come as text, unless `schema` has dates where the file has another form than ISO 8601. Columns of numbers are
-    text from the batch on that holds the first text among them, with a decimal point whatever the file has: they are
-    added to `found`. Without that list a text among numbers is an error, except in columns that are known to be loose.
+    Dates come as text, unless the schema has dates where the file has another form than ISO 8601. Columns of numbers
+    are text from the batch on that holds the first text among them, with a decimal point whatever the file has: they
+    are added to `found`. Without that list a text among numbers is an error, except in columns known to be loose.
     """
     done = 0
     dialect = replace(dialect, block_bytes=max(dialect.block_bytes, STREAM_BLOCK_BYTES))
     is_plain = len(dialect.names) > 1 and dialect.encoding in ONE_BYTE_LINE_ENDS
-    in_blocks = schema is not None and is_plain and _parsing_threads() > 1
+    in_blocks = dialect.schema is not None and is_plain and _parsing_threads() > 1
     while True:
         read = _in_blocks if in_blocks else _stream
         try:
-            for batch in _without_first(read(origin, dialect, columns, schema), done):
+            for batch in _without_first(read(origin, dialect), done):
                 done += batch.num_rows
                 yield batch
             return
@@ -89,30 +84,26 @@ def csv_batches(
                 dialect = _amended(origin, dialect, error, notes)
 
 
-def _stream(
-    origin: Origin, dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema | None
-) -> Iterator[pa.RecordBatch]:
-    with origin.open() as stream, csv.open_csv(stream, *_options(dialect, columns, schema)) as reader:
+def _stream(origin: Origin, dialect: Dialect) -> Iterator[pa.RecordBatch]:
+    with origin.open() as stream, csv.open_csv(stream, *_options(dialect)) as reader:
         batch = None
         for batch in reader:
             _refuse_binary(batch)
-            yield _in_schema(batch, dialect, schema)
+            yield _in_schema(batch, dialect)
     if batch is not None:
         _check_last_row(origin, dialect, batch)
 
 
-def _in_blocks(
-    origin: Origin, dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema | None
-) -> Iterator[pa.RecordBatch]:
+def _in_blocks(origin: Origin, dialect: Dialect) -> Iterator[pa.RecordBatch]:
     """As `_stream`, on several threads, where the types of all columns are known and quotes stand around cells."""
 
     def parsed(item: tuple[int, bytes]) -> list[pa.RecordBatch]:
         place, block = item
-        read, parse, convert = _options(dialect, columns, schema)
+        read, parse, convert = _options(dialect)
         read.skip_rows = dialect.skip_lines if place == 0 else 0
         read.use_threads, read.block_size = False, len(block) + 1
         batches = csv.read_csv(pa.BufferReader(block), read, parse, convert).to_batches()
-        return [_in_schema(batch, dialect, schema) for batch in batches]
+        return [_in_schema(batch, dialect) for batch in batches]
 
     with origin.open() as stream:
         blocks = row_blocks(stream, dialect.block_bytes, dialect.writing)
@@ -135,7 +126,7 @@ def _without_first(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.
             yield left
 
 
-def _options(dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema | None = None) -> tuple[Any, ...]:
+def _options(dialect: Dialect) -> tuple[Any, ...]:
     writing = dialect.writing
     read = csv.ReadOptions(
         column_names=list(dialect.names),
@@ -154,15 +145,15 @@ def _options(dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema 
         null_values=list(MISSING_MARKERS),
         strings_can_be_null=True,
         decimal_point=dialect.decimal,
-        column_types=_column_types(dialect, schema),
-        include_columns=list(columns) if columns is not None else None,
+        column_types=_column_types(dialect),
+        include_columns=dialect.columns,
     )
     return read, parse, convert
 
 
-def _column_types(dialect: Dialect, schema: pa.Schema | None) -> dict[str, pa.DataType]:
+def _column_types(dialect: Dialect) -> dict[str, pa.DataType]:
     """Moments are read as text: Arrow takes no other form than ISO 8601, and none with zones beside others without."""
-    raw = (*dialect.numbers, *dialect.dates, *dialect.loose)
+    raw, schema = (*dialect.numbers, *dialect.dates, *dialect.loose), dialect.schema
     text = dict.fromkeys((*dialect.texts, *raw) if schema is None else dialect.names, pa.string())
     known = [] if schema is None else [one for one in schema if one.name not in raw]
     moments = (pa.types.is_timestamp, pa.types.is_time)
@@ -234,8 +225,9 @@ def _timestamps(days: np.ndarray) -> pa.Array:
     return pa.array(micros, pa.int64(), mask=missing).cast(pa.timestamp("us"))
 
 
-def _in_schema(batch: pa.RecordBatch, dialect: Dialect, schema: pa.Schema | None) -> pa.RecordBatch:
+def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
     """The batch with the numbers and dates that Arrow takes for text, unless the schema has them as text."""
+    schema = dialect.schema
     for name in dict.fromkeys((*dialect.numbers, *dialect.loose, *dialect.dates)):
         kind = pa.string() if name in dialect.dates else pa.float64()
         if schema is not None:

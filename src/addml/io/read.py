@@ -111,8 +111,8 @@ def open_batches(
         dialect, words = sniff(origin, options)
         notes.extend(words)
         chosen, found = check_columns(wanted, dialect.names, origin.name), list[str]()
-        dialect = replace(dialect, loose=tuple(loose or ()))
-        batches = csv_batches(origin, dialect, chosen, schema, notes, found if loose is None else None)
+        dialect = replace(dialect, loose=tuple(loose or ()), columns=chosen, schema=schema)
+        batches = csv_batches(origin, dialect, notes, found if loose is None else None)
         begun = _begun(conformed(batches, wanted, None, batch_rows, origin.name), notes, origin.name)
         return replace(begun, loose=found)  # already in the types of the schema
     is_file = kind == "parquet"

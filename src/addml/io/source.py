@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,9 +197,12 @@ def no_such_file(path: Path) -> ReadError:
     return ReadError(f"{path}: no such file.{hint}")
 
 
-def missing_extra(what: str, extra: str) -> ReadError:
-    """The error for a format whose library is not installed."""
-    return ReadError(f"{what} needs a part that is not installed: pip install 'addml[{extra}]'.")
+def library(name: str, extra: str, what: str) -> Any:
+    """The library that a format needs; where it is not installed the error names the extra."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ReadError(f"{what} needs a part that is not installed: pip install 'addml[{extra}]'.") from error
 
 
 # Format ------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from addml.io.json import as_json
-from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special, missing_extra
+from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special, library
 from addml.text import visible
 
 FORMATS = {
@@ -288,10 +288,7 @@ class ExcelWriter(TableWriter):
     """A workbook with one sheet, in which no text cell is a formula."""
 
     def _begin(self) -> None:
-        try:
-            import openpyxl
-        except ImportError as error:
-            raise missing_extra(f"{self._target}: Excel", "excel") from error
+        openpyxl = library("openpyxl", "excel", f"{self._target}: Excel")
         self._left, self._book = SHEET_ROWS, openpyxl.Workbook(write_only=True)
         self._sheet = self._book.create_sheet("scored")
         self._sheet.append(_guarded(self._schema.empty_table())[0].column_names)

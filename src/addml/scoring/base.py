@@ -14,6 +14,7 @@ import numpy as np
 from addml.arrays import Array, as_like, namespace, to_numpy
 from addml.compute import in_threads, on_device
 from addml.distances import Distance
+from addml.errors import rows_before
 from addml.parameters import Part, to_json
 from addml.scoring.self_matches import Overlaps, SelfMatches
 
@@ -165,12 +166,8 @@ def in_blocks(
     def work(stack: int) -> None:
         begin = stack * size
         part = X[begin : begin + size] if isinstance(X, np.ndarray) else X.slice(begin, size)
-        try:
+        with rows_before(begin):
             rows = prepare(part)
-        except ValueError as error:
-            if hasattr(error, "row"):  # of a table's cell, counted in this part
-                error.row += begin
-            raise
         own = slice(begin, begin + len(rows))
         result = to_numpy(compute(on_device(_stacked(rows, block), device), own))
         result = np.moveaxis(result, 1, 0).reshape(result.shape[1], -1, *result.shape[3:])
