@@ -28,8 +28,6 @@ PARTS = (
     rf"(?:[eE][+-]?\d+)?)\s*(?P<after>{SIGN})?\s*$"
 )
 PLAIN = r"^\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|(?i:inf(?:inity)?))\s*$"  # as Arrow reads numbers
-
-
 NEGATIVE = (  # (1,234.00) as accountants write it, 1,234.00- as SAP does, and a true minus sign
     (rf"^\s*({SIGN})?\s*\(\s*([^()+-]*\d[^()+-]*)\)\s*({SIGN})?\s*$", r"-\1\2\3"),
     (r"^\s*([\d.,'’ ]*\d)\s?-\s*$", r"-\1"),
@@ -197,10 +195,8 @@ FORMS = {  # the name gives the order; the first that reads the most is taken
     "clock": CLOCK,
 }
 MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-MONTHS = {
-    **{name: number for number, name in enumerate(MONTH_NAMES, start=1)},
-    **{"mär": 3, "mrz": 3, "mai": 5, "okt": 10, "dez": 12},
-}
+MONTHS = {name: number for number, name in enumerate(MONTH_NAMES, start=1)}
+MONTHS |= {"mär": 3, "mrz": 3, "mai": 5, "okt": 10, "dez": 12}
 
 
 @dataclass(frozen=True)

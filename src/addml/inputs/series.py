@@ -22,8 +22,6 @@ from addml.text import counted, listed
 class Windows:
     """The windows (n, window, channels) that end at each of n steps: a sequence of rows, one a step."""
 
-    ndim = 3
-
     def __init__(self, values: np.ndarray, first: np.ndarray, age: np.ndarray, window: int) -> None:
         """Values (m, channels) of all series, filled up; where each window begins in them; each step's age."""
         self.values, self.first, self.age, self.window = values, first, age, window

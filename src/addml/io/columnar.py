@@ -25,9 +25,7 @@ def read_parquet(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Tabl
         return file.read(columns=readable(columns, file.schema_arrow.names)), []
 
 
-def parquet_batches(
-    origin: Origin, columns: Sequence[str] | None, rows: int, notes: list[str]
-) -> Iterator[pa.RecordBatch]:
+def parquet_batches(origin: Origin, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
     """One Parquet file, at most `rows` rows at a time."""
     with reading(origin.name), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
         yield from file.iter_batches(rows, columns=readable(columns, file.schema_arrow.names))

@@ -115,8 +115,10 @@ def open_batches(
         batches = csv_batches(origin, dialect, notes, found if loose is None else None)
         begun = _begun(conformed(batches, wanted, None, batch_rows, origin.name), notes, origin.name)
         return replace(begun, loose=found)  # already in the types of the schema
-    is_file = kind == "parquet"
-    batches = (parquet_batches if is_file else folder_batches)(origin, wanted, batch_rows, notes)
+    if kind == "parquet":
+        batches = parquet_batches(origin, wanted, batch_rows)
+    else:
+        batches = folder_batches(origin, wanted, batch_rows, notes)
     return _begun(conformed(batches, wanted, schema, batch_rows, origin.name), notes, origin.name)
 
 
