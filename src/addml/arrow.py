@@ -14,13 +14,13 @@ PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether the type is one of strings."""
-    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def is_numeric(kind: pa.DataType) -> bool:
     """Whether the type is one of numbers; a duration is a number of seconds."""
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_duration)
-    return any(test(kind) for test in tests)
+    types = pa.types
+    return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_decimal, types.is_duration))
 
 
 def is_date(kind: pa.DataType) -> bool:
@@ -36,17 +36,15 @@ def plain(column: pa.Array) -> pa.Array:
         return plain(pc.run_end_decode(column))
     if pa.types.is_dictionary(column.type) and is_packed(column.type):
         return pa.DictionaryArray.from_arrays(column.indices, plain(column.dictionary))
-    if pa.types.is_binary_view(column.type):
-        return column.cast(pa.large_binary())
-    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+    views = {pa.binary_view(): pa.large_binary(), pa.string_view(): pa.large_string()}
+    return column.cast(views[column.type]) if column.type in views else column
 
 
 def is_packed(kind: pa.DataType) -> bool:
     """Whether rows of the type cannot be picked out, which Arrow does not do yet for views and run lengths."""
     if pa.types.is_dictionary(kind):
         return is_packed(kind.value_type)
-    tests = (pa.types.is_string_view, pa.types.is_binary_view, pa.types.is_run_end_encoded)
-    return any(test(kind) for test in tests)
+    return bool(kind in (pa.string_view(), pa.binary_view()) or pa.types.is_run_end_encoded(kind))
 
 
 def plain_chunks(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -106,9 +104,6 @@ def _numpy(column: pa.Array) -> np.ndarray:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-# The distinct texts of a column, how often each occurs and where.
-
-
 SAMPLE = 1000  # distinct texts that are looked at closely
 
 
@@ -139,6 +134,10 @@ class DistinctTexts:
         renumbered = np.append(np.where(left_out, -1, np.cumsum(~left_out) - 1), -1).astype(self.codes.dtype)
         return DistinctTexts(self.values.filter(pa.array(~left_out)), self.counts[~left_out], renumbered[self.codes])
 
+    def in_rows(self, values: np.ndarray) -> np.ndarray:
+        """The numbers of the distinct texts in all rows, NaN for gaps."""
+        return np.asarray(np.append(values, np.nan)[self.codes])
+
     @property
     def rows(self) -> int:
         """How many rows hold a text."""
@@ -151,6 +150,5 @@ class DistinctTexts:
 
     def sample(self) -> pa.Array:
         """Some of the distinct texts, from all over the column."""
-        if len(self.values) <= SAMPLE:
-            return self.values
-        return self.values.take(pa.array(np.linspace(0, len(self.values) - 1, SAMPLE).astype(np.int64)))
+        few = len(self.values) <= SAMPLE
+        return self.values if few else self.values.take(np.linspace(0, len(self.values) - 1, SAMPLE).astype(np.int64))

@@ -19,7 +19,7 @@ from addml.compute import on_device
 from addml.config import Config
 from addml.decisions.decision import Decision, TrainingScores
 from addml.distances import count_of
-from addml.errors import warn_of_texts
+from addml.errors import rows_before, warn_of_texts
 from addml.inputs.census import SAMPLED, Census, Moments
 from addml.inputs.disk import CELL_BYTES, DiskRows, Portions, Shard, Source, cached, is_part, open_source
 from addml.inputs.rows import LazyRows, MemoryRows, Rows
@@ -100,17 +100,17 @@ class OnDisk:
         held_out = self.group.sum((member.validation[found] == places).astype(np.int64)) > 0
         return replace(member, train=np.flatnonzero(~held_out), validation=np.flatnonzero(held_out))
 
-    def scored(
-        self,
-        model: Model,
-        members: Sequence[Member],
-        device: str,
-        threads: int,
-    ) -> Model:
+    def scored(self, model: Model, members: Sequence[Member], device: str, threads: int) -> Model:
         """The model with the scores of all rows: of very many, those at even steps through all in order."""
         _announce("Scoring", len(self.source))
-        scores = self._scores(model, device, threads)
-        (total,), ordered = self.group.counts([len(scores)]), _ordered(scores, self.folder)
+        scores, ordered = (mapped(self.folder, (len(self.rows),), np.float64) for _ in range(2))
+        done = 0
+        for part in self.rows.blocks(SCORED_AT_ONCE):
+            scores[done : done + len(part)] = model.scores(part, device, threads)
+            done += len(part)
+        ordered[...] = scores
+        ordered.sort()
+        (total,) = self.group.counts([len(scores)])
         few, share = total <= REMEMBERED, REMEMBERED * len(scores) // total
         own = np.array(scores) if few else ordered[even_steps(len(scores), share)]
         remembered = np.concatenate([np.frombuffer(part) for part in self.group.gather(own.tobytes())])
@@ -128,14 +128,6 @@ class OnDisk:
             examples=replace(model.examples, rows=self.census.places[model.examples.rows]),
         )
 
-    def _scores(self, model: Model, device: str, threads: int) -> np.ndarray:
-        """The score of every row, on disk."""
-        scores, done = mapped(self.folder, (len(self.rows),), np.float64), 0
-        for part in self.rows.blocks(SCORED_AT_ONCE):
-            scores[done : done + len(part)] = model.scores(part, device, threads)
-            done += len(part)
-        return scores
-
 
 def prepare(
     config: Config, whole: Source, start: Vectorizer | None, device: str, storage: Storage, group: Group = ALONE
@@ -152,8 +144,12 @@ def prepare(
     vectorizer, sample = _vectorizer(config, source, census, start, group)
     standardised, randoms = Standardised(vectorizer.columns, vectorizer.features), config.randoms()
     width = vectorizer.features.width
-    portions = Portions.of(len(source), _portion_rows(memory, width, config.members), _seed(randoms[0]))
-    rows = _rows(source, standardised, portions, device, storage)
+    own_seed = int(randoms[0].bit_generator.seed_seq.generate_state(1)[0])  # without a draw  # type: ignore[attr-defined]
+    most_rows = memory // SHARE // (4 * width + 24 * config.members)  # numbers, and three ids for every member
+    portions = Portions.of(len(source), most_rows, own_seed)
+    _announce("Preparing", len(source))
+    values = cached(source, standardised.transform, width, storage.folder)
+    rows = DiskRows(source, portions, device, values)
     return OnDisk(config, vectorizer, source, census, sample, rows, randoms, storage.folder, device, group)
 
 
@@ -182,20 +178,6 @@ def _vectorizer(
     names = tuple(census.sample.column_names)
     one = TableVectorizer(features=columns.rescaled(features), columns_in=len(names), names=names, columns=columns)
     return one, LazyRows(census.sample, one.prepare)
-
-
-def _rows(source: Any, standardised: Standardised, portions: Portions, device: str, storage: Storage) -> DiskRows:
-    _announce("Preparing", len(source))
-    values = cached(source, standardised.transform, standardised.width, storage.folder)
-    return DiskRows(source, portions, device, values)
-
-
-def _ordered(scores: np.ndarray, folder: Path) -> np.ndarray:
-    """The scores, ascending, on disk."""
-    ordered = mapped(folder, scores.shape, scores.dtype)
-    ordered[...] = scores
-    ordered.sort()
-    return ordered
 
 
 def _decided(contamination: Any, training: TrainingScores, ordered: np.ndarray, group: Group) -> Decision:
@@ -242,16 +224,6 @@ def _sample_rows(source: Source, memory: int) -> int:
     return min(SAMPLED, max(LEAST_SAMPLE, room // (CELL_BYTES * len(source.names))))
 
 
-def _portion_rows(memory: int, width: int, members: int) -> int:
-    """Rows that are shuffled together: their numbers, and three lists of ids for every member."""
-    return memory // SHARE // (4 * width + 24 * members)
-
-
-def _seed(random: np.random.Generator) -> int:
-    """A number that belongs to a generator, without a draw from it."""
-    return int(random.bit_generator.seed_seq.generate_state(1)[0])
-
-
 def _watched(source: Source | Shard) -> Iterator[Any]:
     for batch in source.batches():
         yield batch
@@ -282,12 +254,8 @@ def scored(
     """The scores of a table on disk, part by part, each with the number of rows before it."""
     start = 0
     for batch in open_source(X, None if model.columns is None else model.columns.used).batches():
-        try:
+        with rows_before(start):
             scores = model.scores(read(pa.Table.from_batches([batch])), device, threads)
-        except ValueError as error:
-            if hasattr(error, "row"):
-                error.row += start
-            raise
         yield start, scores
         start += len(scores)
 

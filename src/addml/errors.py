@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from addml.text import listed
@@ -75,3 +76,14 @@ def warn_of_texts(cells: Any) -> None:
     """Warn of the cells of columns of numbers that are text, if there are any."""
     if cells:
         warn(TextCellsWarning(cells))
+
+
+@contextmanager
+def rows_before(rows: int) -> Iterator[None]:
+    """Count the row that an error names behind so many others, of which the reader knew nothing."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(getattr(error, "row", None), int):
+            error.row += rows  # type: ignore[attr-defined]
+        raise

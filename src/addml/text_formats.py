@@ -7,6 +7,7 @@ there is none, the day comes first where points stand between (1.2.2026), else t
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +28,6 @@ PARTS = (
     rf"(?:[eE][+-]?\d+)?)\s*(?P<after>{SIGN})?\s*$"
 )
 PLAIN = r"^\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|(?i:inf(?:inity)?))\s*$"  # as Arrow reads numbers
-
-
 NEGATIVE = (  # (1,234.00) as accountants write it, 1,234.00- as SAP does, and a true minus sign
     (rf"^\s*({SIGN})?\s*\(\s*([^()+-]*\d[^()+-]*)\)\s*({SIGN})?\s*$", r"-\1\2\3"),
     (r"^\s*([\d.,'’ ]*\d)\s?-\s*$", r"-\1"),
@@ -159,10 +158,9 @@ def plain_digits(column: pa.Array, written: NumberFormat) -> pa.Array:
 
 
 def _plainly(values: pa.Array) -> pa.Array | None:
-    try:
+    with suppress(pa.ArrowInvalid):
         return values.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return None
+    return None
 
 
 def _any(mask: pa.Array) -> bool:
@@ -197,10 +195,8 @@ FORMS = {  # the name gives the order; the first that reads the most is taken
     "clock": CLOCK,
 }
 MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-MONTHS = {
-    **{name: number for number, name in enumerate(MONTH_NAMES, start=1)},
-    **{"mär": 3, "mrz": 3, "mai": 5, "okt": 10, "dez": 12},
-}
+MONTHS = {name: number for number, name in enumerate(MONTH_NAMES, start=1)}
+MONTHS |= {"mär": 3, "mrz": 3, "mai": 5, "okt": 10, "dez": 12}
 
 
 @dataclass(frozen=True)
@@ -258,10 +254,8 @@ def parse_dates(column: pa.Array, form: str, zone: str | None) -> np.ndarray:
 def _as_iso(column: pa.Array, zone: str | None) -> pa.Array | None:
     """The moments of ISO 8601 texts, all of them with a zone or all without; those with one only if `zone` is given."""
     for kind in (pa.timestamp("us"), *([pa.timestamp("us", "UTC")] if zone else [])):
-        try:
+        with suppress(pa.ArrowInvalid):  # a slip, mixed zones or another mark than Arrow's
             return column.cast(kind)
-        except pa.ArrowInvalid:
-            pass  # a slip, mixed zones or another mark than Arrow's
     return None
 
 

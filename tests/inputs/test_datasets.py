@@ -151,7 +151,7 @@ def damage(path, group):
 def test_a_damaged_row_group_is_named_with_its_file(folder):
     damage(folder / "part-2.parquet", 3)
     source = open_source(folder)
-    with pytest.raises(ReadError, match=r"part-2.parquet, row group 3: the data is damaged"):
+    with pytest.raises(ReadError, match=r"part-2.parquet, row group 3: .*data is damaged"):
         list(source.batches())
 
 

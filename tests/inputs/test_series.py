@@ -109,7 +109,8 @@ def even(times, window=5, values=None):
     values = np.arange(len(times), dtype=float) if values is None else values
     minutes = np.datetime64("2026-01-01") + np.asarray(times) * np.timedelta64(1, "m")
     series = read_series(frame(minutes, a=values))
-    return windows_of(series, window, np.zeros(1))
+    sampling = Sampling()
+    return windows_of(series, window, np.zeros(1), sampling), sampling
 
 
 def test_a_short_gap_is_filled_and_said_and_gets_no_score():
@@ -184,7 +185,7 @@ def test_where_series_begin_is_known():
         .append(pd.date_range("2026-01-02", periods=40, freq="min"))
     )
     series = [*read_series(frame(times)), *read_series(np.zeros((5, 1)))]
-    _, sampling = windows_of(series, 4, np.zeros(1))
+    windows_of(series, 4, np.zeros(1), sampling := Sampling())
     assert sampling.begins == [0, 20, 25, 65]
 
 

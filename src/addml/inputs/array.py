@@ -27,7 +27,6 @@ class ArrayVectorizer(Vectorizer):
 
     @classmethod
     def fit(cls, X: np.ndarray, settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
-        """Learn the scale of every column."""
         labels = names_or_places(names, X.shape[1])
         check_finite(X, labels)
         features = Features.fit(X, sides_of(settings.one_sided, labels), robust=settings.robust)
@@ -36,13 +35,11 @@ class ArrayVectorizer(Vectorizer):
         return one, LazyRows(X, one.prepare, one.prepare(X))
 
     def read(self, X: np.ndarray) -> LazyRows:
-        """The rows of an array with as many columns."""
         check_finite(X, self.labels)
         warn_of_columns(NEW_GAPS, self.features.new_gaps(X), self.labels)
         return LazyRows(np.asarray(X), self.prepare)
 
     def prepare(self, values: np.ndarray) -> np.ndarray:
-        """Some rows, scaled."""
         return self.features.transform(values)
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:

@@ -142,24 +142,16 @@ class Levels:
     too_many: bool = False
 
     def add(self, column: pa.Array) -> None:
-        """Count the values of some rows."""
-        if self.too_many:
-            return
-        texts = DistinctTexts.of(pa.chunked_array([column]))
-        self.gaps += texts.gaps
-        for value, count in zip(texts.values.to_pylist(), texts.counts.tolist(), strict=True):
-            self.counts[value] += count
-        self._bound()
+        if not self.too_many:
+            texts = DistinctTexts.of(pa.chunked_array([column]))
+            counts = dict(zip(texts.values.to_pylist(), texts.counts.tolist(), strict=True))
+            self.join(Levels(Counter(counts), texts.gaps))
 
     def join(self, other: Levels) -> None:
         """Count the values of other rows with these."""
         self.gaps += other.gaps
         self.counts.update(other.counts)
-        self.too_many = self.too_many or other.too_many
-        self._bound()
-
-    def _bound(self) -> None:
-        if self.too_many or len(self.counts) > MOST_COUNTED:
+        if self.too_many or other.too_many or len(self.counts) > MOST_COUNTED:
             self.too_many, self.counts = True, Counter()
 
 
@@ -217,7 +209,6 @@ class Census:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the sample is the table."""
         return len(self.places) == self.rows
 
     @classmethod

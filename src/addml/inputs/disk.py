@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from addml.arrays import Array, to_numpy
 from addml.compute import on_device
-from addml.io.columnar import BATCHES_AHEAD, PARTIAL, folder_dataset, parquet_files, readable
+from addml.io.columnar import PARTIAL, READ_AHEAD, folder_dataset, parquet_files, readable, reading
 from addml.io.source import ReadError, find_origin, format_of
 from addml.io.values import conformed, shaped
 from addml.scratch import mapped
 from addml.text import counted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyarrow import dataset
 
 logger = logging.getLogger("addml")
@@ -31,7 +31,7 @@ BLOCKS = 16  # of a portion
 LEAST_BLOCK = 256  # rows
 REPORTED = 2**18  # rows between two words on how far a run is
 
-Prepare = Callable[["pa.RecordBatch"], np.ndarray]
+Prepare = Callable[[pa.RecordBatch], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class DiskRows:
 
     resident = False
 
-    def __init__(self, source: Source, portions: Portions, device: str, values: np.ndarray) -> None:
+    def __init__(self, source: Source | Shard, portions: Portions, device: str, values: np.ndarray) -> None:
         self.source, self._portions, self.device, self.values = source, portions, device, values
         self._served = 0
 
@@ -72,7 +72,6 @@ class DiskRows:
         return len(self.source)
 
     def portions(self, epoch: int) -> Iterator[list[tuple[int, int]]]:
-        """The ranges of rows that are shuffled together in an epoch."""
         self.source.check_unchanged()
         return self._portions.portions(epoch)
 
@@ -95,7 +94,7 @@ class DiskRows:
             self._served = 0
 
 
-def cached(source: Source, prepare: Prepare, width: int, folder: str | os.PathLike[str]) -> np.ndarray:
+def cached(source: Source | Shard, prepare: Prepare, width: int, folder: str | os.PathLike[str]) -> np.ndarray:
     """All rows, prepared once, in a nameless file of the folder."""
     values, done = mapped(folder, (len(source), width), np.float32), 0
     for batch in source.batches():
@@ -160,9 +159,6 @@ class Source:
         return [f"{self.name}: {note}" for note in self.notes if note.startswith(PARTIAL)]
 
     def table(self) -> pa.Table:
-        """All rows, in memory."""
-        import pyarrow as pa
-
         return pa.Table.from_batches(list(self.batches()))
 
     def batches(self, start: int = 0, stop: int | None = None, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
@@ -184,39 +180,29 @@ class Source:
                     return
 
     def _read(self, unit: Unit, rows: int) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         seen, wanted = 0, readable(self.columns, self._dataset.schema.names)
         schema = {} if unit.fragment is self._dataset else {"schema": self._dataset.schema}
-        ahead = {"batch_readahead": BATCHES_AHEAD, "fragment_readahead": 1}
         place = unit.name if unit.group is None else f"{unit.name}, row group {unit.group}"
-        again = "Copy or write the file again"
-        try:
-            for batch in unit.fragment.to_batches(columns=wanted, batch_size=rows, **schema, **ahead):
+        with reading(place):
+            for batch in unit.fragment.to_batches(columns=wanted, batch_size=rows, **schema, **READ_AHEAD):
                 seen += batch.num_rows
                 yield batch
-        except (pa.ArrowException, OSError) as error:
-            raise ReadError(f"{place}: the data is damaged or cut short ({error}). {again}.") from error
         if seen < unit.rows:
-            raise ReadError(f"{place}: {seen:,} rows could be read of {unit.rows:,}. {again}.")
+            raise ReadError(f"{place}: {seen:,} rows could be read of {unit.rows:,}. Copy or write the file again.")
 
     def _units(self) -> Iterator[Unit]:
         """The row groups of Parquet files, other fragments as they are; a filtered dataset has no fragments."""
-        import pyarrow as pa
-
         if self._filter:
             yield Unit(self._dataset, self.name, None, self._dataset.count_rows())
             return
         for fragment in self._dataset.get_fragments():
             name = str(getattr(fragment, "path", "") or self.name)
-            try:
+            with reading(name):
                 if not hasattr(fragment, "split_by_row_group"):
                     yield Unit(fragment, name, None, fragment.count_rows())
                     continue
                 groups = ((part, part.row_groups[0]) for part in fragment.split_by_row_group())
                 yield from [Unit(part, name, group.id, group.num_rows) for part, group in groups]
-            except (pa.ArrowException, OSError) as error:
-                raise ReadError(f"{name}: is empty, damaged or cut short ({error}). Copy or write it again.") from error
 
     # Has it changed? ------------------------------------------------------------------------------------------
 
@@ -266,7 +252,6 @@ class Shard:
         return self.stop - self.start
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, some at a time."""
         return self.source.batches(self.start, self.stop)
 
     def __getattr__(self, name: str) -> Any:
@@ -322,10 +307,7 @@ def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
         raise ReadError(
             f"{origin.name}: is {kind}; only Parquet is read from its path. Read the table first, or use addml fit."
         )
-    import pyarrow as pa
     from pyarrow import dataset
 
-    try:
+    with reading(origin.name):
         return Source(dataset.dataset(str(origin.path), format="parquet"), origin.name, columns, notes)
-    except (pa.ArrowException, OSError) as error:
-        raise ReadError(f"{origin.name}: is damaged or cut short ({error}). Copy or write it again.") from error

@@ -9,6 +9,7 @@ import numpy as np
 
 from addml.arrays import Array, take
 from addml.compute import on_device
+from addml.errors import rows_before
 from addml.inputs.series import Sampling, Windows
 
 ROWS_AT_ONCE = 65536
@@ -34,7 +35,7 @@ class Rows(Protocol):
     def usable(self, stride: int) -> np.ndarray:
         """The ids of the rows to learn from."""
 
-    def for_training(self, device: str) -> HeldRows:
+    def for_training(self, device: str) -> InMemory:
         """The rows where the training takes place."""
 
 
@@ -50,53 +51,42 @@ class TrainingRows(Protocol):
         """What is shuffled together."""
 
 
-class HeldRows(TrainingRows, Protocol):
-    """Rows that memory holds."""
-
-    @property
-    def values(self) -> Any:
-        """All of them, prepared or not."""
-
-
 class InMemory:
-    """Rows that are shuffled all together."""
+    """Rows that are shuffled all together, made of `values`."""
 
     groups: np.ndarray | None = None
-
-    def portions(self, epoch: int) -> Iterator[None]:
-        """One portion: all rows."""
-        yield None
-
-    def usable(self, stride: int) -> np.ndarray:
-        """All of them."""
-        return np.arange(len(self))  # type: ignore[arg-type]
-
-
-class MemoryRows(InMemory):
-    """Prepared rows in memory or on a device."""
-
-    def __init__(self, values: Array, groups: np.ndarray | None = None) -> None:
-        """Values are (n, d)."""
-        self.values, self.groups = values, groups
+    values: Any
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows and features."""
         return tuple(self.values.shape)
 
+    def take(self, ids: Any) -> Any:
+        raise NotImplementedError
+
+    def portions(self, epoch: int) -> Iterator[None]:
+        yield None
+
+    def usable(self, stride: int) -> np.ndarray:
+        return np.arange(len(self))
+
+
+class MemoryRows(InMemory):
+    """Prepared rows in memory or on a device."""
+
+    def __init__(self, values: Array, groups: np.ndarray | None = None) -> None:
+        self.values, self.groups = values, groups
+
     def take(self, ids: Array) -> Array:
-        """The rows with these ids, copied, of shape (*ids.shape, d)."""
         return take(self.values, ids)
 
     def slice(self, start: int, size: int) -> np.ndarray:
-        """The `size` rows from `start`."""
         return np.asarray(self.values[start : start + size])
 
     def for_training(self, device: str) -> MemoryRows:
-        """The rows on a device."""
         return MemoryRows(on_device(self.values, device))
 
 
@@ -107,16 +97,7 @@ class LazyRows(InMemory):
         """Values are an array (n, ...) or a pyarrow table; `prepared` their features, where these are at hand."""
         self.values, self.prepare, self.prepared = values, prepare, prepared
 
-    def __len__(self) -> int:
-        return int(self.values.shape[0])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows, and the shape of one."""
-        return tuple(self.values.shape)
-
     def take(self, ids: np.ndarray) -> np.ndarray:
-        """The rows with these ids, prepared, of shape (*ids.shape, d)."""
         flat = ids.reshape(-1)
         if self.prepared is not None or not isinstance(self.values, np.ndarray):
             found = (self.prepare(self.values) if self.prepared is None else self.prepared)[flat]
@@ -125,23 +106,17 @@ class LazyRows(InMemory):
         return np.asarray(found).reshape(*ids.shape, found.shape[1])
 
     def slice(self, start: int, size: int) -> np.ndarray:
-        """The `size` rows from `start`, prepared."""
         if self.prepared is not None:
             return self.prepared[start : start + size]
         if isinstance(self.values, np.ndarray):
             return self.prepare(self.values[start : start + size])
-        try:
+        with rows_before(start):
             return self.prepare(self.values.slice(start, size))
-        except ValueError as error:
-            if hasattr(error, "row"):  # of a cell, counted in this part
-                error.row += start
-            raise
 
     def for_training(self, device: str) -> MemoryRows | LazyRows:
-        """The rows on a device; on the CPU images stay as they are until they are asked for."""
         if self.prepared is not None:
             return MemoryRows(on_device(self.prepared, device))
-        return self if device == "cpu" else _on_device(self, device)
+        return self if device == "cpu" else _on_device(self, device)  # images stay bytes on the CPU
 
 
 class WindowRows(InMemory):
@@ -149,29 +124,21 @@ class WindowRows(InMemory):
 
     def __init__(self, windows: Windows, sampling: Sampling | None = None) -> None:
         """The windows (n, window, channels) of prepared steps, and what was done to make these even."""
-        self.windows, self.sampling = windows, sampling
+        self.windows, self.sampling, self.values = windows, sampling, windows.values
         self.steps: np.ndarray | None = None  # of training, as they were given
-
-    @property
-    def values(self) -> np.ndarray:
-        """What the windows are views of."""
-        return self.windows.values
 
     def __len__(self) -> int:
         return len(self.windows)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Steps, the window, channels."""
         return self.windows.shape
 
     def take(self, ids: np.ndarray) -> np.ndarray:
-        """The rows with these ids, of shape (*ids.shape, d)."""
         _, window, channels = self.windows.shape
         return self.windows[ids.reshape(-1)].reshape(*ids.shape, window * channels)
 
     def slice(self, start: int, size: int) -> np.ndarray:
-        """The `size` rows from `start`."""
         part = self.windows.slice(start, size)
         return part.reshape(len(part), -1)
 
@@ -180,7 +147,6 @@ class WindowRows(InMemory):
         return self.windows.whole(stride)
 
     def for_training(self, device: str) -> MemoryRows | WindowRows:
-        """The rows on a device; on the CPU windows stay views."""
         return self if device == "cpu" else _on_device(self, device)
 
 

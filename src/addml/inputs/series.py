@@ -15,14 +15,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from addml.inputs.frame import as_table, column_values, is_frame
 from addml.inputs.times import Ordered, check_times, order_words, utc_times
+from addml.preprocessing.groups import keys_of
 from addml.text import counted, listed
 
 
 class Windows:
     """The windows (n, window, channels) that end at each of n steps: a sequence of rows, one a step."""
-
-    ndim = 3
-    usual: np.ndarray | None = None  # (channels,): what stood for values missing before any was known
 
     def __init__(self, values: np.ndarray, first: np.ndarray, age: np.ndarray, window: int) -> None:
         """Values (m, channels) of all series, filled up; where each window begins in them; each step's age."""
@@ -42,7 +40,6 @@ class Windows:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Steps, the window, channels."""
         return len(self), self.window, self.values.shape[1]
 
     def __len__(self) -> int:
@@ -55,7 +52,6 @@ class Windows:
         return np.asarray(self._views[self.first[key]])
 
     def slice(self, begin: int, size: int) -> np.ndarray:
-        """The windows that end at `size` steps from `begin`."""
         return self[begin : begin + size]
 
     @property
@@ -200,21 +196,18 @@ def _given(X: Any) -> list[tuple[Any, str, str | None]]:
     """Every series of X, what it is called in messages, and its key or place."""
     if isinstance(X, dict) and X:
         return [(one, f"series {key!r} of X", str(key)) for key, one in X.items()]
-    if isinstance(X, (list, tuple)) and any(map(_is_series, X)):
+    kinds = (np.ndarray, Series)
+    if isinstance(X, (list, tuple)) and any(
+        isinstance(one, kinds) or is_frame(one) or column_values(one) is not None for one in X
+    ):
         return [(one, f"series {place} of X", str(place)) for place, one in enumerate(X)]
     return [(X, "X", None)]
 
 
 def _entities(X: Any, by: Sequence[str]) -> tuple[list[str | None], np.ndarray]:
     """The keys of the entities of a frame, and the place among them of each row's."""
-    from addml.preprocessing.groups import keys_of
-
     keys, codes = np.unique(keys_of(as_table(X), by).to_numpy(zero_copy_only=False), return_inverse=True)
     return keys.tolist(), codes
-
-
-def _is_series(one: Any) -> bool:
-    return isinstance(one, (np.ndarray, Series)) or is_frame(one) or column_values(one) is not None
 
 
 def _one(X: Any, what: str, by: Sequence[str]) -> Series:
@@ -226,39 +219,31 @@ def _one(X: Any, what: str, by: Sequence[str]) -> Series:
     if times is not None:
         check_times(times, what)
     try:
-        values = np.asarray(_unmasked(X) if column is None else column)
+        if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf":
+            X = np.ma.filled(X.astype(np.float64), np.nan)
+        values = np.asarray(X if column is None else column)
         values = values.astype(np.float64) if values.dtype.kind in "biuO" else values
     except (TypeError, ValueError):
         values = np.empty(0, "U1")
     if values.dtype.kind != "f":
         raise ValueError(f"{what} does not hold numbers; a series is an array of steps, or of (steps, channels)")
-    return Series(_finite(_two_dimensional(values, what), what), None, times)
+    return Series(_checked(values, what), None, times)
 
 
-def _unmasked(X: Any) -> Any:
-    """X, or an array of numbers with NaN where a mask hides them."""
-    is_masked = isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf"
-    return X.astype(np.float64).filled(np.nan) if is_masked else X
-
-
-def _two_dimensional(values: np.ndarray, what: str) -> np.ndarray:
+def _checked(values: np.ndarray, what: str) -> np.ndarray:
+    """Finite steps (n, channels)."""
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(
             f"{what} has shape {values.shape}; a series is (steps,) or (steps, channels), many are a list of such"
         )
-    return values.astype(np.float64) if values.dtype.itemsize != 4 else values
-
-
-def _finite(values: np.ndarray, what: str) -> np.ndarray:
-    strange = np.isinf(values)
-    if strange.any():
-        step, channel = (int(place[0]) for place in strange.nonzero())
+    if len(infinite := np.argwhere(np.isinf(values))):
+        step, channel = infinite[0]
         raise ValueError(
             f"{what} holds infinity at step {step}, channel {channel}; replace it by NaN (a gap) or a finite value"
         )
-    return values
+    return values.astype(np.float64) if values.dtype.itemsize != 4 else values
 
 
 def _from_frame(X: Any, what: str, by: Sequence[str]) -> Series:
@@ -282,7 +267,7 @@ def _from_frame(X: Any, what: str, by: Sequence[str]) -> Series:
             f"{what} has {strange}; a series has numbers and one column of times, as dates (pandas.to_datetime)"
         )
     columns = [np.asarray(frame.get_column(name).cast(nw.Float64).to_numpy(), np.float64) for name in names]
-    values = _finite(_two_dimensional(np.column_stack(columns), what), what)
+    values = _checked(np.column_stack(columns), what)
     if times is not None:
         check_times(times, what if chosen is None else f"column {chosen!r} of {what}")
     return Series(values, [str(name) for name in names], times)
@@ -345,21 +330,16 @@ def choose_window(series: Series) -> tuple[int, str]:
 # Even steps -------------------------------------------------------------------------------------------------
 
 
-def windows_of(
-    series: Sequence[Series], window: int, usual: np.ndarray, sampling: Sampling | None = None
-) -> tuple[Windows, Sampling]:
+def windows_of(series: Sequence[Series], window: int, usual: np.ndarray, sampling: Sampling) -> Windows:
     """The windows of all series; `usual` (channels,) stands for values missing before any is known."""
-    sampling, parts, given = sampling or Sampling(), list[np.ndarray](), list[np.ndarray]()
+    parts = list[tuple[np.ndarray, np.ndarray]]()
     for one in series:
         values, missing = carried(one.values, usual)
         sampling.missing_values += missing
-        for part, marks in _even(values, one.times, window, sampling):
-            parts.append(part)
-            given.append(marks)
-    windows = Windows.of(parts, window, given)
-    windows.usual = usual
+        parts += _even(values, one.times, window, sampling)
+    windows = Windows.of([part for part, _ in parts], window, [marks for _, marks in parts])
     sampling.begins = np.flatnonzero(windows.age == 0).tolist()
-    return windows, sampling
+    return windows
 
 
 def carried(values: np.ndarray, usual: np.ndarray) -> tuple[np.ndarray, int]:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from addml.errors import rows_before
 from addml.inputs.frame import as_table, check_names, is_frame
 from addml.preprocessing.categories import CategoryColumn
 from addml.preprocessing.column_types import (
@@ -110,7 +111,6 @@ class Columns:
 
     @cached_property
     def names(self) -> list[str]:
-        """The features, those of one column beside each other."""
         return [name for column in self.fitted for name in column.features]
 
     @property
@@ -146,12 +146,11 @@ class Columns:
     def rescaled(self, features: Features) -> Features:
         """The features with the scales that categories, truth values and gaps ask for in place of their deviations.
 
-        A deviation would blow up what is rare until it hides every strange number: see preparation/categories.py.
+        A deviation would blow up what is rare until it hides every strange number: see preprocessing/categories.py.
         A gap lies as far from a value as false from true, and farther where either is rare.
         """
-        own, gaps = self.scales, features.mean[len(self.scales) :]  # of gaps, their shares
-        flags = 1 / flag_distance(np.minimum(gaps, 1 - gaps))
-        scale = np.concatenate([own, flags])
+        gaps = features.mean[len(self.scales) :]  # their shares
+        scale = np.concatenate([self.scales, 1 / flag_distance(np.minimum(gaps, 1 - gaps))])
         return features.with_scales(scale, ~np.isnan(scale))
 
     # Apply --------------------------------------------------------------------------------------------------
@@ -197,11 +196,8 @@ class Columns:
         chosen = table.select(self.used)
         for start in range(0, table.num_rows, READ_AT_ONCE):
             arrays = [_whole(column) for column in chosen.slice(start, READ_AT_ONCE).columns]
-            try:
+            with rows_before(start):
                 values = [column.read(array) for column, array in zip(self.fitted, arrays, strict=True)]
-            except CellError as error:
-                error.row += start
-                raise
             if drift is not None:
                 drift.count(values, arrays)
             yield values
@@ -217,7 +213,6 @@ class Columns:
             raise ValueError(f"columns of training that are missing here: {listed(list(map(repr, missing)))}.{hint}")
 
     def counted(self, table: pa.Table) -> DriftCounter:
-        """The values of a table, counted."""
         drift = DriftCounter(self)
         for _ in self.read(table, drift):
             pass
@@ -228,7 +223,7 @@ class Columns:
     def to_plain(self) -> dict[str, Any]:
         """The preparation as a JSON document."""
         return {
-            "columns": [to_document(column) for column in self.fitted],
+            "columns": [{"name": one.name, "kind": one.kind, **dataclasses.asdict(one)} for one in self.fitted],  # type: ignore[call-overload]
             "left_out": [list(pair) for pair in self.left_out],
             "notes": list(self.notes),
             "rows": self.rows,
@@ -317,16 +312,13 @@ class Standardised:
     def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
         for start in range(0, len(out), AT_ONCE):
             rows = slice(start, start + AT_ONCE)
-            self._write_some([part[rows] for part in values], out[rows])
-
-    def _write_some(self, values: list[np.ndarray], out: np.ndarray) -> None:
-        for position, table, runs in self._coded:
-            _copy(table.take(values[position], axis=0, mode="clip"), out, runs)
-        if self._plain:
-            numbers = np.empty((len(out), len(self._features.median)), order="F")
-            for position, place in self._plain:
-                self.columns.fitted[position].fill(values[position], numbers[:, place])
-            _copy(self._features.transform(numbers), out, self._runs)
+            for position, table, runs in self._coded:
+                _copy(table.take(values[position][rows], axis=0, mode="clip"), out[rows], runs)
+            if self._plain:
+                numbers = np.empty((len(out[rows]), len(self._features.median)), order="F")
+                for position, place in self._plain:
+                    self.columns.fitted[position].fill(values[position][rows], numbers[:, place])
+                _copy(self._features.transform(numbers), out[rows], self._runs)
 
 
 def _copy(features: np.ndarray, out: np.ndarray, runs: Runs) -> None:
@@ -351,11 +343,6 @@ TYPES = {str: "a text", bool: "true or false", int: "a whole number, zero or mor
 
 class DocumentError(ValueError):
     """A document that is not what was written."""
-
-
-def to_document(column: Any) -> dict[str, Any]:
-    """The dataclass of a fitted column as a JSON object."""
-    return {"name": column.name, "kind": column.kind, **dataclasses.asdict(column)}
 
 
 def from_document(cls: type[Dataclass], document: Any, place: str = "a fitted column") -> Dataclass:

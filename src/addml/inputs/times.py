@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from addml.arrow import PER_DAY
 from addml.text import counted
+from addml.text_formats import DAY_FIRST, MONTH_FIRST, date_format, parse_dates
 
 EPOCHS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}  # ticks per second
 EPOCH_YEARS = (10**9, 4_102_444_800)  # seconds: September 2001 to 2099, in which numbers count as times of day
-MICROSECONDS = 86_400_000_000  # of a day
 
 
 def utc_times(values: Any, what: str, first: int = 0) -> np.ndarray:
@@ -24,8 +28,6 @@ def utc_times(values: Any, what: str, first: int = 0) -> np.ndarray:
         return np.asarray(values.astype(np.int64 if values.dtype.kind == "i" else np.float64))
     if values.dtype.kind == "M":
         return _nanoseconds(values, what)
-    import pyarrow as pa
-
     found: list[Any] = []
     try:
         found.extend(None if value is None or value != value else _instant(value) for value in values.tolist())
@@ -37,16 +39,14 @@ def utc_times(values: Any, what: str, first: int = 0) -> np.ndarray:
 
 def column_times(column: Any, what: str) -> tuple[np.ndarray, str | None]:
     """The times of an Arrow column, and how they are read where that is not plain; rows count from 1."""
-    import pyarrow.types as kinds
-
-    if kinds.is_timestamp(column.type):
+    kind = column.type
+    if pa.types.is_timestamp(kind):
         return utc_times(column.to_numpy(), what, first=1), None
-    if kinds.is_integer(column.type) or kinds.is_floating(column.type):
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return _from_numbers(utc_times(column.to_numpy(), what, first=1))
-    if kinds.is_string(column.type) or kinds.is_large_string(column.type):
+    if kind in (pa.string(), pa.large_string()):
         column = column.combine_chunks()
-        found = _from_texts(column) or _number_texts(column)
-        if found is not None:
+        if (found := _from_texts(column) or _number_texts(column)) is not None:
             return found
     return utc_times(np.array(column.to_pylist(), object), what, first=1), None
 
@@ -64,20 +64,14 @@ def _from_numbers(times: np.ndarray) -> tuple[np.ndarray, str | None]:
 
 def _number_texts(column: Any) -> tuple[np.ndarray, str | None] | None:
     """Texts that are all numbers; None where they are not."""
-    import pyarrow as pa
-
     for kind in (pa.int64(), pa.float64()):
-        try:
+        with suppress(pa.ArrowInvalid):
             return _from_numbers(column.cast(kind).to_numpy(zero_copy_only=False))
-        except pa.ArrowInvalid:
-            pass
     return None
 
 
 def _from_texts(column: Any) -> tuple[np.ndarray, str | None] | None:
     """Texts that are dates in one of the usual orders, decided by the whole column; None where they are not."""
-    from addml.text_formats import DAY_FIRST, MONTH_FIRST, date_format, parse_dates
-
     distinct = column.dictionary_encode()
     known = distinct.dictionary
     counts = np.bincount(np.asarray(distinct.indices.fill_null(len(known))), minlength=len(known) + 1)[:-1]
@@ -87,7 +81,7 @@ def _from_texts(column: Any) -> tuple[np.ndarray, str | None] | None:
 
     def read(form: str) -> np.ndarray:
         days = parse_dates(column, form, "UTC")
-        moments = np.where(np.isnan(days), 0, np.rint(days * MICROSECONDS)).astype(np.int64).astype("datetime64[us]")
+        moments = np.where(np.isnan(days), 0, np.rint(days * PER_DAY["us"])).astype(np.int64).astype("datetime64[us]")
         return _nanoseconds(np.where(np.isnan(days), np.datetime64("NaT"), moments), "the times")
 
     if written.form not in (DAY_FIRST, MONTH_FIRST):
@@ -114,8 +108,6 @@ def _nanoseconds(times: np.ndarray, what: str) -> np.ndarray:
 
 
 def _instant(value: Any) -> Any:
-    from datetime import UTC, date, datetime
-
     if isinstance(value, str):
         value = datetime.fromisoformat(value.strip())
     if isinstance(value, date) and not isinstance(value, datetime):

@@ -62,7 +62,6 @@ class Form:
 
     @property
     def size(self) -> int:
-        """Numbers of a row."""
         return math.prod(self.shape)
 
     @property
@@ -82,7 +81,6 @@ class Form:
         return (np.arange(self.size) >= self.size - self.channels).astype(np.float32)
 
     def to_plain(self) -> dict[str, Any]:
-        """The form as JSON values."""
         return {"kind": self.kind, "shape": list(self.shape), "causal": self.causal}
 
     @classmethod

@@ -6,27 +6,25 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
 
 from addml.arrays import evenly_spaced_with_ends
 from addml.errors import DroppedColumnsWarning, warn, warn_of_columns, warn_of_texts
 from addml.inputs.array import ArrayVectorizer
-from addml.inputs.frame import has_other_than_numbers, is_frame
+from addml.inputs.frame import as_table, has_other_than_numbers, is_frame
 from addml.inputs.image import as_images, channels_last, other_scale, varied
 from addml.inputs.rows import LazyRows, Rows, WindowRows
 from addml.inputs.series import Sampling, Series, Windows, choose_window, read_series, windows_of
+from addml.inputs.table import Columns, DriftCounter, Standardised
 from addml.inputs.vectorizer import Form, Settings, Vectorizer, names_or_places, sides_of
+from addml.io.image_folder import read_images
+from addml.preprocessing.groups import Groups
 from addml.preprocessing.profile import ColumnProfile, channel_profiles, column_profiles
 from addml.preprocessing.scaling import Features
 from addml.text import counted, did_you_mean, listed
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from addml.inputs.table import Columns, DriftCounter, Standardised
-    from addml.preprocessing.groups import Groups
 
 BRIGHTER = 0.08  # of white: how far the median brightness of images may lie from that of training
 PHOTO_SIDE = 320  # pixels; photographs of one size up to this keep it
@@ -52,8 +50,6 @@ def vectorizer_of(document: dict[str, Any], features: Features, *, photographs: 
     named = names is None or (len(set(names)) == given and all(isinstance(name, str) for name in names))
     own: dict[str, Any] = {"columns_in": given, "names": names and tuple(names), "features": features}
     if columns is not None:
-        from addml.inputs.table import Columns
-
         known = Columns.from_plain(columns)
         one: Vectorizer = TableVectorizer(columns=known, **own)
         fits = len(known.names) == numbers and set(known.used) <= set(names)
@@ -81,8 +77,6 @@ class TableVectorizer(Vectorizer):
     @classmethod
     def fit(cls, X: Any, settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
         """Decide the type of every column, and learn its scale."""
-        from addml.inputs.table import Columns, DriftCounter
-
         table = _read_table(X, least=2)
         columns = Columns.fit(table.drop_columns(_group_columns(table, settings.by)))
         warn_of_dropped(columns)
@@ -100,7 +94,6 @@ class TableVectorizer(Vectorizer):
         return one, rows
 
     def read(self, X: Any) -> LazyRows:
-        """The rows of a table with the columns of training."""
         if not is_frame(X):
             raise TypeError(f"the detector was fitted to a table with named columns; give such a table, not {type(X)}")
         table = _read_table(X, least=1)
@@ -118,27 +111,20 @@ class TableVectorizer(Vectorizer):
 
     @cached_property
     def _standardised(self) -> Standardised:
-        from addml.inputs.table import Standardised
-
         return Standardised(self.columns, self.features)
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
-        """The profiles of the columns in the normal training rows, or what the columns remember."""
         return column_profiles(self.columns, rows.values.filter(normal) if isinstance(rows, LazyRows) else None)
 
     def sides(self, one_sided: Any) -> np.ndarray:
-        """Which side of each number matters, by these settings."""
         return sides_of(one_sided, self.columns.own_names)
 
 
 def _read_table(X: Any, least: int) -> pa.Table:
-    from addml.inputs.table import as_table
-
     table = as_table(X)
     if len(table) < least:
-        raise ValueError(
-            f"X has {counted(len(table), 'sample')}, while a minimum of {least} is required: give more rows"
-        )
+        samples = counted(len(table), "sample")
+        raise ValueError(f"X has {samples}, while a minimum of {least} is required: give more rows")
     return table
 
 
@@ -173,11 +159,9 @@ class ImageVectorizer(Vectorizer):
 
     @classmethod
     def fit(cls, X: Any, settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
-        """Learn the scale of every channel."""
         images = as_images(_folder(X, largest=cls.largest) if isinstance(X, (str, os.PathLike)) else X, least=2)
         varied(images)
-        turned = channels_last(images)
-        if turned is not None:
+        if (turned := channels_last(images)) is not None:
             warn(turned)
         form = Form("images", tuple(images.shape[1:]))
         sides = sides_of(settings.one_sided, list(map(str, range(form.channels))))
@@ -196,8 +180,7 @@ class ImageVectorizer(Vectorizer):
                 f"X holds images of shape {images.shape[1:]}, the detector was fitted to {self.form.shape} "
                 "(channels, height, width); convert or resize them"
             )
-        strange = self.strange(images)
-        if strange is not None:
+        if (strange := self.strange(images)) is not None:
             warn(strange)
         return LazyRows(images, self.prepare)
 
@@ -207,15 +190,17 @@ class ImageVectorizer(Vectorizer):
 
     @staticmethod
     def scaled(images: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
-        """The scale of every channel."""
-        return _image_features(images, form, sides, robust=robust)
+        """The scale of every channel, by some of the images where there are many."""
+        some = images[evenly_spaced_with_ends(np.arange(len(images)), max(2, VALUES // form.size))]
+        channel = form.channel_of()
+        values = some.reshape(-1, form.size)
+        columns = np.stack([values[:, channel == c].ravel() for c in range(form.channels)], axis=1)
+        return Features.fit(columns, sides, robust=robust).spread(channel)
 
     def prepare(self, values: np.ndarray) -> np.ndarray:
-        """Some images, flat and scaled."""
         return self.features.transform(values.reshape(len(values), self.form.size))
 
     def sides(self, one_sided: Any) -> np.ndarray:
-        """Which side of each number matters, by these settings."""
         sides = sides_of(one_sided, list(map(str, range(self.form.channels))))
         return np.asarray(sides[self.form.channel_of()])
 
@@ -256,19 +241,10 @@ class PhotoVectorizer(ImageVectorizer):
 
 def _folder(X: Any, **shape: Any) -> np.ndarray:
     """The images of a folder; what was changed is reported."""
-    from addml.io.image_folder import read_images  # Pillow
-
     found = read_images(X, **shape)
     for note in found.notes:
         warn(f"{X}: {note}")
     return found.images
-
-
-def _image_features(images: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
-    some = images[evenly_spaced_with_ends(np.arange(len(images)), max(2, VALUES // form.size))].reshape(-1, form.size)
-    channel = form.channel_of()
-    values = np.stack([some[:, channel == c].ravel() for c in range(form.channels)], axis=1)
-    return Features.fit(values, sides, robust=robust).spread(channel)
 
 
 # Series -----------------------------------------------------------------------------------------------------
@@ -297,7 +273,7 @@ class SeriesVectorizer(Vectorizer):
         medians = _medians(series, labels)
         if length == "auto":
             length, sampling.window = choose_window(max(series, key=lambda one: len(one.values)))
-        windows = _windows(series, int(length), medians, sampling)
+        windows = windows_of(series, int(length), medians, sampling)
         _check_enough(windows, int(length))
         form = Form("series", windows.shape[1:], bool(settings.window.causal))
         features = Features.fit(windows.steps, sides_of(settings.one_sided, labels), robust=settings.robust)
@@ -311,7 +287,6 @@ class SeriesVectorizer(Vectorizer):
         return one, rows
 
     def read(self, X: Any) -> WindowRows:
-        """The windows of series with the same channels."""
         sampling = Sampling()
         series = read_series(X, () if self.groups is None else self.groups.by, sampling)
         channels = series[0].values.shape[1]
@@ -322,10 +297,12 @@ class SeriesVectorizer(Vectorizer):
             )
         series = [_in_order(one, self.labels, named=self.names is not None) for one in series]
         series = [_on_whole_scale(one, self.entities) for one in series]
-        windows = _windows(series, self.form.shape[0], self.step_features.median, sampling)
+        windows = windows_of(series, self.form.shape[0], self.step_features.median, sampling)
         return self._rows(windows, sampling, series)
 
     def _rows(self, windows: Windows, sampling: Sampling, series: Sequence[Series]) -> WindowRows:
+        for sentence in sampling.words():
+            warn(sentence)
         rows = WindowRows(windows.prepared(self.step_features.transform), sampling)
         if self.entities is not None:
             codes = [self.entities.code(one.key) for one in series]
@@ -338,11 +315,9 @@ class SeriesVectorizer(Vectorizer):
         return self.entities
 
     def with_groups(self, groups: Groups) -> Self:
-        """The vectorizer with these entities."""
         return replace(self, entities=groups)
 
     def to_json(self) -> dict[str, Any]:
-        """What can be read of it; the scaling is arrays."""
         return super().to_json() | {"entities": None if self.entities is None else self.entities.to_json()}
 
     @property
@@ -351,35 +326,20 @@ class SeriesVectorizer(Vectorizer):
         return self.features.first(self.form.channels)
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
-        """The profiles of the channels in the normal training steps."""
         steps = rows.steps if isinstance(rows, WindowRows) else None
         return () if steps is None else channel_profiles(self.labels, steps[normal])
 
     def prepare(self, values: np.ndarray) -> np.ndarray:
-        """Some windows, flat and scaled."""
         return self.features.transform(values.reshape(len(values), self.form.size))
 
     def sides(self, one_sided: Any) -> np.ndarray:
-        """Which side of each number matters, by these settings."""
         return np.asarray(sides_of(one_sided, self.labels)[self.form.channel_of()])
-
-
-def _windows(series: Sequence[Series], window: int, usual: np.ndarray, sampling: Sampling) -> Windows:
-    """The windows of all series; what was filled in is reported."""
-    windows, _ = windows_of(series, window, usual, sampling)
-    for sentence in sampling.words():
-        warn(sentence)
-    return windows
 
 
 def _entities(series: Sequence[Series], names: list[str], by: tuple[str, ...]) -> Groups | None:
     """The level and spread of every channel in each entity; None without entities."""
     if not by:
         return None
-    import pyarrow as pa
-
-    from addml.preprocessing.groups import Groups
-
     keys = np.repeat([str(one.key) for one in series], [len(one.values) for one in series])
     values = np.concatenate([one.values for one in series]).astype(np.float64)
     groups = Groups.fit(pa.table({by[0]: keys}), by[:1], dict(zip(names, values.T, strict=True)))
@@ -391,7 +351,7 @@ def _on_whole_scale(one: Series, entities: Groups | None) -> Series:
     if entities is None:
         return one
     code = entities.code(one.key)
-    return Series(one.values * entities.ratio[code] + entities.shift[code], one.names, one.times, one.key)
+    return replace(one, values=one.values * entities.ratio[code] + entities.shift[code])
 
 
 def _in_order(one: Series, names: list[str], *, named: bool) -> Series:
@@ -404,9 +364,8 @@ def _in_order(one: Series, names: list[str], *, named: bool) -> Series:
 
 
 def _check_enough(windows: Windows, window: int) -> None:
-    whole = len(windows.whole(1))
+    whole, longest = len(windows.whole(1)), int(windows.age.max()) + 1
     if whole < 2:
-        longest = int(windows.age.max()) + 1
         most = 4 * longest // 5  # so that a second one begins a quarter of it later
         remedy = f"give a window of at most {most}, or " if longest > 1 else "give "
         raise ValueError(
@@ -417,11 +376,8 @@ def _check_enough(windows: Windows, window: int) -> None:
 
 def _medians(series: Sequence[Series], names: list[str]) -> np.ndarray:
     """The median of every channel, 0 where there is no value; stands for what is missing before any value is known."""
-    usual, empty = np.zeros(len(names)), np.zeros(len(names), bool)
-    for channel in range(len(names)):
-        own = np.concatenate([one.values[:, channel] for one in series]).astype(np.float64)
-        known = own[~np.isnan(own)]
-        empty[channel] = not len(known)
-        usual[channel] = 2 * np.median(known / 2) if len(known) else 0.0  # halves: the sum of two may overflow
-    warn_of_columns("channels without a single value tell nothing", np.flatnonzero(empty), names)
-    return usual
+    channels = np.concatenate([one.values for one in series]).astype(np.float64).T
+    known = [values[~np.isnan(values)] for values in channels]
+    empty = np.array([place for place, values in enumerate(known) if not len(values)], np.int64)
+    warn_of_columns("channels without a single value tell nothing", empty, names)
+    return np.array([2 * np.median(own / 2) if len(own) else 0.0 for own in known])  # halves: two may overflow

@@ -15,32 +15,32 @@ from addml.io.source import Origin, ReadError
 if TYPE_CHECKING:
     from pyarrow import dataset
 
-BATCHES_AHEAD = 2
+READ_AHEAD = {"batch_readahead": 2, "fragment_readahead": 1}
 PARTIAL = "columns that some files do not have, read as missing values there"
 
 
-def read_parquet(origin: Origin, columns: Sequence[str] | None) -> pa.Table:
+def read_parquet(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
     """The table of one Parquet file."""
-    with _reading(origin.name, "Parquet"), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
-        return file.read(columns=readable(columns, file.schema_arrow.names))
+    with reading(origin.name), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
+        return file.read(columns=readable(columns, file.schema_arrow.names)), []
 
 
 def parquet_batches(origin: Origin, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
     """One Parquet file, at most `rows` rows at a time."""
-    with _reading(origin.name, "Parquet"), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
+    with reading(origin.name), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
         yield from file.iter_batches(rows, columns=readable(columns, file.schema_arrow.names))
 
 
-def read_arrow(origin: Origin, is_stream: bool) -> pa.Table:
+def read_arrow(origin: Origin, is_stream: bool) -> tuple[pa.Table, list[str]]:
     """The table of an Arrow (Feather 2) file or stream."""
-    with _reading(origin.name, "Arrow"), origin.open_seekable() as stream:
-        return ipc.open_stream(stream).read_all() if is_stream else ipc.open_file(stream).read_all()
+    with reading(origin.name, "Arrow"), origin.open_seekable() as stream:
+        return (ipc.open_stream if is_stream else ipc.open_file)(stream).read_all(), []
 
 
 def read_folder(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
     """The Parquet files of a folder as one table, with columns from subfolders named year=2024."""
     found, notes = folder_dataset(origin)
-    with _reading(origin.name, "Parquet"):
+    with reading(origin.name):
         return found.to_table(columns=readable(columns, found.schema.names)), notes
 
 
@@ -50,20 +50,19 @@ def folder_batches(
     """The Parquet files of a folder, at most `rows` rows at a time."""
     found, more = folder_dataset(origin)
     notes.extend(more)
-    wanted, ahead = readable(columns, found.schema.names), {"batch_readahead": BATCHES_AHEAD, "fragment_readahead": 1}
-    with _reading(origin.name, "Parquet"):
-        yield from found.to_batches(columns=wanted, batch_size=rows, **ahead)
+    with reading(origin.name):
+        yield from found.to_batches(columns=readable(columns, found.schema.names), batch_size=rows, **READ_AHEAD)
 
 
 def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[dataset.Dataset, list[str]]:
     """The folder, or some of its files, with a schema that has the columns of all of them."""
     files = files or parquet_files(origin)
-    with _reading(origin.name, "Parquet"):
+    with reading(origin.name):
         first = _folder(files, origin, None)
         fragments = list(first.get_fragments())
     schemas = list[pa.Schema]()
     for fragment in fragments:
-        with _reading(fragment.path, "Parquet"):
+        with reading(fragment.path):
             schemas.append(fragment.physical_schema)
     schema = _joined(files, schemas, first.schema)
     partial = [name for name in schema.names if 0 < sum(name in one.names for one in schemas) < len(schemas)]
@@ -117,7 +116,7 @@ def readable(columns: Sequence[str] | None, names: Sequence[str]) -> list[str] |
 
 
 @contextmanager
-def _reading(source: str, kind: str) -> Iterator[None]:
+def reading(source: str, kind: str = "Parquet") -> Iterator[None]:
     """Name the source and the remedy where Arrow cannot read it."""
     try:
         yield

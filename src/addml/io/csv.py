@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from addml import text_formats
-from addml.arrow import PER_DAY, DistinctTexts
+from addml.arrow import PER_DAY, DistinctTexts, first_of
 from addml.compute import on_threads
 from addml.io.csv_dialect import SAMPLE_BYTES, Dialect, Writing
 from addml.io.csv_errors import CONVERSION, explained, unclosed_quote
-from addml.io.source import Origin, ReadError
+from addml.io.source import Origin
+from addml.io.values import check_columns
 from addml.text import counted, listed
-from addml.text_formats import DAY_FIRST, MISSING_MARKERS, MONTH_FIRST, NumberFormat
+from addml.text_formats import DAY_FIRST, MISSING_MARKERS, MONTH_FIRST, NumberFormat, date_zone
 
 LARGEST_BLOCK = 1 << 30
 STREAM_BLOCK_BYTES = 1 << 22
@@ -35,21 +36,15 @@ class UnclearRowsError(ValueError):
     """Counting quotes does not tell where rows end."""
 
 
-class TextAmongNumbersError(ReadError):
-    """A text in a column whose first rows are numbers."""
-
-    def __init__(self, source: str, column: str) -> None:
-        super().__init__(f"{source}: column {column!r} holds text where its first rows hold numbers.")
-        self.column = column
-
-
-def read_csv_table(origin: Origin, dialect: Dialect, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
-    """The table, and notes on what was found out only while reading it."""
-    notes: list[str] = []
+def read_csv_table(
+    origin: Origin, dialect: Dialect, notes: list[str], columns: Sequence[str] | None
+) -> tuple[pa.Table, list[str]]:
+    """The table, and the notes with those on what was found out only while reading it."""
+    dialect = replace(dialect, columns=check_columns(columns, dialect.names, origin.name))
     while True:
         try:
             with origin.open() as stream:
-                table = csv.read_csv(stream, *_options(dialect, columns))
+                table = csv.read_csv(stream, *_options(dialect))
             _refuse_binary(table)
         except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
             dialect = _amended(origin, dialect, error, notes)
@@ -59,69 +54,56 @@ def read_csv_table(origin: Origin, dialect: Dialect, columns: Sequence[str] | No
 
 
 def csv_batches(
-    origin: Origin,
-    dialect: Dialect,
-    columns: Sequence[str] | None,
-    schema: pa.Schema | None,
-    notes: list[str],
-    found: list[str] | None = None,
+    origin: Origin, dialect: Dialect, notes: list[str], found: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The table a few megabytes at a time, columns outside `schema` as text; typed by the first batch without one.
+    """The table a few megabytes at a time, columns outside the schema as text; typed by the first batch without one.
 
-    Dates come as text, unless `schema` has dates where the file has another form than ISO 8601. Columns of numbers are
-    text from the batch on that holds the first text among them, with a decimal point whatever the file has: they are
-    added to `found`. Without that list a text among numbers is an error, except in columns that are known to be loose.
+    Dates come as text, unless the schema has dates where the file has another form than ISO 8601. Columns of numbers
+    are text from the batch on that holds the first text among them, with a decimal point whatever the file has: they
+    are added to `found`. Without that list a text among numbers is an error, except in columns known to be loose.
     """
     done = 0
     dialect = replace(dialect, block_bytes=max(dialect.block_bytes, STREAM_BLOCK_BYTES))
     is_plain = len(dialect.names) > 1 and dialect.encoding in ONE_BYTE_LINE_ENDS
-    in_blocks = schema is not None and is_plain and _parsing_threads() > 1
+    in_blocks = dialect.schema is not None and is_plain and _parsing_threads() > 1
     while True:
         read = _in_blocks if in_blocks else _stream
         try:
-            for batch in _without_first(read(origin, dialect, columns, schema), done):
+            for batch in _without_first(read(origin, dialect), done):
                 done += batch.num_rows
                 yield batch
             return
         except UnclearRowsError:
             in_blocks = False
-        except (pa.ArrowInvalid, UnicodeDecodeError, OSError, TextAmongNumbersError) as error:
+        except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
             slip = CONVERSION.search(str(error))
-            of_slip = dialect.names[int(slip[1])] if slip is not None and slip[2] in NOT_TEXT else None
-            name = getattr(error, "column", of_slip)
-            if found is not None and name is not None:
-                found.append(name)
-                dialect = replace(dialect, loose=(*dialect.loose, name))
-            elif isinstance(error, TextAmongNumbersError):
-                raise
+            if found is not None and slip is not None and slip[2] in NOT_TEXT:
+                found.append(dialect.names[int(slip[1])])
+                dialect = replace(dialect, loose=(*dialect.loose, found[-1]))
             else:
                 dialect = _amended(origin, dialect, error, notes)
 
 
-def _stream(
-    origin: Origin, dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema | None
-) -> Iterator[pa.RecordBatch]:
-    with origin.open() as stream, csv.open_csv(stream, *_options(dialect, columns, schema)) as reader:
+def _stream(origin: Origin, dialect: Dialect) -> Iterator[pa.RecordBatch]:
+    with origin.open() as stream, csv.open_csv(stream, *_options(dialect)) as reader:
         batch = None
         for batch in reader:
             _refuse_binary(batch)
-            yield _in_schema(batch, dialect, schema, origin.name)
+            yield _in_schema(batch, dialect)
     if batch is not None:
         _check_last_row(origin, dialect, batch)
 
 
-def _in_blocks(
-    origin: Origin, dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema | None
-) -> Iterator[pa.RecordBatch]:
+def _in_blocks(origin: Origin, dialect: Dialect) -> Iterator[pa.RecordBatch]:
     """As `_stream`, on several threads, where the types of all columns are known and quotes stand around cells."""
 
     def parsed(item: tuple[int, bytes]) -> list[pa.RecordBatch]:
         place, block = item
-        read, parse, convert = _options(dialect, columns, schema)
+        read, parse, convert = _options(dialect)
         read.skip_rows = dialect.skip_lines if place == 0 else 0
         read.use_threads, read.block_size = False, len(block) + 1
         batches = csv.read_csv(pa.BufferReader(block), read, parse, convert).to_batches()
-        return [_in_schema(batch, dialect, schema, origin.name) for batch in batches]
+        return [_in_schema(batch, dialect) for batch in batches]
 
     with origin.open() as stream:
         blocks = row_blocks(stream, dialect.block_bytes, dialect.writing)
@@ -144,8 +126,7 @@ def _without_first(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.
             yield left
 
 
-def _options(dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema | None = None) -> tuple[Any, ...]:
-    """Arrow's read, parse and convert options."""
+def _options(dialect: Dialect) -> tuple[Any, ...]:
     writing = dialect.writing
     read = csv.ReadOptions(
         column_names=list(dialect.names),
@@ -164,15 +145,15 @@ def _options(dialect: Dialect, columns: Sequence[str] | None, schema: pa.Schema 
         null_values=list(MISSING_MARKERS),
         strings_can_be_null=True,
         decimal_point=dialect.decimal,
-        column_types=_column_types(dialect, schema),
-        include_columns=list(columns) if columns is not None else None,
+        column_types=_column_types(dialect),
+        include_columns=dialect.columns,
     )
     return read, parse, convert
 
 
-def _column_types(dialect: Dialect, schema: pa.Schema | None) -> dict[str, pa.DataType]:
+def _column_types(dialect: Dialect) -> dict[str, pa.DataType]:
     """Moments are read as text: Arrow takes no other form than ISO 8601, and none with zones beside others without."""
-    raw = (*dialect.numbers, *dialect.dates, *dialect.loose)
+    raw, schema = (*dialect.numbers, *dialect.dates, *dialect.loose), dialect.schema
     text = dict.fromkeys((*dialect.texts, *raw) if schema is None else dialect.names, pa.string())
     known = [] if schema is None else [one for one in schema if one.name not in raw]
     moments = (pa.types.is_timestamp, pa.types.is_time)
@@ -203,8 +184,7 @@ def _check_last_row(origin: Origin, dialect: Dialect, table: pa.Table | pa.Recor
     """A line end in the last row may be a quote that was never closed."""
     last = table.slice(max(0, table.num_rows - 1)).to_pylist()
     texts = [value for row in last for value in row.values() if isinstance(value, str)]
-    is_broken = any("\n" in text or "\r" in text for text in texts)
-    if is_broken and (error := unclosed_quote(origin, dialect)) is not None:
+    if any("\n" in text or "\r" in text for text in texts) and (error := unclosed_quote(origin, dialect)) is not None:
         raise error
 
 
@@ -215,7 +195,8 @@ def _with_values(table: pa.Table, dialect: Dialect, notes: list[str]) -> pa.Tabl
     """The table with its numbers and dates, each column decided by all its values."""
     for place, name in enumerate(table.column_names):
         if name in dialect.numbers:
-            found, kind, note = _numbers(table[name], dialect.numbers[name]), "numbers", None
+            values, wrong = text_formats.parse_numbers(table[name].combine_chunks(), dialect.numbers[name])
+            found, kind, note = None if wrong.any() else pa.array(values, from_pandas=True), "numbers", None
         elif name in dialect.dates:
             (found, note), kind = _dates(table[name], day_first=dialect.decimal == ","), "dates"
         else:
@@ -228,23 +209,14 @@ def _with_values(table: pa.Table, dialect: Dialect, notes: list[str]) -> pa.Tabl
     return table
 
 
-def _numbers(column: pa.ChunkedArray | pa.Array, written: NumberFormat) -> pa.Array | None:
-    """The numbers of a text column, or None when some cell is none."""
-    joined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    values, wrong = text_formats.parse_numbers(joined, written)
-    return None if wrong.any() else pa.array(values, from_pandas=True)
-
-
 def _dates(column: pa.ChunkedArray, day_first: bool) -> tuple[pa.Array | None, str | None]:
     """The dates of a text column and how they are written; None when some cell is none, or has a time zone."""
     texts = DistinctTexts.of(column)
     found = text_formats.date_format(texts.values, texts.counts, day_first) if len(texts.values) else None
-    if found is None or found.share < 1 or found.form not in DATE_NAMES:
+    if found is None or found.share < 1 or found.form not in DATE_NAMES or date_zone(texts.values, found.form):
         return None, None
-    if text_formats.date_zone(texts.values, found.form):
-        return None, None
-    days = np.append(text_formats.parse_dates(texts.values, found.form, None), np.nan)[texts.codes]
-    return _timestamps(days), DATE_NAMES[found.form] + (" (a guess)" if found.is_guess else "")
+    days = text_formats.parse_dates(texts.values, found.form, None)
+    return _timestamps(texts.in_rows(days)), DATE_NAMES[found.form] + (" (a guess)" if found.is_guess else "")
 
 
 def _timestamps(days: np.ndarray) -> pa.Array:
@@ -253,23 +225,26 @@ def _timestamps(days: np.ndarray) -> pa.Array:
     return pa.array(micros, pa.int64(), mask=missing).cast(pa.timestamp("us"))
 
 
-def _in_schema(batch: pa.RecordBatch, dialect: Dialect, schema: pa.Schema | None, source: str) -> pa.RecordBatch:
+def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
     """The batch with the numbers and dates that Arrow takes for text, unless the schema has them as text."""
+    schema = dialect.schema
     for name in dict.fromkeys((*dialect.numbers, *dialect.loose, *dialect.dates)):
         kind = pa.string() if name in dialect.dates else pa.float64()
         if schema is not None:
             kind = schema.field(name).type if name in schema.names else pa.string()
         if name not in batch.schema.names or pa.types.is_string(kind):
             continue
-        written, values = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal)), batch[name]
+        written, texts = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal)), batch[name]
         if name in dialect.loose:
-            values = _with_points(values, written)
+            values = _with_points(texts, written)
         elif name in dialect.dates:
-            values = _dates_of_form(values, dialect, name)
-        elif (numbers := _numbers(values, written)) is not None:
-            values = numbers.cast(kind)
+            days = text_formats.parse_dates(texts, dialect.dates[name], None)
+            _refuse_others(np.isnan(days) & ~np.asarray(texts.is_null()), texts, dialect.names.index(name), "timestamp")
+            values = _timestamps(days)
         else:
-            raise TextAmongNumbersError(source, name)
+            numbers, wrong = text_formats.parse_numbers(texts, written)
+            _refuse_others(wrong, texts, dialect.names.index(name), "double")
+            values = pa.array(numbers, from_pandas=True).cast(kind)
         batch = batch.set_column(batch.schema.get_field_index(name), name, values)
     return batch
 
@@ -281,25 +256,17 @@ def _with_points(column: pa.Array, written: NumberFormat) -> pa.Array:
     return pc.if_else(is_number, text_formats.plain_digits(pc.if_else(is_number, text, None), written), text)
 
 
-def _dates_of_form(column: pa.Array, dialect: Dialect, name: str) -> pa.Array:
-    """The dates of some rows, in the form that the first rows have; another text is an error."""
-    days = text_formats.parse_dates(column, dialect.dates[name], None)
-    wrong = np.flatnonzero(np.isnan(days) & ~np.asarray(column.is_null()))
-    if len(wrong):  # in the words of Arrow, from which the error with the line is made
-        place, value = dialect.names.index(name), column[int(wrong[0])].as_py()
-        raise pa.ArrowInvalid(f"CSV column #{place}: conversion error to timestamp: invalid value '{value}'")
-    return _timestamps(days)
+def _refuse_others(wrong: np.ndarray, texts: pa.Array, column: int, kind: str) -> None:
+    """An error in the words of Arrow, from which the one with the line is made."""
+    if (row := first_of(wrong)) is not None:
+        raise pa.ArrowInvalid(f"CSV column #{column}: conversion error to {kind}: invalid value '{texts[row]}'")
 
 
 def _missing_note(table: pa.Table) -> list[str]:
     missing = {name: table[name].null_count for name in table.column_names if table[name].null_count}
-    if not missing:
-        return []
     columns = listed([f"{name} {count:,}" for name, count in missing.items()], 8)
-    return [
-        f"missing values: {counted(sum(missing.values()), 'cell')}, empty or marked as missing "
-        f"(NA, NaN, null, n/a, None, ?, -): {columns}"
-    ]
+    cells = f"{counted(sum(missing.values()), 'cell')}, empty or marked as missing (NA, NaN, null, n/a, None, ?, -)"
+    return [f"missing values: {cells}: {columns}"] if missing else []
 
 
 # Blocks of whole rows, for several threads to parse at once ---------------------------------------------------

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from addml import text_formats
-from addml.io.header import (
+from addml.io.source import NoRowsError, Origin, ReadError, decode_start, encoding_of
+from addml.io.values import (
     AGREEMENT,
     DATE_LIKE,
     ISO_DATE,
@@ -23,11 +24,11 @@ from addml.io.header import (
     grouped_names,
     has_header,
     is_missing,
+    numbered_names,
     table_start,
+    unique_names,
     usual_width,
 )
-from addml.io.source import NoRowsError, Origin, ReadError, decode_start, encoding_of
-from addml.io.values import numbered_names, unique_names
 from addml.text import counted, listed
 from addml.text_formats import DAY_FIRST, MONTH_FIRST, NumberFormat
 
@@ -100,6 +101,8 @@ class Dialect:
     loose: tuple[str, ...] = ()  # columns of numbers with texts among them, read as text
     encoding_is_given: bool = False
     block_bytes: int = BLOCK_BYTES
+    columns: list[str] | None = None  # to be read, None for all
+    schema: pa.Schema | None = None  # in whose types to read, as text what it does not have
 
 
 class Sample(NamedTuple):
@@ -235,7 +238,13 @@ def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> t
     if delimiter is not None or is_believable:
         near = [one.delimiter for one in writings if scores[one] >= (scores[best][0], NEARLY * scores[best][1])]
         return best, list(dict.fromkeys(mark for mark in near if mark != best.delimiter))
-    _refuse_aligned_columns(text, name)
+    rows = [line.split() for line in text.splitlines()[1:SAMPLE_ROWS] if line.strip()][:-1]
+    width, agreeing = usual_width(rows)
+    if width > 1 and agreeing == len(rows) and all(PLAIN_NUMBER.fullmatch(cell) for row in rows for cell in row):
+        raise ReadError(
+            f"{name}: its columns seem to be separated by several spaces, which is not supported. "
+            f"Write commas instead, as by: sed 's/^ *//; s/  */,/g' {name}"
+        )
     return Writing(","), []
 
 
@@ -280,16 +289,6 @@ def _is_column_of_commas(rows: list[list[str]], delimiter: str) -> bool:
     cells = [",".join(row) for row in rows[1:]]
     alone = delimiter == "," and len(rows[0]) == 1 and any(len(row) == 2 for row in rows)
     return alone and all(PLAIN_NUMBER.fullmatch(cell) or is_missing(cell) for cell in cells)
-
-
-def _refuse_aligned_columns(text: str, name: str) -> None:
-    rows = [line.split() for line in text.splitlines()[1:SAMPLE_ROWS] if line.strip()][:-1]
-    width, agreeing = usual_width(rows)
-    if width > 1 and agreeing == len(rows) and all(PLAIN_NUMBER.fullmatch(cell) for row in rows for cell in row):
-        raise ReadError(
-            f"{name}: its columns seem to be separated by several spaces, which is not supported. "
-            f"Write commas instead, as by: sed 's/^ *//; s/  */,/g' {name}"
-        )
 
 
 # Cells ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,13 @@ def explained(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:
     if isinstance(error, OSError):
         return origin.unreadable(error)
     try:
-        return _find_line(origin, dialect, error)
+        if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
+            return _undecodable(origin, dialect)
+        if (unclosed := unclosed_quote(origin, dialect)) is not None:
+            return unclosed
+        if (conversion := CONVERSION.search(str(error))) is not None:
+            return _unconvertible(origin, dialect, conversion)
+        return _ragged(origin, dialect) or ReadError(f"{origin.name}: {error}")
     except OSError as damage:
         return origin.unreadable(damage)
 
@@ -45,16 +51,6 @@ def unclosed_quote(origin: Origin, dialect: Dialect) -> ReadError | None:
         "never closed, so that all lines after it would be one cell. Close the quote, or double it if it belongs to "
         "the text."
     )
-
-
-def _find_line(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:
-    if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
-        return _undecodable(origin, dialect)
-    if (unclosed := unclosed_quote(origin, dialect)) is not None:
-        return unclosed
-    if (conversion := CONVERSION.search(str(error))) is not None:
-        return _unconvertible(origin, dialect, conversion)
-    return _ragged(origin, dialect) or ReadError(f"{origin.name}: {error}")
 
 
 def _ragged(origin: Origin, dialect: Dialect) -> ReadError | None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from addml.io.header import grouped_names, has_header, is_missing, table_start
-from addml.io.source import NoRowsError, Origin, ReadError, missing_extra
-from addml.io.values import numbered_names, table_from_rows
+from addml.io.source import NoRowsError, Origin, ReadError, library
+from addml.io.values import grouped_names, has_header, is_missing, numbered_names, table_from_rows, table_start
 from addml.text import counted, did_you_mean
 
 HEADER_ROWS = 500
@@ -48,10 +47,7 @@ def read_excel(
 
 def _sheet_rows(origin: Origin, sheet: str | None, skipped: int) -> tuple[str, Rows, list[str]]:
     """The name and the rows of the sheet, from the first that holds something to the last, and the other names."""
-    try:
-        import openpyxl
-    except ImportError as error:
-        raise missing_extra(f"{origin.name}: an Excel file", "excel") from error
+    openpyxl = library("openpyxl", "excel", f"{origin.name}: an Excel file")
     try:
         with warnings.catch_warnings(), origin.open_seekable() as stream:
             warnings.simplefilter("ignore")  # about styles and validation, which are not data
@@ -77,10 +73,9 @@ def _candidates(book: Any, sheet: str | None, source: str) -> list[Any]:
     """The sheet that is named, or all, those that are visible first."""
     if sheet is None:
         return sorted(book.worksheets, key=lambda one: bool(one.sheet_state != "visible"))
-    for one in book.worksheets:
-        if one.title == sheet:
-            return [one]
     names = [one.title for one in book.worksheets]
+    if sheet in names:
+        return [book.worksheets[names.index(sheet)]]
     raise ReadError(f"{source}: has no sheet {sheet!r}.{did_you_mean(sheet, names)} It has: {', '.join(names)}.")
 
 

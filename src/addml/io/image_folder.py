@@ -83,7 +83,12 @@ def look_at(
     if not files:
         raise ImageError(f"{folder}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
     known, broken = _tried(files, partial(_seen, path))
-    _alike(path, known)
+    kinds = {one.real: _legible(one.name) for one in known}
+    if len(kinds) > 1:  # real numbers may be from 0 to 1 or from -1000 to 1000
+        raise ImageError(
+            f"{folder}: {kinds[True]} holds floating-point numbers, {kinds[False]} whole ones of 8 or 16 bits, and "
+            "their scales cannot be compared; convert them to one kind, or give each a folder of its own."
+        )
     return Heads(path, tuple(known), tuple(broken), *_common(shape, known, largest))
 
 
@@ -103,7 +108,6 @@ class Heads:
         return any(one.deep for one in self.known)
 
     def read(self, skip_broken: bool) -> Pictures:
-        """The images themselves."""
         shape, deep, names = self.shape, self.deep, list[str]()
         images = np.empty((len(self.known), *astuple(shape)), np.float32 if deep else np.uint8)
 
@@ -308,16 +312,6 @@ def _shape(size: int | tuple[int, int] | None, channels: int | None) -> _Shape:
     if channels not in (None, 1, 3):
         raise ImageError(f"channels={channels!r} must be 1 for grey or 3 for RGB; files of images have no other")
     return _Shape(channels or 0, *(sides or (0, 0)))
-
-
-def _alike(folder: Any, known: Sequence[_Seen]) -> None:
-    """Real numbers may be from 0 to 1 or from -1000 to 1000: beside whole ones they are no images of one kind."""
-    kinds = {one.real: _legible(one.name) for one in known}
-    if len(kinds) > 1:
-        raise ImageError(
-            f"{folder}: {kinds[True]} holds floating-point numbers, {kinds[False]} whole ones of 8 or 16 bits, and "
-            "their scales cannot be compared; convert them to one kind, or give each a folder of its own."
-        )
 
 
 def _common(shape: _Shape, known: Sequence[_Seen], largest: int) -> tuple[_Shape, list[str]]:

@@ -172,11 +172,10 @@ def _table(items: Sequence[dict[str, Any]]) -> tuple[pa.Table, list[str]]:
 
 def _table_of_lines(origin: Origin, encoding: str) -> tuple[pa.Table, list[str]]:
     """The table of one JSON object a line; where some values of a key are numbers and some texts, all are texts."""
-    block = BLOCK_BYTES
+    block, is_utf8 = BLOCK_BYTES, encoding.startswith("utf-8")
     while True:
         try:
             raw = origin.open()
-            is_utf8 = encoding.startswith("utf-8")
             with raw if is_utf8 else pa.transcoding_input_stream(raw, encoding, "utf8") as stream:
                 return arrow_json.read_json(stream, arrow_json.ReadOptions(block_size=block)), []
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
@@ -230,7 +229,5 @@ def _text(origin: Origin, encoding: str) -> io.TextIOWrapper:
 
 def _kind(value: Any) -> str:
     """The kind of a value as Arrow tells them apart; nothing for null, which fits all."""
-    if value is None or isinstance(value, bool):
-        return "" if value is None else "true or false"
-    kinds = {(int, float): NUMBER, (str,): TEXT, (list,): "a list"}
-    return next((kind for types, kind in kinds.items() if isinstance(value, types)), "an object")
+    kinds = {type(None): "", bool: "true or false", int: NUMBER, float: NUMBER, str: TEXT, list: "a list"}
+    return kinds.get(type(value), "an object")

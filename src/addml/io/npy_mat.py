@@ -81,12 +81,10 @@ def _table(
 
 
 def _chosen_key(arrays: Mapping[str, Any], known: list[str], key: str | None, source: str) -> str:
-    if key is not None:
-        if key not in arrays:
-            raise ReadError(f"{source}: has no array {key!r}.{did_you_mean(key, known)} It has: {', '.join(known)}.")
-        return key
-    if FEATURES in arrays:
-        return FEATURES
+    if key is not None and key not in arrays:
+        raise ReadError(f"{source}: has no array {key!r}.{did_you_mean(key, known)} It has: {', '.join(known)}.")
+    if key is not None or FEATURES in arrays:
+        return key or FEATURES
     matrices = [name for name in known if getattr(arrays[name], "ndim", 0) == 2]
     # MATLAB knows no arrays of one axis: labels have one column
     tables = [name for name in matrices if name.lower() not in LABELS or 1 not in arrays[name].shape]

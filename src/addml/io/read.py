@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -79,7 +79,7 @@ def read_table(source: str | os.PathLike[str], *, columns: Sequence[str] | None 
     options = FileOptions(columns=tuple(columns or ()), **known)
     if is_address(os.fspath(source)):
         return _from_database(os.fspath(source), columns, options)
-    return _whole(*_locate(source, options), columns, options)
+    return _read(*_locate(source, options), columns, options)
 
 
 def open_batches(
@@ -106,13 +106,13 @@ def open_batches(
         return _cut(whole, wanted, schema, batch_rows, without_password(os.fspath(source)))
     origin, kind, notes = _locate(source, options)
     if kind not in STREAMED:
-        return _cut(_whole(origin, kind, notes, wanted, options), wanted, schema, batch_rows, origin.name)
+        return _cut(_read(origin, kind, notes, wanted, options), wanted, schema, batch_rows, origin.name)
     if kind == "csv":
         dialect, words = sniff(origin, options)
         notes.extend(words)
         chosen, found = check_columns(wanted, dialect.names, origin.name), list[str]()
-        dialect = replace(dialect, loose=tuple(loose or ()))
-        batches = csv_batches(origin, dialect, chosen, schema, notes, found if loose is None else None)
+        dialect = replace(dialect, loose=tuple(loose or ()), columns=chosen, schema=schema)
+        batches = csv_batches(origin, dialect, notes, found if loose is None else None)
         begun = _begun(conformed(batches, wanted, None, batch_rows, origin.name), notes, origin.name)
         return replace(begun, loose=found)  # already in the types of the schema
     if kind == "parquet":
@@ -166,38 +166,25 @@ def _from_database(address: str, columns: Sequence[str] | None, options: FileOpt
     return _finished(*read_sql(address, options.query), columns, name)
 
 
-def _whole(
+def _read(
     origin: Origin, kind: str, notes: list[str], columns: Sequence[str] | None, options: FileOptions
 ) -> ReadResult:
-    table, found = _read(origin, kind, columns, options)
-    return _finished(table, [*notes, *found], columns, origin.name)
-
-
-def _read(origin: Origin, kind: str, columns: Sequence[str] | None, options: FileOptions) -> tuple[pa.Table, list[str]]:
     asked = {*options.labels, *options.columns}
     part = None if origin.is_chosen else options.part  # which named a file of the archive
-    match kind:
-        case "csv":
-            dialect, notes = sniff(origin, options)
-            table, found = read_csv_table(origin, dialect, check_columns(columns, dialect.names, origin.name))
-            return table, notes + found
-        case "parquet":
-            return read_parquet(origin, columns), []
-        case "folder":
-            return read_folder(origin, columns)
-        case "arrow" | "arrow stream":
-            return read_arrow(origin, is_stream=kind == "arrow stream"), []
-        case "json":
-            return read_json(origin, options.encoding)
-        case "excel":
-            return read_excel(origin, part, options.header, options.skip_rows)
-        case "npz":
-            return read_npz(origin, part, asked)
-        case "npy":
-            return read_npy(origin)
-        case "mat":
-            return read_mat(origin, part, asked)
-    raise ReadError(f"{origin.name}: {kind} files are not read.")
+    readers: dict[str, Callable[[], tuple[pa.Table, list[str]]]] = {
+        "csv": lambda: read_csv_table(origin, *sniff(origin, options), columns),
+        "parquet": lambda: read_parquet(origin, columns),
+        "folder": lambda: read_folder(origin, columns),
+        "arrow": lambda: read_arrow(origin, is_stream=False),
+        "arrow stream": lambda: read_arrow(origin, is_stream=True),
+        "json": lambda: read_json(origin, options.encoding),
+        "excel": lambda: read_excel(origin, part, options.header, options.skip_rows),
+        "npz": lambda: read_npz(origin, part, asked),
+        "npy": lambda: read_npy(origin),
+        "mat": lambda: read_mat(origin, part, asked),
+    }
+    table, found = readers[kind]()
+    return _finished(table, [*notes, *found], columns, origin.name)
 
 
 def _finished(table: pa.Table, notes: list[str], columns: Sequence[str] | None, source: str) -> ReadResult:

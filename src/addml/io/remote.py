@@ -71,8 +71,7 @@ def _temporary() -> tempfile.TemporaryDirectory[str]:
 
 def _copy(stream: IO[bytes] | Any, target: Path, address: str, size: int) -> None:
     """Copy a stream of `size` bytes, 0 where that is not known, into a file, unless it is too large or cut short."""
-    most = min(MOST_BYTES, shutil.disk_usage(target.parent).free - SPARE_BYTES)
-    done = 0
+    most, done = min(MOST_BYTES, shutil.disk_usage(target.parent).free - SPARE_BYTES), 0
     with target.open("wb") as file:
         while size <= most and (chunk := stream.read(CHUNK)):
             done += len(chunk)
@@ -98,8 +97,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 def _answer(address: str) -> Any:
     """The answer to a request; redirects lead to the web only, never from https to http, and take no password along."""
-    opener = urllib.request.build_opener(_NoRedirects)
-    parts = urlsplit(address)
+    opener, parts = urllib.request.build_opener(_NoRedirects), urlsplit(address)
     headers = {"User-Agent": "addml"}
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

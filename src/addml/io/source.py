@@ -10,7 +10,9 @@ import re
 import sys
 import zipfile
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,9 +197,12 @@ def no_such_file(path: Path) -> ReadError:
     return ReadError(f"{path}: no such file.{hint}")
 
 
-def missing_extra(what: str, extra: str) -> ReadError:
-    """The error for a format whose library is not installed."""
-    return ReadError(f"{what} needs a part that is not installed: pip install 'addml[{extra}]'.")
+def library(name: str, extra: str, what: str) -> Any:
+    """The library that a format needs; where it is not installed the error names the extra."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ReadError(f"{what} needs a part that is not installed: pip install 'addml[{extra}]'.") from error
 
 
 # Format ------------------------------------------------------------------------------------------------------
@@ -249,7 +254,7 @@ def format_of(origin: Origin) -> tuple[str, list[str]]:
     if found == named or (found in TEXT_FORMATS and named in TEXT_FORMATS):
         return found, []
     if found in TEXT_FORMATS and named is not None:
-        raise ReadError(_not_what_it_says(origin, named))
+        raise _misnamed(origin, named)
     return found, [f"format: {found}, told by its content"]
 
 
@@ -271,9 +276,10 @@ def _by_content(origin: Origin) -> str:
 def _text_format(origin: Origin) -> str:
     named = NAMED.get(origin.suffix)
     try:
-        text = decoded_head(origin, 4096).lstrip()
+        raw = origin.head(4096)
+        text = decode_start(raw, encoding_of(raw, origin.name)[0], origin.name).lstrip()
     except ReadError as error:
-        raise error if named in (None, *TEXT_FORMATS) else ReadError(_not_what_it_says(origin, str(named))) from error
+        raise error if named in (None, *TEXT_FORMATS) else _misnamed(origin, str(named)) from error
     if text[:15].lower().startswith(("<!doctype html", "<html")):
         return "html"
     if named in TEXT_FORMATS:
@@ -281,8 +287,8 @@ def _text_format(origin: Origin) -> str:
     return "json" if text.startswith("{") or (text[:1] == "[" and text[1:].lstrip()[:1] == "{") else "csv"
 
 
-def _not_what_it_says(origin: Origin, named: str) -> str:
-    return (
+def _misnamed(origin: Origin, named: str) -> ReadError:
+    return ReadError(
         f"{origin.name}: is named like a {named} file but does not begin like one; it may be damaged, "
         "cut short or of another format. Copy it again, or rename it to what it is."
     )
@@ -359,12 +365,6 @@ def _detected(raw: bytes) -> str | None:
     return None if best is None or western <= best.chaos + SAME_CHAOS else str(best.encoding)
 
 
-def decoded_head(origin: Origin, size: int) -> str:
-    """The text of the first `size` bytes, in the encoding they seem to have."""
-    raw = origin.head(size)
-    return decode_start(raw, encoding_of(raw, origin.name)[0], origin.name)
-
-
 def decode_start(raw: bytes, encoding: str, name: str) -> str:
     """The text of `raw`, which may end in the middle of a character; an error where that is not its encoding."""
     try:
@@ -377,11 +377,10 @@ def decode_start(raw: bytes, encoding: str, name: str) -> str:
 
 
 def _decodes(raw: bytes, encoding: str) -> bool:
-    try:
+    with suppress(UnicodeDecodeError):
         codecs.getincrementaldecoder(encoding)("strict").decode(raw)
-    except UnicodeDecodeError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _wide_without_mark(raw: bytes) -> str | None:

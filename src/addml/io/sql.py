@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from addml.io.json import as_json
 from addml.io.remote import is_remote
-from addml.io.source import ReadError, missing_extra, no_such_file
+from addml.io.source import ReadError, library, no_such_file
 from addml.io.values import table_from_rows
 from addml.io.write import WriteError
 from addml.text import listed, without_password
@@ -66,16 +66,12 @@ def _disposed(engine: Any, kind: type[Exception], what: str) -> Iterator[None]:
 
 def _engine(address: str) -> Any:
     shown = without_password(address)
-    try:
-        import sqlalchemy
-        from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-    except ImportError as error:
-        raise missing_extra(f"{shown}: a database", "sql") from error
+    sqlalchemy = library("sqlalchemy", "sql", f"{shown}: a database")
     try:
         engine = sqlalchemy.create_engine(address)
     except ImportError as error:
         raise ReadError(f"{shown}: the driver of this database is not installed: {error}.") from error
-    except (ArgumentError, NoSuchModuleError) as error:
+    except (sqlalchemy.exc.ArgumentError, sqlalchemy.exc.NoSuchModuleError) as error:
         raise ReadError(f"{shown}: is no address of a database: {without_password(str(error))}.") from error
     name: Any = engine.url.database
     in_file = engine.dialect.name == "sqlite" and name and not name.startswith((":memory:", "file:"))

@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import shutil
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -15,14 +15,14 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from addml.io.json import as_json
-from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special, missing_extra
+from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special, library
 from addml.text import visible
 
 FORMATS = {
@@ -34,6 +34,7 @@ FORMATS = {
 JSON_ROWS = 10_000
 SHEET_ROWS = 2**20 - 1  # of a sheet, below its header
 GUARDED = "text cells that began like a formula, now with an apostrophe before"
+NOT_FINITE = "numbers that are not finite, written as null"
 BUFFER_BYTES = 1 << 20
 ROWS = 32_768  # that become text together
 FORMULA = r"^[=+\-@\t\r\n]"  # what a spreadsheet may run when it opens the file
@@ -42,24 +43,6 @@ NUMBER = r"^-\d+([.,]\d+)?([eE][+\-]?\d+)?$"  # but not this, as ids that are co
 
 class WriteError(OSError):
     """An output that cannot be written; the message names it and the remedy."""
-
-
-class TableWriter:
-    """Writes a table to `target`, piece by piece."""
-
-    def __init__(self, sink: Sink, target: Path) -> None:
-        self._sink, self._target = sink, target
-
-    def write(self, piece: pa.Table | pa.RecordBatch) -> None:
-        """Add rows, of the schema that the writer was opened with."""
-        table = pa.Table.from_batches([piece]) if isinstance(piece, pa.RecordBatch) else piece
-        with naming(self._target):
-            self._sink.write(table)
-
-    @property
-    def notes(self) -> list[str]:
-        """What was changed so far on the way to the file."""
-        return [f"{what}: {count:,}" for what, count in self._sink.changed.items() if count]
 
 
 def write_table(table: pa.Table, path: str | os.PathLike[str]) -> list[str]:
@@ -94,8 +77,8 @@ def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[Tab
         opened: list[Any] = [stream if compression is None else pa.CompressedOutputStream(stream, compression)]
         try:
             with naming(target):
-                opened.insert(0, SINKS[kind](opened[0], schema, target))
-            yield TableWriter(opened[0], target)
+                opened.insert(0, WRITERS[kind](opened[0], schema, target))
+            yield opened[0]
             with naming(target):
                 opened[0].close()
                 opened[1].close()
@@ -171,29 +154,45 @@ def naming(target: Path) -> Iterator[None]:
 # Formats ------------------------------------------------------------------------------------------------------
 
 
-class Sink(Protocol):
-    """What takes the pieces of a table and writes them in one format."""
-
-    changed: dict[str, int]
-
-    def write(self, table: pa.Table) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class CsvSink:
-    """CSV in which no text cell begins like a spreadsheet formula, on as many threads as Arrow may use."""
+class TableWriter:
+    """Writes a table to `target` in one format, piece by piece."""
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
-        self.changed = {GUARDED: 0}
-        self._stream, self._delimiter = stream, "\t" if ".tsv" in target.suffixes else ","
-        self.schema = _guarded(schema.empty_table())[0].schema
+        self._stream, self._schema, self._target = stream, schema, target
+        self._changed = Counter[str]()
+        self._begin()
+
+    def write(self, piece: pa.Table | pa.RecordBatch) -> None:
+        """Add rows, of the schema that the writer was opened with."""
+        with naming(self._target):
+            self._add(pa.Table.from_batches([piece]) if isinstance(piece, pa.RecordBatch) else piece)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was changed so far on the way to the file."""
+        return [f"{what}: {count:,}" for what, count in self._changed.items() if count]
+
+    def close(self) -> None:
+        """Write what is still to be written."""
+
+    def _begin(self) -> None:
+        pass
+
+    def _add(self, table: pa.Table) -> None:
+        raise NotImplementedError
+
+
+class CsvWriter(TableWriter):
+    """CSV in which no text cell begins like a spreadsheet formula, on as many threads as Arrow may use."""
+
+    def _begin(self) -> None:
+        empty = self._schema.empty_table()
+        self._delimiter, self._schema = "\t" if ".tsv" in self._target.suffixes else ",", _guarded(empty)[0].schema
         self._threads, self._waiting = pa.cpu_count(), deque[Future[tuple[pa.Buffer, int]]]()
         self._pool = ThreadPoolExecutor(self._threads)
-        self._stream.write(self._text(schema.empty_table(), header=True)[0])
+        self._stream.write(self._text(empty, header=True)[0])
 
-    def write(self, table: pa.Table) -> None:
-        """Write these rows behind those before, which may still be on their way to text."""
+    def _add(self, table: pa.Table) -> None:
         for start in range(0, table.num_rows, ROWS):
             self._waiting.append(self._pool.submit(self._text, table.slice(start, ROWS)))
             if len(self._waiting) > self._threads:
@@ -209,14 +208,14 @@ class CsvSink:
     def _write_first(self) -> None:
         text, count = self._waiting.popleft().result()
         self._stream.write(text)
-        self.changed[GUARDED] += count
+        self._changed[GUARDED] += count
 
     def _text(self, table: pa.Table, *, header: bool = False) -> tuple[pa.Buffer, int]:
         """The rows as text, and how many cells were changed."""
         table, count = _guarded(table)
         stream = pa.BufferOutputStream()
         options = csv.WriteOptions(include_header=header, delimiter=self._delimiter, batch_size=ROWS)
-        csv.write_csv(table.cast(self.schema), stream, options)
+        csv.write_csv(table.cast(self._schema), stream, options)
         return stream.getvalue(), count
 
 
@@ -255,61 +254,48 @@ def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.Chunke
     return pc.if_else(found, pc.binary_join_element_wise("'", text, ""), text), count
 
 
-class ParquetSink:
+class ParquetWriter(TableWriter):
     """Parquet, compressed with zstd."""
 
-    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
-        self.changed: dict[str, int] = {}
-        self._writer = parquet.ParquetWriter(stream, schema, compression="zstd")
+    def _begin(self) -> None:
+        self._writer = parquet.ParquetWriter(self._stream, self._schema, compression="zstd")
 
-    def write(self, table: pa.Table) -> None:
+    def _add(self, table: pa.Table) -> None:
         self._writer.write_table(table)
 
     def close(self) -> None:
         self._writer.close()
 
 
-class JsonSink:
+class JsonWriter(TableWriter):
     """One JSON object a line."""
 
-    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
-        self.changed = {"numbers that are not finite, written as null": 0}
-        self._stream = stream
-        self._names = schema.names
-
-    def write(self, table: pa.Table) -> None:
+    def _add(self, table: pa.Table) -> None:
         for start in range(0, table.num_rows, JSON_ROWS):
             columns = [self._values(column) for column in table.slice(start, JSON_ROWS).columns]
-            rows = (dict(zip(self._names, values, strict=True)) for values in zip(*columns, strict=True))
+            rows = (dict(zip(self._schema.names, values, strict=True)) for values in zip(*columns, strict=True))
             self._stream.write("".join(as_json(row) + "\n" for row in rows).encode())
-
-    def close(self) -> None:
-        pass
 
     def _values(self, column: pa.ChunkedArray) -> list[Any]:
         if pa.types.is_floating(column.type):
             finite = pc.is_finite(column)
-            self.changed[next(iter(self.changed))] += (len(finite) - finite.null_count) - (pc.sum(finite).as_py() or 0)
+            self._changed[NOT_FINITE] += (len(finite) - finite.null_count) - (pc.sum(finite).as_py() or 0)
             column = pc.if_else(finite, column, None)
         return list(column.to_pylist())
 
 
-class ExcelSink:
+class ExcelWriter(TableWriter):
     """A workbook with one sheet, in which no text cell is a formula."""
 
-    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
-        try:
-            import openpyxl
-        except ImportError as error:
-            raise missing_extra(f"{target}: Excel", "excel") from error
-        self.changed, self._stream, self._target, self._left = {GUARDED: 0}, stream, target, SHEET_ROWS
-        self._book = openpyxl.Workbook(write_only=True)
+    def _begin(self) -> None:
+        openpyxl = library("openpyxl", "excel", f"{self._target}: Excel")
+        self._left, self._book = SHEET_ROWS, openpyxl.Workbook(write_only=True)
         self._sheet = self._book.create_sheet("scored")
-        self._sheet.append(_guarded(schema.empty_table())[0].column_names)
+        self._sheet.append(_guarded(self._schema.empty_table())[0].column_names)
 
-    def write(self, table: pa.Table) -> None:
+    def _add(self, table: pa.Table) -> None:
         table, count = _guarded(table)
-        self.changed[GUARDED] += count
+        self._changed[GUARDED] += count
         self._left -= table.num_rows
         if self._left < 0:
             raise WriteError(f"{self._target}: a sheet holds at most {SHEET_ROWS:,} rows. Write .csv or .parquet.")
@@ -329,9 +315,4 @@ def _excel_value(value: Any) -> Any:
     return value if value is None or isinstance(value, int | date | time | Decimal) else visible(str(value))
 
 
-SINKS: dict[str, type[CsvSink | ParquetSink | JsonSink | ExcelSink]] = {
-    "csv": CsvSink,
-    "parquet": ParquetSink,
-    "json": JsonSink,
-    "excel": ExcelSink,
-}
+WRITERS = {"csv": CsvWriter, "parquet": ParquetWriter, "json": JsonWriter, "excel": ExcelWriter}

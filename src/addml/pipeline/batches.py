@@ -12,10 +12,10 @@ import numpy as np
 
 from addml.arrow import as_text
 from addml.compute import blas_threads, max_threads, on_threads, resolve_device
+from addml.errors import rows_before
 from addml.inputs.rows import MemoryRows
 from addml.pipeline.sources import check_text
 from addml.pipeline.workers import Batch, in_processes
-from addml.preprocessing.numbers import CellError
 from addml.preprocessing.profile import moments
 from addml.progress import Advance
 from addml.scratch import mapped
@@ -267,11 +267,8 @@ def drift_of(model: Model) -> DriftCounter:
 def features_of(model: Model, batch: pa.RecordBatch, start: int, drift: DriftCounter | None = None) -> np.ndarray:
     """The rows of a batch as the encoder takes them (n, d'); `start` rows came before them."""
     vectorizer: TableVectorizer = model.vectorizer  # type: ignore[assignment]
-    try:
+    with rows_before(start):
         return vectorizer.prepare(batch, drift)
-    except CellError as error:
-        error.row += start
-        raise
 
 
 def scores_of(model: Model, batch: pa.RecordBatch, features: np.ndarray, device: str) -> np.ndarray:

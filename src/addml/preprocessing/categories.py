@@ -49,12 +49,10 @@ class CategoryColumn(Column):
 
     @property
     def gap(self) -> int:
-        """The code of a gap."""
         return len(self.levels)
 
     @property
     def unseen(self) -> int:
-        """The code of a value that is none of the levels."""
         return len(self.levels) + 1
 
     # Features -----------------------------------------------------------------------------------------------

@@ -83,11 +83,6 @@ def _numbers(name: str, values: np.ndarray, written: NumberFormat | None = None,
     return Kept(NumberColumn(name, QuantileBins.fit(values), written, texts / len(values)), _number_mark(values))
 
 
-def _number_mark(values: np.ndarray) -> float:
-    sample = values[sample_rows(len(values))]
-    return number_mark(values if (sample == sample[0]).all() else sample)
-
-
 def _booleans(name: str, values: np.ndarray) -> Kept | Dropped:
     falses, trues = (int(np.count_nonzero(values == value)) for value in (0, 1))
     if len(values) in (falses, trues):
@@ -117,41 +112,33 @@ def _texts(name: str, column: pa.ChunkedArray) -> Kept | Dropped:
         return _dates_of(name, texts, dates)
     known = texts.without(np.asarray(are_missing(texts.values)))
     written = nearly_numbers(known.values, known.counts)
-    return _with_slips(name, texts) if written is None else _numbers_of(name, known, written)
+    if written is not None:
+        return _numbers_of(name, known, written)
+    decided, slips = _categories(name, texts), among_numbers(texts.values, texts.counts)
+    if slips is None:
+        return decided
+    shown = listed([repr(shortened(text)) for text in slips.to_pylist()], MOST_SHOWN)
+    words = f"{shown} {'is' if len(slips) == 1 else 'are'} {AMONG_NUMBERS}"  # what keeps it from being one of numbers
+    if isinstance(decided, Dropped):
+        return Dropped(f"text: {words}")
+    decided.notes.append(f"column {name!r} is read as text: {words}")
+    return decided
 
 
 def _numbers_of(name: str, texts: DistinctTexts, written: NumberFormat) -> Kept | Dropped:
     """Numbers written as text, and perhaps a few other texts, which are missing values that count as strange."""
     values, wrong = parse_numbers(texts.values, written)
-    return _numbers(name, _in_rows(values, texts), written, int(wrong @ texts.counts))
+    return _numbers(name, texts.in_rows(values), written, int(wrong @ texts.counts))
 
 
 def _dates_of(name: str, texts: DistinctTexts, dates: DateFormat) -> Kept | Dropped:
     zone = date_zone(texts.values, dates.form)
-    days = _in_rows(parse_dates(texts.values, dates.form, zone), texts)
+    days = texts.in_rows(parse_dates(texts.values, dates.form, zone))
     column = DateColumn.fit(name, days, dates.form == "clock", zone=zone, form=dates.form, slips=dates.share < 1)
     kind = "times of the day" if column.clock else f"dates, {dates.form}{' (a guess)' if dates.is_guess else ''}"
     note = f"column {name!r} is text that reads as {kind} ({texts.values[0].as_py()!r})"
     unread = round((1 - dates.share) * texts.rows)
     return _dates(days, column, [note + (f"; {unread:,} of its values {UNREAD}" if unread else "")])
-
-
-def _in_rows(values: np.ndarray, texts: DistinctTexts) -> np.ndarray:
-    """The values of the distinct texts in all rows."""
-    return np.asarray(np.append(values, np.nan)[texts.codes])
-
-
-def _with_slips(name: str, texts: DistinctTexts) -> Kept | Dropped:
-    """Categories, with a note of what keeps the column from being one of numbers, if that is little."""
-    decided, slips = _categories(name, texts), among_numbers(texts.values, texts.counts)
-    if slips is None:
-        return decided
-    shown = listed([repr(shortened(text)) for text in slips.to_pylist()], MOST_SHOWN)
-    words = f"{shown} {'is' if len(slips) == 1 else 'are'} {AMONG_NUMBERS}"
-    if isinstance(decided, Dropped):
-        return Dropped(f"text: {words}")
-    decided.notes.append(f"column {name!r} is read as text: {words}")
-    return decided
 
 
 def _categories(name: str, texts: DistinctTexts) -> Kept | Dropped:
@@ -162,7 +149,8 @@ def _categories(name: str, texts: DistinctTexts) -> Kept | Dropped:
     if (reason := identifier_texts(name, texts)) is not None:
         return Dropped(reason)
     column = CategoryColumn.fit(name, texts.values.to_pylist(), texts.counts, texts.gaps)
-    return Kept(column, code_mark(texts.codes))
+    codes = np.ascontiguousarray(texts.codes, np.int64)  # in order of first occurrence: copies stand for each other
+    return Kept(column, hashlib.blake2b(codes.tobytes(), digest_size=16).digest())
 
 
 # Identifiers ------------------------------------------------------------------------------------------------
@@ -244,13 +232,14 @@ LOOKED_AT = 1000  # rows that tell which pairs are worth a full comparison
 TOLERANCE = 1e-9  # of a column's range: rounding of the copy
 
 
-def sample_rows(rows: int) -> np.ndarray:
-    """The rows that marks are taken from, the same for all columns of a table."""
-    return np.random.default_rng(0).integers(0, rows, min(rows, LOOKED_AT)) if rows > LOOKED_AT else np.arange(rows)
+def _number_mark(values: np.ndarray) -> float:
+    """A number that does not change when the values are scaled or shifted, and hardly ever meets another's.
 
-
-def number_mark(values: np.ndarray) -> float:
-    """A number that does not change when the sampled values are scaled or shifted, and hardly ever meets another's."""
+    It is taken from some rows, the same for all columns of a table, unless these hold one value alone.
+    """
+    if len(values) > LOOKED_AT:
+        sample = values[np.random.default_rng(0).integers(0, len(values), LOOKED_AT)]
+        values = values if (sample == sample[0]).all() else sample
     known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
     filled = _within_one(np.where(known, values, 0.0).astype(np.float64))
     weights = np.random.default_rng(1).normal(size=(2, len(values)))
@@ -261,11 +250,6 @@ def number_mark(values: np.ndarray) -> float:
     centred /= largest
     shape = weights[0] @ centred / np.sqrt(centred @ centred)
     return float(abs(shape) + weights[1] @ known)
-
-
-def code_mark(codes: np.ndarray) -> bytes:
-    """The same for columns whose values stand for each other one to one; codes count in order of first occurrence."""
-    return hashlib.blake2b(np.ascontiguousarray(codes, np.int64).tobytes(), digest_size=16).digest()
 
 
 def number_copies(marks: Mapping[str, float], read: Callable[[str], np.ndarray]) -> dict[str, str]:

@@ -38,7 +38,6 @@ class DriftCounter:
     """Counts values of scored batches in the bins of training, of fitted columns."""
 
     def __init__(self, columns: Any) -> None:
-        """Starts at nothing."""
         self.columns, number = columns, len(columns.fitted)
         bins = [np.zeros(len(column.shares)) for column in columns.fitted]
         self.counts = Counts(bins, [0] * number, [[] for _ in range(number)])
@@ -69,8 +68,7 @@ class DriftCounter:
     @property
     def outside(self) -> dict[str, int]:
         """Columns with values far outside the training range or unseen, and how many."""
-        pairs = zip(self.columns.fitted, self.counts.strange, strict=True)
-        return {column.name: count for column, count in pairs if count}
+        return {one.name: count for one, count in zip(self.columns.fitted, self.counts.strange, strict=True) if count}
 
     @property
     def new_gaps(self) -> list[str]:
@@ -92,10 +90,8 @@ class DriftCounter:
     def summary(self) -> list[dict[str, Any]]:
         """One dict for each column, the most changed first."""
         counts = self.counts
-        if not counts.rows:
-            return []
         parts = zip(self.columns.fitted, counts.bins, counts.strange, counts.medians, strict=True)
-        found = [_compared(*part, self.columns.rows) for part in parts]
+        found = [_compared(*part, self.columns.rows) for part in parts if counts.rows]
         return sorted(found, key=lambda one: -one["psi"])
 
 
@@ -178,11 +174,10 @@ def _words(
 
 
 def _direction(kind: str, then: np.ndarray, now: np.ndarray) -> str:
-    if kind not in ("number", "date") or not then.sum() or not now.sum():
-        return "different from training"
-    bins = np.arange(len(then))
-    moved = (bins @ now / now.sum() - bins @ then / then.sum()) / max(1, len(then) - 1)
+    bins, moved = np.arange(len(then)), 0.0
+    if kind in ("number", "date") and then.sum() and now.sum():
+        moved = (bins @ now / now.sum() - bins @ then / then.sum()) / max(1, len(then) - 1)
     if abs(moved) < 0.1:
         return "different from training"
-    words = ("later", "earlier") if kind == "date" else ("higher", "lower")
-    return f"{words[0] if moved > 0 else words[1]} than in training"
+    up, down = ("later", "earlier") if kind == "date" else ("higher", "lower")
+    return f"{up if moved > 0 else down} than in training"

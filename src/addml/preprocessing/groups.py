@@ -169,10 +169,9 @@ class Groups:
         by, keys, columns = (tuple(map(str, document[name])) for name in ("by", "keys", "columns"))
         one, wide = cls(by, keys, columns, **arrays), (len(keys) + 1, len(columns))
         shapes = (keys and (len(keys),), wide, wide, (3, len(columns)), (len(keys) + 1,), (len(keys),))
-        fits = (
-            tuple(array.shape for array in one.arrays().values())[:6] == shapes and len(one.own_rows) == one.own.sum()
-        )
-        if not by or not fits or one.own_scale.shape[2] != np.count_nonzero(one.own):
+        fits = tuple(array.shape for array in one.arrays().values())[:6] == shapes
+        references = len(one.own_rows) == one.own.sum() and one.own_scale.shape[2] == np.count_nonzero(one.own)
+        if not by or not fits or not references:
             raise ValueError(f"{len(keys)} groups by {by} do not fit their arrays")
         if min(one.ratio.min(initial=1), one.divisor.min(), one.own_scale[1].min(initial=1), one.own.min() + 1) <= 0:
             raise ValueError("the ratio, unit, divisor or number of references of a group is out of range")
@@ -227,16 +226,11 @@ def _scaled(x: np.ndarray, codes: np.ndarray, rows: np.ndarray) -> tuple[np.ndar
     spread = np.where(spread > 0, spread, CONSTANT * expected)
     weight = count / (count + BORROWING)
     spread = np.exp(weight * np.log(spread) + (1 - weight) * np.log(expected))
-    level = middle + _level_weight(own - middle, spread, count) * (own - middle)
+    away, chance = own - middle, MEDIAN_VARIANCE * spread**2 / np.maximum(count, 1)
+    between = max(0.0, float(np.average(away**2 - chance, weights=count)))
+    level = middle + between / (between + chance) * away  # all of it where groups differ by more than chance explains
     ratio = np.append(within / spread, within / total)
     return ratio, middle - np.append(level, middle) * ratio
-
-
-def _level_weight(away: np.ndarray, spread: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """How much of its own level each group keeps: all where groups differ by more than chance explains."""
-    chance = MEDIAN_VARIANCE * spread**2 / np.maximum(count, 1)
-    between = max(0.0, float(np.average(away**2 - chance, weights=count)))
-    return np.asarray(between / (between + chance))
 
 
 def _expected(level: np.ndarray, spread: np.ndarray, count: np.ndarray, within: float) -> np.ndarray:

@@ -54,15 +54,11 @@ class QuantileBins:
         """Shares of the rows in each bin, the gaps last."""
         return np.append(np.array(self.filled) * (1 - self.gaps), self.gaps)
 
-    @cached_property
-    def _edges(self) -> np.ndarray:
-        return np.array(self.edges)
-
     def tally(self, values: np.ndarray) -> np.ndarray:
         """How many values fall into each bin, the gaps last; those of a large block are estimated by some of them."""
         known = _known(values)
         part = np.ascontiguousarray(known[:: max(1, len(known) // TALLIED) | 1])
-        counts = np.bincount(np.searchsorted(self._edges, part), minlength=len(self.edges) + 1)
+        counts = np.bincount(np.searchsorted(np.array(self.edges), part), minlength=len(self.edges) + 1)
         return np.append(counts * (len(known) / max(1, len(part))), len(values) - len(known))
 
     def outside(self, values: np.ndarray) -> int:
@@ -112,7 +108,6 @@ class Column:
 
     @property
     def features(self) -> list[str]:
-        """The names of its features."""
         return [name for name, _, _ in self.specs]
 
     @property
@@ -197,7 +192,6 @@ class NumberColumn(Column):
         return max(-LARGEST, low - away) if self.below else min(high + away, LARGEST)
 
     def read(self, column: pa.Array) -> np.ndarray:
-        """The numbers, NaN for missing values, TEXT for what is no number; infinity is an error."""
         return read_numbers(column, self.name, self.written)
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
@@ -244,10 +238,8 @@ class BooleanColumn(Column):
     def read(self, column: pa.Array) -> np.ndarray:
         """0, 1 or NaN, from truth values, numbers or words."""
         column = plain(column)
-        if is_text(column.type) or pa.types.is_dictionary(column.type):
-            values = _truths(column)
-        else:
-            values = read_numbers(column, self.name, None)
+        is_words = is_text(column.type) or pa.types.is_dictionary(column.type)
+        values = _truths(column) if is_words else read_numbers(column, self.name, None)
         strange = ~((values == 0) | (values == 1) | (values != values))
         if (row := first_of(strange)) is not None:
             problem = f"is {shortened(repr(column[row].as_py()))}, but its values were true or false in training"
@@ -292,8 +284,7 @@ def read_numbers(column: pa.Array, name: str, written: NumberFormat | None) -> n
         values[wrong] = TEXT
         return values
     if is_numeric(column.type) or pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
-        values = as_numbers(column)
-        refuse_infinity(values, name)
+        refuse_infinity(values := as_numbers(column), name)
         return values
     raise ValueError(f"column {name!r} is now of type {column.type}; give numbers, as in training")
 

@@ -110,7 +110,6 @@ class Features:
 
     @property
     def width(self) -> int:
-        """How many features a row has."""
         return len(self.mean)
 
     @property

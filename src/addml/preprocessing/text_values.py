@@ -115,10 +115,9 @@ class TextCells:
         """A sentence for each column, without the texts themselves where they are to be `hidden`."""
         found = []
         for name, count in self.counts.items():
-            rows = [f"row {cell.row:,}" for cell in self.first[name]]
-            shown = [f"{cell.shown} ({row})" for cell, row in zip(self.first[name], rows, strict=True)]
+            first = self.first[name]
+            named = ", ".join(f"row {one.row:,}" if hidden else f"{one.shown} (row {one.row:,})" for one in first)
             cells = "1 cell is text, not a number, and counts" if count == 1 else f"{count:,} cells are text and count"
-            more = f" and {count - len(rows):,} more" if count > len(rows) else ""
-            named = ", ".join(rows if hidden else shown)
+            more = f" and {count - len(first):,} more" if count > len(first) else ""
             found.append(f"column {name!r}: {cells} as missing and strange: {named}{more}")
         return found

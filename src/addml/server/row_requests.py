@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from addml.io.source import Origin
-from addml.io.values import shaped, table_from_columns
+from addml.io.values import shaped, table_from_rows
 from addml.pipeline.batches import drift_of, features_of, highest, reasons_for, scores_of
 from addml.pipeline.sources import check_columns, schema_of
 from addml.server import RefusedError
@@ -131,7 +131,7 @@ def _objects(fitted: Model, rows: list[Any]) -> Batches:
     known = [name for name in names if name in possible]
     within = (name for name in (*fitted.used, *fitted.by) if {*_above(name)} & {*known})
     check_columns(fitted, [*names, *within], "rows")
-    table, _ = table_from_columns(known, [[row.get(name) for row in rows] for name in known])
+    table, _ = table_from_rows(known, [[row.get(name) for name in known] for row in rows])
     return names, _batches(fitted, table, names)
 
 
