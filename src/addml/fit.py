@@ -111,8 +111,7 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group =
         if not config.frozen:
             train(learner, rows, members, schedule, state, lambda state: saved.save(state, members), group)
             _warn_of_collapse(state)
-        trained = [_finish(job, learner, state, own, device) for job, own in zip(jobs, _places(jobs), strict=True)]
-    return trained
+        return [_finish(job, learner, state, own, device) for job, own in zip(jobs, _places(jobs), strict=True)]
 
 
 def _shared_config(fits: Sequence[Fit]) -> Config:
@@ -278,8 +277,7 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, 
         training = TrainingScores.of(scores, marks, job.marks, by_views=isinstance(model.scale, ViewScale))
         decision = training.decide(*parameters.threshold_method(None, config.contamination))
         model = replace(model, training=training, decision=decision, held_out=marks)
-    normal = model.training.values <= model.threshold
-    return replace(model, profiles=job.vectorizer.profiles(rows, normal))
+    return replace(model, profiles=job.vectorizer.profiles(rows, model.training.values <= model.threshold))
 
 
 def metric_space(
@@ -304,7 +302,6 @@ def metric_space(
     weight = np.ones(width, np.float32) if form is None else form.counts()
     labels = np.full(len(rows), -1) if marks is None else marks
     not_anomalous = np.flatnonzero(labels != 1)
-
     patches = getattr(learner.encoder, "patches", None)
 
     def prepared(chosen: np.ndarray) -> np.ndarray:
