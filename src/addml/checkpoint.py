@@ -81,7 +81,10 @@ class Checkpoint:
         with _whole(self.folder):
             found, arrays = self._found()
             randoms = found["randoms"][self.group.rank]
-            own = {name: _from_bytes(arrays[name], *about) for name, about in found["arrays"].items()}
+            own = {
+                name: np.frombuffer(arrays[name].tobytes(), np.dtype(dtype)).reshape(shape).copy()
+                for name, (dtype, shape) in found["arrays"].items()
+            }
             for member, random in zip(members, randoms, strict=True):
                 member.random.bit_generator.state = random
             return TrainingState(
@@ -160,7 +163,6 @@ class NotKept:
         """Nothing."""
 
     def restored(self, state: TrainingState, members: Sequence[Member], device: str) -> TrainingState:
-        """The state itself."""
         return state
 
     def save(self, state: TrainingState, members: Sequence[Member]) -> None:
@@ -239,10 +241,6 @@ def _locked(folder: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
-
-
-def _from_bytes(content: np.ndarray, dtype: str, shape: list[int]) -> np.ndarray:
-    return np.frombuffer(content.tobytes(), np.dtype(dtype)).reshape(shape).copy()
 
 
 def _difference(before: dict[str, Any], after: dict[str, Any]) -> str:

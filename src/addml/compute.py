@@ -54,8 +54,6 @@ def _looks_present(kind: str) -> bool:
 
 
 def _available(device: str) -> bool:
-    if importlib.util.find_spec("torch") is None:
-        return False
     import torch
 
     if device == "mps":

@@ -128,7 +128,9 @@ def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
     The way back takes dL/dD for each unordered pair, as a symmetric matrix with a diagonal of zeros, and uses it up.
     """
     if distance == "cosine":
-        return _cosine_pairs(z)
+        unit, unit_back = _normalised(z)
+        halves = namespace(z).full_like(z[..., 0], 0.5)
+        return plus_gram(pair_sums(halves), unit, -1), lambda grad: unit_back(-(grad @ unit))
     z = z - column_sums(z) / z.shape[1]  # distances do not change; float32 cancels less
     squared = plus_gram(pair_sums(dots(z, z)), z, -2)  # symmetric to the last bit, as a cut-off needs it
 
@@ -142,12 +144,6 @@ def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
         return squared, back
     roots = namespace(z).sqrt(squared.clip(0))
     return roots, lambda grad: back(_through_root(grad, roots))
-
-
-def _cosine_pairs(z: Array) -> tuple[Array, Back]:
-    unit, unit_back = _normalised(z)
-    halves = namespace(z).full_like(z[..., 0], 0.5)
-    return plus_gram(pair_sums(halves), unit, -1), lambda grad: unit_back(-(grad @ unit))
 
 
 def unordered(pairs: Array) -> Array:

@@ -8,7 +8,7 @@ scores from all rows. Where the sample and a portion hold the whole table, the m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ class Job:
     marks: np.ndarray | None  # labels: 0 normal, 1 anomaly, -1 unknown
     randoms: list[np.random.Generator]
     disk: Any = None  # addml.disk_fit.OnDisk, where the rows do not fit into memory
-    members: list[Member] | None = None
+    members: list[Member] = field(default_factory=list)
 
 
 def fit(
@@ -100,10 +100,8 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group =
         for job in jobs:
             job.members = _members(job)
         rows, members = _stacked(jobs)
-        if isinstance(encoder, AutoencoderNetwork):
-            learner: Any = ReconstructionLearner(encoder, config.loss)
-        else:
-            learner = MetricLearner(encoder, config.loss, group)
+        learner_kind = ReconstructionLearner if isinstance(encoder, AutoencoderNetwork) else MetricLearner
+        learner = learner_kind(encoder, config.loss, group)
         if any(job.marks is not None for job in jobs) and config.loss.margin is None:
             learner.loss = _with_margin(learner, rows, members)
         schedule = config.schedule(encoder, jobs[0].vectorizer.form, max(len(member.train) for member in members))
@@ -113,8 +111,7 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group =
         if not config.frozen:
             train(learner, rows, members, schedule, state, lambda state: saved.save(state, members), group)
             _warn_of_collapse(state)
-        trained = [_finish(job, learner, state, own, device) for job, own in zip(jobs, _places(jobs), strict=True)]
-    return trained
+        return [_finish(job, learner, state, own, device) for job, own in zip(jobs, _places(jobs), strict=True)]
 
 
 def _shared_config(fits: Sequence[Fit]) -> Config:
@@ -130,10 +127,10 @@ def _shared_config(fits: Sequence[Fit]) -> Config:
 
 # Prepare ----------------------------------------------------------------------------------------------------
 
+Claim = Callable[[Callable[[], dict[str, Any]]], None]  # says what rows a checkpoint is for
 
-def _prepare(
-    one: Fit, device: str, storage: Storage, claim: Callable[[Callable[[], dict[str, Any]]], None], group: Group
-) -> Job:
+
+def _prepare(one: Fit, device: str, storage: Storage, claim: Claim, group: Group) -> Job:
     """The rows as features; `claim` makes sure that a checkpoint is of these rows."""
     config, X = one.config, one.X
     if _reads_parts(one):
@@ -174,14 +171,7 @@ def _reads_parts(one: Fit) -> bool:
     return one.config.window is None and not (path and (one.config.takes_images or is_image_folder(one.X)))
 
 
-def _prepare_disk(
-    one: Fit,
-    source: Source,
-    device: str,
-    storage: Storage,
-    claim: Callable[[Callable[[], dict[str, Any]]], None],
-    group: Group,
-) -> Job:
+def _prepare_disk(one: Fit, source: Source, device: str, storage: Storage, claim: Claim, group: Group) -> Job:
     if one.labels is not None:
         raise ValueError(f"labels cannot be learned from rows on disk; give memory > {source.size}, or a table")
     if one.config.by:
@@ -215,21 +205,21 @@ def _members(job: Job) -> list[Member]:
 def _stacked(jobs: Sequence[Job]) -> tuple[TrainingRows, list[Member]]:
     """The rows of all jobs, one after another, and their members, whose rows are counted among all of them."""
     if len(jobs) == 1:
-        return jobs[0].training, jobs[0].members or []
+        return jobs[0].training, jobs[0].members
     values = [job.training.values for job in jobs]  # type: ignore[attr-defined]
     starts = np.cumsum([0, *map(len, values)])
     members = [
         replace(member, train=member.train + start, validation=member.validation + start)
         for job, start in zip(jobs, starts, strict=False)
-        for member in job.members or []
+        for member in job.members
     ]
     return MemoryRows(namespace(values[0]).concatenate(values)), members
 
 
 def _places(jobs: Sequence[Job]) -> list[slice]:
     """Which members of all are those of each job."""
-    stops = np.cumsum([len(job.members or []) for job in jobs])
-    return [slice(int(stop) - len(job.members or []), int(stop)) for job, stop in zip(jobs, stops, strict=True)]
+    stops = np.cumsum([len(job.members) for job in jobs])
+    return [slice(int(stop) - len(job.members), int(stop)) for job, stop in zip(jobs, stops, strict=True)]
 
 
 def _with_margin(learner: MetricLearner, rows: TrainingRows, members: list[Member]) -> CenterCloseness:
@@ -253,7 +243,7 @@ def _warn_of_collapse(state: TrainingState) -> None:
 
 def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, device: str) -> Model:
     """The model of one fit from its members' best networks, with the scores of its rows."""
-    config, threads, best, members = job.config, max_threads(job.config.n_jobs), state.best[own], job.members or []
+    config, threads, best, members = job.config, max_threads(job.config.n_jobs), state.best[own], job.members
     with blas_threads(1):
         if job.disk is None:
             space = metric_space(learner, job.training, members, best, job.marks, job.vectorizer, job.randoms[0])
@@ -287,8 +277,7 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, 
         training = TrainingScores.of(scores, marks, job.marks, by_views=isinstance(model.scale, ViewScale))
         decision = training.decide(*parameters.threshold_method(None, config.contamination))
         model = replace(model, training=training, decision=decision, held_out=marks)
-    normal = model.training.values <= model.threshold
-    return replace(model, profiles=job.vectorizer.profiles(rows, normal))
+    return replace(model, profiles=job.vectorizer.profiles(rows, model.training.values <= model.threshold))
 
 
 def metric_space(
@@ -313,7 +302,6 @@ def metric_space(
     weight = np.ones(width, np.float32) if form is None else form.counts()
     labels = np.full(len(rows), -1) if marks is None else marks
     not_anomalous = np.flatnonzero(labels != 1)
-
     patches = getattr(learner.encoder, "patches", None)
 
     def prepared(chosen: np.ndarray) -> np.ndarray:
@@ -372,10 +360,8 @@ def _within_groups(
     groups, codes = model.vectorizer.groups, rows.groups
     assert groups is not None
     assert codes is not None
-    alike = not isinstance(model.scorer, Views) or isinstance(
-        rows, WindowRows
-    )  # windows of all entities are references
-    chosen = np.empty(0, np.int64) if alike else groups.to_have_references()
+    apart = isinstance(model.scorer, Views) and not isinstance(rows, WindowRows)  # windows of all are references
+    chosen = groups.to_have_references() if apart else np.empty(0, np.int64)
     if len(chosen):
         features = MemoryRows(rows.take(np.arange(len(rows))), codes)
         alone = [_group_alone(model, features, space, code, len(chosen), device, threads) for code in chosen.tolist()]

@@ -54,7 +54,6 @@ class Silent:
     """Draws nothing."""
 
     def stage(self, words: str, total: float | None, rows_each: float = 1) -> AbstractContextManager[Advance]:
-        """No bar."""
         return nullcontext(lambda steps: None)
 
     def note(self, words: str) -> None:
@@ -63,41 +62,34 @@ class Silent:
 
 def epochs_to(advance: Advance) -> AbstractContextManager[None]:
     """Move on by one with every epoch that the training loop logs."""
-    return listening(_EpochHandler(advance))
+    return listening(_Details(logging.INFO, lambda details: advance(1) if "epoch" in details else None))
 
 
 @contextmanager
 def stages_to(progress: Progress) -> Iterator[None]:
     """A bar for each stage that a fit to rows on disk logs, which moves on with the rows that it goes through."""
-    with ExitStack() as bar, listening(_StageHandler(progress, bar)):
+    advance: Advance = lambda steps: None  # noqa: E731
+    passes = 1.0  # of a row, until it counts as done
+
+    def hear(details: dict[str, Any]) -> None:
+        nonlocal advance, passes
+        if "stage" in details:
+            bar.close()
+            advance, passes = bar.enter_context(progress.stage(details["stage"], details["total"])), details["passes"]
+        elif "rows" in details:
+            advance(details["rows"] / passes)
+
+    with ExitStack() as bar, listening(_Details(logging.DEBUG, hear)):
         yield
 
 
-class _StageHandler(logging.Handler):
-    def __init__(self, progress: Progress, bar: ExitStack) -> None:
-        super().__init__(logging.DEBUG)
-        self._progress, self._bar = progress, bar
-        self._advance: Advance = lambda steps: None
-        self._passes = 1.0  # of a row, until it counts as done
+class _Details(logging.Handler):
+    """Hears the details of entries that have some."""
+
+    def __init__(self, level: int, hear: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__(level)
+        self._hear = hear
 
     def emit(self, entry: logging.LogRecord) -> None:
-        details: Any = entry.args
-        if not isinstance(details, dict):
-            return
-        if "stage" in details:
-            self._bar.close()
-            self._passes = details["passes"]
-            self._advance = self._bar.enter_context(self._progress.stage(details["stage"], details["total"]))
-        elif "rows" in details:
-            self._advance(details["rows"] / self._passes)
-
-
-class _EpochHandler(logging.Handler):
-    def __init__(self, advance: Advance) -> None:
-        super().__init__(logging.INFO)
-        self._advance = advance
-
-    def emit(self, entry: logging.LogRecord) -> None:
-        details: Any = entry.args
-        if isinstance(details, dict) and "epoch" in details:
-            self._advance(1)
+        if isinstance(entry.args, dict):
+            self._hear(entry.args)

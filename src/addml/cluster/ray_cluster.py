@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from addml import __version__
+from addml.cluster.scorer import check_version
 from addml.compute import max_threads
 from addml.errors import AddmlError
 from addml.pipeline.workers import ONE_THREAD, Ended, Task, run_task
@@ -44,15 +45,6 @@ def connected(address: str | None, workers: int | None) -> Iterator[tuple[Any, i
 
 def _cores(ray: Any) -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)) - 1)
-
-
-def check_version(sender: str) -> None:
-    """Refuse work that another version of addml has sent."""
-    if sender != __version__:
-        raise AddmlError(
-            f"this process runs addml {__version__}, the one that sent the work {sender}; "
-            "install one version on all machines."
-        )
 
 
 # Tasks ------------------------------------------------------------------------------------------------------

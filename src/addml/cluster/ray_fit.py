@@ -11,7 +11,8 @@ from typing import Any
 
 from addml import __version__, model_file
 from addml.checkpoint import Storage
-from addml.cluster.ray_cluster import check_version, completed, connected
+from addml.cluster.ray_cluster import completed, connected
+from addml.cluster.scorer import check_version
 from addml.config import Config, settings_from_json, settings_to_json
 from addml.errors import AddmlError
 from addml.fit import Fit, fit

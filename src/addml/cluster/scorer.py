@@ -55,11 +55,7 @@ class BatchScorer:
     @property
     def model(self) -> Model:
         """The model, loaded once per process and checked against the hash."""
-        if self.version != __version__:
-            raise AddmlError(
-                f"this process runs addml {__version__}, the one that sent the work {self.version}; "
-                "install one version on all machines."
-            )
+        check_version(self.version)
         return _loaded(self.path, self.digest)
 
     def __call__(self, batch: Any) -> Any:
@@ -113,6 +109,15 @@ class BatchScorer:
         for row, text in zip(flagged, words.to_pylist(), strict=True):
             found[row] = text or None
         return scores, found
+
+
+def check_version(sender: str) -> None:
+    """Refuse work that another version of addml has sent."""
+    if sender != __version__:
+        raise AddmlError(
+            f"this process runs addml {__version__}, the one that sent the work {sender}; "
+            "install one version on all machines."
+        )
 
 
 def digest_of(path: str) -> str:

@@ -26,7 +26,8 @@ def distill(scores: Array, members: Sequence[Member], group: Group = ALONE) -> t
     alone = group.size == 1
     cutoff = smallest(scores, ks) if alone else as_like(group.smallest(to_numpy(scores), ks), scores)  # tau^n
     near = _at_most(scores, cutoff[:, None])  # P
-    return cutoff, [_kept(row[:size], member) for row, size, member in zip(near, sizes, members, strict=True)]
+    own = zip(near, sizes, members, strict=True)
+    return cutoff, [row[:n] if member.sure is None else row[:n] | member.sure for row, n, member in own]
 
 
 def _at_most(scores: Array, cutoff: Array) -> np.ndarray:
@@ -34,10 +35,6 @@ def _at_most(scores: Array, cutoff: Array) -> np.ndarray:
         return to_numpy(scores <= cutoff)
     near: np.ndarray = np.less_equal(scores, cutoff, out=room(scores.shape, bool, scores))
     return near
-
-
-def _kept(near: np.ndarray, member: Member) -> np.ndarray:
-    return near if member.sure is None else near | member.sure
 
 
 def packed(kept: Sequence[np.ndarray], members: Sequence[Member], rows: int) -> np.ndarray:

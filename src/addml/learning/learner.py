@@ -79,7 +79,8 @@ class MetricLearner:
         """Mean distance over the pairs of V, or of the rows of V to the centre: (E,), no mining."""
         by_pairs = self.loss.name == "instance" and self.loss.distance != "sqeuclidean"
         if by_pairs and isinstance(ids, Stacked) and ids.shape[1] > PAIRED_ROWS:
-            ids, sizes = _evenly(ids, PAIRED_ROWS), [PAIRED_ROWS] * len(ids)
+            places = np.linspace(0, ids.shape[1] - 1, PAIRED_ROWS).round().astype(np.int64)
+            ids, sizes = np.stack([part[places] for part in ids.parts]), [PAIRED_ROWS] * len(ids)
         blocks, real = self._embeddings(rows, ids), real_ids(ids, sizes)
         if by_pairs:
             z = namespace(center).concat(list(blocks()), axis=1)
@@ -181,11 +182,6 @@ def _blocks(ids: Array, like: Array, inputs: int = 1) -> Iterator[Array]:
     elif len(ids) * size > ROWS_ON_A_DEVICE:
         size = max(1, ROWS_ON_A_DEVICE // len(ids))
     return (ids[:, start : start + size] for start in range(0, ids.shape[1], size))
-
-
-def _evenly(ids: Stacked, most: int) -> np.ndarray:
-    places = np.linspace(0, ids.shape[1] - 1, most).round().astype(np.int64)
-    return np.stack([part[places] for part in ids.parts])
 
 
 def real_ids(ids: Array, sizes: Sequence[int]) -> Array | None:
