@@ -221,6 +221,26 @@ def write_reports(files: Files, findings: Findings, options: Options) -> None:
         write_figures(redacted(findings) if options.redact else findings, files.figures)
 
 
+def write_example(folder: Path) -> Path:
+    """scikit-learn's breast-cancer table: all 357 benign rows and the first 20 malignant ones, in their order."""
+    import numpy as np
+    import pyarrow as pa
+    from sklearn.datasets import load_breast_cancer
+
+    from addml.io.write import naming, write_table
+
+    with naming(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    bundle = load_breast_cancer()
+    benign = bundle.target == 1
+    kept = np.sort(np.concatenate([np.flatnonzero(benign), np.flatnonzero(~benign)[:20]]))
+    columns = {name: bundle.data[kept, column] for column, name in enumerate(map(str, bundle.feature_names))}
+    named = {"patient": [f"patient {row + 1}" for row in kept]}
+    diagnosis = {"diagnosis": np.where(benign[kept], "benign", "malignant")}
+    write_table(pa.table({**named, **columns, **diagnosis}), folder / "breast-cancer.csv")
+    return folder / "breast-cancer.csv"
+
+
 # The record of a run: TOML that `--config` reads back ------------------------------------------------------
 
 
