@@ -196,7 +196,8 @@ def show_ranking(screen: Screen, findings: Findings, top: int) -> None:
         cells = [_cells(one, ids, findings.least_p_value, similar.get(one.rank, 0)) for one in listed]
         screen.grid(names, cells, right=("rank", "row", "score", "rarity"))
     flagged = f"{findings.anomalies:,} of {counted(findings.rows, findings.noun)} flagged"
-    events = "" if findings.track is None else f"{counted(len(findings.ranked), 'event')}: "
+    found = sum(one.is_anomaly for one in findings.ranked)
+    events = "" if findings.track is None else f"{counted(found, 'event')}: "
     screen.say()
     screen.say(f"{events}{flagged} (*): {findings.rule}", style="bold")
     show_hidden(screen, findings.hidden)

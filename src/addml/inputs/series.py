@@ -105,6 +105,7 @@ def _sums(scores: np.ndarray, windows: Windows, counted: np.ndarray) -> tuple[np
 
 
 LAGS = 400  # steps within which a period is looked for, as in TSB-AD
+CLEAR_RISE = 0.5  # of an autocorrelation, by which it rises to a clear maximum
 PERIODS = (6, 303)  # steps: a shorter or longer one is not taken for a period, as in TSB-AD
 NO_PERIOD = 125  # steps of a window where there is no period, as in TSB-AD
 SHORT_WINDOW = 10  # steps, for several channels: their values of one time tell more than a long past
@@ -306,7 +307,10 @@ def _index_times(X: Any) -> np.ndarray | None:
 
 
 def period_of(values: np.ndarray) -> int | None:
-    """The lag at the highest local maximum of the autocorrelation of the first 20,000 values (n,); None without one."""
+    """The lag at the highest local maximum of the autocorrelation of the first 20,000 values (n,); None without one.
+
+    Where that is too long for a window, as a week of half hours is, a clear maximum within it serves: the day.
+    """
     values = values[:20_000] - values[:20_000].mean()
     spectrum = np.fft.rfft(values, 2 * len(values))
     correlation = np.fft.irfft(spectrum * spectrum.conj())[3 : min(LAGS + 1, len(values))]
@@ -315,6 +319,10 @@ def period_of(values: np.ndarray) -> int | None:
     if not len(peaks):
         return None
     lag = int(peaks[correlation[peaks].argmax()]) + 3
+    if lag > PERIODS[1] and len(peaks := peaks[(peaks >= PERIODS[0] - 3) & (peaks <= PERIODS[1] - 3)]):
+        within = int(peaks[correlation[peaks].argmax()])
+        rise = correlation[within] - correlation[: within + 1].min()
+        lag = within + 3 if rise > CLEAR_RISE * (values @ values) else lag
     return lag if PERIODS[0] <= lag <= PERIODS[1] else None
 
 

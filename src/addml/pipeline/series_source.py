@@ -27,13 +27,14 @@ from addml.pipeline.sources import check_unseen, names_beside
 from addml.pipeline.training import fit_model, one_sided
 from addml.preprocessing.groups import shown
 from addml.progress import Progress, epochs_to
-from addml.text import listed
+from addml.text import figure, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from addml.model import Model
 
+CLOSEST = 5  # events listed where none is flagged
 STEPS_EXPLAINED = 200  # of each event, those with the highest scores
 DRAWN = 4  # channels of a series, those that events name most
 PICTURED = 30  # events that a report draws by themselves
@@ -88,7 +89,8 @@ class SeriesSource:
             tau = budget_threshold(scores, options.events, *how)
             model = replace(model, decision=Decision(tau, EVENTS, options.events))
         scored = _Scored(model, read, rows, scores, events(scores, model.threshold, *how))
-        ranked, pictures = _ranked(scored, options)
+        closest = [] if scored.found else events(scores, budget_threshold(scores, CLOSEST, *how), *how)
+        ranked, pictures = _ranked(scored, closest, options)
         findings = _findings(scored, ranked, pictures, trained_rows=len(read.steps) if own else 0)
         if read.marks is not None:
             found = evaluate(scores, read.marks, model.threshold, str(options.label), steps=True)
@@ -163,9 +165,14 @@ def _findings(
 # Events -----------------------------------------------------------------------------------------------------
 
 
-def _ranked(scored: _Scored, options: Options) -> tuple[tuple[Finding, ...], tuple[EventPicture, ...]]:
-    """One finding an event, the strangest first: where it begins, ends and peaks, and the channels responsible."""
-    model, read, scores, found = scored.model, scored.read, scored.scores, scored.found
+def _ranked(
+    scored: _Scored, closest: list[Event], options: Options
+) -> tuple[tuple[Finding, ...], tuple[EventPicture, ...]]:
+    """One finding an event, the strangest first: where it begins, ends and peaks, and the channels responsible.
+
+    Where no event is flagged, those that come closest are listed.
+    """
+    model, read, scores, found = scored.model, scored.read, scored.scores, scored.found or closest
     p_values, likely = model.training.rarity(scores[[event.peak for event in found]])
     blames = _responsible(scored, found[: max(LISTED, options.top)], options)
     ranked = tuple(
@@ -173,7 +180,7 @@ def _ranked(scored: _Scored, options: Options) -> tuple[tuple[Finding, ...], tup
             row=int(read.rows[event.peak]) + 1,
             rank=place + 1,
             score=float(scores[event.peak]),
-            is_anomaly=True,
+            is_anomaly=bool(scored.found),
             ids={
                 **read.entity_ids(event.peak),
                 "start": read.when(event.start),
@@ -232,8 +239,8 @@ def _reasons(scored: _Scored, blames: list[Blame]) -> tuple[Reason, ...]:
         if np.isnan(value):
             return f"{name} missing"
         away = float(rows.windows.steps[one.step, one.channel])
-        told = f"{away:+.1f} deviations" if np.isnan(one.expected) else f"expected {one.expected:.4g}"
-        return f"{name} {value:.4g} ({told})"
+        told = f"{away:+.1f} deviations" if np.isnan(one.expected) else f"expected {figure(one.expected, 4)}"
+        return f"{name} {figure(float(value), 4)} ({told})"
 
     return tuple(Reason(read.names[one.channel], one.share, words(one)) for one in blames)
 

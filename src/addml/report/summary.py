@@ -195,7 +195,7 @@ def score_format(findings: Findings) -> Callable[[float], str]:
 
 def unlisted(findings: Findings) -> str:
     """How many flagged rows, or events of a series, are not listed."""
-    flagged = findings.anomalies if findings.track is None else len(findings.ranked)
+    flagged = findings.anomalies if findings.track is None else sum(one.is_anomaly for one in findings.ranked)
     more = flagged - sum(finding.is_anomaly for finding in findings.ranked[:MAX_ROWS])
     noun = f"more {ranked_noun(findings)}"
     those = counted(more, f"{noun} is", f"{noun}s are")
