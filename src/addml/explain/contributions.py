@@ -33,12 +33,7 @@ def columns_of(model: Model) -> list[int]:
     if model.form is not None:
         return model.form.channel_of().tolist() if model.form.is_series else patch_of(model.form)
     own: Any = range(len(model.features.median)) if model.columns is None else model.columns.origins
-    return feature_origins(own, model.features.gaps)
-
-
-def feature_origins(origins: Sequence[int], gaps: Sequence[int] | np.ndarray) -> list[int]:
-    """The column of every feature: flags of missing values come last and belong to their columns."""
-    return [*origins, *(origins[int(gap)] for gap in gaps)]
+    return [*own, *(own[int(gap)] for gap in model.features.gaps)]  # flags of missing values come last
 
 
 def features_by_column(origins: Sequence[int]) -> list[np.ndarray]:
