@@ -191,6 +191,7 @@ class Findings:
 
     def to_json(self, top: int) -> dict[str, Any]:
         """The findings as plain values, with the `top` highest rows: what `--json` prints and REST answers."""
+        flagged = [one for one in self.ranked if one.is_anomaly]
         return {
             "source": self.source,
             "rows": self.rows,
@@ -204,9 +205,7 @@ class Findings:
             "hidden": [asdict(one) for one in self.hidden],
             "clear": self.clear,
             "top": [finding.to_json() for finding in self.ranked[:top]],
-            **(
-                {} if self.track is None else {"events": [one.event_to_json() for one in self.ranked if one.is_anomaly]}
-            ),
+            **({} if self.track is None else {"events": [one.event_to_json() for one in flagged]}),
             "groups": [asdict(group) for group in self.groups],
             "evaluation": self.evaluation,
             "check": list(self.check),

@@ -239,8 +239,8 @@ def _reasons(scored: _Scored, blames: list[Blame]) -> tuple[Reason, ...]:
         if np.isnan(value):
             return f"{name} missing"
         away = float(rows.windows.steps[one.step, one.channel])
-        told = f"{away:+.1f} deviations" if np.isnan(one.expected) else f"expected {one.expected:.4g}"
-        return f"{name} {value:.4g} ({told})"
+        told = f"{away:+.1f} deviations" if np.isnan(one.expected) else f"expected {figure(one.expected, 4)}"
+        return f"{name} {figure(float(value), 4)} ({told})"
 
     return tuple(Reason(read.names[one.channel], one.share, words(one)) for one in blames)
 
