@@ -88,7 +88,7 @@ def record(fitted: Any, new: Any) -> dict[str, Any]:
         "embedding": fitted.embed(new)[:3],
         "probability": fitted.predict_proba(new)[:, 1],
         "p_value": fitted.p_values(new),
-        "contributions": fitted.explain(new, rows=range(3)),
+        "contributions": np.asarray(fitted.explain(new, rows=range(3))),
     }
 
 
