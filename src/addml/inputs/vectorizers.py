@@ -273,7 +273,7 @@ class SeriesVectorizer(Vectorizer):
         medians = _medians(series, labels)
         if length == "auto":
             length, sampling.window = choose_window(max(series, key=lambda one: len(one.values)))
-        windows = windows_of(series, int(length), medians, sampling)
+        windows = _windows(series, int(length), medians, sampling)
         _check_enough(windows, int(length))
         form = Form("series", windows.shape[1:], bool(settings.window.causal))
         features = Features.fit(windows.steps, sides_of(settings.one_sided, labels), robust=settings.robust)
@@ -297,12 +297,10 @@ class SeriesVectorizer(Vectorizer):
             )
         series = [_in_order(one, self.labels, named=self.names is not None) for one in series]
         series = [_on_whole_scale(one, self.entities) for one in series]
-        windows = windows_of(series, self.form.shape[0], self.step_features.median, sampling)
+        windows = _windows(series, self.form.shape[0], self.step_features.median, sampling)
         return self._rows(windows, sampling, series)
 
     def _rows(self, windows: Windows, sampling: Sampling, series: Sequence[Series]) -> WindowRows:
-        for sentence in sampling.words():
-            warn(sentence)
         rows = WindowRows(windows.prepared(self.step_features.transform), sampling)
         if self.entities is not None:
             codes = [self.entities.code(one.key) for one in series]
@@ -361,6 +359,13 @@ def _in_order(one: Series, names: list[str], *, named: bool) -> Series:
     if set(one.names) != set(names):
         raise ValueError(f"X has the channels {one.names} where others have {names}; give the same ones everywhere")
     return replace(one, values=one.values[:, [one.names.index(name) for name in names]], names=names)
+
+
+def _windows(series: Sequence[Series], window: int, usual: np.ndarray, sampling: Sampling) -> Windows:
+    windows = windows_of(series, window, usual, sampling)
+    for sentence in sampling.words():
+        warn(sentence)
+    return windows
 
 
 def _check_enough(windows: Windows, window: int) -> None:

@@ -84,7 +84,7 @@ class Options:
         kinds=(TABLE,), basic=True,
     )  # fmt: skip
     by: tuple[str, ...] = _column(
-        (), "Judge each row within its group, such as a store or host", commands=TRAIN, kinds=NOT_IMAGES, basic=True,
+        (), "Judge each row within its group (store, host)", commands=TRAIN, kinds=NOT_IMAGES, basic=True,
         training=True,
     )  # fmt: skip
     label: str | None = _column(None, "Column with true labels, for evaluation only", commands=COMPARE, basic=True)
