@@ -183,14 +183,15 @@ class Groups:
     def note(self) -> str:
         """How many groups there are, and how many borrow from the whole."""
         groups = counted(len(self.keys), "group")
-        words = f"rows are judged within {' and '.join(self.by)}: {groups}, {int(np.median(self.rows)):,} rows each"
+        each = "each" if self.rows.min() == self.rows.max() else "in the median one"
+        words = f"rows are judged within {' and '.join(self.by)}: {groups}, {int(np.median(self.rows)):,} rows {each}"
         small, without = int((self.rows < BORROWING).sum()), int((self.own == 0).sum())
         scale = f"the smallest borrows {BORROWING / (BORROWING + self.rows.min()):.0%} of its scale"
         references = f"{1 - self.own_weight[self.rows.argmin()]:.0%} of its references"
         if small:
             scale = f"{counted(small, 'group')} of under {BORROWING} rows borrow over half of their scale"
         if without:
-            references = f"{'all' if without == len(self.keys) else f'{without:,}'} groups all references"
+            references = f"{counted(without, 'group borrows', 'groups borrow')} all references"
         return f"{words}; {scale} and {references} from the whole"
 
 
