@@ -137,9 +137,10 @@ class BlasThreads:
                 self._before = [(library, library.num_threads) for library in _blas_libraries(shared=True)]
             fewest = min(self._asked, default=0)
             how(count)
-            if fewest != min(self._asked, default=0):
-                for library, before in self._before:
-                    _set_shared(library, min(self._asked, default=before))
+            for library, before in self._before:
+                now = min(self._asked, default=before)
+                if now != (fewest or before):  # setting it takes longer than a small product
+                    _set_shared(library, now)
 
 
 def _set_shared(library: Any, count: int) -> None:

@@ -20,7 +20,7 @@ from addml.compute import blas_threads
 from addml.encoders.base import Network
 from addml.encoders.recurrent import TILE, Parts, RecurrentNetwork, next_state, seen_by
 from addml.model import Model
-from addml.preprocessing.scaling import FARTHEST
+from addml.preprocessing.scaling import FARTHEST, bend
 from addml.recent_steps import RecentSteps
 from addml.scoring.base import BLOCK, ViewScale
 from addml.text import counted
@@ -64,7 +64,9 @@ class Stream:
         self._last = self.features.median  # what stands for a missing value before any is known
         self._is_small = _largest_product(model) <= SMALL
         exact = abs(self.features.mean).max() < LARGE
-        self._is_plain = exact and not self.features.knee[0] and not self.features.sides.any()
+        self._is_plain = exact and not self.features.sides.any()
+        bent = (self.features.knee[0], self.features.shift, self.features.reach)
+        self._bent = [np.float32(one) for one in bent] if self.features.knee[0] else None
         self._steps = 0
         self._recent = None if adapt is None else RecentSteps(model, threshold, adapt, self._code)
 
@@ -130,6 +132,11 @@ class Stream:
         features: np.ndarray = far.astype(np.float32)
         np.maximum(features, -FARTHEST, out=features)
         np.minimum(features, FARTHEST, out=features)
+        if self._bent is not None:
+            knee, shift, reach = self._bent
+            bend(features, knee)
+            features -= shift
+            features /= reach
         return features
 
     def _by_name(self, step: Any) -> Any:

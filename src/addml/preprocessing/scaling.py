@@ -141,7 +141,7 @@ class Features:
                 features = values.astype(np.float32)
         np.clip(features, -FARTHEST, FARTHEST, out=features)
         if self.knee[0]:
-            _bend(features, np.float32(self.knee[0]))
+            bend(features, np.float32(self.knee[0]))
             features -= self.shift.astype(np.float32)
             features /= self.reach.astype(np.float32)
         return features
@@ -206,7 +206,7 @@ class Features:
         return np.setdiff1d(np.flatnonzero(np.isnan(X).any(axis=0)), self.gaps)
 
 
-def _bend(features: np.ndarray, knee: np.float32) -> None:
+def bend(features: np.ndarray, knee: np.float32) -> None:
     """Features f in place as sign(f) k log(1 + |f| / k): what is small stays as it is, what is large grows slowly."""
     size = np.abs(features)
     size /= knee
