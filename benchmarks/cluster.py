@@ -36,7 +36,7 @@ from addml.learning.losses import Batch, InstanceCloseness
 from addml.learning.state import Member, TrainingState, adam
 from addml.learning.training import LEAST_PART, Schedule, train
 
-COLUMNS, BATCH, EVERY, ROWS = 32, 256, 50, 60_000  # rows of each worker
+COLUMNS, BATCH, EVERY, ROWS = 32, 256, 50, 2_000_000  # rows of each worker
 KEPT, HELD_OUT = 2 / 3, 0.1
 SIZES = (8, 16_384, 150_000, 1_200_000)  # bytes: a count, a round of the cut-off, weights and moments, larger networks
 LATENCY, BANDWIDTH = 1e-4, 10e9 / 8  # assumed of a data centre: seconds, bytes a second
