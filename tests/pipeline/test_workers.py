@@ -77,7 +77,7 @@ def test_processes_that_end_while_they_start_are_said(tmp_path):
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=_with_tests(), timeout=100)
     assert done.returncode == 1
-    assert "one of 2 processes was ended from outside" in done.stderr.splitlines()[-1]
+    assert "one of 2 processes was ended from outside" in done.stderr  # Python's resource tracker may speak after it
 
 
 @pytest.mark.slow
