@@ -43,7 +43,7 @@ LEAST_SAMPLE = 1000  # rows
 LEAST_SAMPLE_BYTES = 32 << 20  # however little the memory: a few rows tell no quartiles
 DRAWN_TOGETHER = 2**18  # rows of which each member holds out its share
 SCORED_AT_ONCE = 2**16  # rows
-REMEMBERED = 1_000_000  # training scores, at the most; of more those at even steps through all in order
+REMEMBERED = 1_000_000  # training scores at most; of more those at even steps through all in order
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class BatchScorer:
 
     path: str
     digest: str
-    reasons: int = 0  # of a flagged row, at the most
+    reasons: int = 0  # of a flagged row, at most
     threshold: float | None = None  # that of the model
     columns: tuple[str, ...] | None = None  # that are kept beside the results; all of them
     threads: int = 1

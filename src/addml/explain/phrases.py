@@ -28,7 +28,7 @@ Profiles = Sequence[ColumnProfile]
 
 
 class PhraseGroup(NamedTuple):
-    """Values of which the same is said. Words follow the column's name; the summary has {} in its place."""
+    """Values that share a phrase. Words follow the column's name; the summary has {} in its place."""
 
     places: np.ndarray  # among all values
     words: pa.Array  # one text for each place: "1230, far above the usual 30"

@@ -104,7 +104,7 @@ def cached(source: Source | Shard, prepare: Prepare, width: int, folder: str | o
     return values
 
 
-# A table on disk, larger than memory perhaps: Parquet files or any dataset of pyarrow, read again and again.
+# A table on disk, larger than memory perhaps: Parquet files or any dataset of pyarrow, read in several passes.
 
 
 BATCH_ROWS = 65_536

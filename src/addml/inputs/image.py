@@ -81,7 +81,7 @@ def varied(images: np.ndarray) -> None:
 # Where in an image its score comes from: patches walk as columns do, and their contributions lie on the picture.
 
 
-ACROSS = 8  # patches along a side, at the most
+ACROSS = 8  # patches along a side, at most
 
 
 def patch_of(form: Form) -> list[int]:

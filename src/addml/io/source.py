@@ -40,7 +40,7 @@ ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
 @dataclass(frozen=True)
 class Origin:
-    """A named stream of bytes that can be opened again and again."""
+    """A named stream of bytes that can be opened several times."""
 
     name: str
     path: Path | None = None

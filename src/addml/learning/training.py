@@ -28,7 +28,7 @@ MOST_ROWS_REMEMBERED = 1_000_000  # above that, which rows were kept is not
 COLLAPSED = 1e-8  # of the untrained network's mean distance to the centre
 ROWS_TO_COMPARE = 1024  # how many rows tell whether scores still differ
 LEAST_PART = 16  # rows of a batch that a process of a group has: pairs to choose hard ones from
-ANOMALY_SHARE = 0.25  # of a batch, at the most, joins it as labelled anomalies
+ANOMALY_SHARE = 0.25  # of a batch, at most, joins it as labelled anomalies
 
 
 @dataclass(frozen=True)

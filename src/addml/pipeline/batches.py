@@ -73,7 +73,7 @@ def joined(pieces: Pieces, name: str, rows: int) -> np.ndarray:
 # Scoring ----------------------------------------------------------------------------------------------------
 
 BATCH_ROWS = 32768
-THREADS = 4  # at the most that share the interpreter's lock
+THREADS = 4  # at most that share the interpreter's lock
 WORTH_PROCESSES = 250_000  # rows, in which processes win what their start takes
 LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
 MAPPED = 3000  # rows in the map of the metric space, besides the listed ones

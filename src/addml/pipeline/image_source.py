@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from addml.findings import Findings
     from addml.model import Model
 
-STRANGEST, TYPICAL = 24, 12  # at the most: a report stays small
-SIDE = 240  # pixels of a thumbnail, at the most
+STRANGEST, TYPICAL = 24, 12  # at most: a report stays small
+SIDE = 240  # pixels of a thumbnail, at most
 GLOW = np.array([222.0, 45.0, 38.0])  # the colour of what is strange
 STRONGEST = 0.85  # of that colour over the picture
 AT_THRESHOLD = 128  # grey of a map where a place is as strange as the threshold

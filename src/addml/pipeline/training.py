@@ -141,13 +141,13 @@ def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str] | No
 
 
 def estimate(rows: int, columns: int, options: Options) -> tuple[float, int]:
-    """Seconds of training at the most, and bytes of memory."""
+    """Seconds of training at most, and bytes of memory."""
     each = ROW_SECONDS + FEATURE_SECONDS * columns
     return rows * options.epochs * options.members * each, rows * columns * CELL_BYTES
 
 
 def estimate_images(rows: int, heads: Heads, options: Options) -> tuple[float, int]:
-    """Seconds of training on so many of the images at the most, and bytes of memory, those of all images among them.
+    """Seconds of training on so many of the images at most, and bytes of memory, those of all images among them.
 
     What two convolutions saw and gave, 9 and 60 bytes for each pixel of each channel and image, waits for the way back.
     """

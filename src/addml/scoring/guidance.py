@@ -13,13 +13,13 @@ from addml.distances import Distance
 from addml.scoring.base import EnsembleScale, MetricSpace, Scorer, Shapes, ViewScale
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 
-ANOMALIES, NORMALS = 256, 512  # labelled anomalies and normal rows to compare with, at the most
+ANOMALIES, NORMALS = 256, 512  # labelled anomalies and normal rows to compare with, at most
 NEIGHBOURS = 5  # normal rows whose mean distance counts
 LABELS_PER_NEIGHBOUR = (1, 8, 20)  # labels from which one, two, three anomalies near a row count: one may be a mistake
 LEAST = 0.01  # of the median distance to normal rows: nearer is as near as can be
 CLEAR = 1.0  # deviations from which a row is clearly similar
 TRUSTED = 4  # labels beyond the first at which half of the similarity counts as it is
-FARTHEST = 10.0  # deviations of similarity, at the most
+FARTHEST = 10.0  # deviations of similarity, at most
 WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of similarity against the score, both in deviations
 FEW = 3  # labels; fewer cannot tell which weight is best
 RELUCTANCE = 0.02  # of AUC, for a weight that is twice or half of 1, over the root of the number of labels

@@ -208,7 +208,7 @@ def _in_space(z: Array, ready: dict[str, Any], located: ColumnDistances) -> Arra
 
 
 def _nearest(distances: Array, k: int) -> Array:
-    """The k least of distances (b, R), ascending; one fewer than R at the most, which is what a reference has."""
+    """The k least of distances (b, R), ascending; at most R - 1, which is what a reference has."""
     return least(distances, min(k, max(1, distances.shape[1] - 1)))
 
 

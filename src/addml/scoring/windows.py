@@ -136,7 +136,7 @@ class Nearest:
 
 
 def count(distances: Array, view: str) -> int:
-    """How many of the references in distances (b, R) are neighbours: all but one at the most."""
+    """How many of the references in distances (b, R) are neighbours: at most all but one."""
     return min(NEIGHBOURS[view], max(1, int(distances.shape[1]) - 1))
 
 

@@ -116,7 +116,7 @@ class Models:
             model = ServedModel(name, folder, about, own, device, model_hash(folder), changed)
             if changed == _changed(folder):
                 return model
-        raise AddmlError(f"{folder}: is written again and again; serve it when it stays as it is")
+        raise AddmlError(f"{folder}: keeps changing; serve it once it has been written")
 
     def fresh(self, name: str) -> ServedModel:
         """The model as it is on disk now, unless that cannot be loaded: then the last one that could."""
