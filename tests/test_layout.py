@@ -22,7 +22,7 @@ LEVELS = {
             "inputs",
             "model",
             "model_file recent_steps",
-            "explain onnx_photos stream",
+            "explain stream",
             "checkpoint config",
             "disk_fit",
             "fit",

@@ -256,12 +256,6 @@ def test_a_scorer_of_ones_own(tmp_path):
     refused(ADDML(**SMALL, scorer=Mine()).fit(table()), tmp_path, "Mine.*fit with one of views, center")
 
 
-def test_references_that_no_file_holds(tmp_path, monkeypatch):
-    detector = ADDML(**SMALL, scorer="dissimilarity", loss=InstanceCloseness("cosine")).fit(table())
-    monkeypatch.setattr(export, "MOST_BYTES", 1000)
-    refused(detector, tmp_path, "scorer='dissimilarity' keeps .* GiB.*scorer='views'")
-
-
 def test_a_detector_that_is_not_fitted(tmp_path):
     with pytest.raises(NotFittedError):
         to_onnx(ADDML(), tmp_path / "model.onnx")

@@ -1,7 +1,7 @@
 """A fitted detector for tables of numbers or for photographs as one ONNX graph, which scores without Python.
 
-The graph goes the detector's own way: numbers -> features -> embeddings -> scores of all members -> one score. Whatever
-the detector rounds on that way, such as the whole steps along columns, is rounded here too.
+The graph takes the detector's own steps: numbers -> features -> embeddings -> scores of all members -> one score, and
+rounds wherever the detector does, such as to whole steps along columns.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__
 from addml.decisions.p_values import Curve, p_value_table
+from addml.detector import ADDML
 from addml.distances import normalised
-from addml.encoders.base import LEAK
 from addml.encoders.mlp import MLPNetwork
+from addml.encoders.pretrained import LEVELS, PretrainedNetwork, shipped_network
 from addml.io.write import write_whole
 from addml.model import Model
-from addml.onnx_photos import onnx_module, photo_graph
 from addml.preprocessing.scaling import FARTHEST, Features
 from addml.scoring.base import EnsembleScale, ViewScale
 from addml.scoring.guidance import Guided
-from addml.scoring.patches import PatchMemory
+from addml.scoring.patches import PatchMemory, top_count
 from addml.scoring.simple import KNN, Center, Dissimilarity
 from addml.scoring.views import NEIGHBOURS, ROUNDING, Views, embedded_places
 from addml.text import listed
@@ -35,28 +35,15 @@ from addml.text import listed
 if TYPE_CHECKING:
     import onnx
 
-    from addml.detector import ADDML
-
-OPSET, IR_VERSION = 18, 8  # those of ONNX 1.13, of 2022: runtimes of the last years take them
-MOST_BYTES = 2**31 - 2**26  # of references: an ONNX file ends at 2 GiB
+OPSET, IR_VERSION = 18, 8  # of ONNX 1.13 (2022), which current runtimes read
 BOOL, FLOAT, DOUBLE, INT64 = 9, 1, 11, 7  # ONNX's numbers of its types
 ZERO, ONE, FAR = np.float32(0), np.float32(1), np.float32(np.inf)
 FIRST, LAST = np.array([0]), np.array([-1])  # axes
 LAST_BITS = 1e-6  # of a feature: logarithms in float32 differ by less from one library to the next
+ACTIVATIONS = {"tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu", "elu": "Elu", "linear": "Identity"}
+ACTIVATIONS["leaky_relu"] = "LeakyRelu"  # whose default slope below 0 is ours
 
-Value: TypeAlias = str | np.ndarray | np.generic  # what a node makes, by its name, or a constant
 About: TypeAlias = tuple[int, list[str | int] | None]  # the type of an input or output, and the shape if it is known
-
-OUTPUTS: dict[str, About] = {name: (DOUBLE, ["rows"]) for name in ("score", "p_value", "probability")}
-OUTPUTS["is_anomaly"] = (BOOL, ["rows"])
-ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {  # as operators with their attributes
-    "tanh": ("Tanh", {}),
-    "sigmoid": ("Sigmoid", {}),
-    "relu": ("Relu", {}),
-    "leaky_relu": ("LeakyRelu", {"alpha": LEAK}),
-    "elu": ("Elu", {}),
-    "linear": ("Identity", {}),
-}
 
 
 def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
@@ -66,57 +53,55 @@ def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
     and gives score, is_anomaly, p_value and probability (n,), and of images map (n, height, width).
     """
     check_is_fitted(detector, "threshold_")
-    write_whole(Path(os.path.expanduser(path)), onnx_model(detector).SerializeToString())
-
-
-def onnx_model(detector: ADDML) -> onnx.ModelProto:
-    """The model that `to_onnx` writes."""
-    helper, g, own = onnx_module().helper, Graph(), detector.model_
-    is_photo, shape = isinstance(own.scorer, PatchMemory), own.vectorizer.shape
-    X: About = (FLOAT, ["rows", *shape]) if is_photo else (DOUBLE, ["rows", len(own.features.median)])
-    score = (photo_graph if is_photo else _score)(g, "X", own)
+    g, model, training = Graph(), detector.model_, detector.training_
+    outputs: dict[str, About] = {name: (DOUBLE, ["rows"]) for name in ("score", "p_value", "probability")}
+    outputs["is_anomaly"] = (BOOL, ["rows"])
+    if isinstance(model.scorer, PatchMemory):
+        shape = model.vectorizer.shape
+        X: About = (FLOAT, ["rows", *shape])
+        outputs["map"] = (FLOAT, ["rows", *shape[1:]])
+        score = _photo_score(g, "X", model)
+    else:
+        _check(model)
+        X = (DOUBLE, ["rows", len(model.features.median)])
+        score = _table_score(g, "X", model)
     g.Identity(score, output="score")
     g.Greater(score, np.float64(detector.threshold_), output="is_anomaly")
-    g.Identity(probability(g, score, detector.training_.curve), output="probability")
-    g.Identity(p_value(g, score, detector.training_.calibration), output="p_value")
-    graph = g.whole("addml", {"X": X}, OUTPUTS | ({"map": (FLOAT, ["rows", *shape[1:]])} if is_photo else {}))
-    opset = helper.make_opsetid("", OPSET)
-    model: onnx.ModelProto = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
-    helper.set_model_props(model, _about(detector))
-    return model
+    g.Identity(_probability(g, score, training.curve), output="probability")
+    g.Identity(_p_value(g, score, training.calibration), output="p_value")
+    names = getattr(detector, "feature_names_in_", None) if model.columns is None else model.columns.used
+    about = {"addml": __version__, "scorer": model.scorer.name, "threshold": repr(float(detector.threshold_))}
+    if names is not None:
+        about["columns"] = json.dumps(list(map(str, names)))
+    helper = _onnx().helper
+    graph, opset = g.finish("addml", {"X": X}, outputs), helper.make_opsetid("", OPSET)
+    file = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
+    helper.set_model_props(file, about)
+    write_whole(Path(os.path.expanduser(path)), file.SerializeToString())
 
 
-def _score(g: Graph, X: str, model: Model) -> str:
-    """One score (n,) a row of X (n, d), stage by stage as in `Model.scores`."""
-    _check(model)
-    assert isinstance(model.encoder, MLPNetwork)
-    assert model.scale is not None
-    x = features_of(g, X, model.features)
-    z = embedded(g, x, model.encoder)
-    return combined(g, SCORES[type(model.scorer)](g, x, z, model), model.scale)
-
-
-def _about(detector: ADDML) -> dict[str, str]:
-    """Version, scorer, threshold and, where they have names, the columns in their order."""
-    columns, names = detector.model_.columns, getattr(detector, "feature_names_in_", None)
-    used = names if columns is None else columns.used
-    about = {"addml": __version__, "scorer": detector.model_.scorer.name, "threshold": repr(float(detector.threshold_))}
-    return about if used is None else about | {"columns": json.dumps(list(map(str, used)))}
+def _onnx() -> Any:
+    """The onnx package, or an error that says what to install."""
+    try:
+        import onnx
+    except ImportError:
+        raise ImportError("ONNX export needs onnx: pip install 'addml[onnx]'") from None
+    return onnx
 
 
 def _check(model: Model) -> None:
-    """Refuse what the graph does not know, by its name and with the remedy."""
+    """Refuse what the graph cannot express, with the remedy."""
     if model.form is not None:
         what = "a series" if model.form.is_series else "images without encoder='pretrained'"
         raise ValueError(f"the detector was fitted to {what}, ONNX export is for tables of numbers; use addml.load")
     if model.by:
         raise ValueError(f"rows are judged within {listed(model.by)}, which ONNX export does not know; fit without by")
-    prepared = () if model.columns is None else model.columns.fitted
-    kinds = {one.name: one.kind for one in prepared if one.kind != "number" or one.features != [one.name]}
-    others = [f"{name!r} ({'number, and text' if kind == 'number' else kind})" for name, kind in kinds.items()]
+    fitted = () if model.columns is None else model.columns.fitted
+    others = [one for one in fitted if one.kind != "number" or one.features != [one.name]]
     if others:
+        words = [f"{one.name!r} ({'number, and text' if one.kind == 'number' else one.kind})" for one in others]
         raise ValueError(
-            f"the detector was fitted to {listed(others)}, ONNX export is for tables of numbers; "
+            f"the detector was fitted to {listed(words)}, ONNX export is for tables of numbers; "
             "leave such columns out, or make numbers of them, and fit it again"
         )
     if isinstance(model.scorer, Guided):
@@ -126,19 +111,13 @@ def _check(model: Model) -> None:
     if type(model.scorer) not in SCORES:
         known = ", ".join(scorer.name for scorer in SCORES)
         raise ValueError(f"scorer={model.scorer!r} is not known to ONNX export; fit with one of {known}")
-    size = sum(array.nbytes for array in model.scorer_arrays.values())
-    if size > MOST_BYTES:
-        raise ValueError(
-            f"scorer={model.scorer.name!r} keeps {size / 2**30:.1f} GiB of training rows, "
-            "an ONNX file holds less than 2; fit with scorer='views'"
-        )
 
 
 class Graph:
-    """An ONNX graph written as the mathematics is: `g.Add(x, y)` adds ONNX's Add and gives the name of its output."""
+    """An ONNX graph, written like its formulas: `g.Add(x, y)` adds an Add node and returns the name of its output."""
 
     def __init__(self, prefix: str = "") -> None:
-        """The prefix keeps the names of a graph within another one apart."""
+        """The prefix keeps the names of a subgraph apart."""
         self._prefix = prefix
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
@@ -146,36 +125,44 @@ class Graph:
     def __getattr__(self, operator: str) -> Callable[..., str]:
         return partial(self._add, operator)
 
-    def _add(self, operator: str, *inputs: Value, output: str = "", unused: int = 0, **attributes: Any) -> str:
+    def _add(self, operator: str, *inputs: Any, output: str = "", unused: int = 0, **attributes: Any) -> str:
         output = output or f"{self._prefix}{operator}_{len(self._nodes)}"
         outputs = [output, *(f"{output}_{number}" for number in range(unused))]
         names = [one if isinstance(one, str) else self._constant(np.asarray(one)) for one in inputs]
-        self._nodes.append(onnx_module().helper.make_node(operator, names, outputs, **attributes))
+        self._nodes.append(_onnx().helper.make_node(operator, names, outputs, **attributes))
         return output
 
     def _constant(self, array: np.ndarray) -> str:
         name = f"{self._prefix}constant_{len(self._constants)}"
-        self._constants.append(onnx_module().numpy_helper.from_array(array, name))
+        self._constants.append(_onnx().numpy_helper.from_array(array, name))
         return name
 
     def splice(self, graph: onnx.GraphProto) -> None:
-        """Add the nodes of another graph, which are found by their own names."""
+        """Add the nodes and constants of another graph under their own names."""
         self._nodes += graph.node
         self._constants += graph.initializer
 
-    def whole(self, name: str, inputs: Mapping[str, About], outputs: Mapping[str, About]) -> onnx.GraphProto:
-        """The finished graph between these inputs and outputs."""
-        helper = onnx_module().helper
-        make = helper.make_tensor_value_info
-        ends = [[make(end, *about) for end, about in side.items()] for side in (inputs, outputs)]
-        graph: onnx.GraphProto = helper.make_graph(self._nodes, name, *ends, self._constants)
-        return graph
+    def finish(self, name: str, inputs: Mapping[str, About], outputs: Mapping[str, About]) -> Any:
+        """The whole graph between these inputs and outputs."""
+        helper = _onnx().helper
+        ends = [[helper.make_tensor_value_info(end, *about) for end, about in one.items()] for one in (inputs, outputs)]
+        return helper.make_graph(self._nodes, name, *ends, self._constants)
 
 
 # Stages -----------------------------------------------------------------------------------------------------
 
 
-def features_of(g: Graph, X: str, features: Features) -> str:
+def _table_score(g: Graph, X: str, model: Model) -> str:
+    """One score (n,) per row of X (n, d), stage by stage as in `Model.scores`."""
+    assert isinstance(model.encoder, MLPNetwork)
+    assert model.scale is not None
+    x = z = _features(g, X, model.features)
+    for (matrix, bias), name in zip(model.encoder.layers, model.encoder.activations, strict=True):
+        z = getattr(g, ACTIVATIONS[name])(g.Add(g.MatMul(z, matrix), bias))
+    return _combined(g, SCORES[type(model.scorer)](g, x, z, model), model.scale)
+
+
+def _features(g: Graph, X: str, features: Features) -> str:
     """Features (n, width), float32, of numbers (n, d), float64 with NaN for missing values."""
     missing = g.IsNaN(X)
     values = g.Where(missing, features.median, X)
@@ -186,26 +173,16 @@ def features_of(g: Graph, X: str, features: Features) -> str:
     half = np.float64(0.5)  # of all three, for the same quotient: the difference of two numbers may be beyond float64
     values = g.Div(g.Sub(g.Mul(values, half), half * features.mean), half * features.scale)
     x = g.Clip(g.Cast(values, to=FLOAT), np.float32(-FARTHEST), np.float32(FARTHEST))
-    return _bent(g, x, features) if features.knee[0] else x
-
-
-def _bent(g: Graph, x: str, features: Features) -> str:
-    """Robust features, which grow like a logarithm and are then standardised."""
+    if not features.knee[0]:
+        return x
+    # Robust features grow like a logarithm and are then standardised.
     knee, shift, reach = (part.astype(np.float32) for part in (features.knee, features.shift, features.reach))
-    size = g.Cast(g.Div(g.Abs(x), knee), to=DOUBLE)  # ONNX has no log1p, whose small numbers float32 would lose
+    size = g.Cast(g.Div(g.Abs(x), knee), to=DOUBLE)  # ONNX has no log1p, and float32 would lose small numbers
     size = g.Mul(g.Cast(g.Log(g.Add(size, np.float64(1))), to=FLOAT), knee)
     return g.Div(g.Sub(g.Mul(g.Sign(x), size), shift), reach)
 
 
-def embedded(g: Graph, x: str, encoder: MLPNetwork) -> str:
-    """Embeddings (E, n, w) of features (n, width)."""
-    for (matrix, bias), name in zip(encoder.layers, encoder.activations, strict=True):
-        operator, attributes = ACTIVATIONS[name]
-        x = getattr(g, operator)(g.Add(g.MatMul(x, matrix), bias), **attributes)
-    return x
-
-
-def combined(g: Graph, scores: str, scale: EnsembleScale | ViewScale) -> str:
+def _combined(g: Graph, scores: str, scale: EnsembleScale | ViewScale) -> str:
     """One score (n,), float64, from those of all members or views (E, n)."""
     scores = g.Cast(scores, to=DOUBLE)
     if isinstance(scale, ViewScale):
@@ -217,7 +194,7 @@ def combined(g: Graph, scores: str, scale: EnsembleScale | ViewScale) -> str:
     return g.ReduceMean(logs, FIRST, keepdims=0)
 
 
-def probability(g: Graph, score: str, curve: Curve) -> str:
+def _probability(g: Graph, score: str, curve: Curve) -> str:
     """The curve's value (n,) at each score (n,): straight between its points, level beyond them."""
     steps, rises = np.append(np.diff(curve.scores), 1.0), np.append(np.diff(curve.values), 0.0)
     score = g.Max(score, curve.scores[0])
@@ -227,7 +204,7 @@ def probability(g: Graph, score: str, curve: Curve) -> str:
     return g.Add(g.Gather(curve.values, last), g.Mul(share, g.Gather(rises, last)))
 
 
-def p_value(g: Graph, score: str, calibration: np.ndarray) -> str:
+def _p_value(g: Graph, score: str, calibration: np.ndarray) -> str:
     """The conformal p-value (n,) of each score (n,)."""
     knots, values = p_value_table(calibration)
     below = g.Cast(g.Less(knots, g.Unsqueeze(score, LAST)), to=FLOAT)
@@ -237,23 +214,23 @@ def p_value(g: Graph, score: str, calibration: np.ndarray) -> str:
 # Scorers: scores of every member or view, (E, n), of features x (n, width) and of their embeddings z (E, n, w).
 
 
-def center(g: Graph, x: str, z: str, model: Model) -> str:
+def _center(g: Graph, x: str, z: str, model: Model) -> str:
     """Distances to the centre of the training rows."""
     center = model.scorer_arrays["center"][:, None]
     if model.distance == "cosine":
-        return g.Sub(ONE, g.ReduceSum(g.Mul(unit(g, z), normalised(center)), LAST, keepdims=0))
+        return g.Sub(ONE, g.ReduceSum(g.Mul(_unit(g, z), normalised(center)), LAST, keepdims=0))
     squared = g.ReduceSumSquare(g.Sub(z, center), LAST, keepdims=0)
     return squared if model.distance == "sqeuclidean" else g.Sqrt(squared)
 
 
-def dissimilarity(g: Graph, x: str, z: str, model: Model) -> str:
+def _dissimilarity(g: Graph, x: str, z: str, model: Model) -> str:
     """Mean distances to all training rows."""
     if "spread" in model.scorer_arrays:
-        return g.Add(center(g, x, z, model), model.scorer_arrays["spread"])
+        return g.Add(_center(g, x, z, model), model.scorer_arrays["spread"])
     return g.ReduceMean(_to_references(g, z, model), LAST, keepdims=0)
 
 
-def knn(g: Graph, x: str, z: str, model: Model) -> str:
+def _knn(g: Graph, x: str, z: str, model: Model) -> str:
     """Mean distances to the k nearest references."""
     k = min(model.scorer.settings()["k"], model.scorer_arrays["references"].shape[1])
     nearest = g.TopK(_to_references(g, z, model), np.array([k]), largest=0, unused=1)
@@ -264,7 +241,7 @@ def _to_references(g: Graph, z: str, model: Model) -> str:
     """Distances (E, n, R) to every reference."""
     references = model.scorer_arrays["references"]
     if model.distance == "cosine":
-        return g.Sub(ONE, g.MatMul(unit(g, z), normalised(references).mT))
+        return g.Sub(ONE, g.MatMul(_unit(g, z), normalised(references).mT))
     origin = references.mean(1, keepdims=True)
     z, references = g.Sub(z, origin), references - origin
     products = g.Add(g.MatMul(z, -2 * references.mT), (references**2).sum(-1)[:, None])
@@ -272,41 +249,35 @@ def _to_references(g: Graph, z: str, model: Model) -> str:
     return squared if model.distance == "sqeuclidean" else g.Sqrt(squared)
 
 
-def views(g: Graph, x: str, z: str, model: Model) -> str:
-    """Scores (views, n) of features (n, d) and of their embeddings (E, n, w)."""
-    assert isinstance(model.scorer, Views)
-    ready, wanted, scores = model.scorer_ready("cpu"), model.scorer.views, dict[str, str]()
-    own = _self_matches(g, x, model.features, ready)
-    if "columns" in wanted or "distilled" in wanted:
-        scores |= _along_columns(g, x, own, ready)
-    if "space" in wanted:
-        scores["space"] = _in_space(g, unit(g, z) if model.distance == "cosine" else z, own, ready)
-    if "tails" in wanted:
-        scores["tails"] = _tails(g, x, own, model.features, ready)
-    return g.Concat(*(g.Unsqueeze(scores[view], FIRST) for view in wanted), axis=0)
-
-
-def unit(g: Graph, z: str) -> str:
+def _unit(g: Graph, z: str) -> str:
     """Embeddings (E, n, w) at length 1."""
     return g.Div(z, g.Max(g.ReduceL2(z, LAST), np.float32(1e-15)))
 
 
-def _self_matches(g: Graph, x: str, features: Features, ready: dict[str, Any]) -> str:
-    """Which rows are which references (n, R), of several equal ones the first: they are no neighbours.
+def _views(g: Graph, x: str, z: str, model: Model) -> str:
+    """The default scorer, view by view."""
+    assert isinstance(model.scorer, Views)
+    ready, wanted, scores = model.scorer_ready("cpu"), model.scorer.views, dict[str, str]()
+    rows, features = ready["rows"].astype(np.float64), model.features
+    # Features differ in their last bits from library to library: rows this close to a reference are that reference.
+    rounding = LAST_BITS * (abs(ready["rows"]) + abs(features.shift) / features.reach)
+    own = _self_matches(g, x, rows, rounding, ready["keys"].places)
+    if "columns" in wanted or "distilled" in wanted:
+        scores |= _along_columns(g, x, own, ready)
+    if "space" in wanted:
+        scores["space"] = _in_space(g, _unit(g, z) if model.distance == "cosine" else z, own, ready)
+    if "tails" in wanted:
+        scores["tails"] = _tails(g, x, own, rows, rounding, ready["tails"])
+    return g.Concat(*(g.Unsqueeze(scores[view], FIRST) for view in wanted), axis=0)
 
-    Features differ in their last bits from library to library, so that rows as near as these count as equal. Squared
-    distances in float64 are finer by far.
-    """
-    rows, places, x = ready["rows"].astype(np.float64), ready["keys"].places, g.Cast(x, to=DOUBLE)
+
+def _self_matches(g: Graph, x: str, rows: np.ndarray, rounding: np.ndarray, places: np.ndarray) -> str:
+    """Which rows are which references (n, R), of several equal ones the first: they are no neighbours."""
     nearest = np.full(len(rows), -np.inf)
-    nearest[places] = (_rounding(rows, features) ** 2).sum(1)[places]
+    nearest[places] = (rounding**2).sum(1)[places]
+    x = g.Cast(x, to=DOUBLE)  # squared distances in float64 are far finer than the rounding
     squared = g.Add(g.Add(g.MatMul(x, -2 * rows.T), (rows**2).sum(1)), g.ReduceSumSquare(x, LAST))
     return g.LessOrEqual(squared, nearest)
-
-
-def _rounding(rows: np.ndarray, features: Features) -> np.ndarray:
-    """How far the features (R, d) of references may be off in another library."""
-    return np.asarray(LAST_BITS * (abs(rows) + abs(features.shift) / features.reach))
 
 
 def _along_columns(g: Graph, x: str, own: str, ready: dict[str, Any]) -> dict[str, str]:
@@ -318,7 +289,11 @@ def _along_columns(g: Graph, x: str, own: str, ready: dict[str, Any]) -> dict[st
     beyond = g.ReduceSum(g.Abs(g.Sub(x, inside)), LAST, keepdims=0)
     if columns.step:
         inside = g.Round(g.Div(g.Sub(inside, columns.low), step))
-    steps = _over_columns(g, _apart, g.Where(own, FAR, ZERO), inside, columns.columns.astype(np.float32))
+
+    def apart(body: Graph, total: str, value: str, reference: str) -> str:
+        return body.Add(total, body.Abs(body.Sub(body.Unsqueeze(value, LAST), reference)))
+
+    steps = _over_columns(g, apart, g.Where(own, FAR, ZERO), inside, columns.columns.astype(np.float32))
     distances = g.Mul(steps, step)
     kept = g.Slice(distances, FIRST, np.array([ready["kept"]]), np.array([1]))
     near = {"columns": (distances, len(ready["rows"])), "distilled": (kept, ready["kept"])}
@@ -338,13 +313,10 @@ def _in_space(g: Graph, z: str, own: str, ready: dict[str, Any]) -> str:
     return _mean(g, g.Sqrt(squared))
 
 
-def _tails(g: Graph, x: str, own: str, features: Features, ready: dict[str, Any]) -> str:
+def _tails(g: Graph, x: str, own: str, rows: np.ndarray, rounding: np.ndarray, tails: Any) -> str:
     """The sum over columns (n,) of what the number of references at least as extreme is worth; none counts itself."""
-    tails, size = ready["tails"], len(ready["rows"])
-    is_own = g.ReduceMax(g.Cast(own, to=FLOAT), LAST, keepdims=0)
-    counted = ready["rows"][:, tails.counted].astype(np.float64)
-    off = _rounding(ready["rows"], features)[:, tails.counted]
-    limits = [(counted + sign * off).T.astype(np.float32) for sign in (-1, 1)]
+    size, is_own = len(rows), g.ReduceMax(g.Cast(own, to=FLOAT), LAST, keepdims=0)
+    limits = [(rows + sign * rounding)[:, tails.counted].T.astype(np.float32) for sign in (-1, 1)]
 
     def add(body: Graph, total: str, value: str, low: str, high: str) -> str:
         value = body.Unsqueeze(value, LAST)
@@ -357,11 +329,6 @@ def _tails(g: Graph, x: str, own: str, features: Features, ready: dict[str, Any]
     return _over_columns(g, add, start, g.Gather(x, tails.counted, axis=1), *limits)
 
 
-def _apart(body: Graph, total: str, value: str, reference: str) -> str:
-    """The total (n, R) and how far values (n,) lie from references (R,) along one column."""
-    return body.Add(total, body.Abs(body.Sub(body.Unsqueeze(value, LAST), reference)))
-
-
 def _over_columns(g: Graph, add: Callable[..., str], start: str, x: str, *columns: np.ndarray) -> str:
     """What `add` makes of a start, column by column of x (n, c) and of constants (c, R).
 
@@ -371,9 +338,9 @@ def _over_columns(g: Graph, add: Callable[..., str], start: str, x: str, *column
     body.Identity(add(body, "total", *names), output="sum")
     inputs: dict[str, About] = {"total": (FLOAT, None), names[0]: (FLOAT, ["rows"])}
     inputs |= {name: (FLOAT, [array.shape[1]]) for name, array in zip(names[1:], columns, strict=True)}
-    whole = body.whole("column", inputs, {"sum": (FLOAT, None)})
+    loop = body.finish("column", inputs, {"sum": (FLOAT, None)})
     axes = [1] + [0] * len(columns)
-    return g.Scan(start, x, *columns, body=whole, num_scan_inputs=len(axes), scan_input_axes=axes)
+    return g.Scan(start, x, *columns, body=loop, num_scan_inputs=len(axes), scan_input_axes=axes)
 
 
 def _nearest(g: Graph, distances: str, size: int, view: str) -> str:
@@ -389,9 +356,45 @@ def _mean(g: Graph, nearest: str) -> str:
     return g.Div(g.ReduceSum(g.Where(known, nearest, ZERO), LAST, keepdims=0), g.Max(count, ONE))
 
 
-SCORES: dict[type[Any], Callable[[Graph, str, str, Model], str]] = {
-    Views: views,
-    Center: center,
-    Dissimilarity: dissimilarity,
-    KNN: knn,
-}
+SCORES: dict[type[Any], Callable[..., str]]
+SCORES = {Views: _views, Center: _center, Dissimilarity: _dissimilarity, KNN: _knn}
+
+
+# Photographs ------------------------------------------------------------------------------------------------
+
+
+def _photo_score(g: Graph, images: str, model: Model) -> str:
+    """Scores (n,) of images (n, channels, height, width), float32, and `map` (n, height, width).
+
+    The graph cannot tell training images from others: it scores them like new ones, near their own places.
+    """
+    network, ready = model.encoder, model.scorer_ready("cpu")
+    assert isinstance(network, PretrainedNetwork)
+    if network.is_tiled:
+        raise ValueError(f"images of {network.size} pixels are read in tiles, which ONNX export does not; fit smaller")
+    shape, features = network.shape, model.features
+    mean, scale = (part.astype(np.float32).reshape(shape) for part in (features.mean, features.scale))
+    g.Div(g.Sub(images, mean), scale, output="images")
+    count = g.Slice(g.Shape(images), np.array([0]), np.array([1]))
+    g.Concat(count, np.array([shape[0], *network.size]), axis=0, output="size")
+    g.splice(_onnx().load_from_string(shipped_network()).graph)
+
+    def resized(maps: str, size: tuple[int, ...]) -> str:
+        return g.Resize(maps, "", "", g.Concat(count, np.array([1, *size]), axis=0), mode="linear")
+
+    fine, coarse = (_patch_map(g, name, level, ready) for level, name in enumerate(LEVELS))
+    found = g.Div(g.Add(fine, resized(coarse, network.levels[0][1:])), np.float32(2))
+    strangest = g.TopK(g.Flatten(found), np.array([top_count(network.levels[0])]), unused=1)
+    g.Squeeze(resized(found, shape[1:]), np.array([1]), output="map")
+    return g.Cast(g.ReduceMean(strangest, LAST, keepdims=0), to=DOUBLE)
+
+
+def _patch_map(g: Graph, name: str, level: int, ready: dict[str, Any]) -> str:
+    """The distance (n, 1, h, w) of each place to the nearest reference, from features (n, c, h, w)."""
+    channels, height, width = map(int, ready["levels"][level])
+    (mean, deviation), references = ready[f"standard{level}"], ready[f"products{level}"].T
+    places = g.Transpose(g.Reshape(name, np.array([0, channels, height * width])), perm=[0, 2, 1])
+    places = g.Div(g.Sub(places, mean), deviation)
+    nearest = g.ReduceMin(g.Add(g.MatMul(places, references[:-1]), references[-1]), LAST, keepdims=0)
+    squared = g.Max(g.Add(nearest, g.ReduceSumSquare(places, LAST, keepdims=0)), ZERO)
+    return g.Reshape(g.Div(g.Sqrt(squared), ready["units"][level]), np.array([-1, 1, height, width]))

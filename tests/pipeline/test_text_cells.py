@@ -19,7 +19,7 @@ from addml.pipeline import run as detecting
 from addml.pipeline.checks import check
 from addml.pipeline.options import Options
 from addml.progress import Silent
-from addml.server import models, row_requests
+from addml.server import models
 
 ROWS, ROW = 2000, 1234  # the place of the text, from 0
 QUICK = {"members": 1, "epochs": 2}
@@ -229,8 +229,7 @@ def test_a_csv_that_is_read_in_parts_gives_what_one_that_is_held_gives(tmp_path,
 
 
 def scored_by(served, rows):
-    question = row_requests.RowRequest(json.dumps({"rows": rows}).encode())
-    return json.loads(row_requests.score_rows(served, question, lambda: False))
+    return json.loads(models.score_rows(served, json.dumps({"rows": rows}).encode()))
 
 
 def test_rows_by_rest_get_what_those_of_a_file_get(tmp_path, model):

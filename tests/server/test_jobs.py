@@ -23,7 +23,7 @@ from addml.server import Limits, jobs
 from addml.server import job as job_process
 from addml.server.app import _failed
 from addml.server.jobs import _label, _suffix, _values, taken_options
-from addml.server.models import Models, ServedModel
+from addml.server.models import Models, ServedModel, score_rows
 from tests.cli.running import QUICK, run_addml, write_small
 from tests.server.conftest import serving
 
@@ -270,7 +270,8 @@ def test_models_of_images_take_pictures_and_archives_of_them(tmp_path):
     assert one.upload == one.folder / "input.png"  # a name of the client is a label, never a path
     assert many.upload == many.folder / "input.zip"
     work.close()
-    assert faces.refusal().args == ("faces is about images; upload files: POST /api/v1/jobs",)
+    with pytest.raises(AddmlError, match="faces is about images; upload files: POST /api/v1/jobs"):
+        score_rows(faces, b"")
 
 
 def test_an_archive_of_pictures_is_scored_unless_it_unpacks_to_too_much(tmp_path):

@@ -8,17 +8,30 @@ from pathlib import Path
 
 import pytest
 
+from addml import __version__
+from addml.server import CODES, Limits
+from addml.server.app import Api, Observer
+from addml.server.models import MOST_REASONS, Models
+
 DOCKERFILE = Path(__file__).parents[2] / "Dockerfile"
 
 
 def test_every_path_is_described(server):
     document = server.ask("GET", "/api/v1/openapi.json", authorization=f"Bearer {server.token}")[2]
-    assert document["openapi"] == "3.1.0"
-    assert {*document["paths"]["/api/v1/jobs"]} == {"get", "post"}
+    assert (document["openapi"], document["info"]["version"]) == ("3.1.0", __version__)
+    api = Api(Models("cpu"), Limits(), Observer(None))
+    routes = {(route.path, method) for route in api.routes() for method in route.methods - {"HEAD"}}
+    api.work.close()
+    described = [(path, method.upper()) for path, methods in document["paths"].items() for method in methods]
+    assert len(described) == len(routes) == 15
+    assert {*described} == routes
     names = [one["operationId"] for path in document["paths"].values() for one in path.values()]
-    assert len(names) == len({*names}) == 15
-    schemas = document["components"]["schemas"]
+    assert len({*names}) == 15
+    responses, schemas = document["components"]["responses"], document["components"]["schemas"]
+    assert {*responses} <= {*CODES.values()}
     assert "model_hash" in schemas["Scores"]["required"]
+    score = document["paths"]["/api/v1/models/{name}/score"]["post"]
+    assert {one["name"]: one["schema"].get("maximum") for one in score["parameters"]}["reasons"] == MOST_REASONS
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 
 import addml
 from addml.client import Client, ServerError
-from addml.server.row_requests import _known
+from addml.server.models import _known
 from tests.cli.running import run_addml
 
 COLUMNS = {"height": float, "weight": float, "colour": str, "when": str}

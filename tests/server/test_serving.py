@@ -138,4 +138,4 @@ def test_what_is_missing_is_named(tmp_path):
 
 def test_static_files_are_in_the_package():
     folder = Path(__import__("addml.server").server.__file__).parent / "static"
-    assert {path.name for path in folder.iterdir()} == {"index.html", "inspector.js", "inspector.css"}
+    assert {path.name for path in folder.iterdir()} == {"index.html", "inspector.js", "inspector.css", "openapi.json"}

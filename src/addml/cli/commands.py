@@ -275,10 +275,18 @@ def serve(
     device: ServeDevice = "auto",
 ) -> None:
     """Serve models over REST and in a browser: score rows, upload files, read reports, label rows."""
-    from addml.server import Address, Limits, serve
+    from addml.server import Limits, serve
 
-    address, own = Address(host, port, root_path, access_log), token or os.environ.get("ADDML_TOKEN") or None
-    serve(models or [], address, own, Limits.parse(limit or []), device)
+    serve(
+        models or [],
+        Limits.parse(limit or []),
+        host=host,
+        port=port,
+        token=token or os.environ.get("ADDML_TOKEN") or None,
+        root_path=root_path,
+        access_log=access_log,
+        device=device,
+    )
 
 
 # One run ----------------------------------------------------------------------------------------------------

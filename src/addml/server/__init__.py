@@ -17,14 +17,11 @@ from typing import Any
 
 from addml import parameters
 from addml.compute import blas_threads
-from addml.errors import AddmlError
+from addml.errors import USAGE, AddmlError
 from addml.text import did_you_mean
 
-MISSING = "addml serve needs Starlette and uvicorn; install them: pip install 'addml[web]'"
 SWITCH = 0.0005  # seconds between threads: requests are answered while rows are scored (the default is 5 ms)
-SIZES = ("upload", "unpacked", "rows", "memory")
 NO_ROOM = "the server has no room left on its disk; remove jobs, or send less"
-
 CODES = {
     400: "bad_request",
     401: "unauthorized",
@@ -50,9 +47,9 @@ class RefusedError(AddmlError):
         self.status = status
 
 
-def error_json(code: str, message: str) -> bytes:
+def error_json(status: int, message: str) -> bytes:
     """The body of an answer that is an error."""
-    return json.dumps({"error": {"code": code, "message": message}}).encode()
+    return json.dumps({"error": {"code": CODES.get(status, "error"), "message": message}}).encode()
 
 
 @dataclass(frozen=True)
@@ -74,49 +71,56 @@ class Limits:
         """The limits of `--limit NAME=VALUE`; those not named keep their defaults."""
         names, values = [one.name for one in fields(cls)], dict[str, Any]()
         for text in texts:
-            name, equals, value = text.partition("=")
-            if not equals or name not in names:
+            name, _, value = text.partition("=")
+            if name not in names:
                 hint = did_you_mean(name, names)
-                raise AddmlError(f"--limit {text}: give NAME=VALUE; names are {', '.join(names)}.{hint}", "usage")
-            if name in SIZES:
+                raise AddmlError(f"--limit {text}: give NAME=VALUE; names are {', '.join(names)}.{hint}", USAGE)
+            if name in ("upload", "unpacked", "rows", "memory"):
                 values[name] = parameters.size("--limit", value)
             elif value.isdecimal() and int(value):
                 values[name] = int(value)
             else:
-                raise AddmlError(f"--limit {text}: give a whole number of at least 1", "usage")
+                raise AddmlError(f"--limit {text}: give a whole number of at least 1", USAGE)
         return cls(**values)
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where the server listens, the path under which a proxy shows it, and where requests are logged."""
-
-    host: str = "127.0.0.1"
-    port: int = 8765
-    root_path: str = ""
-    access_log: str | None = None
-
-
-def serve(folders: Sequence[str], address: Address, token: str | None, limits: Limits, device: str) -> None:
-    """Serve these models and take files until interrupted; prints where, with the token."""
+def serve(
+    folders: Sequence[str],
+    limits: Limits,
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    root_path: str,
+    access_log: str | None,
+    device: str,
+) -> None:
+    """Serve these models and take files until interrupted; prints the address, with the token unless it was given."""
     try:
         from addml.server.access import Access, Server
         from addml.server.app import create_app
+        from addml.server.models import Models
     except ImportError as error:
-        raise AddmlError(f"{MISSING} ({error})") from None
-    from addml.server.models import Models
+        remedy = "install them: pip install 'addml[web]'"
+        raise AddmlError(f"addml serve needs Starlette and uvicorn; {remedy} ({error})") from None
 
-    root = address.root_path.rstrip("/")
-    if root and not root.startswith("/"):
-        raise AddmlError(f"--root-path {address.root_path}: begin it with a slash, as in /addml", "usage")
     models = Models.load(folders, device)
-    listening = listen(address.host, address.port)
+    listening = listen(host, port)
     access = Access(token or secrets.token_urlsafe(32), f"addml-{listening.getsockname()[1]}")
+    root = "/" + root_path.strip("/") if root_path.strip("/") else ""
+    announce = partial(_announce, listening, host, "..." if token else access.token)
     sys.setswitchinterval(SWITCH)
     with blas_threads(1):  # a row's bits are the same alone, in a file and here
-        app = create_app(models, access, limits, address.access_log)
-        announce = partial(_announce, listening, address.host, "..." if token else access.token)
-        Server(app, limits, root, announce).run(sockets=[listening])
+        Server(create_app(models, access, limits, access_log), limits, root, announce).run(sockets=[listening])
+
+
+def _announce(listening: socket.socket, host: str, token: str) -> None:
+    address, port = listening.getsockname()[:2]
+    print(f"Inspector and REST at http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}")
+    if not ip_address(address).is_loopback:
+        warning = f"Warning: others can reach {host}. Whoever has the token can use the models and upload files, and "
+        print(warning + "nothing is encrypted: put a proxy with TLS before it.", file=sys.stderr)
+    print("Press Ctrl+C to end.", flush=True)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -129,16 +133,3 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         remedy = "give another --port, or 0 for any free one" if error.errno else "give another --host"
         raise AddmlError(f"{host}:{port}: cannot listen here ({error.strerror or error}); {remedy}.") from error
-
-
-def _announce(listening: socket.socket, host: str, token: str) -> None:
-    """Print where the inspector is, and whether other machines reach it."""
-    address, port = listening.getsockname()[:2]
-    print(f"Inspector and REST at http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}")
-    if not ip_address(address).is_loopback:
-        print(
-            f"Warning: others can reach {host}. Whoever has the token can use the models and upload files, and "
-            "nothing is encrypted: put a proxy with TLS before it.",
-            file=sys.stderr,
-        )
-    print("Press Ctrl+C to end.", flush=True)

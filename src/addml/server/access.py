@@ -26,22 +26,18 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from addml.server import CODES, Limits, error_json
+from addml.server import Limits, error_json
 
 OPEN = ("/api/v1/health", "/api/v1/ready")  # say nothing but that the server is there
-SAFE = ("GET", "HEAD", "OPTIONS")
 LEAST_TOKEN = 16  # characters
 SMALL = 10**6  # bytes that are read of a request that is answered before its end
-PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 HEADERS = {
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",  # the first address holds the token
     "x-content-type-options": "nosniff",
     "cross-origin-resource-policy": "same-origin",
-    "content-security-policy": PAGE_POLICY,
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "frame-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
 NO_TOKEN = (
     "the token is missing or not this server's: open the address that addml serve printed, or send the header "
@@ -59,10 +55,8 @@ class Access:
 
     def __post_init__(self) -> None:
         if len(self.token) < LEAST_TOKEN or not self.token.isascii() or not self.token.isprintable():
-            raise ValueError(
-                f"--token: {len(self.token)} characters; give at least {LEAST_TOKEN} plain ones, or leave it out, "
-                "and one is made up"
-            )
+            remedy = f"give at least {LEAST_TOKEN} plain ones, or leave it out, and one is made up"
+            raise ValueError(f"--token: {len(self.token)} characters; {remedy}")
 
     def knows(self, said: str | None) -> bool:
         """Whether that is the token; comparing takes as long whatever is wrong with it."""
@@ -73,11 +67,9 @@ class Access:
         kind, _, said = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             return self.knows(said.strip())
-        if not self.knows(request.cookies.get(self.cookie)):
-            return False
-        origin = request.headers.get("origin")  # a page of another port has the same cookies
-        own = origin is not None and origin.partition("://")[2] == request.headers.get("host")
-        return request.method in SAFE or own
+        origin = request.headers.get("origin", "")  # a page of another port has the same cookies
+        own = bool(origin) and origin.partition("://")[2] == request.headers.get("host")
+        return self.knows(request.cookies.get(self.cookie)) and (own or request.method in ("GET", "HEAD", "OPTIONS"))
 
 
 class Guard:
@@ -113,20 +105,19 @@ class Guard:
                     headers["connection"] = "close"
             await send(message)
 
-        answer = self._answer(Request(scope))
-        return await (answer or self.app)(scope, receiving, sending)
+        return await (self._answer(Request(scope)) or self.app)(scope, receiving, sending)
 
     def _answer(self, request: Request) -> Response | None:
-        """What is said without asking the app, if anything."""
+        """The answer to a request that the app must not see, if it is one."""
         root = request.scope.get("root_path", "")
         path = request.scope["path"].removeprefix(root)  # request.url is made of the Host header too
         if path in OPEN:
             return None
         if request.method == "GET" and self.access.knows(request.query_params.get("token")):
-            answer = RedirectResponse(f"{root}/" + path.lstrip("/\\"), 303)  # so that the token is in no history
-            answer.set_cookie(
-                self.access.cookie, self.access.token, path=root or "/", httponly=True, samesite="strict"
-            )  # two slashes at the start of the path would lead to another server
+            # Without the token, which is then in no history; two slashes at the start would lead to another server.
+            answer = RedirectResponse(f"{root}/" + path.lstrip("/\\"), 303)
+            cookie, token = self.access.cookie, self.access.token
+            answer.set_cookie(cookie, token, path=root or "/", httponly=True, samesite="strict")
             return answer
         if self.access.allows(request):
             request.scope[TRUSTED] = True
@@ -135,7 +126,7 @@ class Guard:
         if "text/html" in request.headers.get("accept", ""):
             page = f"<!doctype html><title>ADDML</title><h1>Token needed</h1><p>{NO_TOKEN}.</p>"
             return HTMLResponse(page, 401, challenge)
-        return Response(error_json(CODES[401], NO_TOKEN), 401, challenge, "application/json")
+        return Response(error_json(401, NO_TOKEN), 401, challenge, "application/json")
 
 
 # Connections ------------------------------------------------------------------------------------------------
@@ -217,7 +208,7 @@ class Connection(H11Protocol):
 
 def _closing(status: int, words: str) -> bytes:
     """A whole answer, after which the connection is closed."""
-    body = error_json(CODES[status], words)
+    body = error_json(status, words)
     head = f"HTTP/1.1 {status} -\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}"
     return head.encode() + b"\r\nretry-after: 1\r\n\r\n" + body
 
@@ -230,53 +221,52 @@ def most_connections(wanted: int) -> int:
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + RESERVED_FILES
-    if soft < needed and soft != resource.RLIM_INFINITY:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return wanted if soft == resource.RLIM_INFINITY else max(8, min(wanted, soft - RESERVED_FILES))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    with suppress(OSError, ValueError):
+        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        soft = allowed
+    return max(8, soft - RESERVED_FILES)
 
 
 # The server -------------------------------------------------------------------------------------------------
 
-PATIENCE = 1  # seconds for answers that are under way at the end
-HANGUP = getattr(signal, "SIGHUP", None)  # which Windows does not have
-
 
 class Rarely(logging.Filter):
-    """Lets a message through a few times a minute; a flood of the same one would fill the disk."""
+    """Lets a message through five times a minute; a flood of the same one would fill the disk."""
 
-    def __init__(self, most: int = 5) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.most, self.seen = most, Counter[tuple[str, str, int]]()
+        self.minute, self.seen = 0, Counter[tuple[str, str]]()
 
     def filter(self, record: logging.LogRecord) -> bool:
         minute = int(time.monotonic() / 60)
-        self.seen = Counter({key: times for key, times in self.seen.items() if key[2] == minute})
-        self.seen[key := (record.name, str(record.msg)[:200], minute)] += 1
-        return self.seen[key] <= self.most
+        if minute != self.minute:
+            self.minute, self.seen = minute, Counter()
+        message = record.name, str(record.msg)[:200]
+        self.seen[message] += 1
+        return self.seen[message] <= 5
 
 
 class Server(uvicorn.Server):
     """Ends at an interrupt, at a polite kill and when the terminal goes, and leaves nothing behind."""
 
     def __init__(self, app: ASGIApp, limits: Limits, root_path: str, when_ready: Callable[[], None]) -> None:
-        most = most_connections(limits.connections)
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=type("Bounded", (Connection,), {"most": most, "timeout": float(limits.timeout)}),
-                ws="none",
-                backlog=ACCEPTED_AT_ONCE,
-                root_path=root_path,
-                log_level="critical",  # what fails is said by the app; what is cut off at the end is no failure
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=int(limits.timeout),
-                timeout_graceful_shutdown=PATIENCE,
-            )
+        bounds = {"most": most_connections(limits.connections), "timeout": float(limits.timeout)}
+        config = uvicorn.Config(
+            app,
+            http=type("Bounded", (Connection,), bounds),
+            ws="none",
+            backlog=ACCEPTED_AT_ONCE,
+            root_path=root_path,
+            log_level="critical",  # the app says what fails; what is cut off at the end is no failure
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=int(limits.timeout),
+            timeout_graceful_shutdown=1,  # seconds
         )
+        super().__init__(config)
         self._when_ready = when_ready
         for name in ("addml", "asyncio"):
             logging.getLogger(name).addFilter(Rarely())
@@ -298,10 +288,11 @@ class Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Those that uvicorn knows, and that the terminal goes, unless the server is to outlive it (nohup)."""
+        hangup = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has no SIGHUP; SIGTERM is captured already
         with super().capture_signals(), ExitStack() as after:
-            if HANGUP is not None and callable(before := signal.getsignal(HANGUP)):
-                signal.signal(HANGUP, self.handle_exit)
-                after.callback(signal.signal, HANGUP, before)
+            if callable(before := signal.getsignal(hangup)):
+                signal.signal(hangup, self.handle_exit)
+                after.callback(signal.signal, hangup, before)
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -1,27 +1,40 @@
-"""The models that a server offers, each loaded once and again when it changes on disk."""
+"""The models that a server offers, loaded again when they change on disk, and the rows that clients send to them.
+
+Rows are read by their content type and scored as `addml score` scores a file.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
+import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
 
 from addml.errors import AddmlError
 from addml.findings import Usual
-from addml.pipeline.batches import scoring_place
+from addml.io.read import csv_columns, open_batches
+from addml.io.source import Origin
+from addml.io.values import shaped, table_from_rows
+from addml.model import Model
+from addml.pipeline.batches import drift_of, features_of, highest, reasons_for, scores_of, scoring_place
 from addml.pipeline.options import TABLE, Options
 from addml.pipeline.run import info, load_model
+from addml.pipeline.sources import check_columns, schema_of
 from addml.preprocessing.profile import ColumnProfile
 from addml.server import RefusedError
 from addml.text import did_you_mean
-
-if TYPE_CHECKING:
-    from addml.model import Model
 
 
 def model_hash(folder: Path) -> str:
@@ -49,25 +62,20 @@ class ServedModel:
     hash: str = ""
     changed: tuple[int, ...] = ()
 
-    def refusal(self) -> RefusedError:
-        """What is said to whoever brings rows to a model that takes none."""
-        return RefusedError(f"{self.name} is about {self.about['noun']}s; upload files: POST /api/v1/jobs")
-
     def short(self) -> dict[str, Any]:
         """What a list says of it."""
-        about = self.about
-        kept = {key: about[key] for key in ("noun", "trained_rows", "threshold", "decided_by")}
-        return {"name": self.name, "hash": self.hash, **kept, "columns": len(about["columns"])}
+        kept = {key: self.about[key] for key in ("noun", "trained_rows", "threshold", "decided_by")}
+        return {"name": self.name, "hash": self.hash, **kept, "columns": len(self.about["columns"])}
 
     def whole(self) -> dict[str, Any]:
         """All that is known of it, but for where it lies."""
         columns = () if self.model is None else self.model.profiles
-        usual = [asdict(Usual.of(one)) | {"value": _ordinary(one)} for one in columns]
+        usual = [asdict(Usual.of(one)) | {"value": _typical(one)} for one in columns]
         return {**self.about, "name": self.name, "model": self.name, "hash": self.hash, "usual": usual}
 
 
-def _ordinary(column: ColumnProfile) -> Any:
-    """A value that is nothing special: the middle one, the most common one, a day between the first and the last."""
+def _typical(column: ColumnProfile) -> Any:
+    """The middle value, the most common one, or a day between the first and the last."""
     if column.earliest is not None and column.latest is not None:
         return str(column.earliest + (column.latest - column.earliest) / 2)[:10]
     if column.kind == "number":
@@ -89,9 +97,8 @@ class Models:
             path = Path(os.path.expanduser(folder)).resolve()  # jobs run in other folders
             name = path.name.removesuffix(".model")
             if name in models._models:
-                raise AddmlError(
-                    f"{folder}: {models._models[name].folder} is called {name} too; rename one of the two folders."
-                )
+                other = models._models[name].folder
+                raise AddmlError(f"{folder}: {other} is called {name} too; rename one of the two folders.")
             models.add(name, path)
         return models
 
@@ -147,3 +154,196 @@ class Models:
         except KeyError:
             hint = did_you_mean(name, self._models)
             raise RefusedError(f"there is no model {name!r} here.{hint}", 404) from None
+
+
+# Rows -------------------------------------------------------------------------------------------------------
+
+JSON, NDJSON, CSV = "application/json", "application/x-ndjson", "text/csv"
+ARROW = "application/vnd.apache.arrow.stream"
+UNSAID = "application/x-www-form-urlencoded"  # what curl -d and urllib send unless told otherwise
+MOST_REASONS = 20
+MOST_ROWS = 100_000  # in one request
+LARGE = 10**6  # bytes of a body
+BATCH_ROWS = 4096  # the server can stop after so many
+
+Batches = tuple[list[str], Iterator[pa.RecordBatch]]  # all names that came, and the columns of training
+
+
+def score_rows(
+    served: ServedModel,
+    body: bytes,
+    kind: str = JSON,
+    reasons: int = 3,
+    every: bool = False,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> bytes:
+    """The response as JSON: one result per row in the same order, with reasons if it is flagged, or for every row."""
+    model = served.model
+    if model is None:
+        raise RefusedError(f"{served.name} is about {served.about['noun']}s; upload files: POST /api/v1/jobs")
+    drift, results = drift_of(model), list[dict[str, Any]]()
+    try:
+        if kind in (JSON, UNSAID):
+            rows, reasons, every = _parsed_request(body, reasons, every)
+            names, batches = _objects(model, rows)
+        else:
+            names, batches = _read(model, body, kind)
+        for batch in batches:
+            if is_stopping():
+                raise RefusedError("the server is stopping", 503)
+            _check_count(len(results) + batch.num_rows)
+            features = features_of(model, batch, len(results), drift)
+            results += _results(model, batch, features, reasons, every, served.device)
+    except (ValueError, OSError) as error:  # Arrow's are one or the other
+        raise error if isinstance(error, RefusedError) else RefusedError(str(error)) from error
+    _check_count(len(results))
+    answer = {
+        "model": served.name,
+        "model_hash": served.hash,
+        "threshold": model.threshold,
+        "ignored": sorted({*names} - _known(model)),
+        "notes": [*drift.new_gaps, *drift.texts.words()],
+        "results": results,
+    }
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _check_count(rows: int) -> None:
+    if not rows:
+        raise RefusedError("there are no rows; give at least one")
+    if rows > MOST_ROWS:
+        raise RefusedError(f"more than {MOST_ROWS:,} rows; send fewer at a time", 413)
+
+
+def _parsed(body: bytes) -> Any:
+    if len(body) <= LARGE:
+        with suppress(ValueError):  # such as NaN, which Python takes
+            return orjson.loads(body)
+    try:  # with a hook, so that the parser does not hold the interpreter's lock to its end: nobody would be answered
+        return json.loads(body, object_hook=lambda found: found)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(f"the body is not JSON ({error})") from None
+
+
+def _parsed_request(body: bytes, reasons: Any, every: Any) -> tuple[list[Any], int, bool]:
+    """The rows of a JSON body, and its settings in place of those of the query."""
+    asked = _parsed(body)
+    if not isinstance(asked, dict) or not isinstance(rows := asked.pop("rows", None), list):
+        raise RefusedError('send {"rows": [{"column": value, ...}, ...]}')
+    reasons, every = asked.pop("reasons", reasons), asked.pop("all", every)
+    if asked:
+        raise RefusedError(f"{next(iter(asked))!r} is not known here; known are rows, reasons, all")
+    if type(reasons) is not int or not 0 <= reasons <= MOST_REASONS:
+        raise RefusedError(f"reasons={json.dumps(reasons)}: give a whole number of 0 to {MOST_REASONS}")
+    if not isinstance(every, bool):
+        raise RefusedError(f"all={json.dumps(every)}: give true or false")
+    return rows, reasons, every
+
+
+def _read(model: Model, body: bytes, kind: str) -> Batches:
+    """Rows of another type."""
+    if kind == NDJSON:
+        _check_count(1 + body.count(b"\n", 0, -1))
+        return _objects(model, [_parsed(line) for line in body.split(b"\n") if line.strip()])
+    if kind == ARROW:
+        return _arrow(model, body)
+    if kind != CSV:
+        raise RefusedError(f"content-type {kind!r}: send {JSON}, {NDJSON}, {CSV} or {ARROW}", 415)
+    if len(body.partition(b"\n")[0]) > LARGE:
+        raise RefusedError("the first line has more than 1 MB; send the columns that the model was trained on", 413)
+    origin = Origin("rows", content=body)
+    names = csv_columns(origin)
+    check_columns(model, names, "rows")
+    return names, open_batches(origin, schema=schema_of(model), batch_rows=BATCH_ROWS).batches
+
+
+def _objects(model: Model, rows: list[Any]) -> Batches:
+    """Rows as dicts; an object within a row is spread out as name.part. A column that only some name has gaps."""
+    _check_count(len(rows))
+    for place, row in enumerate(rows, start=1):
+        if not isinstance(row, dict) or not row:
+            raise RefusedError(f"row {place} is {json.dumps(row)[:80]}; give an object: column names and values")
+    names, possible = list(dict.fromkeys(chain.from_iterable(rows))), _known(model)
+    known = [name for name in names if name in possible]
+    within = (name for name in (*model.used, *model.by) if {*_above(name)} & {*known})
+    check_columns(model, [*names, *within], "rows")
+    table, _ = table_from_rows(known, [[row.get(name) for name in known] for row in rows])
+    return names, _batches(model, table, names)
+
+
+def _arrow(model: Model, body: bytes) -> Batches:
+    """An uncompressed Arrow stream; the unpacked size of a compressed one cannot be known in advance."""
+    for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(body)):
+        if _is_compressed(message):
+            raise RefusedError("the Arrow stream is compressed; send it without compression")
+    with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
+        check_columns(model, stream.schema.names, "rows")
+        batches, count = list[pa.RecordBatch](), 0
+        for batch in stream:
+            count += batch.num_rows
+            _check_count(max(count, 1))
+            batch.validate(full=True)
+            batches.append(batch)
+        table = pa.Table.from_batches(batches, stream.schema)
+    return table.column_names, _batches(model, table, table.column_names)
+
+
+def _is_compressed(message: pa.ipc.Message) -> bool:
+    """Whether a message of an Arrow stream has a compressed body; pyarrow does not tell before it unpacks it."""
+    if message.type not in ("record batch", "dictionary"):
+        return False
+    metadata = message.metadata.to_pybytes()
+
+    def at(form: str, place: int) -> int:
+        return int(struct.unpack_from(form, metadata, place)[0])
+
+    def field(table: int, number: int) -> int:
+        """Where a field of a flatbuffer's table lies; 0 where it has none."""
+        layout, entry = table - at("<i", table), 4 + 2 * number
+        offset = at("<H", layout + entry) if entry < at("<H", layout) else 0
+        return table + offset if offset else 0
+
+    def inner(table: int, number: int) -> int:
+        """The table that a field refers to."""
+        return (place := field(table, number)) + at("<I", place)
+
+    try:
+        header = inner(at("<I", 0), 2)
+        batch = inner(header, 1) if message.type == "dictionary" else header
+        return field(batch, 3) != 0
+    except struct.error:
+        raise RefusedError("the body is not an Arrow stream") from None
+
+
+def _batches(model: Model, table: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The columns of training, some rows at a time."""
+    table, _ = shaped(table, None, "rows")
+    check_columns(model, [*table.column_names, *names], "rows")
+    return iter(table.select([*model.used, *model.by]).combine_chunks().to_batches(max_chunksize=BATCH_ROWS))
+
+
+def _known(model: Model) -> set[str]:
+    """Names that a row may have: those of the columns, and for a.b, which is b within a, that of a."""
+    columns = {*model.used, *model.by, *model.ids}
+    return columns.union(*map(_above, columns))
+
+
+def _above(name: str) -> list[str]:
+    """The names of what a column lies within: a and a.b for a.b.c."""
+    return [name[:at] for at, letter in enumerate(name) if letter == "."]
+
+
+def _results(
+    model: Model, batch: pa.RecordBatch, features: np.ndarray, reasons: int, every: bool, device: str
+) -> Iterator[dict[str, Any]]:
+    """One result per row; most have no reasons."""
+    scores = scores_of(model, batch, features, device)
+    flagged = scores > model.threshold
+    explained = highest(scores, len(scores) if every else int(flagged.sum()))
+    found = reasons_for(model, batch.take(explained), features[explained], reasons, device)
+    words = dict(zip(explained.tolist(), found, strict=True))
+    values = (scores, flagged, model.training.p_values(scores), model.training.probability(scores))
+    for row, cells in enumerate(zip(*(one.tolist() for one in values), strict=True)):
+        own = [{"column": one.column, "share": one.share, "words": one.words} for one in words.get(row, ())]
+        names = ("score", "is_anomaly", "p_value", "probability", "reasons")
+        yield dict(zip(names, (*cells, own), strict=True))
