@@ -17,7 +17,7 @@ LEVELS = {
         [
             "text parameters",
             "errors progress arrays arrow compute scratch",
-            "distances text_formats",
+            "distances",
             "preprocessing io encoders learning scoring decisions",
             "inputs",
             "model",

@@ -1,9 +1,18 @@
-"""Arrow columns in NumPy, whatever type and chunks they come in."""
+"""Arrow columns: their types, their values in NumPy, and how numbers and dates are written as text.
+
+One set of rules reads text from CSV files, data frames, JSON, Excel and databases. A format is decided by all values of
+a column. Whether the day or the month comes first: a number over 12 decides; if there is none, the day comes first
+where points stand between (1.2.2026), else the month (1/2/2026).
+"""
 
 from __future__ import annotations
 
+import math
+import re
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,17 +43,12 @@ def plain(column: pa.Array) -> pa.Array:
         return plain(column.storage)
     if pa.types.is_run_end_encoded(column.type):
         return plain(pc.run_end_decode(column))
-    if pa.types.is_dictionary(column.type) and is_packed(column.type):
-        return pa.DictionaryArray.from_arrays(column.indices, plain(column.dictionary))
+    if pa.types.is_dictionary(column.type):
+        values = plain(column.dictionary)
+        is_same = values.type == column.type.value_type
+        return column if is_same else pa.DictionaryArray.from_arrays(column.indices, values)
     views = {pa.binary_view(): pa.large_binary(), pa.string_view(): pa.large_string()}
     return column.cast(views[column.type]) if column.type in views else column
-
-
-def is_packed(kind: pa.DataType) -> bool:
-    """Whether rows of the type cannot be picked out, which Arrow does not do yet for views and run lengths."""
-    if pa.types.is_dictionary(kind):
-        return is_packed(kind.value_type)
-    return bool(kind in (pa.string_view(), pa.binary_view()) or pa.types.is_run_end_encoded(kind))
 
 
 def plain_chunks(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -78,15 +82,12 @@ def as_numbers(column: pa.Array) -> np.ndarray:
 def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
     """Dates or times as days since 1970 in local time, NaN for missing values; a time alone is part of a day."""
     kind = column.type
-    if pa.types.is_date32(kind):
-        return _numpy(column.cast(pa.int32())).astype(np.float64)
-    if pa.types.is_date64(kind):
-        return _numpy(column.cast(pa.int64())) / PER_DAY["ms"]
-    if pa.types.is_time32(kind):
-        return _numpy(column.cast(pa.int32())) / PER_DAY[kind.unit]
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         column = pc.local_timestamp(column.cast(pa.timestamp(kind.unit, zone or kind.tz)))
-    return _numpy(column.cast(pa.int64())) / PER_DAY[kind.unit]
+    numbers = _numpy(column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()))
+    if pa.types.is_date32(kind):
+        return numbers.astype(np.float64)
+    return numbers / PER_DAY["ms" if pa.types.is_date64(kind) else kind.unit]
 
 
 def taken(column: pa.DictionaryArray, values: np.ndarray, gap: Any) -> np.ndarray:
@@ -104,51 +105,296 @@ def _numpy(column: pa.Array) -> np.ndarray:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-SAMPLE = 1000  # distinct texts that are looked at closely
+# Numbers as text ---------------------------------------------------------------------------------------------
+
+
+MISSING_MARKERS = (
+    *("", "NA", "N/A", "n/a", "na", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None", "?", "-"),
+    *("#N/A", "#N/A N/A", "#NA", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?"),
+    *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
+CODE = r"^\s*0\d{2,}\s*$"  # 00501; of two digits it is more likely a month, an hour or an age
+SIGN = r"[€$£¥₹]|USD|EUR|GBP|CHF|JPY|%"
+PARTS = (
+    rf"^\s*(?P<minus>[+-]?)\s*(?P<before>{SIGN})?\s*(?P<number>[+-]?[\d.,](?:[\d.,'’ \x{{a0}}\x{{202f}}]*[\d.,])?"
+    rf"(?:[eE][+-]?\d+)?)\s*(?P<after>{SIGN})?\s*$"
+)
+PLAIN = r"^\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|(?i:inf(?:inity)?))\s*$"  # as Arrow reads numbers
+NEGATIVE = (  # (1,234.00) as accountants write it, 1,234.00- as SAP does, and a true minus sign
+    (rf"^\s*({SIGN})?\s*\(\s*([^()+-]*\d[^()+-]*)\)\s*({SIGN})?\s*$", r"-\1\2\3"),
+    (r"^\s*([\d.,'’ ]*\d)\s?-\s*$", r"-\1"),
+    (r"^(\s*)\x{2212}", r"\1-"),
+)
+
+
+def _with_minus(values: pa.Array) -> pa.Array:
+    """The texts with a minus before numbers that show they are negative in another way."""
+    if not _any(pc.match_substring_regex(values, r"[)\-]\s*$|^\s*\x{2212}")):
+        return values
+    for pattern, replacement in NEGATIVE:
+        values = pc.replace_substring_regex(values, pattern, replacement)
+    return values
+
+
+def are_missing(values: pa.Array) -> pa.Array:
+    """Which texts mark a missing value: NA, null, -."""
+    trimmed = pc.utf8_trim_whitespace(values)
+    return pc.is_in(trimmed, pa.array(MISSING_MARKERS, trimmed.type))
+
+
+def are_codes(values: pa.Array) -> bool:
+    """Whether there are codes such as 00501 among the texts, whose zeros mean something; no code has a sign."""
+    return _any(pc.match_substring_regex(values, CODE)) and not _any(pc.match_substring_regex(values, r"^\s*[+-]"))
 
 
 @dataclass(frozen=True)
-class DistinctTexts:
-    """What a text column holds, its blanks counted as gaps."""
+class NumberFormat:
+    """How the numbers of a column are written: the signs around them, the thousands separator, the decimal mark."""
 
-    values: pa.Array  # in the order in which they first occur
-    counts: np.ndarray  # rows of each
-    codes: np.ndarray  # (n,): the position in `values`, -1 for a gap
-
-    @classmethod
-    def of(cls, column: pa.ChunkedArray) -> DistinctTexts:
-        """From a column of any type that can be written as text."""
-        text = pa.chunked_array([as_text(chunk) for chunk in column.chunks], as_text(pa.nulls(0, column.type)).type)
-        encoded = pc.dictionary_encode(text)
-        encoded = encoded.combine_chunks() if encoded.num_chunks != 1 else encoded.chunk(0)
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.unify_dictionaries().chunk(0)
-        codes = np.array(encoded.indices.fill_null(-1))
-        values = encoded.dictionary
-        texts = cls(values, np.bincount(codes + 1, minlength=len(values) + 1)[1:], codes)
-        blank = np.asarray(pc.equal(pc.utf8_trim_whitespace(values), ""))
-        return texts.without(blank) if blank.any() else texts
-
-    def without(self, left_out: np.ndarray) -> DistinctTexts:
-        """The texts but for some of the distinct ones, which count as gaps."""
-        renumbered = np.append(np.where(left_out, -1, np.cumsum(~left_out) - 1), -1).astype(self.codes.dtype)
-        return DistinctTexts(self.values.filter(pa.array(~left_out)), self.counts[~left_out], renumbered[self.codes])
-
-    def in_rows(self, values: np.ndarray) -> np.ndarray:
-        """The numbers of the distinct texts in all rows, NaN for gaps."""
-        return np.asarray(np.append(values, np.nan)[self.codes])
+    before: str = ""
+    after: str = ""
+    thousands: str = ""
+    decimal: str = "."
 
     @property
-    def rows(self) -> int:
-        """How many rows hold a text."""
-        return int(self.counts.sum())
+    def digits(self) -> str:
+        """The expression that a number without its signs matches."""
+        mark, decimal = re.escape(self.thousands), re.escape(self.decimal)
+        whole = rf"(\d+|[1-9]\d{{0,2}}({mark}\d{{3}})+)" if self.thousands else r"\d+"
+        return rf"^[+-]?({whole}({decimal}\d*)?|{decimal}\d+)([eE][+-]?\d+)?$"
 
-    @property
-    def gaps(self) -> int:
-        """How many rows hold none."""
-        return len(self.codes) - self.rows
 
-    def sample(self) -> pa.Array:
-        """Some of the distinct texts, from all over the column."""
-        few = len(self.values) <= SAMPLE
-        return self.values if few else self.values.take(np.linspace(0, len(self.values) - 1, SAMPLE).astype(np.int64))
+PLAIN_NUMBERS = NumberFormat()
+THOUSANDS = (",", ".", "'", "\u2019", " ", "\u00a0", "\u202f", "")
+MARKS = [(thousands, decimal) for thousands in THOUSANDS for decimal in ".," if thousands != decimal]
+
+
+def number_format(values: pa.Array, decimal: str = ".") -> NumberFormat | None:
+    """How the texts, none of them null, are written if all are numbers of one format.
+
+    `decimal` is the mark to prefer where both are possible: 1,234 is over a thousand or a little over one.
+    """
+    if decimal == "." and _cast(values, pa.float64()) is not None:
+        return PLAIN_NUMBERS
+    if pc.extract_regex(_with_minus(values), PARTS).null_count:
+        return None
+    found, is_number = commonest_number_format(values, np.ones(len(values), np.int64), decimal)
+    return found if is_number.all() else None
+
+
+def commonest_number_format(
+    values: pa.Array, counts: np.ndarray, decimal: str | None = None
+) -> tuple[NumberFormat, np.ndarray]:
+    """The format of the most rows, and which of the distinct texts it reads.
+
+    In a tie the plain format is taken, or, where a decimal mark is preferred, one with that mark.
+    """
+    values = _with_minus(values)
+    parts = pc.extract_regex(values, PARTS)
+    separator = pa.scalar("\n", values.type)
+    signs = pc.binary_join_element_wise(parts.field("before"), parts.field("after"), separator).dictionary_encode()
+    codes, known = np.asarray(signs.indices.fill_null(0)), np.asarray(signs.is_valid())
+    commonest = int(np.bincount(codes, weights=counts * known).argmax())
+    before, after = signs.dictionary[commonest].as_py().split("\n")
+    formats = [NumberFormat(before, after, *marks) for marks in MARKS]
+    formats = [PLAIN_NUMBERS, *formats] if decimal is None else sorted(formats, key=lambda one: one.decimal != decimal)
+    read = {one: np.asarray(are_numbers(values, one)) for one in formats}
+    best = max(read, key=lambda one: int(read[one] @ counts))
+    return best, read[best]
+
+
+def are_numbers(column: pa.Array, written: NumberFormat) -> pa.Array:
+    """Which texts are numbers of a format; null is none."""
+    column = _with_minus(column)
+    if written == PLAIN_NUMBERS:
+        return pc.fill_null(pc.match_substring_regex(column, PLAIN), False)
+    parts = pc.extract_regex(column, PARTS)
+    known = pc.and_(pc.equal(parts.field("before"), written.before), pc.equal(parts.field("after"), written.after))
+    known = pc.and_(known, pc.match_substring_regex(parts.field("number"), written.digits))
+    return pc.fill_null(pc.if_else(pc.is_valid(parts), known, False), False)
+
+
+def parse_numbers(column: pa.Array, written: NumberFormat) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of a text column, NaN for missing values and other texts; and which are such texts."""
+    column = pc.utf8_trim_whitespace(column)
+    column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+    numbers, wrong = _cast(column, pa.float64()) if written == PLAIN_NUMBERS else None, np.zeros(len(column), bool)
+    if numbers is None:
+        column = pc.if_else(are_missing(column), pa.scalar(None, column.type), column)
+        good = are_numbers(column, written)
+        wrong = np.asarray(pc.and_(pc.is_valid(column), pc.invert(good)))
+        column = pc.if_else(good, column, pa.scalar(None, column.type))
+        numbers = plain_digits(column, written).cast(pa.float64())
+    return np.array(numbers.to_numpy(zero_copy_only=False), np.float64), wrong
+
+
+def plain_digits(column: pa.Array, written: NumberFormat) -> pa.Array:
+    """Texts that are all numbers of the format, or null, written with a decimal point and nothing around them."""
+    column = _with_minus(column)
+    if written == PLAIN_NUMBERS:
+        return column
+    parts = pc.extract_regex(column, PARTS)
+    digits = pc.utf8_ltrim(parts.field("number"), characters="+")
+    if written.thousands:
+        digits = pc.replace_substring(digits, written.thousands, "")
+    digits = pc.replace_substring(digits, written.decimal, ".")
+    minus = pc.if_else(pc.equal(parts.field("minus"), "-"), pa.scalar("-", digits.type), pa.scalar("", digits.type))
+    signed = pc.binary_join_element_wise(minus, digits, pa.scalar("", digits.type))
+    return pc.if_else(pc.is_valid(column), pc.replace_substring(signed, "--", ""), pa.scalar(None, digits.type))
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """The column in another type, or None where some value has no such form."""
+    with suppress(pa.ArrowInvalid):
+        return column.cast(kind)
+    return None
+
+
+def _any(mask: pa.Array) -> bool:
+    return bool(pc.any(mask, min_count=0).as_py())
+
+
+# Dates as text ------------------------------------------------------------------------------------------------------
+
+
+READ_AT_LEAST = 0.95  # of the rows: a column of dates may hold a slip, which counts as missing
+FEW_DATES = 50  # texts that suffice to say no
+MINUTES = 1440  # of a day
+TIME = (
+    r"(?:[T ,]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
+    r"\s*(?P<half>[AaPp][Mm])?\s*(?P<zone>Z|UTC|[+-][01]\d(?::?[0-5]\d)?)?)?\s*$"
+)
+CLOCK = TIME.replace(r"(?:[T ,]+", r"^\s*(?:", 1).replace(r")?\s*$", r")\s*$", 1)
+MARK = r"[-/. ]"
+ANY_FORM = r"\d.*[-/.: ].*\d"  # what all forms have; the full expressions take a while to compile
+POINTS = r"^\s*\d{1,2}\.\d"
+DAY_FIRST, MONTH_FIRST = "day first", "month first"
+FORMS = {  # the name gives the order; the first that reads the most is taken
+    "iso": rf"^\s*(?P<year>\d{{4}}){MARK}(?P<month>\d{{1,2}}){MARK}(?P<day>\d{{1,2}})" + TIME,
+    MONTH_FIRST: rf"^\s*(?P<month>\d{{1,2}}){MARK}(?P<day>\d{{1,2}}){MARK}(?P<year>\d{{4}}|\d{{2}})" + TIME,
+    DAY_FIRST: rf"^\s*(?P<day>\d{{1,2}}){MARK}(?P<month>\d{{1,2}}){MARK}(?P<year>\d{{4}}|\d{{2}})" + TIME,
+    "day, month name": (
+        r"^\s*(?:[[:alpha:]]+,?\s+)?(?P<day>\d{1,2})[-/. ]+(?P<name>\pL{3,9})[-/., ]+(?P<year>\d{4})" + TIME
+    ),
+    "month name, day": (
+        r"^\s*(?:[[:alpha:]]+,\s+)?(?P<name>\pL{3,9})[. ]+(?P<day>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<year>\d{4})" + TIME
+    ),
+    "clock": CLOCK,
+}
+MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+MONTHS = {name: number for number, name in enumerate(MONTH_NAMES, start=1)}
+MONTHS |= {"mär": 3, "mrz": 3, "mai": 5, "okt": 10, "dez": 12}
+
+
+class DateFormat(NamedTuple):
+    """How the dates of a column are written."""
+
+    form: str  # of FORMS
+    share: float  # of the rows that it reads
+    is_guess: bool = False  # whether no value tells the day from the month
+
+
+def date_format(values: pa.Array, counts: np.ndarray, day_first: bool = False) -> DateFormat | None:
+    """How the distinct texts, which occur in `counts` rows each, are written if nearly all are dates.
+
+    `day_first` says what to take where no value tells the day from the month and no points stand between them.
+    """
+    if np.asarray(pc.match_substring_regex(values[:FEW_DATES], ANY_FORM)).mean() < 0.5:
+        return None
+    if _as_iso(values, "UTC") is not None:
+        return DateFormat("iso", 1.0)
+    first = values[:FEW_DATES]
+    likely = [form for form in FORMS if len(values) <= FEW_DATES or np.isnan(_days(first, form)).mean() <= 0.5]
+    shares = dict.fromkeys(FORMS, 0.0)
+    shares |= {form: float(~np.isnan(_days(values, form)) @ counts / counts.sum()) for form in likely}
+    form = max(FORMS, key=shares.__getitem__)
+    if shares[form] < READ_AT_LEAST:
+        return None
+    is_open = form == MONTH_FIRST and shares[form] == shares[DAY_FIRST]
+    if is_open and _any(pc.match_substring_regex(values, POINTS)):
+        return DateFormat(DAY_FIRST, shares[form])
+    return DateFormat(DAY_FIRST if is_open and day_first else form, shares[form], is_open)
+
+
+def date_zone(values: pa.Array, form: str) -> str | None:
+    """The time zone to read the distinct texts in: their own, UTC if there are several, None if they have none."""
+    offsets = _offsets(pc.extract_regex(values, FORMS[form]))
+    found = np.unique(offsets[~np.isnan(offsets)])
+    if len(found) != 1:
+        return "UTC" if len(found) else None
+    hours, minutes = divmod(round(abs(found[0]) * MINUTES), 60)
+    return f"{'-' if found[0] < 0 else '+'}{hours:02}:{minutes:02}"
+
+
+def parse_dates(column: pa.Array, form: str, zone: str | None) -> np.ndarray:
+    """Days since 1970 on the clock of a zone; NaN for missing values and what is no such date.
+
+    A date with a zone is a moment, one without is on that clock. Without `zone`, the zones of dates are ignored.
+    """
+    if form == "iso" and (moments := _as_iso(column, zone)) is not None:
+        return as_days(moments, zone)
+    encoded = column.dictionary_encode()
+    return taken(encoded, _days(encoded.dictionary, form, zone), np.nan)
+
+
+def _as_iso(column: pa.Array, zone: str | None) -> pa.Array | None:
+    """The moments of ISO 8601 texts, all of them with a zone or all without; those with one only if `zone` is given."""
+    moments = _cast(column, pa.timestamp("us"))
+    return _cast(column, pa.timestamp("us", "UTC")) if moments is None and zone else moments
+
+
+def _days(values: pa.Array, form: str, zone: str | None = None) -> np.ndarray:
+    """The days of distinct texts."""
+    parts = pc.extract_regex(values, FORMS[form])
+    valid = np.asarray(pc.is_valid(parts))
+    day, in_calendar = (np.zeros(len(values)), valid) if form == "clock" else _calendar_days(parts)
+    time, on_clock = _day_shares(parts)
+    days = np.where(valid & in_calendar & on_clock, day + time, np.nan)
+    if zone is not None:
+        offsets = _offsets(parts)
+        zoned = ~np.isnan(days + offsets)
+        moments = np.rint((days - offsets)[zoned] * PER_DAY["us"]).astype(np.int64)
+        days[zoned] = as_days(pa.array(moments).cast(pa.timestamp("us", "UTC")), zone)
+    return days - np.floor(days) if form == "clock" else days
+
+
+def _offsets(parts: pa.StructArray) -> np.ndarray:
+    """How far ahead of UTC the clock of each text is, in days; NaN where the text has no zone."""
+    encoded = parts.field("zone").dictionary_encode()
+    moments = [f"2000-01-01T00{text.replace('UTC', 'Z')}" for text in encoded.dictionary.to_pylist()]
+    offsets = [datetime.fromisoformat(moment).utcoffset() for moment in moments]
+    known = [math.nan if offset is None else offset / timedelta(days=1) for offset in offsets]
+    return taken(encoded, np.array(known, np.float64), np.nan)
+
+
+def _integers(text: pa.Array) -> np.ndarray:
+    return np.asarray(pc.if_else(pc.equal(text, ""), pa.scalar("0", text.type), text).cast(pa.int64()))
+
+
+def _calendar_days(parts: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
+    """Midnight of each date in days since 1970, and whether the calendar has it."""
+    if any(field.name == "name" for field in parts.type):
+        beginnings = pc.utf8_slice_codeunits(pc.utf8_lower(parts.field("name")), 0, 3)
+        found = pc.index_in(beginnings, pa.array(list(MONTHS), beginnings.type)).fill_null(len(MONTHS))
+        month = np.array([*MONTHS.values(), 0])[np.asarray(found)]
+    else:
+        month = _integers(parts.field("month"))
+    year, day = _integers(parts.field("year")), _integers(parts.field("day"))
+    short = np.asarray(pc.equal(pc.utf8_length(parts.field("year")), 2))
+    year = np.where(short, np.where(year < 69, 2000, 1900) + year, year)  # as strptime reads two figures
+    valid = (month >= 1) & (month <= 12) & (day >= 1) & (year >= 1)
+    start = ((year - 1970) * 12 + np.where(valid, month, 1) - 1).astype("datetime64[M]")
+    first, following = (moment.astype("datetime64[D]").astype(np.int64) for moment in (start, start + 1))
+    return first + day - 1.0, valid & (day <= following - first)
+
+
+def _day_shares(parts: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
+    """The time as a share of the day, and whether a clock shows it."""
+    hour, minute, second, fraction = (_integers(parts.field(name)) for name in ("hour", "minute", "second", "fraction"))
+    half = pc.utf8_lower(parts.field("half"))
+    morning, afternoon = (np.asarray(pc.equal(half, name).fill_null(False)) for name in ("am", "pm"))
+    twelve = morning | afternoon
+    valid = (hour <= np.where(twelve, 12, 23)) & (hour >= twelve) & (minute <= 59) & (second <= 60)
+    hour = np.where(twelve, hour % 12 + 12 * afternoon, hour)
+    digits = np.asarray(pc.utf8_length(parts.field("fraction")).fill_null(0))
+    return (hour * 3600 + minute * 60 + second + fraction / 10.0**digits) / 86_400, valid

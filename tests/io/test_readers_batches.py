@@ -129,12 +129,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("addml.io.csv_dialect.BLOCK_BYTES", 1 << 12)
 
 
-@pytest.mark.parametrize("threads", [1, 8])
-def test_a_column_of_numbers_is_text_from_the_batch_with_the_first_text_on(
-    tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch, threads: int
-) -> None:
+def test_a_column_of_numbers_is_text_from_the_batch_with_the_first_text_on(tmp_path: Path, small_blocks: None) -> None:
     """The numbers beside it have a point, whatever the file has; other columns keep their types."""
-    monkeypatch.setattr("addml.io.csv._parsing_threads", lambda: threads)
     lines = [f'{row};{row},5;"1.{row % 1000:03},25";{row % 7}' for row in range(2000)]
     lines[1500], lines[1700] = "1500;void;1.500,25;3", "1700;,5;+1.700,25;many"
     path = tmp_path / "t.csv"

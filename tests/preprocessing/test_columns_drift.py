@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from addml.inputs.table import Columns, DriftCounter
-from addml.preprocessing.drift import drift_warning, stability_index
 from addml.preprocessing.numbers import TALLIED, QuantileBins
+from addml.preprocessing.profile import drift_warning, stability_index
 
 START = datetime.datetime(2024, 1, 1)
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from addml.arrow import NumberFormat, are_codes, date_format, number_format, parse_dates
 from addml.inputs.table import Columns
 from addml.io.read import read_table
-from addml.text_formats import NumberFormat, are_codes, date_format, number_format, parse_dates
 
 FEBRUARY, JANUARY = 20485.0, 20455.0  # 1 February and 2 January 2026 in days since 1970
 

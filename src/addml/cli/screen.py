@@ -277,13 +277,11 @@ def show_drift(screen: Screen, findings: Findings) -> None:
     """How the table differs from the training rows, where that is known."""
     if not findings.drift:
         return
-    from addml.preprocessing.drift import drift_words
-
     changed = [entry for entry in findings.drift if entry["words"] != UNCHANGED]
     screen.say()
     screen.say("Compared with the training rows", style="bold")
     for entry in changed[:MOST_DRIFTED]:
-        screen.say(f"  {entry['column']}: {drift_words(entry)}")
+        screen.say(f"  {entry['column']}: {', '.join(filter(None, (entry.get('figures'), entry['words'])))}")
     more = len(changed) - MOST_DRIFTED
     if more > 0:
         screen.say(f"  and {counted(more, 'more column has', 'more columns have')} changed; --json lists all")

@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.arrow import DistinctTexts, is_text, plain
+from addml.arrow import is_text, plain
 from addml.inputs.table import Columns
 from addml.learning.group import Group
-from addml.preprocessing.categories import MOST_LEVELS, CategoryColumn
-from addml.preprocessing.numbers import BooleanColumn, Column
+from addml.preprocessing.categories import MOST_LEVELS, BooleanColumn, CategoryColumn
+from addml.preprocessing.column_types import DistinctTexts
+from addml.preprocessing.numbers import Column
 from addml.preprocessing.scaling import Features
 
 if TYPE_CHECKING:

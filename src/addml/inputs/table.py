@@ -17,20 +17,11 @@ import pyarrow as pa
 
 from addml.errors import rows_before
 from addml.inputs.frame import as_table, check_names, is_frame
-from addml.preprocessing.categories import CategoryColumn
-from addml.preprocessing.column_types import (
-    AMONG_NUMBERS,
-    UNREAD,
-    Dropped,
-    Kept,
-    code_copies,
-    fit_column,
-    number_copies,
-)
-from addml.preprocessing.dates import DateColumn
-from addml.preprocessing.drift import DriftCounter
+from addml.preprocessing.categories import BooleanColumn, CategoryColumn
+from addml.preprocessing.column_types import AMONG_NUMBERS, UNREAD, Kept, code_copies, fit_column, number_copies
 from addml.preprocessing.groups import Groups
-from addml.preprocessing.numbers import BooleanColumn, CellError, Column, NumberColumn, flag_distance
+from addml.preprocessing.numbers import CellError, Column, DateColumn, NumberColumn, flag_distance
+from addml.preprocessing.profile import DriftCounter
 from addml.preprocessing.scaling import Features
 from addml.text import did_you_mean, listed
 
@@ -72,7 +63,7 @@ class Columns:
         decisions = {name: fit_column(name, table[name]) for name in table.column_names}
         kept = {name: one for name, one in decisions.items() if isinstance(one, Kept)}
         copies = _copies(table, kept)
-        reasons = {name: one.reason for name, one in decisions.items() if isinstance(one, Dropped)}
+        reasons = {name: one for name, one in decisions.items() if isinstance(one, str)}
         reasons |= {name: f"copy of column {original!r}" for name, original in copies.items()}
         left_out = [(name, reasons[name]) for name in table.column_names if name in reasons]
         used = [one for name, one in kept.items() if name not in copies]

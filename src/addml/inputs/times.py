@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from addml.arrow import PER_DAY
+from addml.arrow import DAY_FIRST, MONTH_FIRST, PER_DAY, date_format, parse_dates
 from addml.text import counted
-from addml.text_formats import DAY_FIRST, MONTH_FIRST, date_format, parse_dates
 
 EPOCHS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}  # ticks per second
 EPOCH_YEARS = (10**9, 4_102_444_800)  # seconds: September 2001 to 2099, in which numbers count as times of day

@@ -1,9 +1,13 @@
-"""Delimited text through Arrow's reader, whole or in batches, read again where the first rows misled."""
+"""Delimited text through Arrow's reader, whole or in batches; read again where its first rows misled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import io
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -11,35 +15,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from addml import text_formats
-from addml.arrow import PER_DAY, DistinctTexts, first_of
-from addml.compute import on_threads
-from addml.io.csv_dialect import SAMPLE_BYTES, Dialect, Writing
-from addml.io.csv_errors import CONVERSION, explained, unclosed_quote
-from addml.io.source import Origin
+from addml import arrow
+from addml.arrow import DAY_FIRST, MISSING_MARKERS, MONTH_FIRST, PER_DAY, NumberFormat, first_of
+from addml.io.csv_dialect import SAMPLE_BYTES, CsvRow, Dialect, csv_rows
+from addml.io.source import Origin, ReadError
 from addml.io.values import check_columns
-from addml.text import counted, listed
-from addml.text_formats import DAY_FIRST, MISSING_MARKERS, MONTH_FIRST, NumberFormat, date_zone
+from addml.text import counted, listed, shortened
 
 LARGEST_BLOCK = 1 << 30
 STREAM_BLOCK_BYTES = 1 << 22
-MOST_THREADS = 4  # parse blocks: rows would come faster than they are scored
 UTF8 = ("utf-8", "utf-8-sig")
-ONE_BYTE_LINE_ENDS = (*UTF8, "cp1252", "latin-1")  # and quotes, which no other character holds
 NEXT_ENCODING = {"utf-8": "cp1252", "utf-8-sig": "cp1252", "cp1252": "latin-1"}  # the last takes any byte
-NOT_TEXT = ("int64", "double", "null")  # what Arrow takes a column for that holds no text
+NOT_TEXT = ("int64", "double", "null")  # types that Arrow gives to columns without text
 DATE_NAMES = {"iso": "year first", DAY_FIRST: DAY_FIRST, MONTH_FIRST: MONTH_FIRST}
-LINE_ENDS = (ord("\n"), ord("\r"))
-
-
-class UnclearRowsError(ValueError):
-    """Counting quotes does not tell where rows end."""
 
 
 def read_csv_table(
     origin: Origin, dialect: Dialect, notes: list[str], columns: Sequence[str] | None
 ) -> tuple[pa.Table, list[str]]:
-    """The table, and the notes with those on what was found out only while reading it."""
+    """The table, and the notes with those on what only reading all of it tells."""
     dialect = replace(dialect, columns=check_columns(columns, dialect.names, origin.name))
     while True:
         try:
@@ -50,7 +44,13 @@ def read_csv_table(
             dialect = _amended(origin, dialect, error, notes)
         else:
             _check_last_row(origin, dialect, table)
-            return _with_values(table, dialect, notes), [*notes, *_missing_note(table)]
+            missing = {name: table[name].null_count for name in table.column_names if table[name].null_count}
+            table = _with_values(table, dialect, notes)
+            if missing:
+                shown = listed([f"{name} {count:,}" for name, count in missing.items()], 8)
+                cells = counted(sum(missing.values()), "cell")
+                notes.append(f"missing values: {cells}, empty or marked (NA, NaN, null, n/a, None, ?, -): {shown}")
+            return table, notes
 
 
 def csv_batches(
@@ -64,17 +64,16 @@ def csv_batches(
     """
     done = 0
     dialect = replace(dialect, block_bytes=max(dialect.block_bytes, STREAM_BLOCK_BYTES))
-    is_plain = len(dialect.names) > 1 and dialect.encoding in ONE_BYTE_LINE_ENDS
-    in_blocks = dialect.schema is not None and is_plain and _parsing_threads() > 1
     while True:
-        read = _in_blocks if in_blocks else _stream
         try:
-            for batch in _without_first(read(origin, dialect), done):
-                done += batch.num_rows
-                yield batch
+            left = done  # rows that an earlier attempt has given
+            for batch in _stream(origin, dialect):
+                rest = batch.slice(min(left, batch.num_rows))
+                left -= batch.num_rows - rest.num_rows
+                done += rest.num_rows
+                if rest.num_rows:
+                    yield rest
             return
-        except UnclearRowsError:
-            in_blocks = False
         except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
             slip = CONVERSION.search(str(error))
             if found is not None and slip is not None and slip[2] in NOT_TEXT:
@@ -85,45 +84,13 @@ def csv_batches(
 
 
 def _stream(origin: Origin, dialect: Dialect) -> Iterator[pa.RecordBatch]:
+    batch = None
     with origin.open() as stream, csv.open_csv(stream, *_options(dialect)) as reader:
-        batch = None
         for batch in reader:
             _refuse_binary(batch)
             yield _in_schema(batch, dialect)
     if batch is not None:
         _check_last_row(origin, dialect, batch)
-
-
-def _in_blocks(origin: Origin, dialect: Dialect) -> Iterator[pa.RecordBatch]:
-    """As `_stream`, on several threads, where the types of all columns are known and quotes stand around cells."""
-
-    def parsed(item: tuple[int, bytes]) -> list[pa.RecordBatch]:
-        place, block = item
-        read, parse, convert = _options(dialect)
-        read.skip_rows = dialect.skip_lines if place == 0 else 0
-        read.use_threads, read.block_size = False, len(block) + 1
-        batches = csv.read_csv(pa.BufferReader(block), read, parse, convert).to_batches()
-        return [_in_schema(batch, dialect) for batch in batches]
-
-    with origin.open() as stream:
-        blocks = row_blocks(stream, dialect.block_bytes, dialect.writing)
-        filled = ((place, block) for place, block in enumerate(blocks) if block.lstrip(b"\r\n"))
-        for batches in on_threads(parsed, filled, _parsing_threads()):
-            yield from batches
-
-
-def _parsing_threads() -> int:
-    """How many threads parse blocks: on two cores one, as the other works on the rows."""
-    return min(int(pa.cpu_count()) // 2, MOST_THREADS)
-
-
-def _without_first(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The batches without their first rows, which an earlier attempt has given already."""
-    for batch in batches:
-        left = batch.slice(min(rows, batch.num_rows))
-        rows -= batch.num_rows - left.num_rows
-        if left.num_rows:
-            yield left
 
 
 def _options(dialect: Dialect) -> tuple[Any, ...]:
@@ -138,7 +105,7 @@ def _options(dialect: Dialect) -> tuple[Any, ...]:
         delimiter=writing.delimiter,
         quote_char=writing.quote or False,
         escape_char=writing.escape or False,
-        newlines_in_values=True,  # or Arrow drops the rest of a block that ends within quotes, and does not say so
+        newlines_in_values=True,  # or Arrow silently drops the rest of a block that ends within quotes
         ignore_empty_lines=len(dialect.names) > 1,  # in a single column an empty line is a missing value
     )
     convert = csv.ConvertOptions(
@@ -152,12 +119,13 @@ def _options(dialect: Dialect) -> tuple[Any, ...]:
 
 
 def _column_types(dialect: Dialect) -> dict[str, pa.DataType]:
-    """Moments are read as text: Arrow takes no other form than ISO 8601, and none with zones beside others without."""
+    """Times are read as text: Arrow takes only ISO 8601, and not with zones in some rows alone."""
     raw, schema = (*dialect.numbers, *dialect.dates, *dialect.loose), dialect.schema
-    text = dict.fromkeys((*dialect.texts, *raw) if schema is None else dialect.names, pa.string())
-    known = [] if schema is None else [one for one in schema if one.name not in raw]
-    moments = (pa.types.is_timestamp, pa.types.is_time)
-    return text | {one.name: one.type for one in known if not any(is_moment(one.type) for is_moment in moments)}
+    if schema is None:
+        return dict.fromkeys((*dialect.texts, *raw), pa.string())
+    times = (pa.types.is_timestamp, pa.types.is_time)
+    typed = [one for one in schema if one.name not in raw and not any(is_kind(one.type) for is_kind in times)]
+    return dict.fromkeys(dialect.names, pa.string()) | {one.name: one.type for one in typed}
 
 
 def _amended(origin: Origin, dialect: Dialect, error: Exception, notes: list[str]) -> Dialect:
@@ -183,8 +151,8 @@ def _refuse_binary(table: pa.Table | pa.RecordBatch) -> None:
 def _check_last_row(origin: Origin, dialect: Dialect, table: pa.Table | pa.RecordBatch) -> None:
     """A line end in the last row may be a quote that was never closed."""
     last = table.slice(max(0, table.num_rows - 1)).to_pylist()
-    texts = [value for row in last for value in row.values() if isinstance(value, str)]
-    if any("\n" in text or "\r" in text for text in texts) and (error := unclosed_quote(origin, dialect)) is not None:
+    has_line_end = any(isinstance(value, str) and re.search(r"[\r\n]", value) for row in last for value in row.values())
+    if has_line_end and (error := unclosed_quote(origin, dialect)) is not None:
         raise error
 
 
@@ -194,29 +162,34 @@ def _check_last_row(origin: Origin, dialect: Dialect, table: pa.Table | pa.Recor
 def _with_values(table: pa.Table, dialect: Dialect, notes: list[str]) -> pa.Table:
     """The table with its numbers and dates, each column decided by all its values."""
     for place, name in enumerate(table.column_names):
+        found = note = None
         if name in dialect.numbers:
-            values, wrong = text_formats.parse_numbers(table[name].combine_chunks(), dialect.numbers[name])
-            found, kind, note = None if wrong.any() else pa.array(values, from_pandas=True), "numbers", None
+            kind = "numbers"
+            values, wrong = arrow.parse_numbers(table[name].combine_chunks(), dialect.numbers[name])
+            found = None if wrong.any() else pa.array(values, from_pandas=True)
         elif name in dialect.dates:
-            (found, note), kind = _dates(table[name], day_first=dialect.decimal == ","), "dates"
+            kind = "dates"
+            found, note = _dates(table[name].combine_chunks(), day_first=dialect.decimal == ",")
         else:
             continue
         if found is None:
             note = "later rows hold other text"
         else:
             table = table.set_column(place, name, found)
-        notes.extend([f"{kind} of {name}: {note}"] if note else [])
+        if note:
+            notes.append(f"{kind} of {name}: {note}")
     return table
 
 
-def _dates(column: pa.ChunkedArray, day_first: bool) -> tuple[pa.Array | None, str | None]:
+def _dates(column: pa.Array, day_first: bool) -> tuple[pa.Array | None, str | None]:
     """The dates of a text column and how they are written; None when some cell is none, or has a time zone."""
-    texts = DistinctTexts.of(column)
-    found = text_formats.date_format(texts.values, texts.counts, day_first) if len(texts.values) else None
-    if found is None or found.share < 1 or found.form not in DATE_NAMES or date_zone(texts.values, found.form):
+    distinct = column.drop_null().value_counts()
+    values, counts = distinct.field("values"), np.asarray(distinct.field("counts"))
+    found = arrow.date_format(values, counts, day_first) if len(values) else None
+    if found is None or found.share < 1 or found.form not in DATE_NAMES or arrow.date_zone(values, found.form):
         return None, None
-    days = text_formats.parse_dates(texts.values, found.form, None)
-    return _timestamps(texts.in_rows(days)), DATE_NAMES[found.form] + (" (a guess)" if found.is_guess else "")
+    days = arrow.parse_dates(column, found.form, None)
+    return _timestamps(days), DATE_NAMES[found.form] + (" (a guess)" if found.is_guess else "")
 
 
 def _timestamps(days: np.ndarray) -> pa.Array:
@@ -234,16 +207,17 @@ def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
             kind = schema.field(name).type if name in schema.names else pa.string()
         if name not in batch.schema.names or pa.types.is_string(kind):
             continue
-        written, texts = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal)), batch[name]
+        written = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal))
+        texts, column = batch[name], dialect.names.index(name)
         if name in dialect.loose:
             values = _with_points(texts, written)
         elif name in dialect.dates:
-            days = text_formats.parse_dates(texts, dialect.dates[name], None)
-            _refuse_others(np.isnan(days) & ~np.asarray(texts.is_null()), texts, dialect.names.index(name), "timestamp")
+            days = arrow.parse_dates(texts, dialect.dates[name], None)
+            _refuse_others(np.isnan(days) & ~np.asarray(texts.is_null()), texts, column, "timestamp")
             values = _timestamps(days)
         else:
-            numbers, wrong = text_formats.parse_numbers(texts, written)
-            _refuse_others(wrong, texts, dialect.names.index(name), "double")
+            numbers, wrong = arrow.parse_numbers(texts, written)
+            _refuse_others(wrong, texts, column, "double")
             values = pa.array(numbers, from_pandas=True).cast(kind)
         batch = batch.set_column(batch.schema.get_field_index(name), name, values)
     return batch
@@ -252,8 +226,8 @@ def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
 def _with_points(column: pa.Array, written: NumberFormat) -> pa.Array:
     """The texts of a column, its numbers written with a decimal point and nothing between thousands."""
     text = pc.utf8_trim_whitespace(column)
-    is_number = text_formats.are_numbers(text, written)
-    return pc.if_else(is_number, text_formats.plain_digits(pc.if_else(is_number, text, None), written), text)
+    is_number = arrow.are_numbers(text, written)
+    return pc.if_else(is_number, arrow.plain_digits(pc.if_else(is_number, text, None), written), text)
 
 
 def _refuse_others(wrong: np.ndarray, texts: pa.Array, column: int, kind: str) -> None:
@@ -262,47 +236,98 @@ def _refuse_others(wrong: np.ndarray, texts: pa.Array, column: int, kind: str) -
         raise pa.ArrowInvalid(f"CSV column #{column}: conversion error to {kind}: invalid value '{texts[row]}'")
 
 
-def _missing_note(table: pa.Table) -> list[str]:
-    missing = {name: table[name].null_count for name in table.column_names if table[name].null_count}
-    columns = listed([f"{name} {count:,}" for name, count in missing.items()], 8)
-    cells = f"{counted(sum(missing.values()), 'cell')}, empty or marked as missing (NA, NaN, null, n/a, None, ?, -)"
-    return [f"missing values: {cells}: {columns}"] if missing else []
+# Which line is wrong: the text is read again slowly after Arrow's reader has failed --------------------------
 
 
-# Blocks of whole rows, for several threads to parse at once ---------------------------------------------------
+CONVERSION = re.compile(r"CSV column #(\d+): .*?conversion error to (\w+)[^:]*: invalid value '(.*)'", re.DOTALL)
+TYPE_NAMES = {"double": "a number", "timestamp": "a date", "bool": "true or false"}
+SENTINEL = "a line after the last"
 
 
-def row_blocks(stream: pa.NativeFile, size: int, writing: Writing) -> Iterator[bytes]:
-    """Blocks of whole rows, of about `size` bytes; UnclearRowsError where rows are longer, or quoted in another way."""
-    if writing.escape is not None:
-        raise UnclearRowsError
-    rest = b""
-    while read := stream.read(size):
-        block = rest + read
-        end = _rows_end(block, writing)
-        if end:
-            yield block[:end]
-        elif len(block) > size:
-            raise UnclearRowsError
-        rest = block[end:]
-    if rest:  # a last row without a line end
-        if _rows_end(rest + b"\n", writing) <= len(rest):
-            raise UnclearRowsError
-        yield rest
+def csv_line(origin: Origin, dialect: Dialect, row: int) -> int:
+    """The line on which a row, counted from 1, begins."""
+    if len(dialect.names) == 1:  # in which an empty line is a row
+        return dialect.skip_lines + row
+    return next(islice(_body(origin, dialect), row - 1, None)).first
 
 
-def _rows_end(block: bytes, writing: Writing) -> int:
-    """How many bytes of a block, which begins with a row, are whole rows."""
-    data, quote = np.frombuffer(block, np.uint8), (writing.quote or "").encode()
-    quotes = np.flatnonzero(data == ord(quote)) if quote and quote in block else np.empty(0, np.int64)
-    before, end = 0, block.rfind(b"\n")
-    while end >= 0 and (before := int(np.searchsorted(quotes, end))) % 2:  # it is within the quotes of a cell
-        end = block.rfind(b"\n", 0, int(quotes[before - 1]))
-    if before and end >= 0:  # every first quote begins a cell and every second one ends it; in a cell it is doubled
-        edges = np.zeros(256, bool)
-        edges[[ord(writing.delimiter), ord(quote), *LINE_ENDS]] = True
-        opening, closing = quotes[:before:2], quotes[1:before:2]
-        begun = edges[data[opening - 1]] | (opening == 0)
-        if not (begun.all() and edges[data[closing + 1]].all()):
-            raise UnclearRowsError
-    return end + 1
+def explained(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:
+    """The error to raise instead of Arrow's, with file, line and remedy."""
+    if isinstance(error, OSError):
+        return origin.unreadable(error)
+    try:
+        if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
+            return _undecodable(origin, dialect)
+        if (unclosed := unclosed_quote(origin, dialect)) is not None:
+            return unclosed
+        if (conversion := CONVERSION.search(str(error))) is not None:
+            return _unconvertible(origin, dialect, conversion)
+        return _ragged(origin, dialect) or ReadError(f"{origin.name}: {error}")
+    except OSError as damage:
+        return origin.unreadable(damage)
+
+
+def unclosed_quote(origin: Origin, dialect: Dialect) -> ReadError | None:
+    """The error for a quote that is opened and never closed, which makes one cell of all the rest."""
+    with _text(origin, dialect) as stream:
+        last = deque(csv_rows(chain(stream, [SENTINEL]), dialect.writing), maxlen=1)[0]
+    if last.cells == [SENTINEL]:
+        return None
+    return ReadError(
+        f"{origin.name}, line {last.first + dialect.skip_lines}: a quote ({dialect.writing.quote}) is opened and "
+        "never closed, so that all lines after it would be one cell. Close the quote, or double it if it belongs to "
+        "the text."
+    )
+
+
+def _ragged(origin: Origin, dialect: Dialect) -> ReadError | None:
+    width = len(dialect.names)
+    bad = next((row for row in _body(origin, dialect) if len(row.cells) != width), None)
+    if bad is None:
+        return None
+    amount = "too few" if len(bad.cells) < width else "too many"
+    remedy = ", or quote the cell that holds the delimiter" if len(bad.cells) > width else ""
+    if width == 1:
+        remedy = ", or take out what stands above the table"
+    return ReadError(
+        f"{origin.name}, line {bad.first}: {amount} fields, {len(bad.cells)} where {width} are expected: "
+        f"{shortened(dialect.writing.delimiter.join(bad.cells), 80)!r}. Correct the line{remedy}."
+    )
+
+
+def _unconvertible(origin: Origin, dialect: Dialect, conversion: re.Match[str]) -> ReadError:
+    column, kind, value = int(conversion[1]), conversion[2], conversion[3]
+    rows = (row for row in _body(origin, dialect) if column < len(row.cells))
+    bad = next((row for row in rows if row.cells[column].strip() == value.strip()), None)
+    place = f", line {bad.first}" if bad else ""
+    return ReadError(
+        f"{origin.name}{place}: column {dialect.names[column]!r} holds {value!r} where "
+        f"{TYPE_NAMES.get(kind, kind)} is expected. Correct the value, or leave the cell empty if it is not known."
+    )
+
+
+def _undecodable(origin: Origin, dialect: Dialect) -> ReadError:
+    with io.BufferedReader(origin.open()) as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                line.decode(dialect.encoding)
+            except UnicodeDecodeError as error:
+                return ReadError(
+                    f"{origin.name}, line {number}: byte {line[error.start]:#04x} is not {dialect.encoding}. "
+                    "Give the encoding that the file has, such as cp1252 or latin-1."
+                )
+    return ReadError(f"{origin.name}: is not {dialect.encoding} throughout. Give the encoding that it has.")
+
+
+def _body(origin: Origin, dialect: Dialect) -> Iterator[CsvRow]:
+    with _text(origin, dialect) as stream:
+        for row in csv_rows(stream, dialect.writing):
+            yield row._replace(first=row.first + dialect.skip_lines)
+
+
+def _text(origin: Origin, dialect: Dialect) -> io.TextIOWrapper:
+    """The text below the header."""
+    stream = io.TextIOWrapper(io.BufferedReader(origin.open()), encoding=dialect.encoding, errors="replace", newline="")
+    for _ in range(dialect.skip_lines):
+        stream.readline()
+    return stream

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from addml import text_formats
+from addml import arrow
+from addml.arrow import DAY_FIRST, MONTH_FIRST, NumberFormat
 from addml.io.source import NoRowsError, Origin, ReadError, decode_start, encoding_of
 from addml.io.values import (
     AGREEMENT,
@@ -30,7 +31,6 @@ from addml.io.values import (
     usual_width,
 )
 from addml.text import counted, listed
-from addml.text_formats import DAY_FIRST, MONTH_FIRST, NumberFormat
 
 SAMPLE_BYTES = 1 << 18
 SAMPLE_LIMIT = 1 << 26  # a sample grows to this to hold a few rows of a very wide file
@@ -317,7 +317,7 @@ def _are_codes(cells: list[str]) -> bool:
     """Whether the cells are digits with zeros or 0x before them, which mean something, as 00501 and 0x1F."""
     if all(map(HEXADECIMAL.fullmatch, cells)):
         return bool(cells)
-    return any(cell[0] == "0" for cell in cells) and text_formats.are_codes(pa.array(cells, pa.string()))
+    return any(cell[0] == "0" for cell in cells) and arrow.are_codes(pa.array(cells, pa.string()))
 
 
 def _decimal_mark(cells: Iterable[str], delimiter: str) -> str:
@@ -339,15 +339,15 @@ def _number_format(cells: list[str], decimal: str) -> NumberFormat | None:
     plain = re.compile(NumberFormat(decimal=decimal).digits)
     if not re.search(r"[\d)-]$", cells[0]) or all(map(plain.match, cells)):
         return None
-    found = text_formats.number_format(pa.array(cells, pa.string()), decimal)
-    return None if found in (None, text_formats.PLAIN_NUMBERS) or found.before or found.after else found
+    found = arrow.number_format(pa.array(cells, pa.string()), decimal)
+    return None if found in (None, arrow.PLAIN_NUMBERS) or found.before or found.after else found
 
 
 def _date_form(cells: list[str], decimal: str) -> str | None:
     """How a column of dates is written if Arrow would take it for text, and else None."""
     if not DATE_LIKE.fullmatch(cells[0]) or all(map(ISO_DATE.fullmatch, cells)):
         return None
-    found = text_formats.date_format(pa.array(cells, pa.string()), np.ones(len(cells)), day_first=decimal == ",")
+    found = arrow.date_format(pa.array(cells, pa.string()), np.ones(len(cells)), day_first=decimal == ",")
     return found.form if found is not None and found.form in ("iso", DAY_FIRST, MONTH_FIRST) else None
 
 

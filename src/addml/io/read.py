@@ -12,9 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from addml.io.columnar import folder_batches, parquet_batches, read_arrow, read_folder, read_parquet
-from addml.io.csv import csv_batches, read_csv_table
+from addml.io.csv import csv_batches, csv_line, read_csv_table
 from addml.io.csv_dialect import CsvHints, sniff
-from addml.io.csv_errors import line_of as csv_line
 from addml.io.excel import read_excel
 from addml.io.json import line_of as json_line
 from addml.io.json import read_json

@@ -12,10 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.arrow import is_packed, plain_chunks
+from addml.arrow import MISSING_MARKERS, plain_chunks
 from addml.io.source import ReadError
 from addml.text import did_you_mean, listed
-from addml.text_formats import MISSING_MARKERS
 
 QUOTED = re.compile(r"'(.*)'", re.DOTALL)
 
@@ -90,10 +89,7 @@ def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple
         table = table.rename_columns(names)
     if (chosen := check_columns(columns, names, source)) is not None:
         table = table.select(chosen)
-    for position, one in enumerate(table.schema):
-        if is_packed(one.type):  # in types that not every function of Arrow takes, such as the views of Polars
-            table = table.set_column(position, one.name, plain_chunks(table.column(position)))
-    return table, notes + renamed
+    return pa.table([plain_chunks(column) for column in table.columns], names=table.column_names), notes + renamed
 
 
 def conformed(

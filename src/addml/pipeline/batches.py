@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from addml.model import Model
     from addml.pipeline.known import Known
     from addml.pipeline.options import Options
-    from addml.preprocessing.drift import Counts, DriftCounter
+    from addml.preprocessing.profile import Counts, DriftCounter
 
 IN_MEMORY = 256 << 20  # bytes
 
@@ -258,7 +258,7 @@ class ScorePart:
 
 def drift_of(model: Model) -> DriftCounter:
     """A count of what is scored, against training."""
-    from addml.preprocessing.drift import DriftCounter
+    from addml.preprocessing.profile import DriftCounter
 
     assert model.columns is not None
     return DriftCounter(model.columns)

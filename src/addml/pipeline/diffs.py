@@ -40,7 +40,7 @@ from addml.pipeline.run import kind_of, load_model
 from addml.pipeline.series_source import SeriesSource
 from addml.pipeline.sources import check_text, expected_rows, names_beside, on_disk, open_for_model
 from addml.pipeline.table_source import use_threads
-from addml.preprocessing.drift import drift_warning
+from addml.preprocessing.profile import drift_warning
 from addml.progress import Progress
 from addml.text import without_password
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from addml.model import Model
-    from addml.preprocessing.drift import DriftCounter
+    from addml.preprocessing.profile import DriftCounter
 
 FIRST = 100  # ranks whose rows are compared
 STATUSES = ("new", "grown", "gone", "fewer", "as before")

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from addml.arrow import as_numbers, as_text, is_date, is_numeric
+from addml.arrow import PLAIN_NUMBERS, as_numbers, as_text, is_date, is_numeric, parse_numbers
 from addml.errors import AddmlError
 from addml.findings import Hidden
 from addml.pipeline.options import KNOWN_ENDING, names_file
 from addml.text import did_you_mean
-from addml.text_formats import PLAIN_NUMBERS, parse_numbers
 
 if TYPE_CHECKING:
     from addml.inputs.table import Columns

@@ -25,7 +25,7 @@ from addml.pipeline.ranking import Result, training_findings
 from addml.pipeline.series_table import SeriesTable, read_series_table
 from addml.pipeline.sources import check_unseen, names_beside
 from addml.pipeline.training import fit_model, one_sided
-from addml.preprocessing.groups import shown
+from addml.preprocessing.profile import BETWEEN
 from addml.progress import Progress, epochs_to
 from addml.text import figure, listed
 
@@ -108,7 +108,8 @@ class SeriesSource:
         check_unseen(self.options.label, channels, self.options.model)
         read = read_series_table(self.options, progress, channels, model.ids, model.by)
         groups = model.vectorizer.groups
-        unseen = [shown(str(one.key)) for one in read.series if groups is not None and groups.code(one.key) < 0]
+        new = [str(one.key) for one in read.series if groups is not None and groups.code(one.key) < 0]
+        unseen = [key.replace(BETWEEN, ", ") for key in new]
         if unseen:
             read.data.notes.append(f"not in training, so judged against all of {listed(model.by)}: {listed(unseen)}")
         with progress.stage("Scoring", None):

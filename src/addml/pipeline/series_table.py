@@ -15,8 +15,9 @@ from addml.inputs.times import Ordered, check_times, column_times
 from addml.pipeline.labels import read_label
 from addml.pipeline.options import Options
 from addml.pipeline.sources import Chosen, Input, choose, find, names_beside, open_input
-from addml.preprocessing.groups import BETWEEN, keys_of
+from addml.preprocessing.groups import keys_of
 from addml.preprocessing.numbers import refuse_infinity
+from addml.preprocessing.profile import BETWEEN
 from addml.progress import Progress
 from addml.text import counted, listed
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from addml import parameters
+from addml.arrow import PLAIN_NUMBERS
 from addml.errors import AddmlError
 from addml.inputs.disk import LEAST_STREAMED, Source, open_source
 from addml.io.image_folder import is_image_folder
@@ -23,13 +24,12 @@ from addml.io.source import PACKED_NAMES, STANDARD_INPUT, Origin, ReadError, fin
 from addml.io.sql import is_address
 from addml.pipeline.options import MEMORY, Options
 from addml.text import counted, did_you_mean, listed
-from addml.text_formats import PLAIN_NUMBERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from addml.model import Model
-    from addml.preprocessing.text_values import TextCells
+    from addml.preprocessing.profile import TextCells
 
 IDENTIFIER, PROSE = "identifier", "free text"  # how the reasons begin for which such columns are dropped
 READABLE = ("a value of its own", "a value of their own")  # how the reason ends where the identifier is a text
@@ -293,7 +293,7 @@ def check_text(options: Options, cells: TextCells) -> None:
     """With --strict, stop at the first text in a number column."""
     if not options.strict or not cells:
         return
-    cell, source = cells.earliest, options.source
+    cell, source = min((own[0] for own in cells.first.values()), key=lambda one: one.row), options.source
     line = line_of(options.file, cell.row, cell.column, **options.reading)
     place = f"row {cell.row:,}" if line is None else f"line {line}"
     raise AddmlError(

@@ -33,9 +33,7 @@ from addml.pipeline.sources import (
 )
 from addml.pipeline.training import train
 from addml.pipeline.workers import keep_freed_memory
-from addml.preprocessing.drift import drift_warning
-from addml.preprocessing.profile import EPOCH
-from addml.preprocessing.text_values import TextCells
+from addml.preprocessing.profile import EPOCH, TextCells, drift_warning
 from addml.progress import Advance, Progress, Silent
 from addml.text import counted
 

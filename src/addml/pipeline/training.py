@@ -14,7 +14,7 @@ from addml.errors import AddmlError, DroppedColumnsWarning, TextCellsWarning
 from addml.fit import fit
 from addml.inputs.disk import CELL_BYTES, Source
 from addml.pipeline.options import CONTAMINATION, MEMORY, Options
-from addml.preprocessing.text_values import TextCells
+from addml.preprocessing.profile import TextCells
 from addml.progress import Progress, epochs_to, stages_to
 from addml.scoring.patches import CANDIDATES
 from addml.text import counted, did_you_mean

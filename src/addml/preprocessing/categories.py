@@ -1,4 +1,4 @@
-"""Categories as features.
+"""Categories and truth values as features.
 
 One-hot columns standardised like numbers hide strange numbers: a value that 2 % of the rows have lies 7 deviations
 out. So these features have scales of their own, by which two different values lie half a squared deviation apart
@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.arrow import as_text, plain, taken
-from addml.preprocessing.numbers import HALF, RARE, Column, rarity
+from addml.arrow import as_text, first_of, is_text, plain, taken
+from addml.preprocessing.numbers import HALF, RARE, CellError, Column, rarity, read_numbers
+from addml.text import shortened
 
 FEW = 20  # levels that get a column each
 FREQUENT = 0.001  # of the rows, and two rows at least: a level under it shares the column of the others
@@ -159,3 +160,77 @@ class CategoryColumn(Column):
 
     def strange(self, values: np.ndarray) -> int:
         return int(np.count_nonzero(values == self.unseen))
+
+
+# Truth values ------------------------------------------------------------------------------------------------
+
+
+FALSE_WORDS, TRUE_WORDS = ("false", "0", "no", "n", "f", "nein"), ("true", "1", "yes", "y", "t", "ja", "j")
+TRUTHS = dict.fromkeys(FALSE_WORDS, 0) | dict.fromkeys(TRUE_WORDS, 1)
+
+
+@dataclass(frozen=True)
+class BooleanColumn(Column):
+    """A column of truth values: 0 or 1, and how rare the value is where one of them is.
+
+    Both stay unstandardised: a deviation would put a flag that one row in a thousand has 30 deviations out.
+    """
+
+    name: str
+    falses: int
+    trues: int
+    gaps: int
+
+    kind = "boolean"
+
+    @property
+    def specs(self) -> list[tuple[str, float, float]]:
+        """The value, true and false as far apart as two values of a category, and its rarity where there is any."""
+        value = (self.name, HALF / math.sqrt(2), float(self.trues > self.falses))
+        return [value, (f"{self.name} (rarity)", 1.0, 0.0)] if self._rarities.any() else [value]
+
+    @property
+    def shares(self) -> np.ndarray:
+        counts = np.array([self.falses, self.trues, self.gaps])
+        return np.asarray(counts / counts.sum())
+
+    @cached_property
+    def _rarities(self) -> np.ndarray:
+        """Of false and of true."""
+        counts = np.array([self.falses, self.trues])
+        tails = np.where(counts <= counts[::-1], counts, counts.sum())
+        return rarity(np.maximum(tails, 1) / (counts.sum() + (counts.min() == 0)))
+
+    def read(self, column: pa.Array) -> np.ndarray:
+        """0, 1 or NaN, from truth values, numbers or words."""
+        column = plain(column)
+        is_words = is_text(column.type) or pa.types.is_dictionary(column.type)
+        values = _truths(column) if is_words else read_numbers(column, self.name, None)
+        strange = ~((values == 0) | (values == 1) | (values != values))
+        if (row := first_of(strange)) is not None:
+            problem = f"is {shortened(repr(column[row].as_py()))}, but its values were true or false in training"
+            raise CellError(self.name, row + 1, f"{problem}; correct it or leave it empty")
+        return values
+
+    def fill(self, values: np.ndarray, out: np.ndarray) -> None:
+        out[:, 0] = values
+        if self._rarities.any():
+            of_false, of_true = self._rarities
+            out[:, 1] = np.where(values == 1, of_true, np.where(values == 0, of_false, 0.0))
+
+    def tally(self, values: np.ndarray) -> np.ndarray:
+        trues, falses = np.count_nonzero(values == 1), np.count_nonzero(values == 0)
+        return np.array([falses, trues, len(values) - falses - trues], np.float64)
+
+    def strange(self, values: np.ndarray) -> int:
+        falses, trues, _ = self.tally(values)
+        return int(falses * (self.falses == 0) + trues * (self.trues == 0))
+
+
+def _truths(column: pa.Array) -> np.ndarray:
+    """Words as 0 or 1, gaps and blanks as NaN, other words as 2."""
+    words = pc.utf8_lower(pc.utf8_trim_whitespace(as_text(column)))
+    found = np.asarray(pc.index_in(words, pa.array(list(TRUTHS), words.type)).fill_null(len(TRUTHS)))
+    values: np.ndarray = np.array([*TRUTHS.values(), 2.0])[found]
+    values[np.asarray(pc.equal(words, "").fill_null(True))] = np.nan
+    return values

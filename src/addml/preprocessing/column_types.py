@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,23 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.arrow import DistinctTexts, as_days, as_numbers, is_date, is_numeric, is_text, plain_chunks
-from addml.preprocessing.categories import CategoryColumn
-from addml.preprocessing.dates import DateColumn
-from addml.preprocessing.numbers import BooleanColumn, Column, NumberColumn, QuantileBins, refuse_infinity
-from addml.preprocessing.text_values import among_numbers, nearly_numbers
+from addml import arrow
+from addml.preprocessing.categories import BooleanColumn, CategoryColumn
+from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, QuantileBins, refuse_infinity
+from addml.preprocessing.profile import name_words
 from addml.text import listed, shortened
-from addml.text_formats import (
-    DateFormat,
-    NumberFormat,
-    are_codes,
-    are_missing,
-    date_format,
-    date_zone,
-    number_format,
-    parse_dates,
-    parse_numbers,
-)
 
 UNREAD = "do not and count as missing"  # how a note of such values ends
 AMONG_NUMBERS = "among its numbers; correct that, or leave it empty"  # and one of values that make numbers text
@@ -37,120 +24,201 @@ MOST_SHOWN = 3  # texts among numbers
 
 
 @dataclass(frozen=True)
-class Dropped:
-    """A column that is not learned from."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
 class Kept:
-    """A column that is, with a mark that its copies share and notes for the user."""
+    """A column to learn from, with a mark that its copies share and notes for the user."""
 
     column: Column
     mark: float | bytes
     notes: list[str] = field(default_factory=list)
 
 
-def fit_column(name: str, column: pa.ChunkedArray) -> Kept | Dropped:
+Decision = Kept | str  # the column, or why it is dropped
+
+
+def fit_column(name: str, column: pa.ChunkedArray) -> Decision:
     """Decide on one column of the training table."""
-    column = plain_chunks(column)
+    column = arrow.plain_chunks(column)
     kind = column.type
     if column.null_count == len(column):
-        return Dropped(EMPTY)
-    if pa.types.is_boolean(kind) or is_numeric(kind):
-        values = np.concatenate([as_numbers(chunk) for chunk in column.chunks])
-        return (_booleans if pa.types.is_boolean(kind) else _numbers)(name, values)
-    if is_date(kind):
+        return EMPTY
+    if pa.types.is_boolean(kind) or arrow.is_numeric(kind):
+        values = np.concatenate([arrow.as_numbers(chunk) for chunk in column.chunks])
+        return _booleans(name, values) if pa.types.is_boolean(kind) else _numbers(name, values)
+    if arrow.is_date(kind):
         zone = kind.tz if pa.types.is_timestamp(kind) else None
-        days = np.concatenate([as_days(chunk, zone) for chunk in column.chunks])
+        days = np.concatenate([arrow.as_days(chunk, zone) for chunk in column.chunks])
         return _dates(days, DateColumn.fit(name, days, bool(pa.types.is_time(kind)), zone=zone))
-    if is_text(kind):
-        return _texts(name, column)
+    if arrow.is_text(kind):
+        return _texts(name, DistinctTexts.of(column))
     if pa.types.is_dictionary(kind) and not pa.types.is_nested(kind.value_type):
         return _categories(name, DistinctTexts.of(column))  # whoever made it one knows that it is a category
-    return Dropped(f"not understood: values of type {kind}")
+    return f"not understood: values of type {kind}"
 
 
-def _numbers(name: str, values: np.ndarray, written: NumberFormat | None = None, texts: int = 0) -> Kept | Dropped:
+def _numbers(name: str, values: np.ndarray, written: arrow.NumberFormat | None = None, texts: int = 0) -> Decision:
     refuse_infinity(values, name)
     if np.isnan(values).all():
-        return Dropped(EMPTY)
+        return EMPTY
     if (values == values[0]).all():
-        return Dropped(f"constant: {values[0]:g} in every row")
+        return f"constant: {values[0]:g} in every row"
     if (reason := identifier_numbers(name, values)) is not None:
-        return Dropped(reason)
+        return reason
     return Kept(NumberColumn(name, QuantileBins.fit(values), written, texts / len(values)), _number_mark(values))
 
 
-def _booleans(name: str, values: np.ndarray) -> Kept | Dropped:
+def _booleans(name: str, values: np.ndarray) -> Decision:
     falses, trues = (int(np.count_nonzero(values == value)) for value in (0, 1))
     if len(values) in (falses, trues):
-        return Dropped(f"constant: {'true' if trues else 'false'} in every row")
+        return f"constant: {'true' if trues else 'false'} in every row"
     return Kept(BooleanColumn(name, falses, trues, len(values) - falses - trues), _number_mark(values))
 
 
-def _dates(days: np.ndarray, column: DateColumn, notes: list[str] | None = None) -> Kept | Dropped:
+def _dates(days: np.ndarray, column: DateColumn, *notes: str) -> Decision:
     if (days == days[0]).all():
-        return Dropped(f"constant: {column.shown(days[0])} in every row")
-    return Kept(column, _number_mark(days), notes or [])
+        return f"constant: {column.shown(days[0])} in every row"
+    return Kept(column, _number_mark(days), list(notes))
 
 
-def _texts(name: str, column: pa.ChunkedArray) -> Kept | Dropped:
+def _texts(name: str, texts: DistinctTexts) -> Decision:
     """Numbers or dates written as text, all or nearly all of them; else categories."""
-    texts = DistinctTexts.of(column)
     if not len(texts.values):
-        return Dropped(EMPTY)
-    written = None if are_codes(texts.values) else number_format(texts.sample())
-    if written is not None and (written := number_format(texts.values)) is not None:
+        return EMPTY
+    example = repr(texts.values[0].as_py())
+    written = None if arrow.are_codes(texts.values) else arrow.number_format(texts.sample())
+    if written is not None and (written := arrow.number_format(texts.values)) is not None:
         decided = _numbers_of(name, texts, written)
         if isinstance(decided, Kept):
-            decided.notes.append(f"column {name!r} is text that reads as numbers ({texts.values[0].as_py()!r})")
+            decided.notes.append(f"column {name!r} is text that reads as numbers ({example})")
         return decided
-    dates = date_format(texts.values, texts.counts)
-    if dates is not None:
-        return _dates_of(name, texts, dates)
-    known = texts.without(np.asarray(are_missing(texts.values)))
-    written = nearly_numbers(known.values, known.counts)
-    if written is not None:
+    if (dates := arrow.date_format(texts.values, texts.counts)) is not None:
+        zone = arrow.date_zone(texts.values, dates.form)
+        days = texts.in_rows(arrow.parse_dates(texts.values, dates.form, zone))
+        column = DateColumn.fit(name, days, dates.form == "clock", zone=zone, form=dates.form, slips=dates.share < 1)
+        kind = "times of the day" if column.clock else f"dates, {dates.form}{' (a guess)' if dates.is_guess else ''}"
+        unread = round((1 - dates.share) * texts.rows)
+        slips = f"; {unread:,} of its values {UNREAD}" if unread else ""
+        return _dates(days, column, f"column {name!r} is text that reads as {kind} ({example}){slips}")
+    known = texts.without(np.asarray(arrow.are_missing(texts.values)))
+    if (written := nearly_numbers(known.values, known.counts)) is not None:
         return _numbers_of(name, known, written)
-    decided, slips = _categories(name, texts), among_numbers(texts.values, texts.counts)
-    if slips is None:
+    decided, others = _categories(name, texts), among_numbers(texts.values, texts.counts)
+    if others is None:
         return decided
-    shown = listed([repr(shortened(text)) for text in slips.to_pylist()], MOST_SHOWN)
-    words = f"{shown} {'is' if len(slips) == 1 else 'are'} {AMONG_NUMBERS}"  # what keeps it from being one of numbers
-    if isinstance(decided, Dropped):
-        return Dropped(f"text: {words}")
+    shown = listed([repr(shortened(text)) for text in others.to_pylist()], MOST_SHOWN)
+    words = f"{shown} {'is' if len(others) == 1 else 'are'} {AMONG_NUMBERS}"  # what keeps it from being one of numbers
+    if isinstance(decided, str):
+        return f"text: {words}"
     decided.notes.append(f"column {name!r} is read as text: {words}")
     return decided
 
 
-def _numbers_of(name: str, texts: DistinctTexts, written: NumberFormat) -> Kept | Dropped:
+def _numbers_of(name: str, texts: DistinctTexts, written: arrow.NumberFormat) -> Decision:
     """Numbers written as text, and perhaps a few other texts, which are missing values that count as strange."""
-    values, wrong = parse_numbers(texts.values, written)
+    values, wrong = arrow.parse_numbers(texts.values, written)
     return _numbers(name, texts.in_rows(values), written, int(wrong @ texts.counts))
 
 
-def _dates_of(name: str, texts: DistinctTexts, dates: DateFormat) -> Kept | Dropped:
-    zone = date_zone(texts.values, dates.form)
-    days = texts.in_rows(parse_dates(texts.values, dates.form, zone))
-    column = DateColumn.fit(name, days, dates.form == "clock", zone=zone, form=dates.form, slips=dates.share < 1)
-    kind = "times of the day" if column.clock else f"dates, {dates.form}{' (a guess)' if dates.is_guess else ''}"
-    note = f"column {name!r} is text that reads as {kind} ({texts.values[0].as_py()!r})"
-    unread = round((1 - dates.share) * texts.rows)
-    return _dates(days, column, [note + (f"; {unread:,} of its values {UNREAD}" if unread else "")])
-
-
-def _categories(name: str, texts: DistinctTexts) -> Kept | Dropped:
+def _categories(name: str, texts: DistinctTexts) -> Decision:
     if not len(texts.values):
-        return Dropped(EMPTY)
+        return EMPTY
     if len(texts.values) == 1 and not texts.gaps:
-        return Dropped(f"constant: {shortened(texts.values[0].as_py())!r} in every row")
+        return f"constant: {shortened(texts.values[0].as_py())!r} in every row"
     if (reason := identifier_texts(name, texts)) is not None:
-        return Dropped(reason)
+        return reason
     column = CategoryColumn.fit(name, texts.values.to_pylist(), texts.counts, texts.gaps)
     codes = np.ascontiguousarray(texts.codes, np.int64)  # in order of first occurrence: copies stand for each other
     return Kept(column, hashlib.blake2b(codes.tobytes(), digest_size=16).digest())
+
+
+# Text --------------------------------------------------------------------------------------------------------
+
+
+SAMPLE = 1000  # distinct texts that are looked at closely
+MIXED = r"^\s*(?:[A-Za-z]+[-./]?\d|\d+[-./]?[A-Za-z])[A-Za-z\d./-]*\s*$"  # V57, 85123A: a code among numbers
+FEW = 50  # texts that suffice to say no
+FEW_TEXTS = 0.05  # of the cells that hold something: so many texts among numbers are slips
+LEAST_NUMBERS = 20  # cells, under which a text counts as much as the numbers
+MOST_CODES = 2  # different texts of letters and digits among numbers, from which on more are no slips
+NUMBERS_SHARE = 0.9  # of the rows, from which on other texts among numbers are more likely slips
+
+
+@dataclass(frozen=True)
+class DistinctTexts:
+    """What a text column holds, its blanks counted as gaps."""
+
+    values: pa.Array  # in the order in which they first occur
+    counts: np.ndarray  # rows of each
+    codes: np.ndarray  # (n,): the position in `values`, -1 for a gap
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> DistinctTexts:
+        """From a column of any type that can be written as text."""
+        text = pa.chunked_array(
+            [arrow.as_text(chunk) for chunk in column.chunks], arrow.as_text(pa.nulls(0, column.type)).type
+        )
+        encoded = pc.dictionary_encode(text)
+        encoded = encoded.combine_chunks() if encoded.num_chunks != 1 else encoded.chunk(0)
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.unify_dictionaries().chunk(0)
+        codes = np.array(encoded.indices.fill_null(-1))
+        values = encoded.dictionary
+        texts = cls(values, np.bincount(codes + 1, minlength=len(values) + 1)[1:], codes)
+        blank = np.asarray(pc.equal(pc.utf8_trim_whitespace(values), ""))
+        return texts.without(blank) if blank.any() else texts
+
+    def without(self, left_out: np.ndarray) -> DistinctTexts:
+        """The texts but for some of the distinct ones, which count as gaps."""
+        renumbered = np.append(np.where(left_out, -1, np.cumsum(~left_out) - 1), -1).astype(self.codes.dtype)
+        return DistinctTexts(self.values.filter(pa.array(~left_out)), self.counts[~left_out], renumbered[self.codes])
+
+    def in_rows(self, values: np.ndarray) -> np.ndarray:
+        """The numbers of the distinct texts in all rows, NaN for gaps."""
+        return np.asarray(np.append(values, np.nan)[self.codes])
+
+    @property
+    def rows(self) -> int:
+        """How many rows hold a text."""
+        return int(self.counts.sum())
+
+    @property
+    def gaps(self) -> int:
+        """How many rows hold none."""
+        return len(self.codes) - self.rows
+
+    def sample(self) -> pa.Array:
+        """Some of the distinct texts, from all over the column."""
+        if len(self.values) <= SAMPLE:
+            return self.values
+        return self.values.take(np.linspace(0, len(self.values) - 1, SAMPLE).astype(np.int64))
+
+
+def nearly_numbers(values: pa.Array, counts: np.ndarray) -> arrow.NumberFormat | None:
+    """How the distinct texts, which occur in `counts` rows each, are written if all but a few are numbers."""
+    if not _may_be_numbers(values):
+        return None
+    written, is_number = arrow.commonest_number_format(values, counts)
+    numbers = int(is_number @ counts)
+    if numbers < LEAST_NUMBERS or counts.sum() - numbers > FEW_TEXTS * counts.sum():
+        return None
+    texts = values.filter(pa.array(~is_number))
+    codes = np.count_nonzero(np.asarray(pc.match_substring_regex(texts, MIXED)))
+    return None if codes > MOST_CODES else written
+
+
+def among_numbers(values: pa.Array, counts: np.ndarray) -> pa.Array | None:
+    """The distinct texts, which occur in `counts` rows each, that are no numbers where nearly all others are."""
+    if not _may_be_numbers(values):
+        return None
+    is_number = np.asarray(pc.match_substring_regex(values, arrow.PARTS))
+    if is_number.all() or is_number @ counts < NUMBERS_SHARE * counts.sum():
+        return None
+    return values.filter(pa.array(~is_number))
+
+
+def _may_be_numbers(values: pa.Array) -> bool:
+    """A quick look at the first of the distinct texts, and whether none is a code."""
+    first = np.asarray(pc.match_substring_regex(values[:FEW], arrow.PARTS))
+    return bool(len(first)) and first.mean() >= 0.5 and not arrow.are_codes(values)
 
 
 # Identifiers ------------------------------------------------------------------------------------------------
@@ -175,7 +243,7 @@ def identifier_numbers(name: str, values: np.ndarray) -> str | None:
     known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
     if len(known) < FEWEST or not _whole(known[:1000]) or not _whole(known):
         return None
-    hinted = is_hinted(name)
+    hinted = not HINTS.isdisjoint(name_words(name))
     if not hinted and len(np.unique(known[:1000])) < min(1000, len(known)):
         return None
     whole = known.astype(np.uint64 if known.dtype == np.uint64 else np.int64)
@@ -208,15 +276,9 @@ def identifier_texts(name: str, texts: DistinctTexts) -> str | None:
         return "identifier: UUIDs or hashes"
     if share >= NEARLY_ALL:
         return "identifier: (nearly) every row has a value of its own"
-    if is_hinted(name):
+    if not HINTS.isdisjoint(name_words(name)):
         return f"identifier: by its name, and {share:.0%} of the rows have a value of their own"
     return None
-
-
-def is_hinted(name: str) -> bool:
-    """Whether the name of the column says identifier: `id`, `order_id`, `orderId`."""
-    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
-    return any(word.lower() in HINTS for word in words)
 
 
 def _whole(values: np.ndarray) -> bool:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.arrow import as_text
-from addml.preprocessing.profile import MOST, ColumnProfile
+from addml.preprocessing.profile import BETWEEN, MOST, ColumnProfile
 from addml.preprocessing.scaling import NORMAL_QUARTILES
 from addml.text import counted
 
@@ -23,7 +23,7 @@ STRANGE_QUANTILE = 0.9  # of the scores of a group, by which its threshold is se
 OWN_LEAST, OWN_MOST = 50, 256  # rows of a group, and groups, the largest, that have references of their own
 OWN_HALF = 50  # rows: a group of so many is judged half by its own references and half by those of the whole
 LEAST_GROUPS = 5  # from which spreads are expected to grow with levels, if they do
-BETWEEN, MISSING = "\x1f", "(missing)"
+MISSING = "(missing)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,11 +205,6 @@ def _joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not isinstance(column, pa.ChunkedArray):
         return as_text(column)
     return pa.concat_arrays([as_text(chunk) for chunk in column.chunks] or [pa.array([], pa.string())])
-
-
-def shown(key: str) -> str:
-    """A key in words."""
-    return key.replace(BETWEEN, ", ")
 
 
 def _scaled(x: np.ndarray, codes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

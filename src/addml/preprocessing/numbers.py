@@ -1,19 +1,22 @@
-"""Columns of numbers and of truth values, and what every fitted column offers."""
+"""Columns of numbers and of dates, and what every fitted column offers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar
+from datetime import timedelta
+from functools import lru_cache, partial
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.arrow import as_numbers, as_text, first_of, is_numeric, is_text, plain, taken
+from addml import arrow
+from addml.arrow import PLAIN_NUMBERS, NumberFormat, first_of, is_text, plain
+from addml.preprocessing.profile import EPOCH
 from addml.text import shortened
-from addml.text_formats import PLAIN_NUMBERS, NumberFormat, parse_numbers
 
 BINS = 20
 SAMPLE = 200_000  # rows that quantiles are taken from
@@ -153,11 +156,9 @@ def flag_distance(share: np.ndarray | float) -> np.ndarray:
     return np.asarray(np.maximum(math.sqrt(2) / HALF, rarity(share)))
 
 
-# Numbers and truth values --------------------------------------------------------------------------------------
+# Numbers ------------------------------------------------------------------------------------------------------
 
 
-FALSE_WORDS, TRUE_WORDS = ("false", "0", "no", "n", "f", "nein"), ("true", "1", "yes", "y", "t", "ja", "j")
-TRUTHS = dict.fromkeys(FALSE_WORDS, 0) | dict.fromkeys(TRUE_WORDS, 1)
 BEYOND = 10.0  # lengths of the training range: how far outside a text lies where training had none
 LARGEST = float(np.finfo(np.float64).max)
 
@@ -203,90 +204,28 @@ class NumberColumn(Column):
             out[:, 1] = texts
 
 
-@dataclass(frozen=True)
-class BooleanColumn(Column):
-    """A column of truth values: 0 or 1, and how rare the value is where one of them is.
-
-    Both stay unstandardised: a deviation would put a flag that one row in a thousand has 30 deviations out.
-    """
-
-    name: str
-    falses: int
-    trues: int
-    gaps: int
-
-    kind = "boolean"
-
-    @property
-    def specs(self) -> list[tuple[str, float, float]]:
-        """The value, true and false as far apart as two values of a category, and its rarity where there is any."""
-        value = (self.name, HALF / math.sqrt(2), float(self.trues > self.falses))
-        return [value, (f"{self.name} (rarity)", 1.0, 0.0)] if self._rarities.any() else [value]
-
-    @property
-    def shares(self) -> np.ndarray:
-        counts = np.array([self.falses, self.trues, self.gaps])
-        return np.asarray(counts / counts.sum())
-
-    @cached_property
-    def _rarities(self) -> np.ndarray:
-        """Of false and of true."""
-        counts = np.array([self.falses, self.trues])
-        tails = np.where(counts <= counts[::-1], counts, counts.sum())
-        return rarity(np.maximum(tails, 1) / (counts.sum() + (counts.min() == 0)))
-
-    def read(self, column: pa.Array) -> np.ndarray:
-        """0, 1 or NaN, from truth values, numbers or words."""
-        column = plain(column)
-        is_words = is_text(column.type) or pa.types.is_dictionary(column.type)
-        values = _truths(column) if is_words else read_numbers(column, self.name, None)
-        strange = ~((values == 0) | (values == 1) | (values != values))
-        if (row := first_of(strange)) is not None:
-            problem = f"is {shortened(repr(column[row].as_py()))}, but its values were true or false in training"
-            raise CellError(self.name, row + 1, f"{problem}; correct it or leave it empty")
-        return values
-
-    def fill(self, values: np.ndarray, out: np.ndarray) -> None:
-        out[:, 0] = values
-        if self._rarities.any():
-            of_false, of_true = self._rarities
-            out[:, 1] = np.where(values == 1, of_true, np.where(values == 0, of_false, 0.0))
-
-    def tally(self, values: np.ndarray) -> np.ndarray:
-        trues, falses = np.count_nonzero(values == 1), np.count_nonzero(values == 0)
-        return np.array([falses, trues, len(values) - falses - trues], np.float64)
-
-    def strange(self, values: np.ndarray) -> int:
-        falses, trues, _ = self.tally(values)
-        return int(falses * (self.falses == 0) + trues * (self.trues == 0))
-
-
-def _truths(column: pa.Array) -> np.ndarray:
-    """Words as 0 or 1, gaps and blanks as NaN, other words as 2."""
-    words = pc.utf8_lower(pc.utf8_trim_whitespace(as_text(column)))
-    found = np.asarray(pc.index_in(words, pa.array(list(TRUTHS), words.type)).fill_null(len(TRUTHS)))
-    values: np.ndarray = np.array([*TRUTHS.values(), 2.0])[found]
-    values[np.asarray(pc.equal(words, "").fill_null(True))] = np.nan
-    return values
-
-
 def read_numbers(column: pa.Array, name: str, written: NumberFormat | None) -> np.ndarray:
-    """Numbers of whatever type, NaN for missing values, TEXT for other texts; a dictionary's entries are read once."""
+    """Numbers of whatever type, NaN for missing values, TEXT for other texts."""
     column = plain(column)
     if pa.types.is_dictionary(column.type):
-        try:
-            return taken(column, read_numbers(column.dictionary, name, written).astype(np.float64), np.nan)
-        except ValueError:  # again row by row, for the row that the message names
-            return read_numbers(column.dictionary_decode(), name, written)
+        return _read_once(column, partial(read_numbers, name=name, written=written))
     if is_text(column.type):
-        values, wrong = parse_numbers(column, written or PLAIN_NUMBERS)
+        values, wrong = arrow.parse_numbers(column, written or PLAIN_NUMBERS)
         refuse_infinity(values, name)
         values[wrong] = TEXT
         return values
-    if is_numeric(column.type) or pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
-        refuse_infinity(values := as_numbers(column), name)
+    if arrow.is_numeric(column.type) or pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
+        refuse_infinity(values := arrow.as_numbers(column), name)
         return values
     raise ValueError(f"column {name!r} is now of type {column.type}; give numbers, as in training")
+
+
+def _read_once(column: pa.DictionaryArray, read: Callable[[pa.Array], np.ndarray]) -> np.ndarray:
+    """Read a dictionary's entries once for all rows; row by row where one is wrong, so that an error has its row."""
+    try:
+        return arrow.taken(column, read(column.dictionary).astype(np.float64), np.nan)
+    except ValueError:
+        return read(column.dictionary_decode())
 
 
 def refuse_infinity(values: np.ndarray, name: str) -> None:
@@ -297,3 +236,144 @@ def refuse_infinity(values: np.ndarray, name: str) -> None:
         total = values.sum(dtype=np.float64)
     if not np.isfinite(total) and (row := first_of(np.isinf(values))) is not None:
         raise CellError(name, row + 1, f"is {values[row]}; leave it empty or give a finite number")
+
+
+# Dates and times: when, at what hour, on which day of the week, in which season ------------------------------
+
+
+YEAR = 365.2425
+SEASONS_FROM = 60  # days between first and last, under which the season is only the date again
+TIME, WEEKEND = "time", "weekend"
+CYCLES = {"hour": 1440, "weekday": 7, "season": 366}  # steps of a minute or a day: fine enough for tables of waves
+UNIFORM = math.sqrt(0.5)  # the deviation of a wave over a cycle whose steps are equally common
+WAVES = {"sin": np.sin, "cos": np.cos}
+PARTS = (TIME, *(f"{cycle} {wave}" for cycle in CYCLES for wave in WAVES), WEEKEND)
+
+
+@dataclass(frozen=True)
+class DateColumn(Column):
+    """A column of dates, or of times of the day alone (`clock`)."""
+
+    name: str
+    parts: tuple[str, ...]  # of PARTS: the first, and those that differed between training rows
+    means: tuple[float, ...]  # of the parts in training, which gaps take in all but the first
+    spread: QuantileBins  # in days since 1970
+    zone: str | None = None  # whose clock dates with a zone are read on; None where training had none
+    form: str | None = None  # of FORMS, where training had text
+    slips: bool = False  # whether training held text that is no date; else such text is an error
+
+    kind = "date"
+
+    @classmethod
+    def fit(cls, name: str, days: np.ndarray, clock: bool, **reading: Any) -> DateColumn:
+        """From days since 1970, NaN for missing values, of at least two different moments."""
+        spread = QuantileBins.fit(days)
+        known = days[~np.isnan(days)]
+        seasons = spread.high - spread.low > SEASONS_FROM
+        parts = [part for part in PARTS if seasons or not part.startswith("season")]
+        parts = [part for part in PARTS if part.startswith("hour")] if clock else parts
+        values = np.empty((len(known), len(parts)), order="F")
+        write_parts(parts, known, spread.middle, values)
+        varied = np.ptp(values, axis=0) > 1e-9
+        varied[0] = True
+        means = tuple(map(float, values.mean(axis=0)[varied]))
+        return cls(name, tuple(part for part, one in zip(parts, varied, strict=True) if one), means, spread, **reading)
+
+    @property
+    def clock(self) -> bool:
+        """Whether these are times of the day alone."""
+        return TIME not in self.parts
+
+    @property
+    def specs(self) -> list[tuple[str, float, float]]:
+        """The column itself, then its parts."""
+        # Scales are deviations in training, but for the weekday, which is derived and must not outweigh what was
+        # measured: by its deviation a day that 2 % of the rows have would lie seven deviations out. Its waves are
+        # scaled as if all days were equally common, and the weekend lies as far from other days as a missing value
+        # from a known one.
+        weekends = dict(zip(self.parts, self.means, strict=True)).get(WEEKEND, 0.5)
+        own = {"weekday sin": UNIFORM, "weekday cos": UNIFORM}
+        own[WEEKEND] = 1 / float(flag_distance(min(weekends, 1 - weekends)))
+        return [
+            (self.name if part == TIME else f"{self.name}.{part}", own.get(part, math.nan), mean)
+            for part, mean in zip(self.parts, self.means, strict=True)
+        ]
+
+    def read(self, column: pa.Array) -> np.ndarray:
+        """Days since 1970, NaN for missing values; a time of the day is part of a day."""
+        days = self._days(plain(column))
+        return days - np.floor(days) if self.clock else days
+
+    def _days(self, column: pa.Array) -> np.ndarray:
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            return _read_once(column, self._days)
+        if is_text(kind):
+            return self._from_text(column)
+        if pa.types.is_null(kind):
+            return np.full(len(column), np.nan)
+        if not arrow.is_date(kind) or (pa.types.is_time(kind) and not self.clock):
+            raise ValueError(f"column {self.name!r} is now of type {kind}; give dates, as in training")
+        return arrow.as_days(column, self.zone)
+
+    def _from_text(self, column: pa.Array) -> np.ndarray:
+        days = arrow.parse_dates(column, self.form or ("clock" if self.clock else "iso"), self.zone)
+        if self.slips or not (missing := np.isnan(days)).any():
+            return days
+        wrong = missing & ~np.asarray(pc.equal(pc.utf8_trim_whitespace(column), "").fill_null(True))
+        if (row := first_of(wrong)) is not None:
+            value, form = shortened(repr(column[row].as_py())), self.form or "ISO 8601"
+            problem = f"is {value}, but all its values were dates in training ({form})"
+            raise CellError(self.name, row + 1, f"{problem}; correct it or leave it empty")
+        return days
+
+    def fill(self, values: np.ndarray, out: np.ndarray) -> None:
+        """The parts; a gap is one in the first and the mean in the others, so that it is flagged once."""
+        gaps = np.isnan(values)
+        known = np.where(gaps, self.spread.middle, values) if gaps.any() else values
+        write_parts(self.parts, known, self.spread.middle, out)
+        if known is not values:
+            out[gaps, 0] = np.nan
+            out[gaps, 1:] = self.means[1:]
+
+    def shown(self, days: float) -> str:
+        """The moment as ISO 8601 text, to the minute or to the day as in training."""
+        try:
+            moment = EPOCH + timedelta(minutes=round(days * 1440))
+        except OverflowError:  # beyond the year 9999
+            return f"{days:,.0f} days after 1970"
+        if self.clock:
+            return f"{moment:%H:%M}"
+        return moment.isoformat(" ", "minutes") if "hour sin" in self.parts else moment.date().isoformat()
+
+
+@lru_cache
+def _table(part: str) -> tuple[str, np.ndarray]:
+    """The cycle of a part, and the part at each step of the cycle."""
+    if part == WEEKEND:
+        return "weekday", np.array([0.0] * 5 + [1.0] * 2)
+    cycle, wave = part.split()
+    return cycle, WAVES[wave](np.arange(CYCLES[cycle]) * (2 * math.pi / CYCLES[cycle]))
+
+
+def _steps(cycle: str, days: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Where in a cycle the moments are; 1970 began on a Thursday."""
+    if cycle == "hour":
+        return np.asarray((days - whole) * CYCLES[cycle] + 1e-6).astype(np.int32)  # 10:00 is not 9:59 by rounding
+    if cycle == "weekday":
+        return np.asarray((whole.astype(np.int64) + 3) % 7)
+    years = whole / YEAR
+    return ((years - np.floor(years)) * CYCLES[cycle]).astype(np.int32)
+
+
+def write_parts(parts: Sequence[str], days: np.ndarray, middle: float, out: np.ndarray) -> None:
+    """Write parts of moments, none a gap, into out (n, parts)."""
+    whole, steps = np.floor(days), dict[str, np.ndarray]()
+    for position, part in enumerate(parts):
+        if part == TIME:
+            np.subtract(days, middle, out=out[:, position])
+            continue
+        cycle, table = _table(part)
+        if cycle not in steps:
+            steps[cycle] = _steps(cycle, days, whole)
+        out[:, position] = table.take(steps[cycle], mode="clip")
