@@ -1,117 +1,124 @@
-"""What a fit by many workers costs: measured pieces, a simulation of an epoch, and a check against real processes.
+"""What a fit by many workers costs: measured pieces, a simulation of a fit, and a check against real processes.
 
-`python -m benchmarks.cluster` starts groups of 2, 4, 8 and 16 gloo processes, as many as there are cores, measures what
-a step, a pass over the rows, a cut-off and an all-reduce take in them, simulates an epoch from that and compares it
-with epochs that the same processes train. It needs NumPy and torch alone. `--write` puts the tables into the docs.
+`python -m benchmarks.cluster` starts groups of 1, 2, 4, 8 and 16 gloo processes, as many as there are cores. Each group
+measures what reading, a step, a pass, a cut-off and an all-reduce take in it, and then fits Parquet files together. The
+simulation is made of the measured pieces and compared with the fits. It needs NumPy, pyarrow and torch alone.
+`--save FILE` keeps what was measured after every group, `--load FILE` makes the tables of it, `--write` puts them into
+the docs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import subprocess
 import sys
 import tempfile
 import time
-import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-try:
-    import threadpoolctl  # noqa: F401
-except ImportError:  # the processes have one thread by their environment
-    nothing = types.SimpleNamespace(lib_controllers=[])
-    fake: Any = types.ModuleType("threadpoolctl")
-    fake.ThreadpoolController = lambda: types.SimpleNamespace(select=lambda **_: nothing)
-    sys.modules["threadpoolctl"] = fake
-
+from addml.checkpoint import Storage
+from addml.config import Config
+from addml.disk_fit import prepare
 from addml.encoders import MLP
+from addml.fit import fit
+from addml.inputs.disk import open_source
+from addml.learning.distillation import padded
 from addml.learning.group import Group, TorchGroup
-from addml.learning.learner import EMBEDDINGS_TO_KEEP, MetricLearner
+from addml.learning.learner import MetricLearner
 from addml.learning.losses import Batch, InstanceCloseness
-from addml.learning.state import Member, TrainingState, adam
-from addml.learning.training import LEAST_PART, Schedule, train
+from addml.learning.state import TrainingState, adam
+from addml.learning.training import LEAST_PART, minibatches
 
-COLUMNS, BATCH, EVERY, ROWS = 32, 256, 50, 2_000_000  # rows of each worker
+COLUMNS, BATCH, EVERY = 32, 256, 50
+ROWS = {"pilot": 100_000, "sync": 200_000, "local": 1_000_000}  # of each worker
+EPOCHS = {"pilot": 1, "sync": 2, "local": 3}
 KEPT, HELD_OUT = 2 / 3, 0.1
-SIZES = (8, 16_384, 150_000, 1_200_000)  # bytes: a count, a round of the cut-off, weights and moments, larger networks
+SIZES = (8, 16_384, 50_000, 150_000, 1_200_000)  # bytes: a count, the cut-off, weights, with moments, larger networks
 LATENCY, BANDWIDTH = 1e-4, 10e9 / 8  # assumed of a data centre: seconds, bytes a second
-READING = 0.9e6  # rows a second and worker that are read and prepared (docs/performance.md)
-SCORING = 25e3  # rows a second and worker by the default, read and written (docs/performance.md, two cores)
+SETTINGS = {"members": 1, "encoder": "mlp", "batch_size": BATCH, "patience": 9, "random_state": 0, "n_jobs": 1}
+MEMORY = "96MiB"  # less than the smallest table takes, which would otherwise be held in memory by one process
+LONGEST, DEADLINE = 120, 330  # seconds of one group, and after which no further group starts
 PAGE = Path(__file__).parents[1] / "docs" / "cluster.md"
 COSTS = PAGE.parent / "results" / "cluster.md"
-
-
-class Rows:
-    """Rows in memory, without what reads tables."""
-
-    def __init__(self, values: np.ndarray) -> None:
-        self.values = values
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def take(self, ids: np.ndarray) -> np.ndarray:
-        """The rows with these ids."""
-        return self.values.take(ids, axis=0)
-
-    def portions(self, epoch: int) -> list[None]:
-        """All rows are shuffled together."""
-        return [None]
-
-
-def parts() -> tuple[MetricLearner, Rows, Member, Schedule]:
-    random = np.random.default_rng(0)
-    rows = Rows(random.normal(size=(ROWS, COLUMNS)).astype(np.float32))
-    order = random.permutation(ROWS)
-    held_out = int(HELD_OUT * ROWS)
-    encoder = MLP().build((COLUMNS,), [random])
-    encoder = encoder.with_weights(encoder.weights.astype(np.float32))
-    member = Member(np.sort(order[held_out:]), np.sort(order[:held_out]), random, KEPT)
-    return MetricLearner(encoder, InstanceCloseness()), rows, member, Schedule(2, BATCH, patience=9)
 
 
 # In a process of a group ------------------------------------------------------------------------------------
 
 
-def measure(group: Group) -> dict[str, Any]:
-    """Seconds of the pieces in this process, while the others do the same."""
-    learner, rows, member, _ = parts()
-    state, center = TrainingState.begin(learner.encoder.weights, 9), np.zeros((1, learner.encoder.outputs), np.float32)
+def write_rows(folder: Path, rank: int) -> None:
+    """One file of every table: the shard of this process."""
+    import pyarrow as pa
+    from pyarrow import parquet
 
-    def steps(size: int, rounds: int = 20, count: int = EVERY) -> list[float]:
-        spans = []
-        for _ in range(rounds):
+    random = np.random.default_rng(rank)
+    for name, rows in ROWS.items():
+        (folder / name).mkdir(exist_ok=True)
+        table = pa.table({f"c{place}": random.normal(size=rows).astype(np.float32) for place in range(COLUMNS)})
+        parquet.write_table(table, folder / name / f"{rank:03d}.parquet", row_group_size=50_000)
+
+
+def measure(group: Group, table: Path) -> dict[str, Any]:
+    """Seconds of the pieces of training in this process, while the others do the same."""
+    config = Config.resolve(SETTINGS)
+    disk = prepare(config, open_source(table), None, "cpu", Storage(memory=MEMORY, scratch=table), group)
+    encoder = MLP().build((COLUMNS,), [np.random.default_rng(0)])
+    learner = MetricLearner(encoder.with_weights(encoder.weights.astype(np.float32)), InstanceCloseness())
+    state, center = TrainingState.begin(learner.encoder.weights, 9), np.zeros((1, encoder.outputs), np.float32)
+    member = disk.member(disk.randoms[0])
+    rows, kept = len(member.train), np.random.default_rng(1).random(len(member.train)) < KEPT
+
+    def steps(size: int, at_once: int, count: int, then: Callable[[], Any]) -> tuple[list[float], list[float]]:
+        """Seconds a step, so many steps at once, and seconds of what follows them."""
+        batches, spans, waits = batches_of(size), [], []
+        while len(spans) < count:
             began = time.perf_counter()
-            for place in range(count):
-                batch = Batch(member.train[None, place * size : (place + 1) * size], size, [size], [0])
-                adam(state, learner.loss_and_grad(rows.take(batch.ids), center, batch)[1], 1e-3)
-            spans.append((time.perf_counter() - began) / count)
-        return spans
+            for batch in islice(batches, at_once):
+                gradient = learner.loss_and_grad(disk.rows.take(batch.ids), center, batch)[1]
+                adam(state, gradient + state.weights * 1e-5, 1e-3)
+            spans.append((time.perf_counter() - began) / at_once)
+            waits.append(then())
+        return spans[1:], waits[1:]
 
-    spans, part = steps(BATCH), steps(part_of(group.size))
-    began = time.perf_counter()
-    scores = learner.row_scores(rows, member.train[None], [len(member.train)])[1]
-    survey = (time.perf_counter() - began) / len(member.train)
-    began = time.perf_counter()
-    Group().smallest(np.asarray(scores), [1000])
-    cutoff = (time.perf_counter() - began) / len(member.train)
-    reduced = {str(size): _all_reduce(group, size) for size in SIZES}
-    apart = []  # between steps, when processes have to wake each other
-    for _ in range(50):
-        steps(part_of(group.size), 1, 1)
-        apart.append(_once(group, np.ones(learner.encoder.weights.size)))
-    own = {"step": median(spans), "part": median(part), "spread": float(np.std(spans)), "survey": survey}
-    return own | {
+    def batches_of(size: int) -> Iterator[Batch]:
+        return iter(list(minibatches([member], [kept], size, center, disk.rows.portions(0))))
+
+    def seconds_a_row(work: Callable[[], Any]) -> float:
+        work()  # the first time also maps the file
+        began = time.perf_counter()
+        work()
+        return (time.perf_counter() - began) / rows
+
+    ids = padded([member.train], state.weights)
+    survey = seconds_a_row(lambda: learner.row_scores(disk.rows, ids, [rows]))
+    scores = np.asarray(learner.row_scores(disk.rows, ids, [rows])[1])
+    cutoff = seconds_a_row(lambda: Group().smallest(scores, [rows // 2]))
+    shuffle = seconds_a_row(lambda: batches_of(BATCH))
+    reduced = {str(size): median(_once(group, size) for _ in range(40)) for size in SIZES}
+    weights = int(encoder.weights.size)
+    group.sum(np.zeros(1))
+    spans = steps(BATCH, EVERY, int(kept.sum()) // (BATCH * EVERY), lambda: 0.0)[0]
+    group.sum(np.zeros(1))
+    part, apart = steps(part_of(group.size), 1, 500, lambda: _once(group, 8 * weights))
+    return {
+        "steps": spans,
+        "parts": part,
+        "apart": float(np.mean(apart)),  # an all-reduce after a step, when processes have to wait and wake each other
+        "survey": survey,
         "cutoff": cutoff,
+        "shuffle": shuffle,
         "reduce": reduced,
-        "apart": float(np.mean(apart)),
-        "weights": int(learner.encoder.weights.size),
-        "width": learner.encoder.outputs,
+        "weights": weights,
+        "width": encoder.outputs,
     }
 
 
@@ -120,58 +127,99 @@ def part_of(workers: int) -> int:
     return max(LEAST_PART, -(-BATCH // workers))
 
 
-def _all_reduce(group: Group, size: int) -> float:
-    return median(_once(group, np.ones(size // 8)) for _ in range(40))
-
-
-def _once(group: Group, values: np.ndarray) -> float:
+def _once(group: Group, size: int) -> float:
+    values = np.ones(size // 8)
     began = time.perf_counter()
     group.sum(values)
     return time.perf_counter() - began
 
 
-def epoch(group: Group) -> float:
-    """Seconds of the second of two epochs."""
-    learner, rows, member, schedule = parts()
-    learner.group = group
-    state = train(learner, rows, [member], schedule, TrainingState.begin(learner.encoder.weights, 9), group=group)
-    return float(state.history[-1]["seconds"])
+@dataclass
+class Stages(logging.Handler):
+    """When a fit said what it does next."""
+
+    begun: dict[str, float] = field(default_factory=dict)
+    level = logging.INFO
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Remember the first time of a stage."""
+        self.begun.setdefault(record.getMessage().split()[0], time.perf_counter())
+
+    __hash__ = logging.Handler.__hash__
 
 
-def work(rank: int, size: int, store: str) -> None:
+def whole(group: Group, table: Path, name: str) -> dict[str, float]:
+    """Seconds of the stages of a whole fit: reading and preparing, the epochs, references and scores."""
+    stages, logger = Stages(), logging.getLogger("addml")
+    logger.addHandler(stages)
+    logger.setLevel(logging.INFO)
+    config = Config.resolve(SETTINGS | {"epochs": EPOCHS[name], "device": "cpu"})
+    group.sum(np.zeros(1))
+    began = time.perf_counter()
+    model = fit(config, table, storage=Storage(memory=MEMORY, scratch=table), group=group)
+    group.sum(np.zeros(1))
+    total = time.perf_counter() - began
+    logger.removeHandler(stages)
+    epochs = sum(entry["seconds"] for entry in model.history)
+    read = stages.begun["Training"] - began
+    return {"read": read, "epochs": epochs, "score": total - read - epochs, "total": total}
+
+
+def work(rank: int, size: int, folder: Path) -> None:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
     group = TorchGroup()
-    found = measure(group)
-    each = [json.loads(one) for one in group.gather(json.dumps(found).encode())]
-    found["step"] = float(np.mean([one["step"] for one in each]))
-    found["spread"] = float(np.std([one["step"] for one in each]) + np.mean([one["spread"] for one in each]))
-    found["epoch"] = {"local": epoch(TorchGroup(EVERY)), "sync": epoch(TorchGroup())}
-    if rank == 0:
-        print(json.dumps(found))
+    write_rows(folder, rank)
+    group.sum(np.zeros(1))
+    found: dict[str, Any] = {"fits": {}}
+
+    def tell() -> None:
+        if rank == 0:
+            print(json.dumps(found), flush=True)
+
+    whole(group, folder / "pilot", "pilot")  # imports and compiles
+    pilots = {name: whole(group, folder / name, "pilot") for name in ("pilot", "sync")}
+    found["pilots"] = pilots
+    each = [json.loads(one) for one in group.gather(json.dumps(measure(group, folder / "local")).encode())]
+    found |= each[0] | {name: [span for one in each for span in one[name]] for name in ("steps", "parts")}
+    found |= {name: float(np.mean([one[name] for one in each])) for name in ("survey", "cutoff", "shuffle", "apart")}
+    tell()
+    for mode in ["local", "sync"][: 1 if size == 1 else 2]:
+        found["fits"][mode] = whole(TorchGroup(EVERY if mode == "local" else 0), folder / mode, mode)
+        tell()
     dist.destroy_process_group()
 
 
-def run(size: int, *more: str) -> dict[str, Any]:
-    """What a group of so many processes measured."""
+def run(size: int) -> dict[str, Any]:
+    """What a group of so many processes measured, as far as it came in time."""
     with tempfile.TemporaryDirectory() as folder:
-        known = {"env": os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}, "text": True}
-        command = [sys.executable, "-m", "benchmarks.cluster", *more, "--worker", f"{folder}/store", str(size)]
-        begun = [
-            subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, **known)  # type: ignore[call-overload]
-            for rank in range(size)
-        ]
-        outputs = [one.communicate()[0] for one in begun]
-    if any(one.returncode for one in begun):
-        raise SystemExit(f"a process of {size} failed; see above")
-    if more:
-        print(outputs[0])
-        return {}
-    found: dict[str, Any] = json.loads(outputs[0].splitlines()[-1])
-    return found
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+        command = [sys.executable, "-m", "benchmarks.cluster", "--worker", folder, str(size)]
+        log = Path(folder, "log")
+        with log.open("w") as output:
+            begun = [
+                subprocess.Popen([*command, str(rank)], stdout=None if rank else output, env=environment)
+                for rank in range(size)
+            ]
+        end = time.monotonic() + LONGEST
+        while any(one.poll() is None for one in begun) and time.monotonic() < end:
+            if any(one.poll() for one in begun):  # the others would wait for it
+                break
+            time.sleep(0.2)
+        failed = [rank for rank, one in enumerate(begun) if one.poll() != 0]
+        for one in begun:
+            one.kill()
+            one.wait()
+        told = log.read_text().splitlines()
+    if failed:
+        print(f"of {size} processes, {failed} failed or took longer than {LONGEST} s", flush=True)
+    return dict(json.loads(told[-1])) if told else {}
 
 
 # The simulation ---------------------------------------------------------------------------------------------
@@ -179,20 +227,26 @@ def run(size: int, *more: str) -> dict[str, Any]:
 
 def simulated(costs: dict[str, Any], rows: float, workers: int, mode: str, reduce: Any) -> tuple[float, float]:
     """Seconds of an epoch of so many rows, and those of them that workers wait for each other or the network."""
-    own, random, size = rows / workers, np.random.default_rng(0), costs["weights"] * 8
-    train_rows, twice = own * (1 - HELD_OUT), 1 + (own * costs["width"] > EMBEDDINGS_TO_KEEP)
-    passes = train_rows * (twice * costs["survey"] + costs["cutoff"]) + own * HELD_OUT * costs["survey"]
+    own, size = rows / workers, costs["weights"] * 8
+    train_rows = own * (1 - HELD_OUT)
+    passes = train_rows * (costs["survey"] + costs["cutoff"] + costs["shuffle"]) + own * HELD_OUT * costs["survey"]
     waits = 6 * reduce(8, workers) + reduce(costs["width"] * 8, workers) + 3 * reduce(16_384, workers)
     if mode == "local":
-        steps, at_once, step = train_rows * KEPT / BATCH, EVERY, costs["step"]
+        spans, at_once, batch = costs["steps"], EVERY, BATCH
         exchange = reduce(3 * size, workers) + reduce(8, workers)
     else:
-        steps, at_once, step = train_rows * KEPT / part_of(workers), 1, costs["part"]
-        exchange = reduce(size, workers) + costs["apart"] - measured_reduce(costs)(size, workers)  # and waking up
-    spans = random.normal(step * at_once, costs["spread"] * at_once**0.5, (200, workers)).clip(0)
-    rounds, straggling = steps / at_once, float((spans.max(axis=1) - step * at_once).mean())
-    waits += rounds * (exchange + straggling) if workers > 1 else 0.0
+        spans, at_once, batch = costs["parts"], 1, part_of(workers)
+        measured = measured_reduce(costs)(size, 2) + straggling(spans, costs["workers"])
+        exchange = reduce(size, workers) + max(0.0, costs["apart"] - measured)  # and waking up
+    rounds, step = train_rows * KEPT / batch / at_once, float(np.mean(spans))
+    waits += rounds * (exchange + at_once * straggling(spans, workers)) if workers > 1 else 0.0
     return passes + rounds * step * at_once + waits, waits
+
+
+def straggling(spans: list[float], workers: int) -> float:
+    """How much longer the slowest of so many workers takes, each drawn from what was measured."""
+    drawn = np.random.default_rng(0).choice(spans, (2000, workers))
+    return float(drawn.max(axis=1).mean() - np.mean(spans))
 
 
 def measured_reduce(costs: dict[str, Any]) -> Any:
@@ -207,45 +261,75 @@ def network_reduce(size: float, workers: int) -> float:
     return min(ring, 2 * float(np.log2(workers)) * (LATENCY + size / BANDWIDTH))
 
 
+def stage(costs: dict[str, Any], name: str, rows: float) -> float:
+    """Seconds of reading or scoring so many rows of a worker: a line through those of the two small fits."""
+    small, large = (costs["pilots"][table][name] for table in ("pilot", "sync"))
+    slope = (large - small) / (ROWS["sync"] - ROWS["pilot"])
+    return max(0.0, small - slope * ROWS["pilot"]) + slope * rows
+
+
 # Tables -----------------------------------------------------------------------------------------------------
 
 
-def check(sizes: list[int]) -> tuple[dict[int, dict[str, Any]], list[str]]:
+def check(costs: dict[int, dict[str, Any]]) -> list[str]:
+    """The fits of every group beside their simulation."""
     lines = [
-        "| workers | step ms | all-reduce 150 kB ms | mode | epoch s | simulated s | ratio | of one worker's time |",
-        "|--:|--:|--:|---|--:|--:|--:|--:|",
+        "| workers | mode | read s | simulated | an epoch s | simulated | score s | simulated | whole s | simulated "
+        "| deviation |",
+        "|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    costs = {size: run(size) for size in sizes}
-    for size, own in costs.items():
-        for mode, seconds in list(own["epoch"].items())[: 1 if size == 1 else 2]:
-            expected, _ = simulated(own, ROWS * size, size, mode, measured_reduce(own))
-            reduce, alone = 1000 * own["reduce"]["150000"], size * costs[1]["epoch"]["local"]
-            lines.append(
-                f"| {size} | {1000 * own['step']:.2f} | {reduce:.2f} | {mode} | {seconds:.2f} | {expected:.2f} "
-                f"| {expected / seconds:.2f} | {seconds / alone:.2f} |"
-            )
-    return costs, lines
+    deviations: dict[str, list[float]] = {"local": [], "sync": []}
+    for size, own in sorted(costs.items()):
+        for mode, real in own["fits"].items():
+            epoch, _ = simulated(own, ROWS[mode] * size, size, mode, measured_reduce(own))
+            parts = [stage(own, "read", ROWS[mode]), epoch, stage(own, "score", ROWS[mode])]
+            found = [real["read"], real["epochs"] / EPOCHS[mode], real["score"]]
+            total = parts[0] + EPOCHS[mode] * epoch + parts[2]
+            both = [*(one for pair in zip(found, parts, strict=True) for one in pair), real["total"], total]
+            deviations[mode].append(total / real["total"] - 1)
+            words = " | ".join(f"{one:.2f}" for one in both)
+            lines.append(f"| {size} | {mode} | {words} | {deviations[mode][-1]:+.0%} |")
+    words = [f"by {max(map(abs, all_of)):.0%} at most with `{mode}`" for mode, all_of in deviations.items() if all_of]
+    return [*lines, "", f"The simulated whole fit deviates from the real one {' and '.join(words)}."]
+
+
+def pieces(costs: dict[int, dict[str, Any]]) -> list[str]:
+    """What was measured in the groups."""
+    lines = [
+        "| workers | read, rows/s | step of 256 rows ms | slowest of all ms | pass, rows/s | cut-off, rows/s "
+        "| all-reduce 8 B ms | 50 kB | 150 kB | 1.2 MB | 50 kB between steps | score, rows/s |",
+        "|--:" * 12 + "|",
+    ]
+    for size, own in sorted(costs.items()):
+        step, late = 1000 * np.mean(own["steps"]), 1000 * straggling(own["steps"], size)
+        rates = [1 / (stage(own, name, 2) - stage(own, name, 1)) for name in ("read", "score")]
+        reduce = " | ".join(f"{1000 * own['reduce'][name]:.2f}" for name in ("8", "50000", "150000", "1200000"))
+        lines.append(
+            f"| {size} | {rates[0]:,.0f} | {step:.2f} | {step + late:.2f} | {1 / own['survey']:,.0f} "
+            f"| {1 / own['cutoff']:,.0f} | {reduce} | {1000 * own['apart']:.2f} | {rates[1]:,.0f} |"
+        )
+    return lines
 
 
 def estimate(costs: dict[str, Any]) -> list[str]:
     lines = [
-        "| rows | workers | prepare h | ten epochs h | of which waiting | sync h | score h |",
+        "| rows | workers | read h | ten epochs h | of which waiting | ten epochs with `--sync` h | score h |",
         "|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for rows in (1e9, 1e10, 1e11):
         for workers in (16, 64, 256):
             local, waits = simulated(costs, rows, workers, "local", network_reduce)
             sync, _ = simulated(costs, rows, workers, "sync", network_reduce)
-            prepare, score = 3 * rows / workers / READING, rows / workers / SCORING
+            read, score = (stage(costs, name, rows / workers) for name in ("read", "score"))
             lines.append(
-                f"| 10^{int(np.log10(rows))} | {workers} | {prepare / 3600:.1f} | {local / 360:.1f} "
-                f"| {waits / local:.0%} | {sync / 360:.0f} | {score / 3600:.1f} |"
+                f"| 10^{int(np.log10(rows))} | {workers} | {read / 3600:.2f} | {local / 360:.2f} "
+                f"| {waits / local:.0%} | {sync / 360:.1f} | {score / 3600:.2f} |"
             )
     return lines
 
 
 def limit(costs: dict[str, Any]) -> str:
-    """How many workers wait as long as they work."""
+    """Where the network takes as long as the work."""
     words = []
     for mode, how in (("local", f"every {EVERY} steps"), ("sync", "gradients in every step")):
         shares = {2**power: simulated(costs, 1e11, 2**power, mode, network_reduce) for power in range(1, 15)}
@@ -255,64 +339,37 @@ def limit(costs: dict[str, Any]) -> str:
             + (
                 f"wait longer than they work from {waiting[0]:,} on."
                 if waiting
-                else "never wait longer than they work (up to 16,384)."
+                else f"never wait longer than they work: {shares[256][1] / shares[256][0]:.0%} of the time with 256 "
+                f"and {shares[16384][1] / shares[16384][0]:.0%} with 16,384."
             )
         )
+    bytes_read = 3 * 4 * COLUMNS * 256 * (ROWS["sync"] / stage(costs, "read", ROWS["sync"]))
+    words.append(
+        f"Before that, the storage is: 256 workers that read {COLUMNS} columns of float32 in three passes take "
+        f"{bytes_read / 1e9:.0f} GB/s from it."
+    )
     return " ".join(words)
-
-
-def quality(store: str, rank: int) -> None:
-    """The ROC-AUC in percent of two workers that average weights beside that of one, means of three seeds."""
-    import pyarrow as pa
-    import torch.distributed as dist
-    from pyarrow import parquet
-    from sklearn.metrics import roc_auc_score
-
-    from addml import ADDML
-    from addml.checkpoint import Storage
-    from addml.config import Config
-    from addml.fit import fit
-    from benchmarks.documents import write_part
-    from research.datasets import load as load_set
-
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    lines = ["| table | preset | one worker | two workers | difference |", "|---|---|--:|--:|--:|"]
-    for name in ("shuttle", "magic-telescope"):
-        known, path = load_set(name), Path(f"{store}-{name}-{rank}.parquet")
-        order = np.random.default_rng(0).permutation(len(known.y))  # a file may be sorted by its labels
-        columns = [f"c{place}" for place in range(known.X.shape[1])]
-        parquet.write_table(pa.table(list(known.X[order].T), names=columns), path, row_group_size=4096)
-        for preset, make in {"paper": ADDML.paper, "default": ADDML}.items():
-            aucs: list[list[float]] = [[], []]
-            for seed in range(3):
-                config = Config.resolve(make(random_state=seed, epochs=10, n_jobs=1).get_params(deep=False))
-                for own, group in zip(aucs, (Group(), TorchGroup(EVERY)), strict=True):
-                    model = fit(config, path, storage=Storage(memory="1MiB"), group=group)
-                    own.append(100 * float(roc_auc_score(known.y[order], model.training.values)))
-            one, two = map(np.mean, aucs)
-            lines.append(f"| {name} | {preset} | {one:.2f} | {two:.2f} | {two - one:+.2f} |")
-    if rank == 0:
-        write_part(PAGE, "quality", "\n".join(lines))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sizes", nargs="*", type=int, help="numbers of processes [2, 4, 8, 16, up to the cores]")
+    parser.add_argument("sizes", nargs="*", type=int, help="numbers of processes [1, 2, 4, 8, 16, up to the cores]")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="keep what is measured, after every group")
+    parser.add_argument("--load", type=Path, metavar="FILE", help="make the tables of what was measured before")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/results/cluster.md")
-    parser.add_argument("--quality", action="store_true", help="compare the scores of one and two workers (ADDML_DATA)")
-    parser.add_argument("--worker", nargs=3, metavar=("STORE", "SIZE", "RANK"), help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=3, metavar=("FOLDER", "SIZE", "RANK"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
-        store, size, rank = given.worker
-        return quality(store, int(rank)) if given.quality else work(int(rank), int(size), store)
-    if given.quality:
-        run(2, "--quality")
-        return None
-    cores = os.cpu_count() or 1
-    costs, checked = check([1, *(given.sizes or [size for size in (2, 4, 8, 16) if size <= cores])])
+        folder, size, rank = given.worker
+        return work(int(rank), int(size), Path(folder))
+    measured = json.loads(given.load.read_text()) if given.load else measured_groups(given.sizes, given.save)
+    costs = {int(size): {**own, "workers": int(size)} for size, own in measured["groups"].items() if "apart" in own}
     last = costs[max(costs)]
-    tables = {"check": [f"Measured on {cores} cores, {ROWS:,} rows a worker.", "", *checked]}
-    tables["estimate"] = [*estimate(last), "", limit(last)]
+    tables = {
+        "pieces": [measured["machine"], "", *pieces(costs)],
+        "check": check(costs),
+        "estimate": [*estimate(last), "", limit(last)],
+    }
     for name, lines in tables.items():
         if given.write:
             from benchmarks.documents import write_part
@@ -321,6 +378,28 @@ def main() -> None:
         else:
             print(*lines, "", sep="\n")
     return None
+
+
+def measured_groups(sizes: list[int], save: Path | None) -> dict[str, Any]:
+    """What groups of so many processes measured, one group after another."""
+    cores, began = os.cpu_count() or 1, time.monotonic()
+    names = [
+        line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+    ]
+    found: dict[str, Any] = {
+        "machine": f"Measured on {cores} cores ({names[0] if names else 'unknown'}).",
+        "groups": {},
+    }
+    for size in sizes or [size for size in (1, 16, 4, 8, 2) if size <= cores]:
+        if time.monotonic() - began > DEADLINE:
+            print(f"no time is left for {size} processes", flush=True)
+            continue
+        found["groups"][str(size)] = own = run(size)
+        fits = {mode: round(one["total"], 1) for mode, one in own.get("fits", {}).items()}
+        print(f"{size} processes: whole fits {fits} s, at {time.monotonic() - began:.0f} s", flush=True)
+        if save:
+            save.write_text(json.dumps(found))
+    return found
 
 
 if __name__ == "__main__":

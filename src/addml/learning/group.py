@@ -172,8 +172,9 @@ def steps_together(
         if batch is not None:
             loss, gradient = learner.loss_and_grad(rows.take(batch.ids), center, batch)
             moving = np.asarray(batch.normal_counts) >= least_batch
-            found = np.stack([to_numpy(loss.value), to_numpy(loss.cutoff), np.ones(members), *to_numpy(gradient).T])
-            own[:, moving] = found[:, moving]
+            own[:3] = to_numpy(loss.value), to_numpy(loss.cutoff), np.ones(members)
+            own[3:] = to_numpy(gradient).T
+            own[:, ~moving] = 0
         flat = group.sum(np.append(own, batch is not None))
         if not flat[-1]:
             return np.asarray(sums / np.maximum(made, 1))
