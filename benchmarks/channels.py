@@ -18,7 +18,7 @@ from addml import ADDML, Window
 from addml.decisions.events import Event
 from addml.explain import contributions_of
 from addml.explain.bands import channel_distances
-from addml.inputs.rows import WindowRows
+from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
 from benchmarks.timing import markdown
 

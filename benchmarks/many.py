@@ -12,7 +12,7 @@ from sklearn.model_selection import StratifiedKFold
 from addml.compute import in_threads, max_threads, on_device
 from addml.distances import count_of
 from addml.encoders import MLPNetwork
-from addml.inputs.rows import MemoryRows
+from addml.inputs import MemoryRows
 from addml.learning.learner import MetricLearner
 from addml.learning.losses import InstanceCloseness
 from addml.learning.state import Member, TrainingState

@@ -27,7 +27,7 @@ from addml.model import Model
 from addml.pipeline import run
 from addml.pipeline.batches import features_of, reasons_for
 from addml.pipeline.options import Options
-from addml.progress import Silent
+from addml.progress import Progress
 from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown
 
@@ -221,7 +221,7 @@ def real() -> str:
     for file in sorted((Path(os.environ["ADDML_DATA"]) / "real").iterdir()):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = run.detect(Options(file=str(file), contamination=0.1, reasons=REASONS), Silent(), mapped=False)
+            result = run.detect(Options(file=str(file), contamination=0.1, reasons=REASONS), Progress(), mapped=False)
         usual = {one.column: one for one in result.findings.usual if one.low is not None and one.low < (one.high or 0)}
         forms = {one.column: one.form for one in result.model.profiles}
         flagged = [one for one in result.findings.ranked if one.is_anomaly]

@@ -11,7 +11,7 @@ from addml import parameters
 from addml.distances import count_of
 from addml.encoders import ACTIVATIONS
 from addml.encoders.autoencoder import AutoencoderNetwork
-from addml.inputs.rows import MemoryRows
+from addml.inputs import MemoryRows
 from addml.learning.learner import ReconstructionLearner
 from addml.learning.losses import CenterCloseness
 from addml.learning.state import Member, TrainingState

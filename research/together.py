@@ -11,7 +11,7 @@ from addml.compute import max_threads, resolve_device
 from addml.config import Config
 from addml.detector import ADDML
 from addml.fit import Fit, fit_many
-from addml.inputs.rows import LazyRows
+from addml.inputs import LazyRows
 from addml.model import Model
 
 

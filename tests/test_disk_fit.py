@@ -11,10 +11,10 @@ from sklearn.metrics import roc_auc_score
 
 import addml
 from addml import ADDML, disk_fit
+from addml.arrays import ScratchError
 from addml.errors import DroppedColumnsWarning
 from addml.inputs.disk import DiskRows, Portions, open_source
 from addml.io.source import ReadError
-from addml.scratch import ScratchError
 from research.datasets import load as load_set
 
 ROWS = 9000
@@ -239,7 +239,7 @@ def test_a_disk_that_fills_leaves_neither_files_nor_a_model(folder, tmp_path, mo
     from collections import namedtuple
 
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr("addml.scratch.shutil.disk_usage", lambda folder: usage(10**9, 10**9, 1000))
+    monkeypatch.setattr("addml.arrays.shutil.disk_usage", lambda folder: usage(10**9, 10**9, 1000))
     detector = quick()
     with pytest.raises(ScratchError, match=r"are needed for prepared rows .*--scratch"):
         detector.fit(folder, scratch=tmp_path, memory=SMALL)

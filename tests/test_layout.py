@@ -16,7 +16,7 @@ LEVELS = {
     for level, names in enumerate(
         [
             "text parameters",
-            "errors progress arrays arrow compute scratch",
+            "errors progress arrays arrow compute",
             "distances",
             "preprocessing io encoders learning scoring decisions",
             "inputs",
@@ -158,18 +158,18 @@ def test_importing_the_package_loads_nothing_heavy():
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("addml.compute", "from addml.scratch import room"),
+        ("addml.compute", "from addml.distances import smallest"),
         ("addml.distances", "import numpy, addml.detector"),
         ("addml.io.read", "from addml.learning.training import train"),
         ("addml.io.read", "from addml import scoring"),
         ("addml.io.read", "from ..scoring import scorers"),
-        ("addml.inputs.rows", "from .. import detector"),
-        ("addml.inputs.rows", "def read():\n    from addml import detector"),
-        ("addml.inputs.rows", "class Rows:\n    async def read(self):\n        import addml.cli"),
-        ("addml.inputs.rows", "if TYPE_CHECKING:\n    from addml.detector import ADDML"),
-        ("addml.inputs.rows", "try:\n    pass\nexcept ImportError:\n    import addml.report"),
-        ("addml.inputs.rows", "import importlib\nimportlib.import_module('addml.detector')"),
-        ("addml.inputs.rows", "f = lambda: import_module('..detector', __package__)"),
+        ("addml.inputs.table", "from .. import detector"),
+        ("addml.inputs.table", "def read():\n    from addml import detector"),
+        ("addml.inputs.table", "class Rows:\n    async def read(self):\n        import addml.cli"),
+        ("addml.inputs.table", "if TYPE_CHECKING:\n    from addml.detector import ADDML"),
+        ("addml.inputs.table", "try:\n    pass\nexcept ImportError:\n    import addml.report"),
+        ("addml.inputs.table", "import importlib\nimportlib.import_module('addml.detector')"),
+        ("addml.inputs.table", "f = lambda: import_module('..detector', __package__)"),
         ("addml.pipeline.sources", "from addml.cli import compare"),
         ("addml.pipeline.protocol", "from research.tables import Grid"),
         ("addml.cli.compare", "def show():\n    import research"),
@@ -200,8 +200,8 @@ def test_a_module_without_a_level_is_named():
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("addml.inputs.rows", "import numpy\nfrom addml.distances import cutoff\nfrom .. import text"),
-        ("addml.inputs.rows", "from .frame import scale\nfrom . import image\nimport addml.inputs.series"),
+        ("addml.inputs.table", "import numpy\nfrom addml.distances import cutoff\nfrom .. import text"),
+        ("addml.inputs.table", "from .array import scale\nfrom . import disk\nimport addml.inputs.series"),
         ("addml.model_file", "from addml import __version__"),
         ("addml.pipeline.rivals", "from pyod.models.base import BaseDetector\nfrom ..detector import ADDML"),
         ("addml.detector", "from addml import inputs, distances\nimport addml.learning.training as training"),

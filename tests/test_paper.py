@@ -8,7 +8,7 @@ from sklearn.model_selection import StratifiedKFold
 
 import addml
 from addml.encoders import MLPNetwork
-from addml.inputs.rows import MemoryRows
+from addml.inputs import MemoryRows
 from addml.learning.learner import MetricLearner
 from addml.learning.losses import InstanceCloseness
 from addml.learning.state import Member, TrainingState

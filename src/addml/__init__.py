@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from addml.detector import ADDML
     from addml.encoders import MLP, Autoencoder, Conv, Recurrent
-    from addml.inputs.vectorizer import Window
+    from addml.inputs import Window
     from addml.io.image_folder import read_images
     from addml.learning.losses import CenterCloseness, InstanceCloseness
     from addml.onnx import to_onnx
@@ -39,7 +39,7 @@ _WHERE = {
     **dict.fromkeys(("MLP", "Autoencoder", "Conv", "Recurrent"), "addml.encoders"),
     **dict.fromkeys(("InstanceCloseness", "CenterCloseness"), "addml.learning.losses"),
     **dict.fromkeys(("Views", "Center", "Dissimilarity", "KNN"), "addml.scoring"),
-    "Window": "addml.inputs.vectorizer",
+    "Window": "addml.inputs",
     "read_images": "addml.io.image_folder",
     "to_onnx": "addml.onnx",
 }

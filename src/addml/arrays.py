@@ -1,4 +1,4 @@
-"""One way to write the mathematics for NumPy arrays (the CPU) and torch tensors (an accelerator).
+"""One way to write the mathematics for NumPy arrays (the CPU) and torch tensors (an accelerator); arrays in files.
 
 On the CPU the networks of this method are small: an operation costs more to call than to compute, and NumPy
 calls cost about half of torch's. It also spares every CPU user the import of torch. NumPy 2 and torch agree on
@@ -8,9 +8,13 @@ most of what the method needs (`@`, `.mT`, `sum(axis=..., keepdims=...)`, in-pla
 from __future__ import annotations
 
 import math
+import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -201,3 +205,61 @@ def evenly_spaced_by(values: np.ndarray, count: int) -> np.ndarray:
     """Places of `count` values at even steps through all of them in order, in an order that is random but fixed."""
     steps = np.random.default_rng(0).permutation(even_steps(len(values), min(count, len(values))))
     return np.asarray(np.argsort(values, kind="stable")[steps])
+
+
+# Arrays in files instead of memory, for what grows with the rows of a table on disk.
+
+
+class ScratchError(OSError):
+    """A folder that takes no files, or has too little space; the message says what to do."""
+
+
+def mapped(folder: str | os.PathLike[str], shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array of zeros in a nameless file of the folder, mapped into memory; an empty array needs no file.
+
+    The system frees the file when the array goes, even after a kill. Its bytes are reserved at once, so that a full
+    disk is an error here and not a broken mapping later.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if not size:
+        return np.empty(shape, dtype)
+    try:
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+    except OSError as error:
+        raise ScratchError(
+            f"{folder}: no file can be made there ({error.strerror}); name another folder (scratch=..., --scratch)"
+        ) from None
+    with file:
+        _reserve(file.fileno(), size, folder)
+        array = np.memmap(file, dtype, "r+", shape=shape)
+    vars(array)["filename"] = os.path.join(folder, "nameless")  # views of it remember this too
+    return array
+
+
+def _reserve(file: int, size: int, folder: str | os.PathLike[str]) -> None:
+    free = shutil.disk_usage(folder).free
+    try:
+        if size > free:
+            raise OSError
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file, 0, size)
+        else:
+            os.truncate(file, size)
+    except OSError as error:
+        reason = f" ({error.strerror})" if error.strerror else ""
+        raise ScratchError(
+            f"{folder}: {size / 1e9:,.2f} GB are needed for prepared rows and {free / 1e9:,.2f} GB are free{reason}; "
+            "free some space, or name a folder on another disk (scratch=..., --scratch)"
+        ) from None
+
+
+def room(shape: tuple[int, ...], dtype: Any, beside: np.ndarray) -> np.ndarray:
+    """An array for results: in a file where `beside`, from which they come, lies in one, else in memory."""
+    folder = folder_of(beside)
+    return np.empty(shape, dtype) if folder is None else mapped(folder, shape, dtype)
+
+
+def folder_of(array: Any) -> Path | None:
+    """The folder of the file that an array lies in; None for an array in memory."""
+    named = getattr(array, "filename", None) if isinstance(array, np.memmap) else None
+    return None if named is None else Path(named).parent

@@ -41,16 +41,13 @@ def resolve_device(device: str) -> str:
 
 @lru_cache(maxsize=1)
 def _best_device() -> str:
-    return next((name for name in ("cuda", "mps") if _looks_present(name) and _available(name)), "cpu")
-
-
-def _looks_present(kind: str) -> bool:
-    """Whether it is worth importing torch to ask: that takes more than a second, which CPU users should not pay."""
+    """The device that "auto" means; torch is imported, which takes over a second, only where there may be one."""
     if importlib.util.find_spec("torch") is None:
-        return False
-    if kind == "mps":
-        return platform.system() == "Darwin" and platform.machine() == "arm64"
-    return os.path.exists("/dev/nvidiactl") or ctypes.util.find_library("cuda") is not None or os.name == "nt"
+        return "cpu"
+    has_cuda = os.path.exists("/dev/nvidiactl") or ctypes.util.find_library("cuda") is not None or os.name == "nt"
+    has_mps = platform.system() == "Darwin" and platform.machine() == "arm64"
+    looks_present = {"cuda": has_cuda, "mps": has_mps}
+    return next((name for name, looks in looks_present.items() if looks and _available(name)), "cpu")
 
 
 def _available(device: str) -> bool:
@@ -140,15 +137,10 @@ class BlasThreads:
             for library, before in self._before:
                 now = min(self._asked, default=before)
                 if now != (fewest or before):  # setting it takes longer than a small product
-                    _set_shared(library, now)
-
-
-def _set_shared(library: Any, count: int) -> None:
-    """Set a library's threads from any Python thread; threadpoolctl 3.8 otherwise listens to the first alone."""
-    release = getattr(library, "clear_controlling_thread", lambda force: None)
-    release(force=True)
-    library.set_num_threads(count)
-    release(force=True)
+                    release = getattr(library, "clear_controlling_thread", lambda force: None)
+                    release(force=True)  # threadpoolctl 3.8 otherwise listens to the first Python thread alone
+                    library.set_num_threads(now)
+                    release(force=True)
 
 
 @lru_cache(maxsize=2)

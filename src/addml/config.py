@@ -13,7 +13,7 @@ from addml.compute import max_threads, on_device, threads_for
 from addml.distances import count_of
 from addml.encoders import ENCODERS, MLP, Autoencoder, Conv, Encoder, Network
 from addml.encoders.module import ModuleNetwork, is_module
-from addml.inputs.vectorizer import STRIDES, Form, Vectorizer, Window, check_sides
+from addml.inputs import STRIDES, Form, Vectorizer, Window, check_sides
 from addml.learning.losses import CLOSENESS, CenterCloseness
 from addml.learning.state import Member
 from addml.learning.training import Schedule

@@ -24,13 +24,12 @@ from addml.encoders.mlp import MLP
 from addml.errors import warn
 from addml.explain import Nearest, contributions_of, nearest
 from addml.fit import fit
-from addml.inputs.array import ArrayVectorizer, as_numbers, check_exact, is_plain
+from addml.inputs import Rows, Window, of_rows, vectorizer_for
+from addml.inputs.array import ArrayVectorizer, as_numbers, is_plain
 from addml.inputs.disk import is_on_disk
-from addml.inputs.frame import is_pandas, settled
-from addml.inputs.rows import Rows, WindowRows
-from addml.inputs.series import Sampling, of_rows
-from addml.inputs.vectorizer import Window, names_or_places
-from addml.inputs.vectorizers import vectorizer_for
+from addml.inputs.frame import is_pandas
+from addml.inputs.series import Sampling
+from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
 from addml.progress import on_standard_error
 from addml.stream import Stream, Streams
@@ -195,9 +194,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         try:
             with on_standard_error(self.verbose):
                 config, X, names = self._config(), settled(X), None
-                kind = (
-                    vectorizer_for(X, config, images=config.takes_images) if start is None else type(start.vectorizer)
-                )
+                kind = vectorizer_for(X, config) if start is None else type(start.vectorizer)
                 if kind is ArrayVectorizer and not is_on_disk(X):
                     X = self._numbers(X, reset=start is None)
                     names = tuple(getattr(self, "feature_names_in_", ())) or None
@@ -222,9 +219,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def _numbers(self, given: Any, *, reset: bool) -> np.ndarray:
         known: dict[str, Any] = {"reset": reset, "dtype": "numeric", "ensure_all_finite": False}
-        X = as_numbers(given, lambda X: validate_data(self, X, ensure_min_samples=1 + reset, **known))
-        check_exact(given, X, names_or_places(getattr(self, "feature_names_in_", None), self.n_features_in_))
-        return X
+        return as_numbers(given, lambda X: validate_data(self, X, ensure_min_samples=1 + reset, **known))
 
     def _read(self, X: Any) -> Rows:
         X, vectorizer = settled(X), self._fitted.vectorizer
@@ -401,3 +396,16 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = []
         return tags
+
+
+def settled(X: Any) -> Any:
+    """X itself, a batch of pyarrow as a table, a tensor of a device as an array; a lazy frame is refused."""
+    if is_resident(X):
+        return to_numpy(X)
+    if type(X).__name__ == "LazyFrame":
+        raise TypeError("X is a lazy frame, which holds no rows yet; give its .collect()")
+    if type(X).__name__ == "RecordBatch":
+        import pyarrow as pa
+
+        return pa.Table.from_batches([X])
+    return X

@@ -13,28 +13,26 @@ import numpy as np
 import pyarrow as pa
 
 from addml import parameters
-from addml.arrays import Array, even_steps
+from addml.arrays import Array, even_steps, mapped
 from addml.checkpoint import Storage
 from addml.compute import on_device
 from addml.config import Config
 from addml.decisions.decision import Decision, TrainingScores
 from addml.distances import count_of
 from addml.errors import rows_before, warn_of_texts
+from addml.inputs import LazyRows, MemoryRows, Rows, Vectorizer, sides_of
 from addml.inputs.census import SAMPLED, Census, Moments
 from addml.inputs.disk import CELL_BYTES, DiskRows, Portions, Shard, Source, cached, is_part, open_source
-from addml.inputs.rows import LazyRows, MemoryRows, Rows
-from addml.inputs.table import DriftCounter, Standardised
-from addml.inputs.vectorizer import Vectorizer, sides_of
-from addml.inputs.vectorizers import TableVectorizer, warn_of_dropped
+from addml.inputs.table import Standardised, TableVectorizer, warn_of_dropped
 from addml.io.write import open_writer
 from addml.learning.distillation import padded
 from addml.learning.group import ALONE, Group
 from addml.learning.learner import MetricLearner
 from addml.learning.state import Member, held_out
 from addml.model import Model
+from addml.preprocessing.profile import DriftCounter
 from addml.preprocessing.scaling import Features
 from addml.scoring.base import ViewScale
-from addml.scratch import mapped
 
 logger = logging.getLogger("addml")
 

@@ -22,10 +22,10 @@ from addml.arrays import (
     namespace,
     pair_sums,
     plus_gram,
+    room,
     row_product,
     row_sums,
 )
-from addml.scratch import room
 
 Distance = Literal["sqeuclidean", "euclidean", "cosine"]
 Back = Callable[[Array], Array]

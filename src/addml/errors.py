@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from addml.text import listed
-
-if TYPE_CHECKING:
-    import numpy as np
 
 USAGE = "usage"  # the code of options that are wrong or contradict each other; any other code is about the input
 
@@ -66,10 +63,10 @@ def warn(message: str | Warning, kind: type[UserWarning] = UserWarning) -> None:
     warnings.warn(message, kind, stacklevel=depth)
 
 
-def warn_of_columns(message: str, columns: Sequence[int] | np.ndarray, names: Sequence[str]) -> None:
+def warn_of_columns(message: str, columns: Iterable[int], names: Sequence[str]) -> None:
     """Warn of some columns, if there are any."""
-    if len(columns):
-        warn(f"{message}: {listed([repr(names[column]) for column in columns])}")
+    if named := [repr(names[column]) for column in columns]:
+        warn(f"{message}: {listed(named)}")
 
 
 def warn_of_texts(cells: Any) -> None:

@@ -1,6 +1,6 @@
 """The only fit: rows -> features -> members -> training -> metric space -> scorer -> model.
 
-Rows that do not fit into memory go the same way. What grows with them lies in files (see scratch.py): medians,
+Rows that do not fit into memory go the same way. What grows with them lies in files (see arrays.py): medians,
 quartiles, references and the scale of the members come from a sample; means, deviations, counts, centres, cut-offs and
 scores from all rows. Where the sample and a portion hold the whole table, the model is that of a fit in memory.
 """
@@ -22,11 +22,10 @@ from addml.decisions.decision import TrainingScores
 from addml.encoders import AutoencoderNetwork
 from addml.errors import DroppedColumnsWarning, warn
 from addml.explain.attribution import baseline_of, kept_by_most
+from addml.inputs import ROWS_AT_ONCE, MemoryRows, Rows, Vectorizer, of_rows, vectorizer_for
+from addml.inputs.array import VALUES
 from addml.inputs.disk import LEAST_STREAMED, Source, is_on_disk, open_source
-from addml.inputs.rows import ROWS_AT_ONCE, MemoryRows, Rows, TrainingRows, WindowRows
-from addml.inputs.series import of_rows
-from addml.inputs.vectorizer import Vectorizer
-from addml.inputs.vectorizers import VALUES, vectorizer_for
+from addml.inputs.series_vectorizer import WindowRows
 from addml.io.image_folder import is_image_folder
 from addml.learning.distillation import distill, padded
 from addml.learning.group import ALONE, Group
@@ -65,7 +64,7 @@ class Job:
     config: Config
     vectorizer: Vectorizer
     rows: Rows  # as they are scored; of a table on disk, the sample
-    training: TrainingRows
+    training: Rows
     marks: np.ndarray | None  # labels: 0 normal, 1 anomaly, -1 unknown
     randoms: list[np.random.Generator]
     disk: Any = None  # addml.disk_fit.OnDisk, where the rows do not fit into memory
@@ -144,7 +143,7 @@ def _prepare(one: Fit, device: str, storage: Storage, claim: Claim, group: Group
     if group.size > 1:
         raise ValueError(f"{type(X).__name__}: several workers share a table on disk; give a path of Parquet files")
     if one.start is None:
-        vectorizer, rows = vectorizer_for(X, config, images=config.takes_images).fit(X, config, one.names)
+        vectorizer, rows = vectorizer_for(X, config).fit(X, config, one.names)
     else:
         vectorizer, rows = one.start.vectorizer, one.start.vectorizer.read(X)
     if len(rows) < 2:
@@ -202,11 +201,11 @@ def _members(job: Job) -> list[Member]:
     return [job.config.member(usable, job.marks, random) for random in job.randoms]
 
 
-def _stacked(jobs: Sequence[Job]) -> tuple[TrainingRows, list[Member]]:
+def _stacked(jobs: Sequence[Job]) -> tuple[Rows, list[Member]]:
     """The rows of all jobs, one after another, and their members, whose rows are counted among all of them."""
     if len(jobs) == 1:
         return jobs[0].training, jobs[0].members
-    values = [job.training.values for job in jobs]  # type: ignore[attr-defined]
+    values = [job.training.values for job in jobs]
     starts = np.cumsum([0, *map(len, values)])
     members = [
         replace(member, train=member.train + start, validation=member.validation + start)
@@ -222,7 +221,7 @@ def _places(jobs: Sequence[Job]) -> list[slice]:
     return [slice(int(stop) - len(job.members), int(stop)) for job, stop in zip(jobs, stops, strict=True)]
 
 
-def _with_margin(learner: MetricLearner, rows: TrainingRows, members: list[Member]) -> CenterCloseness:
+def _with_margin(learner: MetricLearner, rows: Rows, members: list[Member]) -> CenterCloseness:
     """The loss with a margin of the data's own scale: about the mean distance of two rows before training."""
     ids = padded([evenly_spaced_with_ends(member.train, MARGIN_ROWS) for member in members], learner.encoder.weights)
     _, scores = learner.row_scores(rows, ids, [ids.shape[1]] * len(members))
@@ -267,7 +266,7 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, 
         kept=np.array(state.kept, np.uint8),
         baseline=baseline,
         examples=examples,
-        sampling=getattr(job.rows, "sampling", None),
+        sampling=job.rows.sampling,
         settings=config.settings,
     )
     if job.disk is not None:
@@ -282,7 +281,7 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, 
 
 def metric_space(
     learner: MetricLearner,
-    rows: TrainingRows,
+    rows: Rows,
     members: Sequence[Member],
     weights: Array,
     marks: np.ndarray | None,

@@ -15,9 +15,9 @@ from addml.compute import in_threads, on_device
 from addml.decisions.decision import ALARM_RATE, GIVEN, Decision, TrainingScores
 from addml.distances import Distance
 from addml.encoders import Network
-from addml.inputs.rows import LazyRows, MemoryRows, Rows, WindowRows, as_rows
+from addml.inputs import Form, LazyRows, MemoryRows, Rows, Vectorizer, as_rows
 from addml.inputs.series import Sampling, over_windows
-from addml.inputs.vectorizer import Form, Vectorizer
+from addml.inputs.series_vectorizer import WindowRows
 from addml.preprocessing.profile import ColumnProfile
 from addml.preprocessing.scaling import Features
 from addml.scoring.base import (

@@ -23,8 +23,8 @@ from addml.distances import DISTANCES
 from addml.encoders import WrongModuleError
 from addml.encoders import from_plain as network_from_plain
 from addml.encoders.module import ModuleNetwork
+from addml.inputs import vectorizer_from_json
 from addml.inputs.series import Sampling
-from addml.inputs.vectorizers import vectorizer_of
 from addml.model import Examples, Model
 from addml.preprocessing.profile import ColumnProfile
 from addml.preprocessing.scaling import Features
@@ -108,7 +108,7 @@ def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: 
     """The model of a document and arrays."""
     scorer, scores = scorer_from_plain(document["scorer"]), arrays["training_scores"]
     features, photographs = Features(**_under("features", arrays)), document["encoder"]["name"] == "pretrained"
-    vectorizer = vectorizer_of(document["vectorizer"], features, photographs=photographs)
+    vectorizer = vectorizer_from_json(document["vectorizer"], features, photographs=photographs)
     plain = document["vectorizer"]
     if (groups := (plain["columns"] or {}).get("groups") or plain.get("entities")) is not None:
         from addml.preprocessing.groups import Groups

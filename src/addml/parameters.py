@@ -115,22 +115,15 @@ def _is_whole(value: Any, least: int) -> bool:
 def check_number(
     name: str, value: Any, low: float, high: float = math.inf, *, with_low: bool, with_high: bool = True
 ) -> None:
-    """A number in a range, whose ends belong to it or not."""
-    size = _as_float(value)
+    """A finite number in a range, whose ends belong to it or not."""
+    try:
+        size = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        size = math.inf
     inside = low <= size <= high and math.isfinite(size)
     if not inside or (size == low and not with_low) or (size == high and not with_high):
         opening, closing = "[" if with_low else "(", "]" if with_high and math.isfinite(high) else ")"
         raise ValueError(f"{name}={value!r} must be a number in {opening}{low:g}, {high:g}{closing}")
-
-
-def _as_float(value: Any) -> float:
-    """The number as a float; NaN, which is in no range, for what is none."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
 
 
 def threshold_method(method: Any, contamination: Any) -> tuple[Any, float | None]:
@@ -166,8 +159,7 @@ def check_flag(name: str, value: Any) -> None:
 
 def check_widths(name: str, value: Any) -> None:
     """Widths of hidden layers; an empty list for none."""
-    listed = isinstance(value, (tuple, list, np.ndarray))
-    if not listed or not all(_is_whole(width, 1) for width in value):
+    if not isinstance(value, (tuple, list, np.ndarray)) or not all(_is_whole(width, 1) for width in value):
         raise ValueError(f"{name}={value!r} must be a tuple of layer widths of at least 1, such as (64,) or ()")
     for width in value:
         check_whole(name, width, most=WIDEST)
@@ -177,30 +169,21 @@ def read_labels(labels: Any, rows: int) -> np.ndarray | None:
     """Labels as an int array (n,): 0 normal, 1 anomaly, -1 unknown."""
     if labels is None:
         return None
-    array = _label_array(labels)
+    try:
+        array = np.asarray(labels.tolist() if np.ma.is_masked(labels) else labels)  # what is masked is None
+        array = np.array(array.tolist()) if array.dtype.kind == "O" else array  # numbers in an object array
+    except ValueError:
+        raise ValueError("labels holds lists of different lengths; give one label for each row") from None
     if array.shape != (rows,):
         raise ValueError(f"labels has shape {array.shape}, X has {rows} rows; give one label for each row")
-    if array.dtype.kind in "biuf":
-        known = np.isin(array, (-1, 0, 1))
-    else:
-        known = np.array([isinstance(value, Real) and value in (-1, 0, 1) for value in array.tolist()])
-    if not known.all():
-        strange = array[np.flatnonzero(~known)[0]]
+    known = [isinstance(value, Real) and value in (-1, 0, 1) for value in array.tolist()]
+    if not all(known):
+        strange = array[known.index(False)]
         raise ValueError(f"labels holds {strange!s} ({array.dtype}); use 0 for normal, 1 for anomaly, -1 for unknown")
     marks = array.astype(np.int64)
     if (marks != 1).sum() < 2:
         raise ValueError("labels marks all rows but one, or all, as anomalies; at least two must be normal or unknown")
     return marks
-
-
-def _label_array(labels: Any) -> np.ndarray:
-    try:
-        if np.ma.is_masked(labels):
-            return np.array(labels.tolist())  # what is hidden is None there
-        array = np.asarray(labels)
-        return np.array(array.tolist()) if array.dtype.kind == "O" else array  # numbers in an object array are numbers
-    except ValueError:
-        raise ValueError("labels holds lists of different lengths; give one label for each row") from None
 
 
 def places(name: str, value: Any, rows: int) -> np.ndarray:
@@ -217,14 +200,12 @@ def places(name: str, value: Any, rows: int) -> np.ndarray:
 
 def generator_seed(random_state: Any) -> np.random.SeedSequence:
     """Entropy for the members' generators; numpy's global state is neither read nor changed."""
+    if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
+        draw = random_state.randint if isinstance(random_state, np.random.RandomState) else random_state.integers
+        return np.random.SeedSequence(draw(0, 2**32, 4, dtype=np.uint32).tolist())
     if random_state is None:
         return np.random.SeedSequence()
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.SeedSequence(random_state.randint(0, 2**32, 4, dtype=np.uint32).tolist())
-    if isinstance(random_state, np.random.Generator):
-        return np.random.SeedSequence(random_state.integers(0, 2**32, 4, dtype=np.uint32).tolist())
-    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool) and random_state >= 0:
-        return np.random.SeedSequence(int(random_state))
-    raise ValueError(
-        f"random_state={random_state!r} must be None, a whole number of at least 0, a RandomState or a Generator"
-    )
+    if not isinstance(random_state, Integral) or isinstance(random_state, bool) or random_state < 0:
+        known = "None, a whole number of at least 0, a RandomState or a Generator"
+        raise ValueError(f"random_state={random_state!r} must be {known}")
+    return np.random.SeedSequence(int(random_state))

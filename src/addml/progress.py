@@ -1,18 +1,31 @@
-"""Hearing what training logs, for a while."""
+"""What a long run logs, and how far it is. The command line draws it; by default nothing does."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 logger = logging.getLogger("addml")
+
+Advance = Callable[[float], None]
+
+
+class Progress:
+    """One bar for each stage of a run; this one draws nothing."""
+
+    def stage(self, words: str, total: float | None, rows_each: float = 1) -> AbstractContextManager[Advance]:
+        """A bar of `total` steps (None if not known) of `rows_each` rows, and the function that moves it on."""
+        return nullcontext(lambda steps: None)
+
+    def note(self, words: str) -> None:
+        """Say something that the user should know before the work is done."""
 
 
 @contextmanager
 def listening(handler: logging.Handler) -> Iterator[None]:
-    """Hand what is logged to a handler, from its own level on; the log is as before when this ends."""
+    """Pass log records to a handler, from its own level on; the logger is as before when this ends."""
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(min(before or handler.level, handler.level))
@@ -32,34 +45,6 @@ def on_standard_error(verbose: int) -> AbstractContextManager[None]:
     return listening(handler)
 
 
-# How a long run says how far it is. The command line draws it; by default nothing does.
-
-
-Advance = Callable[[float], None]
-
-
-class Progress(Protocol):
-    """Draws one bar for each stage of a run."""
-
-    def stage(self, words: str, total: float | None, rows_each: float = 1) -> AbstractContextManager[Advance]:
-        """A bar of `total` steps (None if not known) of `rows_each` rows, and the function that moves it on."""
-        ...
-
-    def note(self, words: str) -> None:
-        """Say something now that should be known before the work is done."""
-        ...
-
-
-class Silent:
-    """Draws nothing."""
-
-    def stage(self, words: str, total: float | None, rows_each: float = 1) -> AbstractContextManager[Advance]:
-        return nullcontext(lambda steps: None)
-
-    def note(self, words: str) -> None:
-        """Nothing."""
-
-
 def epochs_to(advance: Advance) -> AbstractContextManager[None]:
     """Move on by one with every epoch that the training loop logs."""
     return listening(_Details(logging.INFO, lambda details: advance(1) if "epoch" in details else None))
@@ -67,7 +52,7 @@ def epochs_to(advance: Advance) -> AbstractContextManager[None]:
 
 @contextmanager
 def stages_to(progress: Progress) -> Iterator[None]:
-    """A bar for each stage that a fit to rows on disk logs, which moves on with the rows that it goes through."""
+    """A bar for each stage that a fit to rows on disk logs, which moves on with the rows that it reads."""
     advance: Advance = lambda steps: None  # noqa: E731
     passes = 1.0  # of a row, until it counts as done
 
@@ -84,12 +69,12 @@ def stages_to(progress: Progress) -> Iterator[None]:
 
 
 class _Details(logging.Handler):
-    """Hears the details of entries that have some."""
+    """Hears the details of log records that have some."""
 
     def __init__(self, level: int, hear: Callable[[dict[str, Any]], None]) -> None:
         super().__init__(level)
         self._hear = hear
 
-    def emit(self, entry: logging.LogRecord) -> None:
-        if isinstance(entry.args, dict):
-            self._hear(entry.args)
+    def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.args, dict):
+            self._hear(record.args)

@@ -13,8 +13,8 @@ import numpy as np
 
 from addml.arrays import evenly_spaced
 from addml.compute import blas_threads
-from addml.inputs.rows import WindowRows
 from addml.inputs.series import Windows
+from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
 from addml.parameters import check_whole
 from addml.scoring.base import ViewScale

@@ -13,7 +13,7 @@ from addml.io.image_folder import Heads
 from addml.model import Model
 from addml.pipeline import image_source, run
 from addml.pipeline.options import Options
-from addml.progress import Silent
+from addml.progress import Progress
 from tests.cli.running import QUICK
 
 Image = pytest.importorskip("PIL.Image")
@@ -120,13 +120,13 @@ def test_broken_files_are_refused_and_skipped(addml, photos, tmp_path):
 )
 def test_settings_that_say_nothing_of_images(photos, given, words):
     with pytest.raises(AddmlError, match=words):
-        run.fit(Options(str(photos), **given), Silent())
+        run.fit(Options(str(photos), **given), Progress())
 
 
 def test_more_pixels_than_memory_holds_are_refused_before_they_are_read(photos, monkeypatch):
     """By hand: 160,000 pixels x (5 members x (40 x 69 + 1536) + 4 x 256 + 3 x 40) bytes are 3.6 GB."""
     said = []
-    notes = type("Notes", (Silent,), {"note": lambda self, words: said.append(words)})()
+    notes = type("Notes", (Progress,), {"note": lambda self, words: said.append(words)})()
     options = Options(str(photos), size="400", epochs=20)
     monkeypatch.setattr(Heads, "read", lambda self, skip_broken: pytest.fail("pixels were read"))
     monkeypatch.setattr(image_source, "free_memory", lambda: 2 * 10**9)
@@ -144,21 +144,21 @@ def test_more_images_than_memory_holds_are_not_scored(addml, photos, tmp_path, m
     addml("fit", "photos", *QUICK, "--model", "m").succeeded()
     options = Options(str(photos), model=str(tmp_path / "m"))
     monkeypatch.setattr(image_source, "free_memory", lambda: 2880)
-    assert run.score(options, Silent(), mapped=False).findings.rows == 40
+    assert run.score(options, Progress(), mapped=False).findings.rows == 40
     monkeypatch.setattr(image_source, "free_memory", lambda: 2879)
     monkeypatch.setattr(Heads, "read", lambda self, skip_broken: pytest.fail("pixels were read"))
     with pytest.raises(AddmlError, match=r"scoring 40 images of 9 x 8 pixels takes .* score a part of them at a time"):
-        run.score(options, Silent(), mapped=False)
+        run.score(options, Progress(), mapped=False)
 
 
 def test_the_map_holds_few_of_large_images(photos, monkeypatch):
     """Ten drawn ones and the four that are listed, of which some may be among them."""
     monkeypatch.setattr(image_source, "MAPPED_NUMBERS", 10 * 9 * 8)
     options = Options(str(photos), epochs=1, members=1, top=0)
-    assert 10 <= len(run.detect(options, Silent(), mapped=True).findings.space.rows) <= 14
+    assert 10 <= len(run.detect(options, Progress(), mapped=True).findings.space.rows) <= 14
 
 
-class Bars(Silent):
+class Bars(Progress):
     """Remembers every bar: its words, how long it is, and the steps by which it moves."""
 
     def __init__(self):
@@ -172,7 +172,7 @@ class Bars(Silent):
 def test_bars_move_while_images_are_scored_and_looked_into(photos, monkeypatch):
     """Twelve at a time are 12, 12, 12 and 4 of 40; in blocks of one on two threads the five listed are 2, 2 and 1."""
     options = Options(str(photos), epochs=1, members=1, top=5, jobs=2)
-    whole = run.detect(options, Silent()).findings
+    whole = run.detect(options, Progress()).findings
     monkeypatch.setattr(image_source, "NUMBERS_AT_ONCE", 12 * 9 * 8)
     monkeypatch.setattr(Model, "block", lambda self, device: 1)
     bars = Bars()
@@ -195,12 +195,12 @@ def test_folders_that_teach_nothing(addml, tmp_path):
     addml("detect", "empty").failed("without Parquet files or images")
     write_photos(tmp_path / "one", count=1)
     with pytest.raises(AddmlError, match=r"one: X holds 1 image, of which"):
-        run.fit(Options(str(tmp_path / "one")), Silent())
+        run.fit(Options(str(tmp_path / "one")), Progress())
     (tmp_path / "black").mkdir()
     for place in range(4):
         Image.fromarray(np.zeros((5, 5), np.uint8)).save(tmp_path / "black" / f"{place}.png")
     with pytest.raises(AddmlError, match=r"black: all 4 images of X are the same, every pixel is 0"):
-        run.fit(Options(str(tmp_path / "black")), Silent())
+        run.fit(Options(str(tmp_path / "black")), Progress())
 
 
 def test_a_model_of_a_table_scores_no_images(addml, photos, model):

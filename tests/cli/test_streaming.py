@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from addml import ADDML
 from addml.inputs.disk import open_source
-from addml.progress import Silent, stages_to
+from addml.progress import Progress, stages_to
 from tests.cli.running import command, left_in, run_addml
 
 ROWS = 14_000
@@ -145,7 +145,7 @@ def test_every_stage_says_how_far_it_is(folder, monkeypatch):
     monkeypatch.setattr("addml.inputs.disk.REPORTED", 1)
     monkeypatch.setattr("addml.disk_fit.LEAST_SAMPLE_BYTES", 0)
 
-    class Bars(Silent):
+    class Bars(Progress):
         def __init__(self):
             self.done = {}
 

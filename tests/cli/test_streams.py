@@ -17,7 +17,7 @@ from addml.io.read import open_batches
 from addml.pipeline import run, sources
 from addml.pipeline.batches import highest
 from addml.pipeline.options import Options
-from addml.progress import Silent
+from addml.progress import Progress
 from addml.text import without_password
 from tests.cli.running import run_addml, write_small
 
@@ -47,9 +47,9 @@ def test_a_file_too_large_for_memory_gives_the_same_scores(tmp_path, monkeypatch
     options = Options(
         file=str(write_small(tmp_path / "small.csv")), ignore=("colour",), members=2, epochs=3, sample=150
     )
-    held = run.detect(options, Silent())
+    held = run.detect(options, Progress())
     monkeypatch.setattr(sources, "free_memory", lambda: 1000)
-    read_twice = run.detect(options, Silent())
+    read_twice = run.detect(options, Progress())
     assert any("read twice" in note for note in read_twice.findings.notes)
     assert pa.concat_tables(read_twice.scored).equals(pa.concat_tables(held.scored))
     assert read_twice.findings.trained_rows == 150

@@ -12,7 +12,7 @@ from addml.config import Config
 from addml.disk_fit import exact_quantile
 from addml.encoders import MLP
 from addml.fit import fit
-from addml.inputs.rows import MemoryRows
+from addml.inputs import MemoryRows
 from addml.learning.group import Group
 from addml.learning.learner import MetricLearner
 from addml.learning.losses import Batch, InstanceCloseness

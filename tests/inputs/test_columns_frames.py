@@ -12,7 +12,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from addml.inputs.table import Columns, as_table, is_frame
+from addml.inputs.frame import as_table, is_frame
+from addml.inputs.table import Columns
 
 ROWS = 60
 RANDOM = np.random.default_rng(3)

@@ -1,13 +1,14 @@
 """Rows that are no rows of a table: their form, their checks, and features shared by a channel."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
 from addml import ADDML
 from addml.config import Config
-from addml.inputs.image import as_images, varied
-from addml.inputs.vectorizer import Form
-from addml.inputs.vectorizers import ImageVectorizer
+from addml.inputs import Form
+from addml.inputs.array import ImageVectorizer, as_images, check_varied
 from addml.preprocessing.scaling import Features
 
 
@@ -18,13 +19,13 @@ def test_the_channel_of_every_number_of_a_flat_row():
 
 def test_a_form_as_plain_values_and_back():
     form = Form("series", (3, 2))
-    assert Form.from_plain(form.to_plain()) == form
+    assert Form.from_json(asdict(form)) == form
 
 
 @pytest.mark.parametrize("document", [{"kind": "images", "shape": [3, 2]}, {"kind": "code", "shape": [3]}])
 def test_no_form(document):
     with pytest.raises(ValueError, match="rows of kind"):
-        Form.from_plain(document)
+        Form.from_json(document | {"causal": True})
 
 
 def test_channels_are_scaled_alike():
@@ -60,7 +61,7 @@ def test_rows_are_prepared_when_they_are_asked_for():
         ([np.zeros((2, 2)), np.zeros((3, 2))], "images of different sizes"),
         (np.array([[[["a"]]]]), "X has dtype <U1; images hold numbers"),
         (np.full((2, 1, 1, 1), np.nan), "image 0 of X holds NaN or infinity"),
-        (np.zeros((1, 1, 2, 2)), r"X holds 1 image, of which nothing can be learned: give at least 2"),
+        (np.zeros((1, 1, 2, 2)), "X holds 1 image; give at least 2"),
     ],
 )
 def test_what_is_no_array_of_images(X, message):
@@ -70,9 +71,9 @@ def test_what_is_no_array_of_images(X, message):
 
 def test_images_that_are_all_the_same():
     with pytest.raises(ValueError, match="all 3 images of X are the same, every pixel is 0"):
-        varied(np.zeros((3, 1, 2, 2)))
+        check_varied(np.zeros((3, 1, 2, 2)))
     with pytest.raises(ValueError, match="copies of one"):
-        varied(np.repeat(np.arange(4.0).reshape(1, 1, 2, 2), 3, axis=0))
+        check_varied(np.repeat(np.arange(4.0).reshape(1, 1, 2, 2), 3, axis=0))
 
 
 def test_grey_images_and_flags():

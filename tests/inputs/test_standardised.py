@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 
 from addml.inputs import table as standardised
-from addml.inputs.table import CellError, Columns, DriftCounter, Standardised
+from addml.inputs.table import Columns, Standardised
+from addml.preprocessing.numbers import CellError
+from addml.preprocessing.profile import DriftCounter
 from addml.preprocessing.scaling import Features
 from tests.inputs.test_columns import messy
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from addml.encoders import MLPNetwork
-from addml.inputs.rows import MemoryRows
+from addml.inputs import MemoryRows
 from addml.learning.learner import MetricLearner
 from addml.learning.losses import CLOSENESS
 from addml.learning.state import Member, TrainingState

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from addml.encoders import MLPNetwork
-from addml.inputs.rows import MemoryRows
+from addml.inputs import MemoryRows
 from addml.learning import cuda_graphs
 from addml.learning.learner import MetricLearner
 from addml.learning.losses import CLOSENESS

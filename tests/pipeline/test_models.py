@@ -16,7 +16,7 @@ from addml.pipeline import batches as module
 from addml.pipeline import run
 from addml.pipeline.batches import features_of, reasons_for, scoring_place
 from addml.pipeline.options import TABLE, Options
-from addml.progress import Silent
+from addml.progress import Progress
 
 
 def test_a_flagged_row_has_a_reason_where_no_row_is_usual_in_every_column():
@@ -95,12 +95,12 @@ def write_dates(folder, name):
 def test_dates_of_a_csv_and_of_parquet_score_alike_whatever_their_zones(tmp_path, taught):
     for name in WRITINGS:
         write_dates(tmp_path, name)
-    fitted = run.fit(Options(str(tmp_path / f"{taught}.csv"), members=1, epochs=1), Silent()).model
+    fitted = run.fit(Options(str(tmp_path / f"{taught}.csv"), members=1, epochs=1), Progress()).model
     model_file.save(fitted, tmp_path / "model")
 
     def scores(file):
         options = Options(str(tmp_path / file), model=str(tmp_path / "model"), top=0, reasons=0)
-        return run.score(options, Silent(), mapped=False).findings.scores
+        return run.score(options, Progress(), mapped=False).findings.scores
 
     for name in WRITINGS:
         np.testing.assert_array_equal(scores(f"{name}.csv"), scores(f"{name}.parquet"))
@@ -115,10 +115,10 @@ def test_a_csv_with_odd_cells_is_scored_as_it_was_learned(tmp_path):
     days = MOMENTS.astype("datetime64[D]")
     lines = [f"{day}, {row % 7}, {row % 3 > 1} ,{row % 5:#04x}" for row, day in enumerate(days)]
     (tmp_path / "t.csv").write_text("\n ".join(["day, n, flag ,bits", *lines]) + "\n")
-    fitted = run.fit(Options(str(tmp_path / "t.csv"), members=1, epochs=1), Silent()).model
+    fitted = run.fit(Options(str(tmp_path / "t.csv"), members=1, epochs=1), Progress()).model
     model_file.save(fitted, tmp_path / "model")
     options = Options(str(tmp_path / "t.csv"), model=str(tmp_path / "model"), top=0)
-    found = run.score(options, Silent(), mapped=False).findings.scores
+    found = run.score(options, Progress(), mapped=False).findings.scores
     np.testing.assert_allclose(found, fitted.training.values)
 
 
@@ -129,13 +129,13 @@ def test_a_model_saved_by_python_gives_the_reasons_of_one_saved_by_the_command(t
         {"amount": np.append(random.lognormal(3, 0.4, 199), 2000.0), "shop": shops, "n": np.arange(200) % 9}
     )
     parquet.write_table(table, tmp_path / "t.parquet")
-    fitted = run.fit(Options(str(tmp_path / "t.parquet"), members=1, epochs=1), Silent()).model
+    fitted = run.fit(Options(str(tmp_path / "t.parquet"), members=1, epochs=1), Progress()).model
     model_file.save(fitted, tmp_path / "command")
     ADDML(members=1, epochs=1, random_state=0).fit(table).save(tmp_path / "python")
 
     def ranked(name):
         options = Options(str(tmp_path / "t.parquet"), model=str(tmp_path / name))
-        return run.score(options, Silent(), mapped=False).findings.ranked
+        return run.score(options, Progress(), mapped=False).findings.ranked
 
     assert ranked("python") == ranked("command")
     assert ranked("python")[0].reasons[0].words.startswith("amount 2000, far above the usual ")
@@ -147,9 +147,9 @@ def test_a_file_is_trained_on_and_scored_without_scikit_learn(tmp_path):
     ADDML(epochs=1, members=1).fit(table).save(tmp_path / "m")
     code = (
         "import sys; from addml.pipeline import run; from addml.pipeline.options import Options; "
-        "from addml.progress import Silent; "
-        f"file = {str(tmp_path / 't.parquet')!r}; run.detect(Options(file, epochs=1, members=1), Silent()); "
-        f"run.score(Options(file, model={str(tmp_path / 'm')!r}), Silent()); "
+        "from addml.progress import Progress; "
+        f"file = {str(tmp_path / 't.parquet')!r}; run.detect(Options(file, epochs=1, members=1), Progress()); "
+        f"run.score(Options(file, model={str(tmp_path / 'm')!r}), Progress()); "
         "assert 'sklearn' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

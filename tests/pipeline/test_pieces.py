@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from addml.arrays import folder_of, mapped
 from addml.pipeline import batches, ranking
 from addml.pipeline.batches import Pieces, joined
 from addml.pipeline.ranking import ranks
-from addml.scratch import folder_of, mapped
 
 
 @pytest.mark.parametrize("most", [10, 2**28])

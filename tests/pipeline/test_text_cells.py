@@ -18,7 +18,7 @@ from addml.pipeline import diffs, sources
 from addml.pipeline import run as detecting
 from addml.pipeline.checks import check
 from addml.pipeline.options import Options
-from addml.progress import Silent
+from addml.progress import Progress
 from addml.server import models
 
 ROWS, ROW = 2000, 1234  # the place of the text, from 0
@@ -79,7 +79,7 @@ def run(work, told):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         warnings.simplefilter("ignore", ResourceWarning)  # temporary files of other tests, collected by chance
-        outcome = work(told, Silent())
+        outcome = work(told, Progress())
     return outcome, [str(one.message) for one in said]
 
 
@@ -172,7 +172,7 @@ def test_the_rows_of_a_sample_are_those_of_the_file(tmp_path):
     trained, said = run(detecting.fit, given)
     assert trained.findings.trained_rows == 1500
     source = detecting.open_source(given)
-    source.train(Silent())
+    source.train(Progress())
     inside = source.places[source.places >= 1990] + 1
     shown = ", ".join(f'"none" (row {row:,})' for row in inside[:5])
     assert f"column 'tip': {len(inside)} cells are text and count as missing and strange: {shown}" in said[-1]

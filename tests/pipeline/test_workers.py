@@ -15,12 +15,12 @@ import pytest
 
 from addml import model_file
 from addml.errors import AddmlError
-from addml.inputs.table import CellError
 from addml.pipeline import batches, table_source, workers
 from addml.pipeline import run as detecting
 from addml.pipeline.options import Options
 from addml.pipeline.workers import in_processes
-from addml.progress import Silent
+from addml.preprocessing.numbers import CellError
+from addml.progress import Progress
 
 
 def places(rows):
@@ -118,7 +118,7 @@ def test_threads_do_as_well_where_there_are_no_processes(table, monkeypatch):
     monkeypatch.setattr(batches, "WORTH_PROCESSES", 1)
     monkeypatch.setattr(workers, "ProcessPoolExecutor", no_locks)
     options = Options(str(table / "table.csv"), epochs=1, members=1, jobs=2)
-    assert len(detecting.detect(options, Silent()).findings.scores) == 900
+    assert len(detecting.detect(options, Progress()).findings.scores) == 900
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def table(tmp_path):
 def test_scored_tables_are_those_of_threads(table, monkeypatch):
     monkeypatch.setattr(table_source, "BATCH_ROWS", 200)
     options = Options(str(table / "table.csv"), epochs=2, members=2)
-    trained = detecting.fit(options, Silent())
+    trained = detecting.fit(options, Progress())
     model_file.save(trained.model, table / "model")
     later = replace(options, file=str(table / "later.csv"), model=str(table / "model"))
     begun = []
@@ -152,7 +152,7 @@ def test_scored_tables_are_those_of_threads(table, monkeypatch):
         found = []
         for jobs, worth in ((1, 10**9), (2, 1)):
             monkeypatch.setattr(batches, "WORTH_PROCESSES", worth)
-            found.append(run(replace(given, jobs=jobs), Silent()))
+            found.append(run(replace(given, jobs=jobs), Progress()))
         one, other = found
         assert pa.concat_tables(one.scored).equals(pa.concat_tables(other.scored))
         assert one.findings.ranked == other.findings.ranked

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.inputs.table import Columns, DriftCounter
+from addml.inputs.table import Columns
 from addml.preprocessing.numbers import TALLIED, QuantileBins
-from addml.preprocessing.profile import drift_warning, stability_index
+from addml.preprocessing.profile import DriftCounter, drift_warning, stability_index
 
 START = datetime.datetime(2024, 1, 1)
 

@@ -97,7 +97,7 @@ def test_texts_that_keep_a_column_from_being_numbers_are_said() -> None:
     assert columns.left_out == [("amount", f"text: '{cut}' is among its numbers; correct that, or leave it empty")]
     assert columns.kinds == {"size": "category"}
     said = "'large', 'small' are among its numbers; correct that, or leave it empty"
-    assert columns.notes == columns.unread == [f"column 'size' is read as text: {said}"]
+    assert columns.notes == [f"column 'size' is read as text: {said}"]
 
 
 def test_texts_among_which_are_numbers_need_no_words() -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.inputs.table import Columns, DriftCounter, Standardised
+from addml.inputs.table import Columns, Standardised
+from addml.preprocessing.profile import DriftCounter
 from addml.preprocessing.scaling import Features
 
 ROWS = 1000

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from addml.encoders.autoencoder import AutoencoderNetwork
-from addml.inputs.rows import MemoryRows
+from addml.inputs import MemoryRows
 from addml.learning.losses import Batch, CenterCloseness
 from addml.pipeline import rivals
 from research import autoencoder

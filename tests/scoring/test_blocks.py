@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from addml.inputs.rows import MemoryRows
+from addml.inputs import MemoryRows
 from addml.scoring.base import BLOCK, STACK, block_of_images, in_blocks
 
 SIZE = BLOCK["cpu"]

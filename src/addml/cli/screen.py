@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from addml.pipeline.options import Options
-from addml.progress import Advance, Progress, Silent
+from addml.progress import Advance, Progress
 from addml.text import counted, json_value, listed, one_in, one_line, percent, visible
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 def bars(screen: Screen) -> Progress:
     """Progress bars, unless nothing is to be printed."""
-    return Silent() if screen.silent else Bars()
+    return Progress() if screen.silent else Bars()
 
 
-class Bars:
+class Bars(Progress):
     """One bar a stage, with rows per second and time left; it disappears when the stage is over."""
 
     @contextmanager

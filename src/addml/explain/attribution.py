@@ -23,8 +23,9 @@ from addml.explain.contributions import (
     views_of,
     window_contributions,
 )
-from addml.inputs.image import heat_map
-from addml.inputs.rows import Rows, WindowRows
+from addml.inputs import Rows
+from addml.inputs.array import heat_map
+from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
 from addml.scoring.patches import resized
 from addml.scoring.simple import Center, Dissimilarity

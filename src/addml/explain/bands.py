@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from addml.inputs.rows import WindowRows
+from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
 
 NEAREST = 10  # windows whose middle 80% are the band

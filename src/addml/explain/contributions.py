@@ -15,8 +15,8 @@ import numpy as np
 from addml.arrays import to_numpy
 from addml.compute import in_threads
 from addml.encoders import AutoencoderNetwork, MLPNetwork, Network
-from addml.inputs.image import patch_of
-from addml.inputs.rows import WindowRows
+from addml.inputs.array import patch_of
+from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
 from addml.scoring.base import ViewScale
 from addml.scoring.guidance import Guided

@@ -1,21 +1,23 @@
-"""Rows of an array of numbers."""
+"""Rows of an array: of numbers (n, d), or images (n, channels, height, width)."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Number
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from addml.arrays import evenly_spaced
-from addml.errors import warn_of_columns
-from addml.inputs.rows import LazyRows, Rows
-from addml.inputs.vectorizer import Settings, Vectorizer, names_or_places, sides_of
+from addml.arrays import evenly_spaced, evenly_spaced_with_ends
+from addml.errors import warn, warn_of_columns
+from addml.inputs import Form, LazyRows, Rows, Vectorizer, names_or_places, sides_of
+from addml.io.image_folder import read_images
 from addml.preprocessing.profile import ColumnProfile, number_profile
 from addml.preprocessing.scaling import NEW_GAPS, Features
+from addml.text import counted
 
 PROFILED = 10_000  # training rows whose quantiles are those of all
 LARGEST_EXACT = 2**53  # integers that float64 tells from their neighbours
@@ -26,10 +28,10 @@ class ArrayVectorizer(Vectorizer):
     """An array (n, d) of numbers with NaN for missing values."""
 
     @classmethod
-    def fit(cls, X: np.ndarray, settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
+    def fit(cls, X: np.ndarray, config: Any, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
         labels = names_or_places(names, X.shape[1])
         check_finite(X, labels)
-        features = Features.fit(X, sides_of(settings.one_sided, labels), robust=settings.robust)
+        features = Features.fit(X, sides_of(config.one_sided, labels), robust=config.robust)
         warn_of_columns("columns without a single value tell nothing", features.empty, labels)
         one = cls(features=features, columns_in=X.shape[1], names=names)
         return one, LazyRows(X, one.prepare, one.prepare(X))
@@ -38,9 +40,6 @@ class ArrayVectorizer(Vectorizer):
         check_finite(X, self.labels)
         warn_of_columns(NEW_GAPS, self.features.new_gaps(X), self.labels)
         return LazyRows(np.asarray(X), self.prepare)
-
-    def prepare(self, values: np.ndarray) -> np.ndarray:
-        return self.features.transform(values)
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
         """The profiles of the columns in normal training rows, some of them where there are many."""
@@ -57,7 +56,7 @@ class ArrayVectorizer(Vectorizer):
 def check_finite(X: np.ndarray, names: list[str]) -> None:
     """No infinity, and no integer that float64 cannot tell from its neighbour; NaN is a missing value."""
     if X.dtype.kind in "iu":
-        if X.size and (X.dtype.itemsize == 8) and max(int(X.max()), -int(X.min())) > LARGEST_EXACT:
+        if X.size and X.dtype.itemsize == 8 and max(int(X.max()), -int(X.min())) > LARGEST_EXACT:
             largest = np.maximum(X.max(axis=0).astype(float), -X.min(axis=0).astype(float))
             raise _inexact(names[np.flatnonzero(largest >= LARGEST_EXACT)[0]])
         return
@@ -67,17 +66,6 @@ def check_finite(X: np.ndarray, names: list[str]) -> None:
         raise ValueError(
             f"column {names[infinite[0]]!r} holds infinity; replace it by NaN (a gap) or by a finite value"
         )
-
-
-def check_exact(given: Any, X: np.ndarray, names: list[str]) -> None:
-    """No integer over 2**53 in the table that was given, where X, made from it, holds floats."""
-    if X.dtype.kind != "f" or (type(given) is np.ndarray and given.dtype.kind != "O"):
-        return
-    largest = np.maximum(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0))  # NaN is not looked at
-    for column in np.flatnonzero(largest.astype(np.float64) >= LARGEST_EXACT):
-        values = _columns(given)[column][1]()
-        if any(isinstance(value, Integral) and abs(int(value)) > LARGEST_EXACT for value in values):
-            raise _inexact(names[column])
 
 
 def _inexact(name: str) -> ValueError:
@@ -107,7 +95,19 @@ def as_numbers(given: Any, validate: Callable[[Any], np.ndarray]) -> np.ndarray:
     if X.dtype.kind == "b":
         return X.astype(np.float32)
     with np.errstate(over="ignore"):
-        return X.astype(np.float64) if X.dtype.itemsize > 8 else X
+        X = X.astype(np.float64) if X.dtype.itemsize > 8 else X
+    if X.dtype.kind == "f" and (type(given) is not np.ndarray or given.dtype.kind == "O"):
+        _check_exact(given, X)
+    return X
+
+
+def _check_exact(given: Any, X: np.ndarray) -> None:
+    """No integer over 2**53 in the table that was given, of which X are the floats."""
+    largest = np.maximum(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0))  # NaN is not looked at
+    for column in np.flatnonzero(largest.astype(np.float64) >= LARGEST_EXACT):
+        name, values = _columns(given)[column]
+        if any(isinstance(value, Integral) and abs(int(value)) > LARGEST_EXACT for value in values()):
+            raise _inexact(name)
 
 
 def _not_numbers(given: Any, error: Exception) -> Exception:
@@ -139,3 +139,186 @@ def _columns(given: Any) -> list[tuple[str, Callable[[], list[Any]]]]:
         return [(column.name, column.to_list) for column in frame.iter_columns()]
     table = np.array(given, dtype=object) if isinstance(given, (list, tuple)) else np.asarray(given)
     return [(str(place), column.tolist) for place, column in enumerate(table.T)] if table.ndim == 2 else []
+
+
+# Images -----------------------------------------------------------------------------------------------------
+
+BRIGHTER = 0.08  # of white: how far the median brightness of images may lie from that of training
+PHOTO_SIDE = 320  # pixels; photographs of one size up to this keep it
+VALUES = 2**24  # numbers of images, at even steps, that scales are learned from
+COLOURS = (1, 3, 4)  # channels that images have: grey, colour, colour with a mask
+LOOKED_AT = 256  # images, of many
+FACTOR = 10.0  # by which sizes of pixels differ that are not of one scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageVectorizer(Vectorizer):
+    """Images (n, channels, height, width), or a folder of them; the numbers of a channel are scaled alike."""
+
+    form: Form
+    noun: ClassVar[str] = "image"
+    largest: ClassVar[int] = 64  # pixels of a side
+
+    @classmethod
+    def fit(cls, X: Any, config: Any, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
+        images = as_images(_folder(X, largest=cls.largest) if isinstance(X, (str, os.PathLike)) else X, least=2)
+        check_varied(images)
+        form = Form("images", tuple(images.shape[1:]))
+        channels, height, width = form.shape
+        if width in COLOURS and min(channels, height) > max(COLOURS):
+            warn(
+                f"X has shape {images.shape}, which is {channels} channels of {height} x {width} pixels; "
+                "if its colours stand last, give X.transpose(0, 3, 1, 2)"
+            )
+        sides = sides_of(config.one_sided, list(map(str, range(channels))))
+        features = cls.scaled(images, form, sides, robust=config.robust)
+        one = cls(features=features, columns_in=form.size, form=form)
+        return one, LazyRows(images, one.prepare)
+
+    def read(self, X: Any) -> LazyRows:
+        """Images of the same shape; those of a folder are resized to it."""
+        channels, height, width = self.form.shape
+        if isinstance(X, (str, os.PathLike)):
+            X = _folder(X, size=(height, width), channels=channels)
+        images = as_images(X)
+        if images.shape[1:] != self.form.shape:
+            raise ValueError(
+                f"X holds images of shape {images.shape[1:]}, the detector was fitted to {self.form.shape} "
+                "(channels, height, width); convert or resize them"
+            )
+        if (strange := self.strange(images)) is not None:
+            warn(strange)
+        return LazyRows(images, self.prepare)
+
+    def strange(self, images: np.ndarray) -> str | None:
+        """That images seem to have another scale than in training, as 0 to 1 beside 0 to 255; None if they do not.
+
+        Some of them tell by the mean size of their pixels. Dark images of bytes are dark, and no fractions.
+        """
+        some = images[:: -(-len(images) // LOOKED_AT)].astype(np.float64)
+        size, usual = float(abs(some).mean()), float((abs(self.features.mean) + self.features.scale).max())
+        is_small = images.dtype.kind == "f" and size * FACTOR < usual and abs(some).max() <= 1 and (some % 1).any()
+        if not is_small and size < FACTOR * usual:
+            return None
+        return (
+            f"pixels of {size:.3g} in the mean, where {usual:.3g} was usual in training, seem to be of another scale; "
+            "convert them to the one of training, such as 0 to 255 or 0 to 1"
+        )
+
+    @staticmethod
+    def scaled(images: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
+        """The scale of every channel, by some of the images where there are many."""
+        some = images[evenly_spaced_with_ends(np.arange(len(images)), max(2, VALUES // form.size))]
+        channel = form.channel_of()
+        values = some.reshape(-1, form.size)
+        columns = np.stack([values[:, channel == c].ravel() for c in range(form.channels)], axis=1)
+        return Features.fit(columns, sides, robust=robust).spread(channel)
+
+    def sides(self, one_sided: Any) -> np.ndarray:
+        sides = sides_of(one_sided, list(map(str, range(self.form.channels))))
+        return np.asarray(sides[self.form.channel_of()])
+
+
+class PhotoVectorizer(ImageVectorizer):
+    """Photographs for the pretrained encoder, which takes (x - 127) / 128 of bytes."""
+
+    largest: ClassVar[int] = PHOTO_SIDE
+
+    def strange(self, images: np.ndarray) -> str | None:
+        """That their scale or their brightness is not that of training; None if both are."""
+        usual, white = float(self.features.median[0]), 255 / 128 * float(self.features.scale[0])
+        here = float(np.median(images.mean(axis=(1, 2, 3))))
+        found = super().strange(images)
+        if found is not None or abs(here - usual) <= BRIGHTER * white:
+            return found
+        word = "brighter" if here > usual else "darker"
+        return (
+            f"these images are {word} than those of training ({here / white:.0%} of white, {usual / white:.0%} then), "
+            "and may be flagged for that alone; light them as in training, or fit the model again"
+        )
+
+    @staticmethod
+    def scaled(images: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
+        """Black is 0 and white 255, or 1 where no number is larger; other numbers go from the least to the largest."""
+        if sides.any():
+            raise ValueError("one_sided does not apply to encoder='pretrained'; leave it out")
+        low, high = (0.0, 255.0) if images.dtype == np.uint8 else (float(images.min()), float(images.max()))
+        if low >= 0:
+            low, high = 0.0, 1.0 if high <= 1 else max(high, 255.0)
+        white = (high - low) / 255
+        zeros, some = np.zeros(form.size), images[:: -(-len(images) // LOOKED_AT)]
+        return Features(
+            median=zeros + float(np.median(some.mean(axis=(1, 2, 3)))),
+            gaps=np.empty(0, np.int64),
+            mean=zeros + low + 127 * white,
+            scale=zeros + 128 * white,
+            sides=zeros.astype(np.int64),
+            knee=np.zeros(1),
+            shift=zeros,
+            reach=zeros + 1,
+        )
+
+
+def _folder(X: Any, **shape: Any) -> np.ndarray:
+    """The images of a folder; what was changed is reported."""
+    found = read_images(X, **shape)
+    for note in found.notes:
+        warn(f"{X}: {note}")
+    return found.images
+
+
+def as_images(X: Any, *, least: int = 1) -> np.ndarray:
+    """The array of images, bytes or finite numbers; grey ones may come without channels, (n, height, width)."""
+    if np.ma.is_masked(X):
+        raise ValueError("X is masked in some places, and images have no gaps; give a number for every pixel")
+    try:
+        images = np.asarray(X)
+    except ValueError:
+        raise ValueError("X holds images of different sizes; resize them to one, or give a folder of files") from None
+    if images.ndim == 3:
+        images = images[:, None]
+    if images.ndim != 4 or 0 in images.shape[1:]:
+        raise ValueError(
+            f"X has shape {images.shape}; images are (n, channels, height, width), or (n, height, width) for grey ones"
+        )
+    if images.dtype.kind not in "biuf":
+        raise ValueError(f"X has dtype {images.dtype}; images hold numbers: convert them to uint8 or float32")
+    if len(images) < least:
+        raise ValueError(f"X holds {counted(len(images), 'image')}; give at least {least} to learn from")
+    images = images.view(np.uint8) if images.dtype.kind == "b" else images
+    if images.dtype.kind == "f":
+        strange = ~np.isfinite(images.sum(axis=(1, 2, 3), dtype=np.float64))
+        if strange.any():
+            raise ValueError(f"image {int(strange.argmax())} of X holds NaN or infinity; give finite numbers")
+    return images
+
+
+def check_varied(images: np.ndarray) -> None:
+    """Images to learn from must differ in something."""
+    if (images == images[:1]).all():
+        value = images[0].flat[0]
+        what = f"every pixel is {value}" if (images[0] == value).all() else "they are copies of one"
+        raise ValueError(f"all {len(images)} images of X are the same, {what}: there is nothing to learn from")
+
+
+# Where in an image its score comes from: a map shows the contributions of patches, as others are of columns.
+
+ACROSS = 8  # patches along a side, at most
+
+
+def patch_of(form: Form) -> list[int]:
+    """The patch that each number of a flat image belongs to: the channels of a place go together."""
+    return np.broadcast_to(_patches(form), form.shape).ravel().tolist()
+
+
+def heat_map(contributions: np.ndarray, form: Form) -> np.ndarray:
+    """Contributions of patches (n, patches) as maps (n, height, width): a patch's is shared by its pixels."""
+    grid = _patches(form)
+    return np.asarray((contributions / np.bincount(grid.ravel()))[:, grid])
+
+
+def _patches(form: Form) -> np.ndarray:
+    """The patch of each pixel, (height, width), numbered row by row."""
+    _, height, width = form.shape
+    rows, columns = (np.arange(side) // -(-side // ACROSS) for side in (height, width))
+    return np.asarray(rows[:, None] * (columns[-1] + 1) + columns)

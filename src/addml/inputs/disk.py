@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from addml.arrays import Array, to_numpy
+from addml.arrays import Array, mapped, to_numpy
 from addml.compute import on_device
+from addml.inputs import Rows
 from addml.io.columnar import PARTIAL, READ_AHEAD, folder_dataset, parquet_files, readable, reading
 from addml.io.source import ReadError, find_origin, format_of
 from addml.io.values import conformed, shaped
-from addml.scratch import mapped
 from addml.text import counted
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Portions:
             yield [(int(first), min(self.rows, int(first) + self.block)) for first in chosen]
 
 
-class DiskRows:
+class DiskRows(Rows):
     """Prepared rows in a file of float32 numbers mapped into memory: the system keeps what it has room for.
 
     The table they come from must not change meanwhile.

@@ -1,4 +1,4 @@
-"""Data frames of any library, told apart without importing it."""
+"""Data frames of any library as Arrow tables, told apart without importing it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from addml.arrays import is_resident, to_numpy
 from addml.text import listed
 
 NO_FRAMES = ("builtins", "numpy", "scipy", "torch")  # whose objects need no closer look
-
-
-def settled(X: Any) -> Any:
-    """X itself, a batch of pyarrow as a table, a tensor of a device as an array; a lazy frame is refused."""
-    if is_resident(X):
-        return to_numpy(X)
-    if type(X).__name__ == "LazyFrame":
-        raise TypeError("X is a lazy frame, which holds no rows yet; give its .collect()")
-    return pa.Table.from_batches([X]) if type(X).__name__ == "RecordBatch" else X
 
 
 def is_frame(X: Any) -> bool:
@@ -75,9 +65,6 @@ def _frame(X: Any) -> Any:
     return None if frame is X else frame
 
 
-# Data frames of any library as Arrow tables, through narwhals.
-
-
 def as_table(X: Any) -> pa.Table:
     """The frame as an Arrow table; a pandas index is no column."""
     if isinstance(X, pa.RecordBatch | pa.Table):
@@ -104,36 +91,26 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _arrow(series: Any, name: str) -> pa.Array | pa.ChunkedArray:
-    """One column; a failure names it and the first value of another type than the first."""
+    """One column; numbers and texts together are text, as a file has them."""
     failures = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
     categories: Any = getattr(getattr(series.to_native(), "dtype", None), "categories", None)
     if hasattr(categories, "closed"):  # intervals, as of pandas.cut
         return pa.array(series.to_native().cat.rename_categories(list(map(str, categories))))
     try:
         return series.to_arrow()
+    except failures:
+        pass
+    try:
+        return pa.array(series.to_numpy(), from_pandas=True)  # a sparse column, written out
     except failures as error:
-        try:
-            return pa.array(series.to_numpy(), from_pandas=True)  # a sparse column, written out
-        except failures:
-            if (texts := _numbers_as_text(series)) is not None:
-                return texts
-            raise ValueError(f"column {name!r} {_mixture(series, error)}; give all its values one type") from error
-
-
-def _numbers_as_text(series: Any) -> pa.Array | None:
-    """A column of numbers and texts as texts, as a file has it; None where there is anything else among them."""
-    missing = series.is_null().to_list()
-    values = [None if gap else value for gap, value in zip(missing, series.to_list(), strict=True)]
-    if not all(value is None or isinstance(value, (str, Real, Decimal)) for value in values):
-        return None
-    return pa.array([None if value is None else str(value) for value in values], pa.string())
-
-
-def _mixture(series: Any, error: Exception) -> str:
-    rows = enumerate(series.to_list(), start=1)
-    values = [(row, value) for row, value in rows if value is not None and value == value]  # NaN is a gap
-    types = list(dict.fromkeys(type(value).__name__ for _, value in values))
-    if len(types) < 2:
-        return f"cannot be read ({error})"
-    row, value = next((row, value) for row, value in values if type(value).__name__ != types[0])
-    return f"mixes {' and '.join(types)} (row {row:,} is {value!r})"
+        missing = series.is_null().to_list()
+        values = [None if gap else value for gap, value in zip(missing, series.to_list(), strict=True)]
+        known = [value for value in values if value is not None]
+        if all(isinstance(value, (str, Real, Decimal)) for value in known):
+            return pa.array([None if value is None else str(value) for value in values], pa.string())
+        other = next((value for value in known if type(value) is not type(known[0])), None)
+        what = f"cannot be read ({error})"
+        if other is not None:
+            row = next(row for row, value in enumerate(values, start=1) if value is other)
+            what = f"mixes {type(known[0]).__name__} and {type(other).__name__} (row {row:,} is {other!r})"
+        raise ValueError(f"column {name!r} {what}; give all its values one type") from error

@@ -152,12 +152,6 @@ class Sampling:
         return said
 
 
-def of_rows(values: np.ndarray, source: Any) -> np.ndarray:
-    """The values of the rows given, from those of steps, which are in the order of time; `source` has the sampling."""
-    steps = getattr(getattr(source, "sampling", None), "steps", None)
-    return values if steps is None else values[np.asarray(steps)]
-
-
 # What was given ---------------------------------------------------------------------------------------------
 
 

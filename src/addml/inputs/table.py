@@ -1,34 +1,30 @@
-"""The columns of a table as features: fitted to the training table, applied by name."""
+"""Rows of a table with columns of any type: fitted to the training table, applied by name."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import types
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, Self, get_origin, get_type_hints
 
 import numpy as np
 import pyarrow as pa
 
-from addml.errors import rows_before
+from addml.errors import DroppedColumnsWarning, rows_before, warn, warn_of_texts
+from addml.inputs import LazyRows, Rows, Vectorizer, sides_of
 from addml.inputs.frame import as_table, check_names, is_frame
 from addml.preprocessing.categories import BooleanColumn, CategoryColumn
 from addml.preprocessing.column_types import AMONG_NUMBERS, UNREAD, Kept, code_copies, fit_column, number_copies
 from addml.preprocessing.groups import Groups
-from addml.preprocessing.numbers import CellError, Column, DateColumn, NumberColumn, flag_distance
-from addml.preprocessing.profile import DriftCounter
+from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, flag_distance
+from addml.preprocessing.profile import ColumnProfile, DriftCounter, column_profiles
 from addml.preprocessing.scaling import Features
-from addml.text import did_you_mean, listed
-
-__all__ = ["CellError", "Columns", "DriftCounter", "Standardised", "as_table", "is_frame"]
+from addml.text import counted, did_you_mean, listed
 
 READ_AT_ONCE = 131_072  # rows
-WRITTEN_AT_ONCE = 2048  # rows: what is written column by column must stay in the cache until all columns are
 AT_ONCE = 4160  # rows: their numbers stay in the cache, whose places columns of 4096 would fight for
 COLUMN_TYPES: dict[str, type[NumberColumn | BooleanColumn | DateColumn | CategoryColumn]] = {
     one.kind: one for one in (NumberColumn, BooleanColumn, DateColumn, CategoryColumn)
@@ -94,11 +90,6 @@ class Columns:
         return replace(self, groups=groups, left_out=left_out, notes=[*self.notes, groups.note])
 
     # What there is ------------------------------------------------------------------------------------------
-
-    @property
-    def unread(self) -> list[str]:
-        """The notes of values that could not be read, and so became gaps, or made text of numbers."""
-        return [note for note in self.notes if note.endswith((UNREAD, AMONG_NUMBERS))]
 
     @cached_property
     def names(self) -> list[str]:
@@ -175,11 +166,8 @@ class Columns:
             done += rows
 
     def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
-        parts = list(zip(self.fitted, values, self.starts, self.starts[1:], strict=False))
-        for start in range(0, len(out), WRITTEN_AT_ONCE):
-            rows = slice(start, start + WRITTEN_AT_ONCE)
-            for column, column_values, left, right in parts:
-                column.fill(column_values[rows], out[rows, left:right])
+        for column, own, (left, right) in zip(self.fitted, values, pairwise(self.starts), strict=True):
+            column.fill(own, out[:, left:right])
 
     def read(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> Iterator[list[np.ndarray]]:
         """The values of the used columns in NumPy, some rows at a time: numbers, days since 1970, codes of levels."""
@@ -204,6 +192,7 @@ class Columns:
             raise ValueError(f"columns of training that are missing here: {listed(list(map(repr, missing)))}.{hint}")
 
     def counted(self, table: pa.Table) -> DriftCounter:
+        """The drift of a table against the training table."""
         drift = DriftCounter(self)
         for _ in self.read(table, drift):
             pass
@@ -214,7 +203,7 @@ class Columns:
     def to_plain(self) -> dict[str, Any]:
         """The preparation as a JSON document."""
         return {
-            "columns": [{"name": one.name, "kind": one.kind, **dataclasses.asdict(one)} for one in self.fitted],  # type: ignore[call-overload]
+            "columns": [{"kind": one.kind, **asdict(one)} for one in self.fitted],  # type: ignore[call-overload]
             "left_out": [list(pair) for pair in self.left_out],
             "notes": list(self.notes),
             "rows": self.rows,
@@ -223,41 +212,50 @@ class Columns:
 
     @classmethod
     def from_plain(cls, document: Mapping[str, Any]) -> Columns:
-        """The columns of a document, the type of every value checked."""
-        listed, left_out, notes = (document.get(key) for key in ("columns", "left_out", "notes"))
-        if not isinstance(listed, list) or not listed:
-            raise DocumentError("the model has no list of 'columns'; fit and save again")
-        pairs: list[Any] = left_out if isinstance(left_out, list) else [None]
-        if any(not isinstance(pair, list | tuple) or list(map(type, pair)) != [str, str] for pair in pairs):
-            raise DocumentError("'left_out' is no list of columns and reasons; fit and save again")
-        if not isinstance(notes, list) or type(document.get("rows")) is not int:
-            raise DocumentError("'notes' is no list, or 'rows' no whole number; fit and save again")
-        kinds = [one.get("kind") if isinstance(one, Mapping) else None for one in listed]
-        if wrong := [one for one, kind in zip(listed, kinds, strict=True) if kind not in COLUMN_TYPES]:
-            raise DocumentError(f"{wrong[0]!r:.60} is no fitted column; fit and save again")
-        fitted = tuple(from_document(COLUMN_TYPES[str(kind)], one) for kind, one in zip(kinds, listed, strict=True))
+        """The columns of a saved model, the type of every value checked."""
+        fitted = tuple(_typed(COLUMN_TYPES[one["kind"]], one, "a column") for one in document["columns"])
         check_names([column.name for column in fitted])
-        return cls(fitted, [(name, reason) for name, reason in pairs], notes, document["rows"])
+        left_out = [(str(name), str(reason)) for name, reason in document["left_out"]]
+        rows = _typed(int, document["rows"], "the number of rows")
+        if not fitted:
+            raise ValueError("the model has no columns")
+        return cls(fitted, left_out, list(map(str, document["notes"])), rows)
+
+
+def _typed(kind: Any, value: Any, place: str) -> Any:
+    """A value of a document, which must be of this type: a dataclass, a tuple, a number or a text."""
+    if isinstance(kind, UnionType):  # with None
+        return None if value is None else _typed(kind.__args__[0], value, place)
+    if is_dataclass(kind) and isinstance(value, Mapping):
+        kinds = get_type_hints(kind)
+        given = [one.name for one in fields(kind) if one.name in value]
+        return kind(**{name: _typed(kinds[name], value[name], f"{place}: {name!r}") for name in given})  # type: ignore[operator]
+    if get_origin(kind) is tuple and isinstance(value, list | tuple):
+        return tuple(_typed(kind.__args__[0], one, place) for one in value)
+    if kind is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if kind is not float and type(value) is kind and (kind is not int or value >= 0):
+        return value
+    raise ValueError(f"{place} is {value!r:.60}, expected {kind}; fit and save again")
 
 
 def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
     """Copy -> original; of a date and its number, the date is the original, of codes and words the words."""
     codes = {name: one.mark for name, one in kept.items() if isinstance(one.mark, bytes)}
-    words_first = sorted(codes, key=lambda name: -_letters(kept[name].column))
     numbers = {name: one.mark for name, one in kept.items() if isinstance(one.mark, float)}
     dates_first = sorted(numbers, key=lambda name: kept[name].column.kind != "date")
 
     def read(name: str) -> np.ndarray:
         return np.concatenate([kept[name].column.read(chunk) for chunk in table[name].chunks])
 
+    def letters(name: str) -> float:
+        """Letters of a level on average."""
+        levels = getattr(kept[name].column, "levels", ())
+        return sum(sum(map(str.isalpha, level)) for level in levels) / max(1, len(levels))
+
     found = number_copies({name: numbers[name] for name in dates_first}, read)
+    words_first = sorted(codes, key=letters, reverse=True)
     return found | code_copies({name: codes[name] for name in words_first})
-
-
-def _letters(column: Column) -> float:
-    """Letters of a level on average."""
-    levels = column.levels if isinstance(column, CategoryColumn) else ()
-    return sum(sum(map(str.isalpha, level)) for level in levels) / max(1, len(levels))
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -324,42 +322,75 @@ def _runs(places: np.ndarray) -> Runs:
     return [(slice(int(places[left]), int(places[right - 1]) + 1), slice(left, right)) for left, right in stretches]
 
 
-# Fitted columns as JSON objects ------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class TableVectorizer(Vectorizer):
+    """A frame or an Arrow table with columns of any kind; columns go by name."""
+
+    columns: Columns
+
+    @classmethod
+    def fit(cls, X: Any, config: Any, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
+        """Decide the type of every column, and learn its scale."""
+        table = _read_table(X, least=2)
+        for name in config.by:
+            if name not in table.column_names:
+                hint = did_you_mean(name, table.column_names) or f" The columns are: {listed(table.column_names, 10)}."
+                raise ValueError(f"by={list(config.by)!r}: there is no column {name!r}.{hint}")
+        columns = Columns.fit(table.drop_columns(list(config.by)))
+        warn_of_dropped(columns)
+        columns = columns.within_groups(table, config.by)
+        sides = sides_of(config.one_sided, columns.own_names)
+        columns = columns.facing(sides)
+        drift = DriftCounter(columns)
+        numbers = columns.transform(table, drift)
+        warn_of_texts(drift.texts)
+        features = columns.rescaled(Features.fit(numbers, sides, robust=config.robust))
+        names = tuple(table.column_names)
+        one = cls(features=features, columns_in=len(names), names=names, columns=columns)
+        rows = LazyRows(table, one.prepare, features.transform(numbers))
+        rows.groups = one.groups_of(table)
+        return one, rows
+
+    def read(self, X: Any) -> LazyRows:
+        if not is_frame(X):
+            raise TypeError(f"the detector was fitted to a table with named columns; give such a table, not {type(X)}")
+        table = _read_table(X, least=1)
+        drift = self.columns.counted(table)
+        for sentence in (*drift.new_gaps, *drift.unseen_words):
+            warn(sentence)
+        warn_of_texts(drift.texts)
+        rows = LazyRows(table, self.prepare)
+        rows.groups = self.groups_of(table)
+        return rows
+
+    def prepare(self, values: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
+        """Some rows as features; `drift` counts them in passing."""
+        return self._standardised.transform(values, drift)
+
+    @cached_property
+    def _standardised(self) -> Standardised:
+        return Standardised(self.columns, self.features)
+
+    def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
+        return column_profiles(self.columns, rows.values.filter(normal) if isinstance(rows, LazyRows) else None)
+
+    def sides(self, one_sided: Any) -> np.ndarray:
+        return sides_of(one_sided, self.columns.own_names)
 
 
-Dataclass = TypeVar("Dataclass")
-
-TYPES = {str: "a text", bool: "true or false", int: "a whole number, zero or more", float: "a finite number"}
-
-
-class DocumentError(ValueError):
-    """A document that is not what was written."""
-
-
-def from_document(cls: type[Dataclass], document: Any, place: str = "a fitted column") -> Dataclass:
-    """The dataclass back from a JSON object, the type of each value checked; other keys are ignored."""
-    if not isinstance(document, Mapping):
-        raise DocumentError(f"{place} is {document!r:.60}, expected an object; fit and save again")
-    place = f"fitted column {document['name']!r}" if "name" in document else place
-    kinds, values = typing.get_type_hints(cls), dict[str, Any]()
-    for one in dataclasses.fields(cls):  # type: ignore[arg-type]
-        if one.name in document:
-            values[one.name] = _value(kinds[one.name], document[one.name], f"{place}: {one.name!r}")
-        elif one.default is dataclasses.MISSING:
-            raise DocumentError(f"{place} has no {one.name!r}; fit and save again")
-    return cls(**values)
+def _read_table(X: Any, least: int) -> pa.Table:
+    table = as_table(X)
+    if len(table) < least:
+        samples = counted(len(table), "sample")
+        raise ValueError(f"X has {samples}, while a minimum of {least} is required: give more rows")
+    return table
 
 
-def _value(kind: Any, value: Any, place: str) -> Any:
-    if isinstance(kind, types.UnionType):  # with None
-        return None if value is None else _value(kind.__args__[0], value, place)
-    if dataclasses.is_dataclass(kind):
-        return from_document(typing.cast(type, kind), value, place)
-    if typing.get_origin(kind) is tuple and isinstance(value, list | tuple):
-        return tuple(_value(kind.__args__[0], one, place) for one in value)
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    if kind is not float and type(value) is kind and (kind is not int or value >= 0):
-        return value
-    expected = TYPES.get(kind, "a list")
-    raise DocumentError(f"{place} is {value!r:.60}, expected {expected}; fit and save again")
+def warn_of_dropped(columns: Columns) -> None:
+    """Warn of the columns that are not learned from, and of values that became missing ones."""
+    if columns.left_out:
+        reasons = [f"{name!r} ({reason})" for name, reason in columns.left_out]
+        warn(f"columns left out: {listed(reasons, between='; ')}", DroppedColumnsWarning)
+    for note in columns.notes:
+        if note.endswith((UNREAD, AMONG_NUMBERS)):
+            warn(note, DroppedColumnsWarning)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from addml.arrays import Array, as_like, index_like, to_numpy
+from addml.arrays import Array, as_like, folder_of, index_like, room, to_numpy
 from addml.distances import count_of, smallest
 from addml.learning.group import ALONE, Group
 from addml.learning.state import Member
-from addml.scratch import folder_of, room
 
 Portion = Sequence[tuple[int, int]]  # ranges of rows, ascending, that are shuffled together
 

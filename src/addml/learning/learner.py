@@ -8,12 +8,11 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from addml.arrays import Array, as_like, column_sums, namespace, present, row_sums, to_numpy
+from addml.arrays import Array, as_like, column_sums, namespace, present, room, row_sums, to_numpy
 from addml.distances import center_distances, cross_distances, matched_distances, unordered
 from addml.learning.distillation import Portion, Stacked
 from addml.learning.group import ALONE, Group
 from addml.learning.losses import LOSSES, Batch, CenterCloseness, Loss
-from addml.scratch import room
 
 ROWS_AT_ONCE = 2048  # on the CPU
 NUMBERS_AT_ONCE = 2**23  # of rows as wide as large images

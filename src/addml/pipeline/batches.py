@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from addml.arrays import mapped
 from addml.arrow import as_text
 from addml.compute import blas_threads, max_threads, on_threads, resolve_device
 from addml.errors import rows_before
-from addml.inputs.rows import MemoryRows
+from addml.inputs import MemoryRows
 from addml.pipeline.sources import check_text
 from addml.pipeline.workers import Batch, in_processes
 from addml.preprocessing.profile import moments
 from addml.progress import Advance
-from addml.scratch import mapped
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from addml.explain import Reason, Reasons
     from addml.explain.phrasebook import GroupProfiles
-    from addml.inputs.vectorizers import TableVectorizer
+    from addml.inputs.table import TableVectorizer
     from addml.model import Model
     from addml.pipeline.known import Known
     from addml.pipeline.options import Options

@@ -17,9 +17,9 @@ from addml.encoders.pretrained import Pretrained, is_installed
 from addml.errors import AddmlError
 from addml.explain import Reason, contributions_of
 from addml.findings import Picture
+from addml.inputs import LazyRows
+from addml.inputs.array import PHOTO_SIDE
 from addml.inputs.census import draw_places
-from addml.inputs.rows import LazyRows
-from addml.inputs.vectorizers import PHOTO_SIDE
 from addml.io.image_folder import LARGEST, Heads, Pictures, look_at
 from addml.pipeline.batches import LISTED, MAPPED, Explained, Part, Scored, highest, piece_of, sample_of, scoring_place
 from addml.pipeline.options import DECISIONS, IMAGE, Options

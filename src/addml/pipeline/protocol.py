@@ -76,7 +76,8 @@ class LabelledTable:
 
 def read(options: Options, most: int, seed: int = 0) -> LabelledTable:
     """The table of a file with its label apart; rows without a label are dropped and counted."""
-    from addml.inputs.table import CellError, Columns
+    from addml.inputs.table import Columns
+    from addml.preprocessing.numbers import CellError
 
     label, data = str(options.label), open_input(options)
     chosen = choose(data.names, options, data.source)

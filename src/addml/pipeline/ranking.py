@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from addml.arrays import folder_of, room
 from addml.compute import blas_threads
 from addml.decisions.decision import FLAG, MAX_FALSE_ALARMS, PER_DAY, Decision, budget_threshold
 from addml.decisions.p_values import discovery_threshold
@@ -15,7 +16,6 @@ from addml.findings import Finding, Findings, Group, Hidden, Reason, SpaceMap, U
 from addml.pipeline.batches import KNOWN, SCORE, WORDS, Candidate, Sample, Scored
 from addml.pipeline.options import Options
 from addml.pipeline.sources import names_beside
-from addml.scratch import folder_of, room
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,9 +15,9 @@ from addml.decisions.events import FALSE_RATE, Event, budget_threshold, event_fi
 from addml.explain import contributions_of
 from addml.explain.bands import channel_distances, expected_bands
 from addml.findings import EventPicture, Finding, Findings, Reason, Track
-from addml.inputs.rows import WindowRows
+from addml.inputs import Window
 from addml.inputs.series import carried, choose_window
-from addml.inputs.vectorizer import Window
+from addml.inputs.series_vectorizer import WindowRows
 from addml.pipeline.batches import LISTED, scoring_place
 from addml.pipeline.labels import evaluate
 from addml.pipeline.options import SERIES, Options, decisions_given

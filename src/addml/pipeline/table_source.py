@@ -34,7 +34,7 @@ from addml.pipeline.sources import (
 from addml.pipeline.training import train
 from addml.pipeline.workers import keep_freed_memory
 from addml.preprocessing.profile import EPOCH, TextCells, drift_warning
-from addml.progress import Advance, Progress, Silent
+from addml.progress import Advance, Progress
 from addml.text import counted
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class TableSource:
         options = replace(self.options, checkpoint=None)
 
         def fit(table: pa.Table) -> Fitted:
-            own, _ = train(table, options, Silent(), by=self.chosen.by)
+            own, _ = train(table, options, Progress(), by=self.chosen.by)
             return lambda rows: own.scores(own.vectorizer.read(rows), "cpu", 1), own.training.values, own.threshold
 
         with warnings.catch_warnings():

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from addml.detector import ADDML
-    from addml.inputs.rows import Rows
+    from addml.inputs import Rows
     from addml.model import Model
 
 REASONS = 3  # of a row
@@ -46,7 +46,7 @@ def _reasons(model: Model, rows: Rows, places: np.ndarray) -> tuple[Reasons, pa.
     """The reasons of the rows of a table at these places, their values and their features."""
     if model.form is not None:
         raise ValueError("reasons are sentences about the columns of a table; explain takes images and series")
-    features, values = rows.take(places), rows.values  # type: ignore[attr-defined]
+    features, values = rows.take(places), rows.values
     if model.columns is not None:
         table = values.take(pa.array(places)).combine_chunks()
         batch = table.to_batches()[0] if len(places) else pa.RecordBatch.from_pylist([], table.schema)
@@ -96,13 +96,13 @@ def checked(detector: ADDML, X: Any) -> tuple[Checked, ...]:
     """Which kinds of faults, planted in rows of X, a detector with the same parameters finds."""
     from sklearn.base import clone
 
-    from addml.inputs.table import as_table
+    from addml.inputs.frame import as_table
 
     model = detector.model_
     if model.form is not None:
         raise ValueError("check plants faults in tables; X is of another kind")
     is_array = model.columns is None
-    values = detector._read(X).values if is_array else as_table(X)  # type: ignore[attr-defined]
+    values = detector._read(X).values if is_array else as_table(X)
     table = pa.table(list(values.T), names=model.vectorizer.labels) if is_array else values
 
     def rows(table: pa.Table) -> Any:

@@ -151,7 +151,7 @@ def in_blocks(
     threads: int,
     block: int | None = None,
 ) -> None:
-    """Compute the results of rows (inputs.rows.Rows) stack by stack, in blocks of one size.
+    """Compute the results of rows (inputs.Rows) stack by stack, in blocks of one size.
 
     `compute` maps s blocks (s, 1, b, d), which hold the rows of a slice and padding, to (s, E, b, ...); `write` gets
     the slice and the results (E, rows, ...).

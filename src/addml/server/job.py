@@ -29,7 +29,7 @@ from addml.io.image_folder import is_image_folder
 from addml.io.source import find_origin
 from addml.pipeline.checks import check
 from addml.pipeline.options import Options, parse
-from addml.progress import Advance, Silent
+from addml.progress import Advance, Progress
 from addml.server import NO_ROOM
 from addml.text import json_value
 
@@ -38,7 +38,7 @@ PIECE = 1 << 20  # bytes that are unpacked at a time
 GRACE = 10  # seconds to remove unfinished files
 
 
-class Lines(Silent):
+class Lines(Progress):
     """Writes JSON lines, one for each stage of the work."""
 
     def __init__(self, out: TextIO) -> None:
