@@ -10,8 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from addml.io.sql import check_target, stored
-from addml.io.write import WriteError
+from addml.io.write import WriteError, check_target, stored
 
 pytest.importorskip("sqlalchemy")
 

@@ -96,7 +96,8 @@ def planned(
 
 
 def _check_table(options: Options) -> None:
-    from addml.io.sql import check_target, is_address
+    from addml.io.documents import is_address
+    from addml.io.write import check_target
 
     if not is_address(options.file):
         remedy = "write a file with --output, or read from a database address such as sqlite:///shop.db"
@@ -184,11 +185,9 @@ def save_model(files: Files, model: Model) -> None:
 
 def write_scored(files: Files, pieces: Iterable[pa.Table], options: Options | None = None) -> list[str]:
     """The scored table, piece by piece, into a file, a database or both; gives back what is to be said."""
-    from addml.io.write import write_pieces
+    from addml.io.write import stored, write_pieces
 
     if options is not None and options.output_sql is not None:
-        from addml.io.sql import stored
-
         pieces = stored(pieces, options.file, options.output_sql)
         if files.scored is None:
             rows = sum(piece.num_rows for piece in pieces)

@@ -22,7 +22,7 @@ from addml.cluster.ray_cluster import connected
 from addml.cluster.scorer import BatchScorer
 from addml.errors import AddmlError
 from addml.inputs.disk import Source
-from addml.io.columnar import folder_dataset, parquet_files
+from addml.io.binary import folder_dataset, parquet_files
 from addml.io.source import Origin, ReadError, find_origin
 from addml.io.write import WriteError, open_writer, write_whole
 from addml.pipeline.batches import BATCH_ROWS

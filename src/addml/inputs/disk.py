@@ -17,8 +17,9 @@ import pyarrow as pa
 from addml.arrays import Array, mapped, to_numpy
 from addml.compute import on_device
 from addml.inputs import Rows
-from addml.io.columnar import PARTIAL, READ_AHEAD, folder_dataset, parquet_files, readable, reading
-from addml.io.source import ReadError, find_origin, format_of
+from addml.io.binary import PARTIAL, READ_AHEAD, folder_dataset, parquet_files, readable, reading
+from addml.io.read import format_of
+from addml.io.source import ReadError, find_origin
 from addml.io.values import conformed, shaped
 from addml.text import counted
 

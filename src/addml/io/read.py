@@ -1,4 +1,4 @@
-"""From a file, standard input or a database to an Arrow table, whole or in batches."""
+"""From a file, standard input or a database to an Arrow table, whole or in batches, in whatever format it is."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from addml.io.columnar import folder_batches, parquet_batches, read_arrow, read_folder, read_parquet
+from addml.io.binary import folder_batches, parquet_batches, read_arrays, read_arrow, read_folder, read_parquet
 from addml.io.csv import csv_batches, csv_line, read_csv_table
 from addml.io.csv_dialect import CsvHints, sniff
-from addml.io.excel import read_excel
-from addml.io.json import line_of as json_line
-from addml.io.json import read_json
-from addml.io.npy_mat import read_mat, read_npy, read_npz
-from addml.io.source import STANDARD_INPUT, NoRowsError, Origin, ReadError, find_origin, format_of, is_special
-from addml.io.sql import is_address, read_sql
+from addml.io.documents import is_address, json_line, read_excel, read_json, read_sql
+from addml.io.source import (
+    STANDARD_INPUT,
+    ZIP,
+    NoRowsError,
+    Origin,
+    ReadError,
+    archive_format,
+    decode_start,
+    encoding_of,
+    find_origin,
+    is_special,
+    zip_names,
+)
 from addml.io.values import check_columns, conformed, shaped
 from addml.text import counted, without_password
-
-__all__ = ["Batches", "ReadError", "ReadResult", "csv_columns", "line_of", "open_batches", "read_table", "refuse_idle"]
 
 BATCH_ROWS = 65_536
 TAKEN_BY = {  # what a caller may know of a file, and the formats that it says something of
@@ -35,6 +41,38 @@ TAKEN_BY = {  # what a caller may know of a file, and the formats that it says s
     "decimal": ("csv",),
 }
 STREAMED = ("csv", "parquet", "folder")
+SIGNATURES = {
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"\xff\xff\xff\xff": "arrow stream",
+    b"\x93NUMPY": "npy",
+    b"MATLAB 5.0 MAT-file": "mat",
+    b"MATLAB 7.3 MAT-file": "mat 7.3",
+    b"\x89HDF\r\n\x1a\n": "hdf5",
+    b"\xd0\xcf\x11\xe0": "xls",
+    b"SQLite format 3\x00": "sqlite",
+    b"%PDF-": "pdf",
+    **{b"\x80" + bytes([version]): "pickle" for version in range(2, 6)},
+}
+REFUSED = {
+    "zip": "is a zip archive within another. Unpack it first.",
+    "mat 7.3": "is a MATLAB 7.3 (HDF5) file. Save it again in MATLAB with save(..., '-v7').",
+    "hdf5": "is an HDF5 file, which is not read here. Write the table as Parquet or CSV.",
+    "xls": "is an Excel file of the old .xls kind (or a protected one). Save it as .xlsx or CSV.",
+    "pdf": "is a PDF document, not a table. Export the table as CSV or Excel.",
+    "pickle": "is a Python pickle, refused because reading one can run any code. Write Parquet.",
+    "sqlite": "is an SQLite database. Read it by its address sqlite:///{name} and a query.",
+    "html": "is a web page, not a table; the download may have ended at a login page. Download it again.",
+}
+NAMED = {
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow"),
+    **dict.fromkeys((".xlsx", ".xlsm"), "excel"),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json", ".geojson"), "json"),
+    **dict.fromkeys((".csv", ".tsv", ".tab"), "csv"),
+    **{f".{kind}": kind for kind in ("npz", "npy", "mat")},
+}
+TEXT_FORMATS = ("csv", "json")
 
 
 @dataclass(frozen=True)
@@ -147,6 +185,42 @@ def refuse_idle(source: str, kind: str, known: Mapping[str, Any]) -> None:
             raise ReadError(f"{source}: is a {what}, of which {name}={value!r} says nothing; leave it out.")
 
 
+def format_of(origin: Origin) -> tuple[str, list[str]]:
+    """The format, and a note when it is not the one that the name promises."""
+    if origin.path is not None and origin.path.is_dir():
+        return "folder", []
+    named = NAMED.get(origin.suffix)
+    found = _by_content(origin, named)
+    if found in REFUSED:
+        raise ReadError(f"{origin.name}: {REFUSED[found].format(name=origin.name)}")
+    if found == named or (found in TEXT_FORMATS and named in TEXT_FORMATS):
+        return found, []
+    if found in TEXT_FORMATS and named is not None:
+        raise ReadError(
+            f"{origin.name}: is named like a {named} file but does not begin like one; it may be damaged, "
+            "cut short or of another format. Copy it again, or rename it to what it is."
+        )
+    return found, [f"format: {found}, told by its content"]
+
+
+def _by_content(origin: Origin, named: str | None) -> str:
+    head = origin.head(4096)
+    if not head:
+        raise NoRowsError(f"{origin.name}: is empty (0 bytes).")
+    if head.startswith(ZIP):  # of which `find_origin` left these
+        return archive_format(zip_names(origin)) or "zip"
+    if (kind := next((kind for mark, kind in SIGNATURES.items() if head.startswith(mark)), None)) is not None:
+        return kind
+    if head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
+        return "html"
+    if named == "mat":  # MATLAB 4 files begin with no mark
+        return "mat"
+    if named is not None:
+        return named if named in TEXT_FORMATS else "csv"
+    text = decode_start(head, encoding_of(head, origin.name)[0], origin.name).lstrip()
+    return "json" if text.startswith("{") or (text[:1] == "[" and text[1:].lstrip()[:1] == "{") else "csv"
+
+
 def _locate(source: str | os.PathLike[str], options: FileOptions) -> tuple[Origin, str, list[str]]:
     """Where the bytes are, their format, and notes on them."""
     name = without_password(str(source))
@@ -174,13 +248,11 @@ def _read(
         "csv": lambda: read_csv_table(origin, *sniff(origin, options), columns),
         "parquet": lambda: read_parquet(origin, columns),
         "folder": lambda: read_folder(origin, columns),
-        "arrow": lambda: read_arrow(origin, is_stream=False),
+        "arrow": lambda: read_arrow(origin),
         "arrow stream": lambda: read_arrow(origin, is_stream=True),
         "json": lambda: read_json(origin, options.encoding),
         "excel": lambda: read_excel(origin, part, options.header, options.skip_rows),
-        "npz": lambda: read_npz(origin, part, asked),
-        "npy": lambda: read_npy(origin),
-        "mat": lambda: read_mat(origin, part, asked),
+        **dict.fromkeys(("npz", "npy", "mat"), lambda: read_arrays(origin, kind, part, asked)),
     }
     table, found = readers[kind]()
     return _finished(table, [*notes, *found], columns, origin.name)

@@ -1,24 +1,28 @@
-"""Where the bytes of a table come from, which format they have, and which encoding if they are text."""
+"""Where the bytes of a table come from: files, archives, the web and object stores; and how text is encoded."""
 
 from __future__ import annotations
 
+import base64
 import codecs
 import io
 import lzma
 import os
 import re
+import shutil
 import sys
+import tempfile
+import urllib.error
+import urllib.request
 import zipfile
 import zlib
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
-from addml.io.remote import NoRowsError as NoRowsError
-from addml.io.remote import ReadError as ReadError
-from addml.io.remote import fetched, is_remote, shown
 from addml.text import counted, did_you_mean, listed
 
 if TYPE_CHECKING:
@@ -36,6 +40,14 @@ COMPRESSION_MARKS = {
 COMPRESSION_NAMES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}  # also written
 PACKED_NAMES = {**COMPRESSION_NAMES, ".xz": "xz", ".zip": "zip"}  # only read
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+
+
+class ReadError(ValueError):
+    """A source that cannot be read as a table; the message names it, the place and the remedy."""
+
+
+class NoRowsError(ReadError):
+    """A source without rows, such as the file of a day on which nothing happened."""
 
 
 @dataclass(frozen=True)
@@ -124,34 +136,29 @@ def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Orig
     if isinstance(source, Origin):
         return source
     origin = _located(os.fspath(source))
-    is_file = origin.path is None or origin.path.is_file()
-    return _in_zip(origin, part) if is_file and origin.compression is None and origin.head(4) in ZIP else origin
+    if origin.path is not None and origin.path.is_dir():
+        return origin
+    head = origin.head(16)
+    if head.startswith(ZIP):
+        return _in_zip(origin, part)
+    compression = next((kind for mark, kind in COMPRESSION_MARKS.items() if head.startswith(mark)), None)
+    return replace(origin, compression=compression)
 
 
 def _located(name: str) -> Origin:
     if name == STANDARD_INPUT:
-        return _opened("standard input", content=sys.stdin.buffer.read())
+        return Origin("standard input", content=sys.stdin.buffer.read())
     if is_remote(name):
-        return _opened(shown(name), fetched(name))
+        return Origin(shown(name), fetched(name))
     if not name:  # which Path takes for the present folder
         raise ReadError("an empty path names no table; give that of a file or a folder, '.' for the present one.")
     path = Path(os.path.expanduser(name))
     if not path.exists():
         raise no_such_file(path)
     try:
-        return _opened(name, content=path.read_bytes()) if is_special(path) else _opened(name, path)
+        return Origin(name, content=path.read_bytes()) if is_special(path) else Origin(name, path)
     except OSError as error:
         raise ReadError(f"{name}: cannot be opened: {error.strerror}.") from error
-
-
-def _opened(name: str, path: Path | None = None, content: bytes | None = None) -> Origin:
-    """The origin with the compression that its first bytes tell."""
-    head = (content or b"")[:16]
-    if path is not None and path.is_file():
-        with path.open("rb") as stream:
-            head = stream.read(16)
-    compression = next((kind for mark, kind in COMPRESSION_MARKS.items() if head.startswith(mark)), None)
-    return Origin(name, path, content, compression)
 
 
 def is_special(path: Path) -> bool:
@@ -161,8 +168,8 @@ def is_special(path: Path) -> bool:
 
 def _in_zip(origin: Origin, part: str | None) -> Origin:
     """The only file of a zip archive, or the one named; a workbook and an .npz are archives themselves."""
-    names = _zip_names(origin)
-    if _archive_format(names) is not None:
+    names = zip_names(origin)
+    if archive_format(names) is not None:
         return origin
     found = part if part in names else names[0] if len(names) == 1 else None
     if found is None:
@@ -171,7 +178,7 @@ def _in_zip(origin: Origin, part: str | None) -> Origin:
     return replace(origin, compression="zip", member=found, is_chosen=len(names) > 1)
 
 
-def _zip_names(origin: Origin) -> list[str]:
+def zip_names(origin: Origin) -> list[str]:
     """The files of a zip archive, without those that macOS adds."""
     try:
         with origin.open_seekable() as stream, zipfile.ZipFile(stream) as archive:
@@ -181,7 +188,7 @@ def _zip_names(origin: Origin) -> list[str]:
     return [one for one in names if not one.startswith("__MACOSX/") and not Path(one).name.startswith(".")]
 
 
-def _archive_format(names: list[str]) -> str | None:
+def archive_format(names: list[str]) -> str | None:
     """The format that is itself a zip archive of these files."""
     if any(name.startswith("xl/") for name in names):
         return "excel"
@@ -205,93 +212,116 @@ def library(name: str, extra: str, what: str) -> Any:
         raise ReadError(f"{what} needs a part that is not installed: pip install 'addml[{extra}]'.") from error
 
 
-# Format ------------------------------------------------------------------------------------------------------
+# Files of the web (https://) and of object stores (s3://, gs://), downloaded once to a temporary file --------
 
 
-SIGNATURES = {
-    b"PAR1": "parquet",
-    b"ARROW1": "arrow",
-    b"\xff\xff\xff\xff": "arrow stream",
-    b"\x93NUMPY": "npy",
-    b"MATLAB 5.0 MAT-file": "mat",
-    b"MATLAB 7.3 MAT-file": "mat 7.3",
-    b"\x89HDF\r\n\x1a\n": "hdf5",
-    b"FEA1": "feather 1",
-    b"\xd0\xcf\x11\xe0": "xls",
-    b"SQLite format 3\x00": "sqlite",
-    b"%PDF-": "pdf",
-    **{b"\x80" + bytes([version]): "pickle" for version in range(2, 6)},
-}
-REFUSED = {
-    "mat 7.3": "is a MATLAB 7.3 (HDF5) file. Save it again in MATLAB with save(..., '-v7').",
-    "hdf5": "is an HDF5 file, which is not read here. Write the table as Parquet or CSV.",
-    "feather 1": "is a Feather file of version 1. Write it again as Feather 2 (Arrow) or Parquet.",
-    "xls": "is an Excel file of the old .xls kind (or a protected one). Save it as .xlsx or CSV.",
-    "pdf": "is a PDF document, not a table. Export the table as CSV or Excel.",
-    "pickle": "is a Python pickle, refused because reading one can run any code. Write Parquet.",
-    "sqlite": "is an SQLite database. Read it by its address sqlite:///{name} and a query.",
-    "html": "is a web page, not a table; the download may have ended at a login page. Download it again.",
-}
-NAMED = {
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow"),
-    **dict.fromkeys((".xlsx", ".xlsm"), "excel"),
-    **dict.fromkeys((".jsonl", ".ndjson", ".json", ".geojson"), "json"),
-    **dict.fromkeys((".csv", ".tsv", ".tab"), "csv"),
-    **{f".{kind}": kind for kind in ("npz", "npy", "mat")},
-}
-TEXT_FORMATS = ("csv", "json")
+WEB, STORES = ("https", "http"), ("s3", "gs", "gcs")
+TIMEOUT = 30  # seconds without an answer
+MOST_BYTES = 20 << 30  # of a download; a larger file is better downloaded by hand
+SPARE_BYTES = 1 << 30  # that a download leaves free on the disk
+CHUNK = 1 << 20
 
 
-def format_of(origin: Origin) -> tuple[str, list[str]]:
-    """The format, and a note when it is not the one that the name promises."""
-    if origin.path is not None and origin.path.is_dir():
-        return "folder", []
-    found = _by_content(origin)
-    if found in REFUSED:
-        raise ReadError(f"{origin.name}: {REFUSED[found].format(name=origin.name)}")
-    named = NAMED.get(origin.suffix)
-    if found == named or (found in TEXT_FORMATS and named in TEXT_FORMATS):
-        return found, []
-    if found in TEXT_FORMATS and named is not None:
-        raise _misnamed(origin, named)
-    return found, [f"format: {found}, told by its content"]
+def is_remote(source: str) -> bool:
+    """Whether the source is the address of a file to download."""
+    return source.partition("://")[0].lower() in (*WEB, *STORES) and "://" in source
 
 
-def _by_content(origin: Origin) -> str:
-    head = origin.head(4096)
-    if not head:
-        raise NoRowsError(f"{origin.name}: is empty (0 bytes).")
-    if head.startswith(ZIP):  # of which `find_origin` left these
-        if (kind := _archive_format(_zip_names(origin))) is None:
-            raise ReadError(f"{origin.name}: is a zip archive. Unpack it first.")
-        return kind
-    if (kind := next((kind for mark, kind in SIGNATURES.items() if head.startswith(mark)), None)) is not None:
-        return kind
-    if NAMED.get(origin.suffix) == "mat":  # MATLAB 4 files begin with no mark
-        return "mat"
-    return _text_format(origin)
+def shown(address: str) -> str:
+    """The address without user, password and query, which may hold a key."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _text_format(origin: Origin) -> str:
-    named = NAMED.get(origin.suffix)
+@cache
+def fetched(address: str) -> Path:
+    """A local copy of the file, or of the Parquet files below a folder of a store; removed when Python ends."""
+    folder = Path(tempfile.mkdtemp(dir=_temporary().name))
+    name = Path(unquote(urlsplit(address).path)).name or "download"
     try:
-        raw = origin.head(4096)
-        text = decode_start(raw, encoding_of(raw, origin.name)[0], origin.name).lstrip()
-    except ReadError as error:
-        raise error if named in (None, *TEXT_FORMATS) else _misnamed(origin, str(named)) from error
-    if text[:15].lower().startswith(("<!doctype html", "<html")):
-        return "html"
-    if named in TEXT_FORMATS:
-        return str(named)
-    return "json" if text.startswith("{") or (text[:1] == "[" and text[1:].lstrip()[:1] == "{") else "csv"
+        if urlsplit(address).scheme.lower() in WEB:
+            with closing(_answer(address)) as answer:
+                _copy(answer, folder / name, address, int(answer.headers.get("Content-Length") or 0))
+            return folder / name
+        return _from_store(address, folder, name)
+    except (OSError, ValueError, urllib.error.URLError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, ReadError):
+            raise
+        where, reason = shown(address), getattr(error, "reason", None) or error
+        problem = f"cannot be downloaded: {str(reason).replace(address, where)}"
+        raise ReadError(f"{where}: {problem}. Check the address and your access.") from None
 
 
-def _misnamed(origin: Origin, named: str) -> ReadError:
-    return ReadError(
-        f"{origin.name}: is named like a {named} file but does not begin like one; it may be damaged, "
-        "cut short or of another format. Copy it again, or rename it to what it is."
-    )
+@cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="addml-")
+
+
+def _copy(stream: IO[bytes] | Any, target: Path, address: str, size: int) -> None:
+    """Copy a stream of `size` bytes, 0 where that is not known, into a file, unless it is too large or cut short."""
+    most, done = min(MOST_BYTES, shutil.disk_usage(target.parent).free - SPARE_BYTES), 0
+    with target.open("wb") as file:
+        while size <= most and (chunk := stream.read(CHUNK)):
+            done += len(chunk)
+            if done > most:
+                break
+            file.write(chunk)
+    if max(size, done) > most:
+        raise ReadError(
+            f"{shown(address)}: is larger than {max(0, most) / 1e9:.3g} GB, the limit of a download here. Download it "
+            "yourself and give its path."
+        )
+    if done < size:
+        raise ReadError(f"{shown(address)}: the download ended after {done:,} of {size:,} bytes. Try again.")
+
+
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Redirects lead to the web only, never from https to http, and take a password along to the same host alone."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        before, after = urlsplit(req.full_url), urlsplit(newurl)
+        if after.scheme not in WEB or (before.scheme, after.scheme) == ("https", "http"):
+            raise OSError(f"it redirects to a {after.scheme}: address")
+        new = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if new is not None and before.netloc != after.netloc:
+            new.remove_header("Authorization")
+        return new
+
+
+def _answer(address: str) -> Any:
+    """The server's answer to a request."""
+    parts = urlsplit(address)
+    url = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
+    request = urllib.request.Request(url, headers={"User-Agent": "addml"})
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        request.add_header("Authorization", "Basic " + base64.b64encode(pair.encode()).decode())
+    try:
+        return urllib.request.build_opener(_SafeRedirects).open(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        raise OSError(f"the server answered {error.code} {error.reason}") from None
+
+
+def _from_store(address: str, folder: Path, name: str) -> Path:
+    from pyarrow import fs
+
+    store, path = fs.FileSystem.from_uri(address)
+    info = store.get_file_info(path)
+    if info.type == fs.FileType.NotFound:
+        raise ReadError(f"{shown(address)}: no such file.")
+    files = {folder / name: info}
+    if info.type != fs.FileType.File:
+        held = store.get_file_info(fs.FileSelector(path, recursive=True))
+        parquet = [one for one in held if one.is_file and one.path.lower().endswith((".parquet", ".pq"))]
+        files = {folder / name / os.path.relpath(one.path, path): one for one in parquet}
+    if not files:
+        raise ReadError(f"{shown(address)}: is a folder without Parquet files. Name one file.")
+    for target, one in files.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with store.open_input_stream(one.path) as stream:
+            _copy(stream, target, address, int(one.size or 0))
+    return folder / name
 
 
 # Encoding ----------------------------------------------------------------------------------------------------
@@ -310,6 +340,7 @@ POLISH = re.compile(rb"[A-Za-z][\xa3\xa5\xaf\xb3\xb9\xbf][a-z][\x00-\x7f]")  # l
 LEAST_BEYOND = 12  # bytes beyond ASCII, under which no other encoding than Windows-1252 is guessed
 BEYOND_LINES = 200  # that are looked at
 SAME_CHAOS = 0.02  # of charset-normalizer's measure
+NOT_WESTERN = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # bytes that Windows-1252 does not have
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 CONTROL_SHARE = 0.01  # random bytes hold about ten times as many
 WESTERN = "Windows-1252 (it is not UTF-8; if letters look wrong, say which encoding it has)"
@@ -320,28 +351,24 @@ def encoding_of(raw: bytes, name: str) -> tuple[str, str]:
     for mark, named in MARKS.items():
         if raw.startswith(mark):
             return named
-    if (wide := _wide_without_mark(raw)) is not None:
-        return wide, "UTF-16 without a byte order mark"
+    half, even, odd = len(raw) // 2, raw[0::2].count(0), raw[1::2].count(0)
+    if half >= 4 and max(even, odd) >= 0.7 * half and not min(even, odd):  # as Western text in UTF-16 has zeros
+        return "utf-16-le" if odd > even else "utf-16-be", "UTF-16 without a byte order mark"
     if b"\x00" in raw or len(CONTROL.findall(raw)) > CONTROL_SHARE * len(raw):
         raise ReadError(f"{name}: holds binary data, not text: no table was found in it. Check what the file is.")
-    if _decodes(raw, "utf-8"):
-        return "utf-8", "UTF-8"
-    _refuse_slips(raw, name)
-    if (guess := _detected(raw)) is not None:
-        return guess, f"{guess} (a guess; --encoding names another)"
-    return ("cp1252", WESTERN) if _decodes(raw, "cp1252") else ("latin-1", "Latin-1 (it is not UTF-8)")
-
-
-def _refuse_slips(raw: bytes, name: str) -> None:
-    """An error where the text is UTF-8 but for a few bytes: in another encoding most letters would be wrong."""
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(raw)
-    slips = text.count("\ufffd")
-    if sum(not letter.isascii() for letter in text) > 2 * slips:
+    slips = text.count("\ufffd") - raw.count("\ufffd".encode())
+    if not slips:
+        return "utf-8", "UTF-8"
+    if sum(not letter.isascii() for letter in text) > 2 * slips:  # in another encoding most letters would be wrong
         line = text.partition("\ufffd")[0].count("\n") + 1
         raise ReadError(
             f"{name}, line {line}: holds bytes that are not UTF-8, which the rest of the text is. Correct the line, or "
             "name the encoding."
         )
+    if (guess := _detected(raw)) is not None:
+        return guess, f"{guess} (a guess; --encoding names another)"
+    return ("latin-1", "Latin-1 (it is not UTF-8)") if NOT_WESTERN.search(raw) else ("cp1252", WESTERN)
 
 
 def _detected(raw: bytes) -> str | None:
@@ -374,19 +401,3 @@ def decode_start(raw: bytes, encoding: str, name: str) -> str:
         raise ReadError(f"{name}: there is no encoding {encoding!r}. Try 'utf-8' or 'cp1252'.") from error
     except UnicodeError as error:
         raise ReadError(f"{name}: is not in {encoding}: {error}. Left out, the encoding is found.") from error
-
-
-def _decodes(raw: bytes, encoding: str) -> bool:
-    with suppress(UnicodeDecodeError):
-        codecs.getincrementaldecoder(encoding)("strict").decode(raw)
-        return True
-    return False
-
-
-def _wide_without_mark(raw: bytes) -> str | None:
-    """Western text in UTF-16 has a zero in nearly every second byte and none between."""
-    half = len(raw) // 2
-    even, odd = raw[0::2].count(0), raw[1::2].count(0)
-    if half < 4 or max(even, odd) < 0.7 * half or min(even, odd) > 0:
-        return None
-    return "utf-16-le" if odd > even else "utf-16-be"

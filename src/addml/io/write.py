@@ -1,4 +1,4 @@
-"""Tables to CSV, Parquet, JSON lines or Excel by the name given, and files of any content: whole, or no file at all."""
+"""Tables to CSV, Parquet, JSON lines, Excel or a database, and files of any content: whole, or no file at all."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import math
 import os
 import secrets
 import shutil
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -21,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from addml.io.json import as_json
+from addml.io.documents import SHEET_ROWS, as_json, database, disposed
 from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special, library
-from addml.text import visible
+from addml.text import listed, visible, without_password
 
 FORMATS = {
     **dict.fromkeys((".csv", ".tsv"), "csv"),
@@ -32,11 +31,9 @@ FORMATS = {
     ".xlsx": "excel",
 }
 JSON_ROWS = 10_000
-SHEET_ROWS = 2**20 - 1  # of a sheet, below its header
 GUARDED = "text cells that began like a formula, now with an apostrophe before"
 NOT_FINITE = "numbers that are not finite, written as null"
 BUFFER_BYTES = 1 << 20
-ROWS = 32_768  # that become text together
 FORMULA = r"^[=+\-@\t\r\n]"  # what a spreadsheet may run when it opens the file
 NUMBER = r"^-\d+([.,]\d+)?([eE][+\-]?\d+)?$"  # but not this, as ids that are copied may be
 
@@ -181,42 +178,29 @@ class TableWriter:
     def _add(self, table: pa.Table) -> None:
         raise NotImplementedError
 
+    def _guarded(self, table: pa.Table) -> pa.Table:
+        """The table in types that CSV can hold, its text and names such that a spreadsheet runs none of them."""
+        columns = [_plain(column) for column in table.columns]
+        for position, column in enumerate(columns):
+            if pa.types.is_string(column.type):
+                columns[position], count = _neutralised(column)
+                self._changed[GUARDED] += count
+        return pa.table(columns, names=_neutralised(pa.array(table.column_names, pa.string()))[0].to_pylist())
+
 
 class CsvWriter(TableWriter):
-    """CSV in which no text cell begins like a spreadsheet formula, on as many threads as Arrow may use."""
+    """CSV in which no text cell begins like a spreadsheet formula."""
 
     def _begin(self) -> None:
-        empty = self._schema.empty_table()
-        self._delimiter, self._schema = "\t" if ".tsv" in self._target.suffixes else ",", _guarded(empty)[0].schema
-        self._threads, self._waiting = pa.cpu_count(), deque[Future[tuple[pa.Buffer, int]]]()
-        self._pool = ThreadPoolExecutor(self._threads)
-        self._stream.write(self._text(empty, header=True)[0])
+        options = csv.WriteOptions(delimiter="\t" if ".tsv" in self._target.suffixes else ",")
+        self._schema = self._guarded(self._schema.empty_table()).schema
+        self._writer = csv.CSVWriter(self._stream, self._schema, write_options=options)
 
     def _add(self, table: pa.Table) -> None:
-        for start in range(0, table.num_rows, ROWS):
-            self._waiting.append(self._pool.submit(self._text, table.slice(start, ROWS)))
-            if len(self._waiting) > self._threads:
-                self._write_first()
+        self._writer.write_table(self._guarded(table).cast(self._schema))
 
     def close(self) -> None:
-        try:
-            while self._waiting:
-                self._write_first()
-        finally:
-            self._pool.shutdown(cancel_futures=True)
-
-    def _write_first(self) -> None:
-        text, count = self._waiting.popleft().result()
-        self._stream.write(text)
-        self._changed[GUARDED] += count
-
-    def _text(self, table: pa.Table, *, header: bool = False) -> tuple[pa.Buffer, int]:
-        """The rows as text, and how many cells were changed."""
-        table, count = _guarded(table)
-        stream = pa.BufferOutputStream()
-        options = csv.WriteOptions(include_header=header, delimiter=self._delimiter, batch_size=ROWS)
-        csv.write_csv(table.cast(self._schema), stream, options)
-        return stream.getvalue(), count
+        self._writer.close()
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -230,17 +214,6 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
         texts = [None if value is None else as_json(value) for value in column.to_pylist()]
         return pa.chunked_array([pa.array(texts, pa.string())])
     return column
-
-
-def _guarded(table: pa.Table) -> tuple[pa.Table, int]:
-    """The table in types that CSV can hold, its text and names neutralised, and how many cells that changed."""
-    arrays, changed = [_plain(column) for column in table.columns], 0
-    for position, array in enumerate(arrays):
-        if pa.types.is_string(array.type):
-            arrays[position], count = _neutralised(array)
-            changed += count
-    names = pa.array(table.column_names, pa.string())
-    return pa.table(arrays, names=_neutralised(names)[0].to_pylist()), changed
 
 
 def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.ChunkedArray, int]:
@@ -289,17 +262,15 @@ class ExcelWriter(TableWriter):
 
     def _begin(self) -> None:
         openpyxl = library("openpyxl", "excel", f"{self._target}: Excel")
-        self._left, self._book = SHEET_ROWS, openpyxl.Workbook(write_only=True)
+        self._left, self._book = SHEET_ROWS - 1, openpyxl.Workbook(write_only=True)
         self._sheet = self._book.create_sheet("scored")
-        self._sheet.append(_guarded(self._schema.empty_table())[0].column_names)
+        self._sheet.append(self._guarded(self._schema.empty_table()).column_names)
 
     def _add(self, table: pa.Table) -> None:
-        table, count = _guarded(table)
-        self._changed[GUARDED] += count
         self._left -= table.num_rows
         if self._left < 0:
-            raise WriteError(f"{self._target}: a sheet holds at most {SHEET_ROWS:,} rows. Write .csv or .parquet.")
-        for values in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            raise WriteError(f"{self._target}: a sheet holds at most {SHEET_ROWS - 1:,} rows. Write .csv or .parquet.")
+        for values in zip(*(column.to_pylist() for column in self._guarded(table).columns), strict=True):
             self._sheet.append(list(map(_excel_value, values)))
 
     def close(self) -> None:
@@ -316,3 +287,73 @@ def _excel_value(value: Any) -> Any:
 
 
 WRITERS = {"csv": CsvWriter, "parquet": ParquetWriter, "json": JsonWriter, "excel": ExcelWriter}
+
+
+# Scores back into a database ---------------------------------------------------------------------------------
+
+
+def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.Table]:
+    """The pieces, each written into the database on its way, all in one transaction: a failure changes nothing.
+
+    A table that is there must have the same columns; its rows are replaced, so that indexes, grants and views stay.
+    """
+    coming = iter(pieces)
+    first = next(coming)
+    check_target(address, table, first.schema.names)
+    engine, target = database(address), _target(table, first.schema)
+    if engine.dialect.name == "sqlite":  # its driver would begin only at the first row, behind the creation of a table
+        from sqlalchemy import event
+
+        event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin"))
+    what = f"{without_password(address)}: the table {table!r} cannot be written"
+    with disposed(engine, WriteError, what), engine.begin() as connection:
+        target.create(connection, checkfirst=True)
+        connection.execute(target.delete())
+        for piece in chain([first], coming):
+            rows = [{name: _sql_value(value) for name, value in row.items()} for row in piece.to_pylist()]
+            connection.execute(target.insert(), rows)
+            yield piece
+
+
+def check_target(address: str, table: str, names: Iterable[str] = ("score",)) -> None:
+    """An error where there is a table of this name that has not these columns, such as the one that is read."""
+    engine, shown = database(address), without_password(address)
+    with disposed(engine, WriteError, f"{shown}: cannot be opened"):
+        import sqlalchemy
+
+        inspector, (schema, _, name) = sqlalchemy.inspect(engine), table.rpartition(".")
+        found = inspector.has_table(name, schema or None)
+        known = [one["name"] for one in inspector.get_columns(name, schema or None)] if found else []
+    if found and not set(names) <= set(known):
+        raise WriteError(
+            f"{shown}: the table {table!r} holds something else ({listed(known, 8)}) and is not replaced; name another "
+            "table, or drop this one."
+        )
+
+
+def _target(table: str, columns: pa.Schema) -> Any:
+    import sqlalchemy as sql
+
+    types: dict[Any, Any] = {
+        pa.types.is_boolean: sql.Boolean(),
+        pa.types.is_integer: sql.BigInteger(),
+        pa.types.is_floating: sql.Double(),
+        pa.types.is_timestamp: sql.DateTime(),
+        pa.types.is_date: sql.Date(),
+        pa.types.is_time: sql.Time(),
+    }
+    own = list[Any]()
+    for column in columns:
+        found = next((found for is_kind, found in types.items() if is_kind(column.type)), sql.Text())
+        zoned = pa.types.is_timestamp(column.type) and column.type.tz is not None
+        own.append(sql.Column(column.name, sql.DateTime(timezone=True) if zoned else found))
+    schema, _, name = table.rpartition(".")
+    return sql.Table(name, sql.MetaData(), *own, schema=schema or None)
+
+
+def _sql_value(value: Any) -> Any:
+    """A value as a database takes it: no NaN, and nested values as JSON."""
+    if isinstance(value, float):
+        return None if value != value else value
+    return as_json(value) if isinstance(value, list | dict) else value

@@ -17,11 +17,19 @@ from addml import parameters
 from addml.arrow import PLAIN_NUMBERS
 from addml.errors import AddmlError
 from addml.inputs.disk import LEAST_STREAMED, Source, open_source
+from addml.io.documents import is_address
 from addml.io.image_folder import is_image_folder
-from addml.io.read import STREAMED, Batches, csv_columns, line_of, open_batches, read_table, refuse_idle
-from addml.io.remote import fetched, is_remote
-from addml.io.source import PACKED_NAMES, STANDARD_INPUT, Origin, ReadError, find_origin, format_of, is_special
-from addml.io.sql import is_address
+from addml.io.read import STREAMED, Batches, csv_columns, format_of, line_of, open_batches, read_table, refuse_idle
+from addml.io.source import (
+    PACKED_NAMES,
+    STANDARD_INPUT,
+    Origin,
+    ReadError,
+    fetched,
+    find_origin,
+    is_remote,
+    is_special,
+)
 from addml.pipeline.options import MEMORY, Options
 from addml.text import counted, did_you_mean, listed
 

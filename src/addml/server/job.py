@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from addml.errors import AddmlError
-from addml.io.excel import SHEET_ROWS
+from addml.io.documents import SHEET_ROWS
 from addml.io.image_folder import is_image_folder
 from addml.io.source import find_origin
 from addml.pipeline.checks import check

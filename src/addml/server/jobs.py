@@ -27,7 +27,8 @@ from typing import IO, Any
 
 from addml.io.image_folder import SUFFIXES as PICTURES
 from addml.io.image_folder import ZIP
-from addml.io.source import COMPRESSION_NAMES, NAMED
+from addml.io.read import NAMED
+from addml.io.source import COMPRESSION_NAMES
 from addml.pipeline.checks import check
 from addml.pipeline.options import Options, current_name, is_list, names_file, options_of, parse
 from addml.server import Limits, RefusedError

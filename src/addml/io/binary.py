@@ -1,0 +1,221 @@
+"""Parquet files and folders, Arrow and Feather files; NumPy and MATLAB arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import ipc, parquet
+
+from addml.io.image_folder import SUFFIXES, kinds_of
+from addml.io.source import Origin, ReadError
+from addml.io.values import numbered_names
+from addml.text import counted, did_you_mean
+
+if TYPE_CHECKING:
+    from pyarrow import dataset
+
+READ_AHEAD = {"batch_readahead": 2, "fragment_readahead": 1}
+PARTIAL = "columns that some files do not have, read as missing values there"
+
+
+def read_parquet(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
+    """The table of one Parquet file."""
+    with reading(origin.name), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
+        return file.read(columns=readable(columns, file.schema_arrow.names)), []
+
+
+def parquet_batches(origin: Origin, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
+    """One Parquet file, at most `rows` rows at a time."""
+    with reading(origin.name), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
+        yield from file.iter_batches(rows, columns=readable(columns, file.schema_arrow.names))
+
+
+def read_arrow(origin: Origin, is_stream: bool = False) -> tuple[pa.Table, list[str]]:
+    """The table of an Arrow (Feather 2) file or stream."""
+    with reading(origin.name, "Arrow"), origin.open_seekable() as stream:
+        return (ipc.open_stream if is_stream else ipc.open_file)(stream).read_all(), []
+
+
+def read_folder(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
+    """The Parquet files of a folder as one table, with columns from subfolders named year=2024."""
+    found, notes = folder_dataset(origin)
+    with reading(origin.name):
+        return found.to_table(columns=readable(columns, found.schema.names)), notes
+
+
+def folder_batches(
+    origin: Origin, columns: Sequence[str] | None, rows: int, notes: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """The Parquet files of a folder, at most `rows` rows at a time."""
+    found, more = folder_dataset(origin)
+    notes.extend(more)
+    with reading(origin.name):
+        yield from found.to_batches(columns=readable(columns, found.schema.names), batch_size=rows, **READ_AHEAD)
+
+
+def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[dataset.Dataset, list[str]]:
+    """The folder, or some of its files, with a schema that has the columns of all of them."""
+    from pyarrow import dataset  # half a second, which reading one file need not take
+
+    files = files or parquet_files(origin)
+    how: dict[str, Any] = {"format": "parquet", "partitioning": "hive", "partition_base_dir": str(origin.path)}
+    with reading(origin.name):
+        first = dataset.dataset(files, **how)
+        fragments = list(first.get_fragments())
+    schemas = list[pa.Schema]()
+    for fragment in fragments:
+        with reading(fragment.path):
+            schemas.append(fragment.physical_schema)
+    schema = _joined(files, schemas, first.schema)
+    partial = [name for name in schema.names if 0 < sum(name in one.names for one in schemas) < len(schemas)]
+    notes = [f"folder: {len(files):,} Parquet files"]
+    if partial:
+        notes.append(f"{PARTIAL}: {', '.join(partial[:8])}")
+    return dataset.dataset(files, schema, **how), notes
+
+
+def _joined(files: Sequence[str], schemas: Sequence[pa.Schema], first: pa.Schema) -> pa.Schema:
+    """One schema for all files; a column whose types have nothing in common is named, with the two files."""
+    with suppress(pa.ArrowException):
+        return pa.unify_schemas([*schemas, first], promote_options="permissive")
+    seen: dict[str, tuple[pa.Schema, str]] = {}
+    for file, own in ((file, pa.schema([own])) for file, schema in zip(files, schemas, strict=True) for own in schema):
+        (name,) = own.names
+        before, where = seen.get(name, (own, file))
+        try:
+            seen[name] = pa.unify_schemas([before, own], promote_options="permissive"), where
+        except pa.ArrowException:
+            kinds = f"{own.field(0).type} here and {before.field(0).type} in {where}"
+            raise ReadError(f"{file}: the column {name!r} is {kinds}. Write both in one type.") from None
+    return pa.unify_schemas([*schemas, first], promote_options="permissive")
+
+
+def parquet_files(origin: Origin) -> list[str]:
+    """The Parquet files of a folder and its subfolders."""
+    assert origin.path is not None
+    files = sorted(path for path in origin.path.rglob("*") if path.is_file() and not path.name.startswith(("_", ".")))
+    parquet = [str(path) for path in files if path.suffix.lower() in (".parquet", ".pq")]
+    if parquet:
+        return parquet
+    if any(path.suffix.lower() in SUFFIXES for path in files):
+        raise ReadError(f"{origin.name}: is a folder of images, which addml detect, fit and score take, and no table.")
+    held = kinds_of(path.name for path in files) or "nothing"
+    raise ReadError(f"{origin.name}: is a folder without Parquet files or images (it holds: {held}). Name one file.")
+
+
+def readable(columns: Sequence[str] | None, names: Sequence[str]) -> list[str] | None:
+    """The columns for Arrow to read; all where names repeat or columns are parts of nested ones."""
+    if columns is None or len(set(names)) < len(names) or not set(columns) <= set(names):
+        return None
+    return list(columns)
+
+
+@contextmanager
+def reading(source: str, kind: str = "Parquet") -> Iterator[None]:
+    """Name the source and the remedy where Arrow cannot read it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise ReadError(
+            f"{source}: is empty, or its {kind} data is damaged or cut short ({error}). Copy or write it again."
+        ) from error
+
+
+# Arrays: X becomes the columns x0, x1, ..., labels beside it a column only if asked for -----------------------
+
+
+FEATURES = "X"
+LABELS = (
+    *("y", "label", "labels", "target", "targets", "class", "classes"),
+    *("outlier", "outliers", "anomaly", "anomalies"),
+)
+
+
+def read_arrays(origin: Origin, kind: str, key: str | None, asked: Collection[str]) -> tuple[pa.Table, list[str]]:
+    """The table of an .npz, .npy or MATLAB file (of version 4 to 7), with the labels that are asked for by name."""
+    try:
+        with origin.open_seekable() as stream:
+            arrays = _arrays(stream, kind)
+    except NotImplementedError as error:
+        raise ReadError(f"{origin.name}: is a MATLAB 7.3 (HDF5) file. Save it with save(..., '-v7').") from error
+    except Exception as error:  # a damaged file may raise anything
+        problem = f"the array file is damaged or cut short ({error}). Copy or save it again."
+        if "pickle" in str(error):
+            problem = "holds pickled Python objects, which are refused: reading them can run any code. Save arrays."
+        raise ReadError(f"{origin.name}: {problem}") from error
+    return _table(arrays, key, asked, origin.name)
+
+
+def _arrays(stream: Any, kind: str) -> dict[str, Any]:
+    if kind == "npy":
+        return {FEATURES: np.load(stream, allow_pickle=False)}
+    if kind == "npz":
+        with np.load(stream, allow_pickle=False) as archive:
+            return dict(archive)
+    from scipy.io import loadmat
+
+    return {name: array for name, array in loadmat(stream).items() if not name.startswith("__")}
+
+
+def _table(
+    arrays: Mapping[str, Any], key: str | None, asked: Collection[str], source: str
+) -> tuple[pa.Table, list[str]]:
+    chosen = _chosen_key(arrays, key, source)
+    columns, notes = _columns(arrays[chosen], chosen, source)
+    notes.insert(0, f"array: {chosen}, {counted(len(columns), 'column')}")
+    rows, others = len(next(iter(columns.values()))), [name for name in arrays if name != chosen]
+    for name in others:
+        if name in asked and name not in columns:
+            label = _native(np.asarray(arrays[name]), name, source)
+            if label.size != rows:
+                problem = f"has {counted(label.size, 'label')} for {counted(rows, 'row')} of the table."
+                raise ReadError(f"{source}: array {name} {problem}")
+            columns[name] = label.reshape(rows)
+            notes.append(f"labels: array {name}, as column {name}")
+        elif name not in asked and name.lower() in LABELS:
+            notes.append(f"left out, being labels: array {name} (--label {name} evaluates by it)")
+    if unread := [name for name in others if name not in asked and name.lower() not in LABELS]:
+        notes.append(f"not read: {', '.join(unread)}")
+    return pa.table({name: pa.array(values) for name, values in columns.items()}), notes
+
+
+def _chosen_key(arrays: Mapping[str, Any], key: str | None, source: str) -> str:
+    if key is not None and key not in arrays:
+        raise ReadError(f"{source}: has no array {key!r}.{did_you_mean(key, arrays)} It has: {', '.join(arrays)}.")
+    if key is not None or FEATURES in arrays:
+        return key or FEATURES
+    matrices = [name for name, array in arrays.items() if getattr(array, "ndim", 0) == 2]
+    # MATLAB knows no arrays of one axis: labels have one column
+    tables = [name for name in matrices if name.lower() not in LABELS or 1 not in arrays[name].shape]
+    if len(tables) == 1:
+        return tables[0]
+    shapes = ", ".join(f"{name} {getattr(array, 'shape', '')}" for name, array in arrays.items()) or "nothing"
+    raise ReadError(f"{source}: has no array X (rows, columns). Say which part is the table; it has: {shapes}.")
+
+
+def _columns(values: Any, name: str, source: str) -> tuple[dict[str, np.ndarray[Any, Any]], list[str]]:
+    notes = []
+    if hasattr(values, "toarray"):
+        values, notes = values.toarray(), ["sparse matrix: written out in full"]
+    array = np.asarray(values)
+    if array.dtype.names:
+        return {field: _native(array[field], field, source) for field in array.dtype.names}, notes
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or array.size == 0:
+        raise ReadError(f"{source}: array {name} has shape {array.shape}; a table needs (rows, columns), both over 0.")
+    turned = np.ascontiguousarray(_native(array, name, source).T)
+    return dict(zip(numbered_names(len(turned)), turned, strict=True)), notes
+
+
+def _native(array: np.ndarray[Any, Any], name: str, source: str) -> np.ndarray[Any, Any]:
+    """The array in this machine's byte order and in a type that Arrow computes with."""
+    if array.dtype.kind not in "biufUSmM":
+        raise ReadError(f"{source}: array {name} holds {array.dtype} values; a table needs numbers or text.")
+    if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
+        return array.astype(np.float32 if array.dtype.itemsize == 2 else np.float64)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
