@@ -1,4 +1,4 @@
-"""A local Ray cluster of two nodes, started once: scores, a lost worker, a lost driver, many fits."""
+"""A local Ray cluster of two nodes, started once: scores, a lost worker, driver and cluster, many fits."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from tests.cluster.test_group import Turns, assert_same
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-LONG = {**SETTINGS, "epochs": 20, "patience": 20, "random_state": 1}
+LONG = {**SETTINGS, "epochs": 30, "patience": 30, "random_state": 1}
 
 
 @pytest.fixture(scope="module")
@@ -148,19 +149,34 @@ def expected_model(rows):
     return group.run(lambda rank: fit(Config.resolve(LONG), rows, group=group))[0]
 
 
-def test_a_fit_goes_on_after_a_lost_driver_and_a_lost_worker(cluster, rows, tmp_path):
+def test_a_fit_goes_on_after_a_lost_cluster_a_lost_driver_and_a_lost_worker(cluster, rows, tmp_path):
     import psutil
 
     from addml.cluster.ray_fit import fit_rows
 
     output = tmp_path / "model"
     checkpoint = Path(f"{output}.checkpoint")
-    program = (
-        "from addml.cluster.ray_fit import fit_rows\n"
-        f"fit_rows({LONG!r}, {str(rows)!r}, {str(output)!r}, address={cluster!r}, workers=2, every=0)"
-    )
-    driver = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
-    wait_for_epoch(checkpoint, 2, driver)
+
+    def begun(address):
+        program = (
+            "from addml.cluster.ray_fit import fit_rows\n"
+            f"fit_rows({LONG!r}, {str(rows)!r}, {str(output)!r}, address={address!r}, workers=2, every=0)"
+        )
+        return subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+
+    driver = begun(None)  # which starts a cluster of its own
+    wait_for_epoch(checkpoint, 1, driver)
+    whole = [psutil.Process(driver.pid), *psutil.Process(driver.pid).children(recursive=True)]
+    assert {"raylet", "gcs_server"} <= {one.name() for one in whole}
+    for one in whole:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    driver.wait()
+    assert 0 < epochs_in(checkpoint) < LONG["epochs"] - 8, "too late for a kill"
+
+    kept = epochs_in(checkpoint)
+    driver = begun(cluster)
+    wait_for_epoch(checkpoint, kept + 2, driver)
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
     kept = epochs_in(checkpoint)

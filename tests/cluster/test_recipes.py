@@ -1,4 +1,6 @@
-"""The recipes of docs/cluster.md for other engines, those that need no Java."""
+"""The recipes of docs/cluster.md for other engines; the one for Spark where it is installed, with Java."""
+
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -54,3 +56,18 @@ def test_duckdb(rows, scorer, expected):
     top = duckdb.sql("SELECT id, score FROM scored ORDER BY score DESC LIMIT 3").fetchall()
     assert top == sorted(expected.items(), key=lambda one: -one[1])[:3]
     np.testing.assert_array_equal(np.sort(scored["score"]), np.sort(list(expected.values())))
+
+
+def test_spark(rows, scorer, expected, tmp_path, monkeypatch):
+    sql = pytest.importorskip("pyspark.sql", reason="pyspark and Java are not installed")
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    spark = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    frame = spark.read.parquet(str(rows))
+    schema = from_arrow_schema(scorer(pa.Table.from_pandas(frame.limit(1).toPandas())).schema)
+    frame.mapInArrow(scorer.stream, schema).write.parquet(str(tmp_path / "scored"))
+    spark.stop()
+    scored = parquet.read_table(tmp_path / "scored")
+    assert dict(zip(scored["id"].to_pylist(), scored["score"].to_pylist(), strict=True)) == expected
