@@ -1,7 +1,5 @@
 """Contributions: they add up, for any scorer, distance and number of members; walks against a walk by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -178,26 +176,6 @@ def test_a_usual_row_that_is_strange_is_replaced_by_a_real_one():
     X = 10 * np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.3 * random.standard_normal((600, 2))
     detector = fitted(X, epochs=5, scorer="views")
     assert baseline_score(detector) <= np.median(detector.anomaly_scores_)
-
-
-@pytest.mark.parametrize("scorer", ["knn", "center"])
-@pytest.mark.parametrize("labelled", [False, True])
-def test_on_tensors_as_on_an_accelerator(X, scorer, labelled, monkeypatch):
-    torch = pytest.importorskip("torch")
-    labels = np.where(np.arange(len(X)) < 3, 1, -1) if labelled else None
-    small = {
-        "epochs": 2,
-        "members": 2,
-        "encoder": MLP((8,), 4),
-        "random_state": 0,
-        "device": "cpu",
-    }
-    detector = ADDML(scorer=scorer, **small).fit(X, labels=labels)
-    features, expected = detector.model_.prepare(X), detector.explain(X)
-    model = replace(detector.model_)  # which has made nothing ready yet
-    for module in ("addml.model", "addml.explain.attribution"):
-        monkeypatch.setattr(f"{module}.on_device", lambda values, device: torch.from_numpy(np.array(values)))
-    np.testing.assert_allclose(attributions(model, features, detector.baseline_), expected, atol=2e-3)
 
 
 @pytest.mark.parametrize(("columns", "alone"), [(1, 6), (3, 6), (6, 6), (7, 6), (30, 6), (1000, 6), (64, 64)])

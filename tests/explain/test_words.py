@@ -3,11 +3,10 @@
 from datetime import UTC, date, datetime
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from addml.explain.phrasebook import and_list
-from addml.explain.phrases import as_values, unusual, unusual_together
+from addml.explain.phrases import unusual, unusual_together
+from addml.explain.reasons import and_list
 from addml.preprocessing.profile import ColumnProfile
 
 AMOUNT = ColumnProfile("amount", "number", low=3, middle=30, high=400)
@@ -37,8 +36,8 @@ BORN = ColumnProfile("born", "date", earliest=date(1940, 1, 1), latest=date(2005
 
 def column_words(profile, value):
     """What is unusual about a value, with and without the value itself; None for an ordinary one."""
-    found = next(unusual([profile], np.zeros(1, np.int64), as_values(profile.kind, [value])), None)
-    return found and (f"{profile.column} {found.words[0]}", found.summary.format(profile.column))
+    found = unusual(profile, value)
+    return found and tuple(f"{profile.column} {text}" for text in found)
 
 
 @pytest.mark.parametrize(
@@ -138,10 +137,7 @@ def test_ordinary_values_have_no_words(usual, value):
     ],
 )
 def test_ordinary_values_that_do_not_fit_their_row(profile, value, words):
-    values = np.array([value]) if profile.kind == "number" else pa.array([value])
-    (found,) = unusual_together([profile], np.zeros(1, int), values)
-    assert found.words.to_pylist() == [words]
-    assert found.summary == "{} unusual given the other columns"
+    assert unusual_together(profile, value) == (words, "unusual given the other columns")
 
 
 def test_names_in_a_sentence():

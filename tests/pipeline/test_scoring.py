@@ -4,7 +4,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.explain import Reasons
 from addml.pipeline.batches import SCORE, Explained, Part, Sample, Scored, highest, joined, piece_of
 
 
@@ -13,7 +12,7 @@ def part(scores, start):
     order = highest(scores, len(scores))
     places = order + start
     rows = pa.record_batch({"place": places})
-    explained = Explained(places, scores[order], rows, places[:, None].astype(np.float32), Reasons.none(len(scores)))
+    explained = Explained(places, scores[order], rows, places[:, None].astype(np.float32), [()] * len(scores))
     nothing = Sample(np.empty(0), np.empty(0, np.int64), np.empty((0, 1), np.float32))
     return Part(piece_of(scores, rows, order, explained.reasons.texts()), explained, nothing)
 

@@ -15,6 +15,7 @@ import numpy as np
 from addml import __version__, model_file
 from addml.compute import blas_threads
 from addml.errors import AddmlError
+from addml.explain import reason_texts
 from addml.inputs.frame import as_table
 from addml.pipeline.batches import BATCH_ROWS, features_of, reasons_for, scores_of
 from addml.pipeline.sources import names_beside
@@ -104,7 +105,7 @@ class BatchScorer:
             features = features_of(model, batch, 0)
             scores = scores_of(model, batch, features, self.device)
             flagged = np.flatnonzero(scores > self._tau) if self.reasons else np.empty(0, np.int64)
-            words = reasons_for(model, batch.take(flagged), features[flagged], self.reasons).texts()
+            words = reason_texts(reasons_for(model, batch.take(flagged), features[flagged], self.reasons))
         found: list[str | None] = [None] * len(scores)
         for row, text in zip(flagged, words.to_pylist(), strict=True):
             found[row] = text or None

@@ -2,8 +2,7 @@
 
 from addml.explain.attribution import Nearest, attributions, baseline_row, contributions_of, nearest
 from addml.explain.contributions import columns_of
-from addml.explain.phrasebook import Reason
-from addml.explain.reasons import Reasons, groups, reasons
+from addml.explain.reasons import Reason, Reasons, groups, reason_texts, reasons
 
 __all__ = [
     "Nearest",
@@ -15,5 +14,6 @@ __all__ = [
     "contributions_of",
     "groups",
     "nearest",
+    "reason_texts",
     "reasons",
 ]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from addml.arrays import column_medians, to_numpy
-from addml.compute import in_threads, on_device
+from addml.compute import in_threads
 from addml.distances import cross_distances
 from addml.explain.contributions import (
     SeriesContext,
@@ -87,25 +87,23 @@ def nearest(model: Model, features: np.ndarray, k: int) -> Nearest:
 
     A distance is the mean over members of the Euclidean one, in deviations of the examples from their middle.
     """
-    examples = model.examples
-    own = _embedded(model, examples.features)  # (E, R, w)
+
+    def embedded(rows: np.ndarray) -> np.ndarray:  # (E, n, w)
+        z = model.embeddings(rows, "cpu", 1).astype(np.float64)
+        return z.reshape(len(rows), len(model.encoder.weights), -1).transpose(1, 0, 2)
+
+    own = embedded(model.examples.features)
     middle = own.mean(axis=1, keepdims=True)
     spread = np.sqrt(((own - middle) ** 2).sum(axis=2).mean(axis=1))[:, None, None]
-    spread, k = np.where(spread > 0, spread, 1.0), min(k, len(examples.rows))
+    spread, k = np.where(spread > 0, spread, 1.0), min(k, len(model.examples.rows))
     rows, distances = np.empty((len(features), k), np.int64), np.empty((len(features), k))
     for start in range(0, len(features), ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)
-        z = (_embedded(model, features[part]) - middle) / spread
+        z = (embedded(features[part]) - middle) / spread
         away = cross_distances(z, (own - middle) / spread, "euclidean").mean(axis=0)
         order = np.argsort(away, axis=1, kind="stable")[:, :k]
-        rows[part], distances[part] = examples.rows[order], np.take_along_axis(away, order, axis=1)
+        rows[part], distances[part] = model.examples.rows[order], np.take_along_axis(away, order, axis=1)
     return Nearest(rows, distances)
-
-
-def _embedded(model: Model, features: np.ndarray) -> np.ndarray:
-    """Embeddings (E, n, w) of rows of features, float64."""
-    z = model.embeddings(features, "cpu", 1).astype(np.float64)
-    return z.reshape(len(features), len(model.encoder.weights), -1).transpose(1, 0, 2)
 
 
 def contributions_of(model: Model, rows: Rows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
@@ -120,7 +118,7 @@ def contributions_of(model: Model, rows: Rows, places: np.ndarray, device: str, 
         series = SeriesContext.of(model, rows, places, device, threads)
     incomplete = None if incomplete is None else incomplete[places]
     codes = None if rows.groups is None else rows.groups[places]
-    found = attributions(model, rows.take(places), model.baseline, device, threads, incomplete, series, groups=codes)
+    found = attributions(model, rows.take(places), model.baseline, threads, incomplete, series, groups=codes)
     if codes is not None:  # parts add up to the score within the group
         scores = found.sum(axis=1)
         within = model.divided(scores, codes)
@@ -132,7 +130,6 @@ def attributions(
     model: Model,
     rows: np.ndarray,
     baseline: np.ndarray,
-    device: str = "cpu",
     threads: int = 1,
     incomplete: np.ndarray | None = None,
     series: SeriesContext | None = None,
@@ -146,7 +143,7 @@ def attributions(
     """
     if views_of(model) is not None:
         return explained(model, rows, origins or columns_of(model), threads, series, groups).contributions
-    walks = _Walks(model, baseline, device, origins or columns_of(model))
+    walks = _Walks(model, baseline, origins or columns_of(model))
     result = np.empty((len(rows), len(walks.features)))
     incomplete = np.zeros(len(rows), bool) if incomplete is None else incomplete
 
@@ -154,8 +151,7 @@ def attributions(
         chosen = slice(part * walks.block, (part + 1) * walks.block)
         result[chosen] = walks.contributions(rows[chosen], incomplete[chosen])
 
-    most = model.scorer.max_threads if device == "cpu" else 1
-    in_threads(work, -(-len(rows) // walks.block), min(threads, most))
+    in_threads(work, -(-len(rows) // walks.block), min(threads, model.scorer.max_threads))
     return result
 
 
@@ -170,26 +166,21 @@ def steps(columns: int, alone: int) -> np.ndarray:
 class _Walks:
     """Walks of blocks of rows, all of one shape, so that no row's result depends on the others."""
 
-    def __init__(self, model: Model, baseline: np.ndarray, device: str, origins: Sequence[int]) -> None:
-        self.model, self.device, self.ready = model, device, model.scorer_ready(device)
-        self.encoder = model.encoder.with_weights(on_device(model.encoder.weights, device))
-        self.block = model.block(device if model.form is None else "cpu")  # who asks about images asks about a few
-        self.at_once = min(self.block, model.scorer.at_once) if device == "cpu" else self.block
+    def __init__(self, model: Model, baseline: np.ndarray, origins: Sequence[int]) -> None:
+        self.model, self.ready, self.block = model, model.scorer_ready("cpu"), model.block("cpu")
         self.baseline, self.column = baseline, np.asarray(origins, np.int64)
-        self.features = features_by_column(self.column.tolist())
+        self.features = features_by_column(origins)
         cheap = isinstance(model.scorer, (Center, Dissimilarity))  # in constant time
         alone = ALONE if model.form is None else PATCHES_ALONE
         self.edges = steps(len(self.features), ALONE_WHERE_CHEAP if cheap else alone)
         scores = self._member_scores(np.repeat(baseline[None], self.block, axis=0), None)[:, :1]
-        whole, neutral = (float(model.combine(scores, np.array([flag]))[0]) for flag in (False, True))
-        self.baseline_score, self.baseline_score_incomplete = whole, neutral
+        self.whole, self.neutral = (model.combine(scores, np.array([flag]))[0] for flag in (False, True))
 
     def contributions(self, rows: np.ndarray, incomplete: np.ndarray) -> np.ndarray:
         """The contributions (n, columns) of rows (n, d'), at most a block of them."""
         x, n = np.repeat(self.baseline[None], self.block, axis=0), len(rows)
         x[:n], incomplete = rows, np.append(incomplete, np.zeros(self.block - n, bool))
-        there = on_device(x, self.device)
-        before = [self.model.scorer.locate(there[part], self.ready) for part in self._parts()]
+        before = self.model.scorer.locate(x, self.ready)
         out = displacements(x, self.baseline, self.model.encoder, self.features)
         order = np.argsort(-out, axis=1, kind="stable")
         rank = np.argsort(order, axis=1, kind="stable")[:, self.column]  # of the column of each feature
@@ -198,25 +189,19 @@ class _Walks:
             return np.asarray(self.model.combine(self._member_scores(x, before), incomplete))
 
         row, middle = scores(x), self.edges[1:-1]
-        end = np.where(incomplete, self.baseline_score_incomplete, self.baseline_score)
+        end = np.where(incomplete, self.neutral, self.whole)
         first = [row, *(scores(np.where(rank < edge, self.baseline, x)) for edge in middle), end]
         last = [end, *(scores(np.where(rank >= edge, self.baseline, x)) for edge in middle), row]
-        contributions = _shared(np.stack(first, axis=1), np.stack(last, axis=1), out, order, self.edges)
-        return np.asarray(contributions[:n])
+        return _shared(np.stack(first, axis=1), np.stack(last, axis=1), out, order, self.edges)[:n]
 
-    def _member_scores(self, x: np.ndarray, before: list[Any] | None) -> np.ndarray:
+    def _member_scores(self, x: np.ndarray, before: Any) -> np.ndarray:
         """Scores (E, b) of changed rows, which still match the references that they matched before."""
-        scorer, values = self.model.scorer, on_device(np.ascontiguousarray(x, np.float32), self.device)
-        z, results = self.encoder.embed(values[None, None])[0], []
-        for place, part in enumerate(self._parts()):
-            located = scorer.locate(values[part], self.ready)
-            if located is not None and before is not None:
-                located = located._replace(self_matches=before[place].self_matches)
-            results.append(to_numpy(scorer.score(z[:, part], self.ready, self.model.distance, located)))
-        return np.concatenate(results, axis=1).astype(np.float64)
-
-    def _parts(self) -> list[slice]:
-        return [slice(start, start + self.at_once) for start in range(0, self.block, self.at_once)]
+        scorer, x = self.model.scorer, np.ascontiguousarray(x, np.float32)
+        located = scorer.locate(x, self.ready)
+        if located is not None and before is not None:
+            located = located._replace(self_matches=before.self_matches)
+        z = self.model.encoder.embed(x[None, None])[0]
+        return to_numpy(scorer.score(z, self.ready, self.model.distance, located)).astype(np.float64)
 
 
 def _shared(first: np.ndarray, last: np.ndarray, out: np.ndarray, order: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 
 from addml.arrays import to_numpy
 from addml.compute import in_threads
-from addml.encoders import AutoencoderNetwork, MLPNetwork, Network
+from addml.encoders import MLPNetwork, Network
 from addml.inputs.array import patch_of
 from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
@@ -22,7 +22,8 @@ from addml.scoring.base import ViewScale
 from addml.scoring.guidance import Guided
 from addml.scoring.references import NO_ROWS, Overlaps, SelfMatches
 from addml.scoring.views import NEIGHBOURS, ColumnDistances, Views, side_by_side, stride
-from addml.scoring.windows import WindowDistances, WindowViews, count
+from addml.scoring.windows import NEIGHBOURS as WINDOW_NEIGHBOURS
+from addml.scoring.windows import WindowDistances, WindowViews
 
 TINY = np.finfo(np.float64).tiny
 WINDOWS_AT_ONCE = 64
@@ -142,20 +143,19 @@ def _explained(
 
     def work(part: int) -> None:
         chosen = slice(part * size, (part + 1) * size)
-        scores, parts, view = _block(model, rows[chosen], chosen, size, series)
+        x = np.zeros((size, rows.shape[1]), np.float32)
+        x[: len(rows[chosen])] = rows[chosen]
+        result.scores[chosen], result.view[chosen], parts = _block(model, x, len(rows[chosen]), chosen, series)
         result.shares[chosen] = shares_of(sums_by_column(parts, features))
-        result.scores[chosen], result.view[chosen] = scores, view
 
     in_threads(work, -(-len(rows) // size), min(threads, model.scorer.max_threads))
     return result
 
 
 def _block(
-    model: Model, rows: np.ndarray, chosen: slice, size: int, series: SeriesContext | None
-) -> tuple[np.ndarray, ...]:
-    """The scores (n,) of at most `size` rows, what each feature adds to the strangest view (n, d'), and that view."""
-    n, x = len(rows), np.zeros((size, rows.shape[1]), np.float32)
-    x[:n] = rows
+    model: Model, x: np.ndarray, n: int, chosen: slice, series: SeriesContext | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores (n,) of the first rows of a block x, their strangest view (n,), and the features' parts of it (n, d')."""
     scorer, ready, views = model.scorer, model.scorer_ready("cpu"), views_of(model)
     assert views is not None
     assert isinstance(model.scale, ViewScale)
@@ -168,36 +168,30 @@ def _block(
     parts = np.empty((n, x.shape[1]))
     for place, name in enumerate(views.views):
         own = np.flatnonzero(view == place)
-        if len(own):
-            parts[own] = _parts(name, model, x, z, ready, located, own)
-    return np.asarray(model.scale.combine(scores)), parts, view
+        if not len(own):
+            continue
+        if name == "tails":
+            parts[own] = _in_tails(x, ready, located, own)
+        elif name == "space":
+            parts[own] = _in_space(model, x, z, ready, located, own)
+        else:
+            kept = ready["kept"] if name == "distilled" else len(ready["rows"])
+            near, counted = _neighbours(located.distances[own, :kept], NEIGHBOURS[name])
+            parts[own] = _mean(abs(x[own, None] - ready["rows"][near]), counted) * ready["column_weight"]
+    return np.asarray(model.scale.combine(scores)), view, parts
 
 
-def _parts(
-    view: str,
-    model: Model,
-    x: np.ndarray,
-    z: np.ndarray,
-    ready: dict[str, Any],
-    located: ColumnDistances,
-    rows: np.ndarray,
-) -> np.ndarray:
-    """What each feature adds to a view of these rows (k,), (k, d')."""
-    if view == "tails":
-        parts = np.zeros((len(rows), x.shape[1]))
-        own = np.flatnonzero(np.isin(rows, located.self_matches[0]))
-        parts[:, ready["tails"].counted] = ready["tails"].terms(x[rows], own).T
-        return parts
-    if view == "space":
-        return _in_space(model, x, z, ready, located, rows)
-    kept = ready["kept"] if view == "distilled" else len(ready["rows"])
-    near, counted = _neighbours(located.distances[rows, :kept], view)
-    return np.asarray(_mean(abs(x[rows, None] - ready["rows"][near]), counted) * ready["column_weight"])
+def _in_tails(x: np.ndarray, ready: dict[str, Any], located: ColumnDistances, rows: np.ndarray) -> np.ndarray:
+    """What each feature adds to the tails of these rows (k,), (k, d')."""
+    parts = np.zeros((len(rows), x.shape[1]))
+    own = np.flatnonzero(np.isin(rows, located.self_matches[0]))
+    parts[:, ready["tails"].counted] = ready["tails"].terms(x[rows], own).T
+    return parts
 
 
-def _neighbours(distances: np.ndarray, view: str) -> tuple[np.ndarray, np.ndarray]:
+def _neighbours(distances: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     """The references (k, neighbours) at the least of distances (k, R), and which of them count."""
-    count = min(NEIGHBOURS[view], max(1, distances.shape[1] - 1))
+    count = min(most, max(1, distances.shape[1] - 1))
     near = np.argpartition(distances, count - 1, axis=1)[:, :count]
     return near, np.isfinite(np.take_along_axis(distances, near, axis=1))
 
@@ -222,7 +216,7 @@ def _in_space(
     step = stride(len(ready["rows"]))
     own = np.isin(located.self_matches[0], rows) & (located.self_matches[1] % step == 0)
     distances[np.searchsorted(rows, located.self_matches[0][own]), located.self_matches[1][own] // step] = np.inf
-    near, counted = _neighbours(distances, "space")
+    near, counted = _neighbours(distances, NEIGHBOURS["space"])
     away = _mean(abs(x[:, None] - ready["rows"][near * step]), counted)
     if not isinstance(model.encoder, MLPNetwork):
         return away
@@ -275,17 +269,15 @@ def _window_parts(
     model: Model, rows: WindowRows, ends: np.ndarray, view: str, overlaps: Overlaps | None, threads: int
 ) -> np.ndarray:
     """What each channel adds to one view of the windows that end at these steps, (k, channels)."""
-    assert model.form is not None
-    views, ready, context = views_of(model), model.scorer_ready("cpu"), SeriesContext(ends, ends, overlaps)
-    assert isinstance(views, WindowViews)
-    features = features_by_column(model.form.channel_of().tolist())
+    ready, context = model.scorer_ready("cpu"), SeriesContext(ends, ends, overlaps)
+    features = features_by_column(columns_of(model))
     result = np.empty((len(ends), len(features)))
 
     def work(part: int) -> None:
         chosen = slice(part * WINDOWS_AT_ONCE, (part + 1) * WINDOWS_AT_ONCE)
         x = rows.take(ends[chosen])
-        located = views.locate(x, ready, context.matches(chosen))
-        result[chosen] = sums_by_column(_PARTS[view](model, x, ready, located), features)
+        located = model.scorer.locate(x, ready, context.matches(chosen))
+        result[chosen] = sums_by_column(_WINDOW_PARTS[view](model, x, ready, located), features)
 
     in_threads(work, -(-len(ends) // WINDOWS_AT_ONCE), min(threads, model.scorer.max_threads))
     return result
@@ -305,8 +297,7 @@ def _from_neighbours(model: Model, x: np.ndarray, ready: dict[str, Any], located
 
 
 def _window_space(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
-    network = model.encoder
-    assert isinstance(network, AutoencoderNetwork)
+    network: Any = model.encoder
     z = side_by_side(network.embed(x[None])[..., :-1], model.distance)
     near, weight = _window_neighbours(_window_distances(z, "space", ready, located), "space")
     apart = z[:, None] - side_by_side(ready["references"][..., :-1], model.distance)[near]
@@ -318,10 +309,17 @@ def _window_space(model: Model, x: np.ndarray, ready: dict[str, Any], located: W
 
 
 def _from_residual(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
-    network = model.encoder
-    assert isinstance(network, AutoencoderNetwork)
+    network: Any = model.encoder
     missed = (network.reconstructed(network.embed(x[None])[..., :-1]) - x).astype(np.float64) ** 2  # (E, b, d)
     return np.asarray((missed / np.maximum(np.sqrt(missed.sum(axis=2, keepdims=True)), TINY)).mean(axis=0))
+
+
+_WINDOW_PARTS = {
+    "neighbours": _from_neighbours,
+    "space": _window_space,
+    "residual": _from_residual,
+    "step": _along_channels,
+}
 
 
 def _window_distances(x: np.ndarray, view: str, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
@@ -333,9 +331,5 @@ def _window_distances(x: np.ndarray, view: str, ready: dict[str, Any], located: 
 
 def _window_neighbours(distances: np.ndarray, view: str) -> tuple[np.ndarray, np.ndarray]:
     """The references (b, k) at the least of distances (b, R), and how much each of them counts."""
-    near = np.argpartition(distances, count(distances, view) - 1, axis=1)[:, : count(distances, view)]
-    known = np.isfinite(np.take_along_axis(distances, near, axis=1))
+    near, known = _neighbours(distances, WINDOW_NEIGHBOURS[view])
     return near, known / np.maximum(known.sum(axis=1, keepdims=True), 1)
-
-
-_PARTS = {"neighbours": _from_neighbours, "space": _window_space, "residual": _from_residual, "step": _along_channels}

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import islice
-from typing import Any, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from addml.explain.attribution import attributions
 from addml.explain.contributions import explained, features_by_column, views_of
-from addml.explain.phrasebook import GroupProfiles, Phrasebook, Reason
-from addml.explain.phrases import FAR_OUTSIDE, sides, uncommon, unusual, unusual_together
+from addml.explain.phrases import FAR_OUTSIDE, Phrase, not_a_number, uncommon, unusual, unusual_together
 from addml.model import Model
 from addml.preprocessing.profile import ColumnProfile
+from addml.text import figure
 
 LEADING = 3  # columns that a reason names together, at most
 MATTERS = 0.1  # of the score: less is not worth a word
@@ -29,48 +27,26 @@ NOT_SIMILAR, AS_A_WHOLE = "no other row has similar values of {}", "unusual as a
 UNCOMMON, TOGETHER = "somewhat uncommon values of {}", "unusual combination of {}"
 BY_VIEW = {"columns": NOT_SIMILAR, "distilled": NOT_SIMILAR, "space": AS_A_WHOLE, "tails": UNCOMMON}
 WHOLE, NOTHING = "unusual as a whole", "nothing unusual"
-NO_NAME = np.array([-1])  # of a column before a phrase
+
+GroupProfiles = tuple[Sequence[Sequence[ColumnProfile]], np.ndarray]  # of each group; the group of each row
 
 
-class Reasons(Sequence[tuple[Reason, ...]]):
-    """The reasons of many rows; objects and texts are made when they are asked for."""
+class Reason(NamedTuple):
+    """Columns that make a row unusual: one, or up to three that are named together; none if nothing is unusual."""
 
-    def __init__(self, columns: np.ndarray, shares: np.ndarray, phrases: np.ndarray, book: Phrasebook) -> None:
-        """Columns (m, p, 3), -1 for none; shares (m, p); numbers of phrases (m, p), -1 behind the last reason."""
-        self.columns, self.shares, self.phrases, self.book = columns, shares, phrases, book
+    columns: tuple[str, ...]  # the one that contributes most first
+    share: float  # of the row's score
+    words: str  # "amount 1230, far above the usual 30"
+    summary: str  # the same without the row's values: "amount unusually high"
 
-    @classmethod
-    def none(cls, rows: int) -> Reasons:
-        """Rows without reasons."""
-        return cls(np.empty((rows, 0, 3), int), np.empty((rows, 0)), np.empty((rows, 0), int), Phrasebook((), {}))
+    @property
+    def column(self) -> str:
+        """The names in one text."""
+        return ", ".join(self.columns)
 
-    def __len__(self) -> int:
-        return len(self.phrases)
 
-    def __eq__(self, other: object) -> bool:
-        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
-
-    @overload
-    def __getitem__(self, row: int) -> tuple[Reason, ...]: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[tuple[Reason, ...]]: ...
-    def __getitem__(self, row: int | slice) -> tuple[Reason, ...] | list[tuple[Reason, ...]]:
-        if isinstance(row, slice):
-            return [self[one] for one in range(*row.indices(len(self)))]
-        if row >= len(self):
-            raise IndexError(row)
-        count = int((self.phrases[row] >= 0).sum())
-        cells = zip(self.columns[row].tolist(), self.shares[row].tolist(), self.phrases[row].tolist(), strict=True)
-        return tuple(self.book.reason(*cell) for cell in islice(cells, count))
-
-    def texts(self) -> pa.Array:
-        """The words of each row in one text, empty where there are none."""
-        words = [self.book.words.take(pa.array(one, mask=one < 0)) for one in self.phrases.T]
-        if not words:
-            return pa.repeat("", len(self))
-        silent = pa.array((self.phrases < 0).all(axis=1))  # Arrow leaves out rows in which all is skipped
-        words[0] = pc.if_else(silent, "", words[0])
-        return pc.binary_join_element_wise(*words, "; ", null_handling="skip")
+Reasons = list[tuple[Reason, ...]]  # of each row
+How = Callable[[ColumnProfile, Any], Phrase | None]  # unusual, uncommon or unusual_together
 
 
 def reasons(
@@ -85,28 +61,33 @@ def reasons(
     within: GroupProfiles | None = None,
     groups: np.ndarray | None = None,
     most: int = 3,
-    device: str = "cpu",
     threads: int = 1,
 ) -> Reasons:
     """Why each row is unusual: the most important reasons first, at most so many.
 
     Rows (m, d') and baseline (d',) are features, origins the column of each feature, and `profiles` has one entry for
     each column. `values` are the raw values of the rows by column, None if missing, and `texts` those in columns of
-    numbers, null elsewhere.
+    numbers, null elsewhere. Numbers are compared with the profiles of their groups, `within`, if there are groups.
     """
     views = views_of(model)
     if views is not None:
         found = explained(model, rows, origins, threads, groups=groups)
-        said = np.array([BY_VIEW[view] for view in views.views], object)[found.view]
-        parts = (found.shares, found.scores > 0, said)
+        shares, strange = found.shares, found.scores > 0
+        said = [BY_VIEW[views.views[view]] for view in found.view]
     else:
-        added = attributions(model, rows, baseline, device, threads, origins=origins)
+        added = attributions(model, rows, baseline, threads, origins=origins)
         above = added.sum(axis=1, keepdims=True)  # the score of the baseline
-        shares = np.divide(added, above, where=above > 0, out=np.zeros(added.shape))
-        parts = (shares, above[:, 0] > 0, np.full(len(rows), TOGETHER, object))
+        shares, strange = np.divide(added, above, where=above > 0, out=np.zeros(added.shape)), above[:, 0] > 0
+        said = [TOGETHER] * len(rows)
     within = within or ([profiles], np.zeros(len(rows), np.int64))
-    book = Phrasebook(profiles, values, texts, within)
-    return _Cases(*parts, most, *sides(*within, values), correlated(model, origins)).reasons(book)
+    explainer = _Rows(shares.clip(0), strange, said, within, values, texts or {}, correlated(model, origins))
+    order = explainer.leading(np.argsort(-shares, axis=1, kind="stable"), max(WIDE, most))
+    return [explainer.reasons(row, columns, most) for row, columns in enumerate(order.tolist())]
+
+
+def reason_texts(found: Sequence[Sequence[Reason]]) -> pa.Array:
+    """The words of each row in one text, empty if there are none."""
+    return pa.array(["; ".join(reason.words for reason in of_row) for of_row in found], pa.string())
 
 
 def correlated(model: Model, origins: Sequence[int]) -> np.ndarray:
@@ -125,124 +106,128 @@ def correlated(model: Model, origins: Sequence[int]) -> np.ndarray:
     return np.where(abs(together) >= CORRELATED, np.sign(together), 0).astype(np.int8)
 
 
-class _Cases:
-    """Rows with the shares of their leading columns (m, p) in the score, correlated ones counted together.
-
-    A column leads those after it that correlate with it and lie beyond their usual values as it does: they share a
-    reason. A number far out and three columns that are led together are always named, others from a tenth of
-    the score on.
-    """
+class _Rows:
+    """Rows with the share of each column in their scores, their values, and how these compare with the profiles."""
 
     def __init__(
         self,
         shares: np.ndarray,
         strange: np.ndarray,
-        said: np.ndarray,
-        most: int,
-        side: np.ndarray,
-        away: np.ndarray,
+        said: Sequence[str],
+        within: GroupProfiles,
+        values: Mapping[str, Any],
+        texts: Mapping[str, pa.Array],
         correlated: np.ndarray,
     ) -> None:
-        self.most, far = most, away > FAR_OUTSIDE
-        by_share = np.argsort(-shares, axis=1, kind="stable")
-        first = np.argsort(~np.take_along_axis(far, by_share, axis=1), axis=1, kind="stable")[:, : max(WIDE, most)]
-        self.columns = np.take_along_axis(by_share, first, axis=1)  # those far out, then the largest
-        self.shares = np.take_along_axis(shares, self.columns, axis=1).clip(0)
-        side, far, away = (np.take_along_axis(one, self.columns, axis=1) for one in (side, far, away))
-        self.leader = self._leaders(side, correlated)
-        out = np.where(far, away, 0).argmax(axis=1, keepdims=True)
-        self.farthest = np.where(far.any(axis=1), np.take_along_axis(self.leader, out, axis=1)[:, 0], -1)
-        self.is_gross = np.take_along_axis(away, out, axis=1)[:, 0] > GROSS
-        self.sums, self.largest = np.zeros(self.shares.shape), np.zeros(self.shares.shape)
-        named = np.zeros(far.shape, bool)
-        for place in range(self.shares.shape[1]):
-            own = self.leader == place
-            counted = own & (np.cumsum(own, axis=1) <= LEADING)
-            self.sums[:, place] = (self.shares * counted).sum(axis=1)
-            self.largest[:, place] = (self.shares * own).max(axis=1)
-            named[:, place] = (far & own).any(axis=1) | (own.sum(axis=1) >= LEADING)
-        enough = (self.sums >= MATTERS) & strange[:, None]
-        self.whole = strange & ~enough.any(axis=1)  # no column by itself
-        self.matters = enough | named
-        self.said = np.where(self.whole, AS_A_WHOLE, said)
+        self.shares, self.strange, self.said = shares, strange, said
+        self.profiles, self.group = within
+        self.values, self.texts, self.correlated = values, texts, correlated
+        self.names = [one.column for one in self.profiles[0]]
+        self.side = np.zeros(shares.shape, np.int64)  # 1 for a number above the middle 90 % of its column, -1 below it
+        self.away = np.zeros(shares.shape)  # from the centre of the middle 90 %, in half widths of it
+        for column, profile in enumerate(self.profiles[0]):
+            if profile.kind == "number" and not profile.form:
+                ends = np.array([(own[column].low, own[column].high) for own in self.profiles], float)
+                low, high = ends[self.group].T
+                numbers = np.asarray(values[profile.column], np.float64)
+                self.side[:, column] = (numbers > high).astype(np.int64) - (numbers < low)
+                half = np.where(high > low, (high - low) / 2, np.inf)
+                self.away[:, column] = np.nan_to_num(abs(numbers - (high + low) / 2) / half)
 
-    def _leaders(self, side: np.ndarray, correlated: np.ndarray) -> np.ndarray:
-        """The place of the column (m, p) that each leading column is named with, mostly its own."""
-        leader = np.tile(np.arange(side.shape[1]), (len(side), 1))
-        for place in range(side.shape[1]):
-            pairs = correlated[self.columns[:, place, None], self.columns] * side[:, place, None] * side > 0
-            leads = (leader[:, place] == place)[:, None] & pairs
-            leads &= (leader == np.arange(side.shape[1])) & (np.arange(side.shape[1]) > place)
-            leader[leads] = place
-        return leader
+    def leading(self, order: np.ndarray, most: int) -> np.ndarray:
+        """At most so many columns of each row: those far out, then the others, in this order."""
+        far = np.take_along_axis(self.away > FAR_OUTSIDE, order, axis=1)
+        return np.take_along_axis(order, np.argsort(~far, axis=1, kind="stable")[:, :most], axis=1)
 
-    def reasons(self, book: Phrasebook) -> Reasons:
-        """Columns whose values are unusual by themselves, by their share, then the others that matter in one reason."""
-        phrases = book.say(unusual, self.columns, self.matters)
-        together, part, phrase = self._together(phrases < 0, book)
-        columns = np.full((*self.columns.shape, LEADING), -1)
-        columns[..., 0] = self.columns
-        self._join(columns, phrases, book)
-        columns = np.concatenate([columns, together[:, None]], axis=1)
-        shares = np.column_stack([self.sums, part])
-        order = np.column_stack([self._order(), np.ones(len(part))])  # what is said together comes last
-        phrases = np.column_stack([phrases, phrase])
-        said = np.argsort(np.where(phrases < 0, 2, order), axis=1, kind="stable")[:, : self.most]
-        self._name_farthest(said, phrases)
-        columns = np.take_along_axis(columns, said[..., None], axis=1)
-        shares, phrases = (np.take_along_axis(one, said, axis=1) for one in (shares, phrases))
-        nothing = (phrases < 0).all(axis=1)
-        phrases[nothing, 0] = book.add(pa.array([NOTHING]), NOTHING, NO_NAME)
-        columns[nothing, 0], shares[phrases < 0], shares[nothing] = -1, 0, 0
-        return Reasons(columns, shares.clip(0, 1), phrases, book)
+    def reasons(self, row: int, columns: Sequence[int], most: int) -> tuple[Reason, ...]:
+        """Columns whose values are unusual by themselves, by their share, then the others that matter in one reason.
 
-    def _order(self) -> np.ndarray:
-        """Places by which reasons are sorted (m, p): the largest share first, or a gross value with nearly as much."""
-        order, rows = -self.largest, np.arange(len(self.largest))
-        leads = self.is_gross & (self.largest[rows, self.farthest] >= CLEAR * self.largest.max(axis=1))
-        order[rows[leads], self.farthest[leads]] = -np.inf
-        return order
-
-    def _name_farthest(self, said: np.ndarray, phrases: np.ndarray) -> None:
-        """Put the number that lies farthest out last among the reasons to be said, if it is not among them."""
-        missing = (self.farthest >= 0) & ~(said == self.farthest[:, None]).any(axis=1)
-        rows = np.flatnonzero(missing & (phrases[np.arange(len(phrases)), self.farthest] >= 0))
-        if self.most > 1 and said.shape[1] > 1:
-            said[rows, -1] = self.farthest[rows]
-
-    def _join(self, columns: np.ndarray, phrases: np.ndarray, book: Phrasebook) -> None:
-        """Name the columns that others lead, two at most, in the reason of their leader."""
-        for place in range(self.columns.shape[1]):
-            led = (self.leader == place) & (np.arange(self.columns.shape[1]) != place)
-            rows = np.flatnonzero(led.any(axis=1) & (phrases[:, place] >= 0))
-            first = np.argsort(~led[rows], axis=1, kind="stable")[:, : LEADING - 1]
-            named = np.take_along_axis(led[rows], first, axis=1)
-            own = np.where(named, np.take_along_axis(self.columns[rows], first, axis=1), -1)
-            columns[rows, place, 1 : 1 + own.shape[1]] = own
-            phrases[rows, place] = book.add_led(phrases[rows, place], self.columns[rows, place], rows, own)
-
-    def _together(self, ordinary: np.ndarray, book: Phrasebook) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """One reason for the columns that matter and whose values are ordinary: columns (m, 3), share and phrase (m,).
-
-        Where no column matters, for the three largest.
+        A number far out and three columns that are led together are always named, others from a tenth of the score on.
         """
-        largest = (self.shares > 0) & (self.leader == np.arange(self.leader.shape[1]))
-        chosen = np.where(self.whole[:, None], largest & ordinary, self.matters & ordinary)
-        by_share = np.argsort(np.where(chosen, -self.sums, 1), axis=1, kind="stable")[:, :LEADING]
-        named = np.take_along_axis(chosen, by_share, axis=1)
-        columns = np.full((len(chosen), LEADING), -1)
-        columns[:, : by_share.shape[1]] = np.where(named, np.take_along_axis(self.columns, by_share, axis=1), -1)
-        part = np.where(named, np.take_along_axis(self.sums, by_share, axis=1), 0).sum(axis=1)
-        count, phrases = named.sum(axis=1), np.full(len(chosen), -1)
-        nobody = self.whole & (count == 0) & ordinary.all(axis=1)
-        part[nobody], phrases[nobody] = 1.0, book.add(pa.array([WHOLE]), WHOLE, NO_NAME)
-        for how, alone in ((uncommon, self.said == UNCOMMON), (unusual_together, self.said != UNCOMMON)):
-            own = (count == 1) & alone
-            phrases[own] = book.say(how, columns[:, :1], own[:, None])[own, 0]
-        for said in (NOT_SIMILAR, AS_A_WHOLE, UNCOMMON, TOGETHER):
-            several = np.flatnonzero((count > 1) & (self.said == said))
-            phrases[several] = book.add_together(said, columns[several])
-        return columns, part, phrases
+        shares, away = self.shares[row].tolist(), self.away[row].tolist()
+        led = self._led(row, columns, shares)
+        part = {first: sum([shares[one] for one in own[:LEADING]]) for first, own in led.items()}
+        largest = {first: max([shares[one] for one in own]) for first, own in led.items()}
+        out = {first: max([away[one] for one in own]) for first, own in led.items()}
+        enough = [first for first in led if self.strange[row] and part[first] >= MATTERS]
+        as_a_whole = bool(self.strange[row]) and not enough  # no column by itself
+        named = [one for one in led if one in enough or out[one] > FAR_OUTSIDE or len(led[one]) >= LEADING]
+        phrases = {first: phrase for first in named if (phrase := self._phrase(row, first))}
+        found = {
+            first: self._unusual(row, led[first][:LEADING], part[first], phrases[first])
+            for first in sorted(phrases, key=lambda one: -largest[one])
+        }
+        chosen = [first for first in led if shares[first] > 0] if as_a_whole else named
+        ordinary = sorted((first for first in chosen if first not in found), key=lambda one: -part[one])[:LEADING]
+        ranked = list(found.values())
+        if ordinary:
+            said = AS_A_WHOLE if as_a_whole else self.said[row]
+            ranked.append(self._together(row, ordinary, sum(part[one] for one in ordinary), said))
+        elif as_a_whole and not found:
+            return (Reason((), 1.0, WHOLE, WHOLE),)
+        farthest = max(out, key=out.__getitem__)
+        if farthest in found and out[farthest] > FAR_OUTSIDE:
+            is_gross = out[farthest] > GROSS and largest[farthest] >= CLEAR * max(largest.values())
+            _put_farthest(ranked, found[farthest], most, first=is_gross)
+        return tuple(ranked[:most]) or (Reason((), 0.0, NOTHING, NOTHING),)
+
+    def _led(self, row: int, columns: Sequence[int], shares: Sequence[float]) -> dict[int, list[int]]:
+        """The columns that share a reason, by the first of them.
+
+        A column leads those after it that correlate with it and lie beyond their usual values as it does. Of those
+        that lie within and add little, the first three may be named.
+        """
+        side, found, within = self.side[row].tolist(), dict[int, list[int]](), 0
+        for column in columns:
+            leader = column
+            if side[column]:
+                leaders = (own for own in found if self.correlated[own, column] * side[own] * side[column] > 0)
+                leader = next(leaders, column)
+            elif shares[column] < MATTERS:
+                within += 1
+            if within <= LEADING or side[column]:
+                found.setdefault(leader, []).append(column)
+        return found
+
+    def _phrase(self, row: int, column: int, how: How = unusual) -> Phrase | None:
+        """What there is to say of a value, behind the column's name; None for nothing."""
+        name = self.names[column]
+        text = self.texts[name][row].as_py() if name in self.texts else None
+        profile = self.profiles[self.group[row]][column]
+        found = how(profile, self.values[name][row]) if text is None else not_a_number(text)
+        return found and (f"{name} {found[0]}", f"{name} {found[1]}")
+
+    def _unusual(self, row: int, columns: Sequence[int], share: float, phrase: Phrase) -> Reason:
+        """The reason of a column, which goes on with those it leads."""
+        words, summary = phrase
+        names = tuple(self.names[one] for one in columns)
+        others = [f"{name} {figure(float(self.values[name][row]), 3)}" for name in names[1:]]
+        words = f"{words}, and with it {' and '.join(others)}" if others else words
+        return Reason(names, min(share, 1.0), words, summary)
+
+    def _together(self, row: int, columns: Sequence[int], share: float, said: str) -> Reason:
+        """One reason for columns whose values are ordinary by themselves."""
+        names, share = tuple(self.names[one] for one in columns), min(share, 1.0)
+        if len(columns) > 1:
+            in_order = [self.names[one] for one in sorted(columns)]
+            return Reason(names, share, said.replace("{}", and_list(names)), said.replace("{}", and_list(in_order)))
+        phrase = self._phrase(row, columns[0], uncommon if said == UNCOMMON else unusual_together)
+        assert phrase is not None
+        return Reason(names, share, *phrase)
+
+
+def _put_farthest(ranked: list[Reason], farthest: Reason, most: int, *, first: bool) -> None:
+    """Put the number that lies farthest out first, or last among those to be said if it is not among them."""
+    if first:
+        ranked.remove(farthest)
+        ranked.insert(0, farthest)
+    elif most > 1 and farthest not in ranked[:most]:
+        ranked[most - 1] = farthest
+
+
+def and_list(names: Sequence[str]) -> str:
+    """The names as a list in a sentence: "a, b and c"."""
+    return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
 
 
 # Groups ---------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from addml.explain import Reason, Reasons
-    from addml.explain.phrasebook import GroupProfiles
+    from addml.explain.reasons import GroupProfiles
     from addml.inputs.table import TableVectorizer
     from addml.model import Model
     from addml.pipeline.known import Known
@@ -236,6 +236,8 @@ class ScorePart:
 
     def __call__(self, item: Batch) -> Part:
         """Score a batch that so many rows came before, and explain the rows that stand out."""
+        from addml.explain import reason_texts
+
         start, batch = item
         model, drift = self.model, drift_of(self.model)
         features = features_of(model, batch, start, drift)
@@ -245,11 +247,11 @@ class ScorePart:
         chosen = highest(shown, max(int((shown > model.threshold).sum()), self.top))
         chosen = chosen[known[chosen] < 0]
         rows, own = batch.take(chosen), features[chosen]
-        reasons = reasons_for(model, rows, own, self.reasons, self.device)
+        reasons = reasons_for(model, rows, own, self.reasons)
         first = slice(min(self.most_listed, len(chosen)))
         top = chosen[first]
         explained = Explained(top + start, scores[top], batch.take(top), own[first], reasons[first])
-        piece = piece_of(scores, batch.select(list(self.carried)), chosen, reasons.texts(), known)
+        piece = piece_of(scores, batch.select(list(self.carried)), chosen, reason_texts(reasons), known)
         return Part(piece, explained, sample_of(features, start, self.most_mapped), drift.counts)
 
 
@@ -276,12 +278,12 @@ def scores_of(model: Model, batch: pa.RecordBatch, features: np.ndarray, device:
     return model.scores(MemoryRows(features, model.vectorizer.groups_of(batch)), device, 1)
 
 
-def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most: int, device: str = "cpu") -> Reasons:
+def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most: int) -> Reasons:
     """Why each row of a batch, which has these features, is unusual; at most so many reasons."""
-    from addml.explain import Reasons, columns_of, reasons
+    from addml.explain import columns_of, reasons
 
     if not most or not batch.num_rows:
-        return Reasons.none(batch.num_rows)
+        return [()] * batch.num_rows
     return reasons(
         model,
         features,
@@ -292,7 +294,6 @@ def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most:
         within=_group_profiles(model, batch),
         groups=model.vectorizer.groups_of(batch),
         most=most,
-        device=device,
     )
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from addml.arrays import to_numpy
 from addml.decisions.check import Checked, Fitted, check
-from addml.explain import Reasons, columns_of, reasons
+from addml.explain import Reasons, columns_of, reason_texts, reasons
 from addml.findings import Findings
 from addml.pipeline.batches import LISTED, MAPPED, Candidate, Sample, highest, reasons_for
 from addml.pipeline.ranking import Listed, left_out_epochs, ranked_findings
@@ -38,7 +38,7 @@ BARS = 10  # columns in the chart of a row
 def sentences(detector: ADDML, X: Any) -> list[str]:
     """Why each row of X is unusual, in one line each."""
     rows = detector._read(X)
-    found: list[str] = _reasons(detector.model_, rows, np.arange(len(rows)))[0].texts().to_pylist()
+    found: list[str] = reason_texts(_reasons(detector.model_, rows, np.arange(len(rows)))[0]).to_pylist()
     return found
 
 

@@ -340,7 +340,7 @@ def _results(
     scores = scores_of(model, batch, features, device)
     flagged = scores > model.threshold
     explained = highest(scores, len(scores) if every else int(flagged.sum()))
-    found = reasons_for(model, batch.take(explained), features[explained], reasons, device)
+    found = reasons_for(model, batch.take(explained), features[explained], reasons)
     words = dict(zip(explained.tolist(), found, strict=True))
     values = (scores, flagged, model.training.p_values(scores), model.training.probability(scores))
     for row, cells in enumerate(zip(*(one.tolist() for one in values), strict=True)):
