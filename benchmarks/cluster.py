@@ -32,9 +32,8 @@ from addml.disk_fit import prepare
 from addml.encoders import MLP
 from addml.fit import fit
 from addml.inputs.disk import open_source
-from addml.learning.distillation import padded
 from addml.learning.group import Group, TorchGroup
-from addml.learning.learner import MetricLearner
+from addml.learning.learner import MetricLearner, padded
 from addml.learning.losses import Batch, InstanceCloseness
 from addml.learning.state import TrainingState, adam
 from addml.learning.training import LEAST_PART, minibatches

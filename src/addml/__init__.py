@@ -54,10 +54,9 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = N
     from addml.compute import resolve_device
     from addml.config import Config, settings_from_json
     from addml.detector import ADDML
-    from addml.encoders.module import is_module
 
     resolve_device(device)
-    if encoder is not None and not is_module(encoder):
+    if encoder is not None and not callable(encoder):
         raise ValueError(
             f"encoder={encoder!r} is no network of your own; give the one that was fitted, or leave it out"
         )

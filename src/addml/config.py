@@ -12,7 +12,7 @@ from addml import parameters
 from addml.compute import max_threads, on_device, threads_for
 from addml.distances import count_of
 from addml.encoders import ENCODERS, MLP, Autoencoder, Conv, Encoder, Network
-from addml.encoders.module import ModuleNetwork, is_module
+from addml.encoders.module import ModuleNetwork
 from addml.inputs import STRIDES, Form, Vectorizer, Window, check_sides
 from addml.learning.losses import CLOSENESS, CenterCloseness
 from addml.learning.state import Member
@@ -78,7 +78,7 @@ class Config:
         return one
 
     def _check(self) -> None:
-        kind = None if isinstance(self.encoder, str) or is_module(self.encoder) else self.encoder.kind
+        kind = None if isinstance(self.encoder, str) or callable(self.encoder) else self.encoder.kind
         if kind == "series" and self.window is None:
             raise ValueError(f"encoder={self.encoder!r} needs window=..., the steps that it sees: window='auto'")
         if kind == "images" and self.window is not None:
@@ -197,7 +197,7 @@ class Config:
 
     def _networks(self, vectorizer: Vectorizer, randoms: list[np.random.Generator]) -> Network:
         encoder = self.encoder_for(vectorizer.form)
-        if is_module(encoder):
+        if callable(encoder):
             return ModuleNetwork.build(encoder, vectorizer.shape, randoms)
         try:
             network: Network = encoder.build(vectorizer.shape, randoms)
@@ -251,7 +251,7 @@ class Config:
 def _parts(settings: dict[str, Any]) -> dict[str, Any]:
     """The parts of these settings, checked."""
     encoder, scorer, window = (settings[name] for name in ("encoder", "scorer", "window"))
-    is_own = is_module(encoder) and not (isinstance(encoder, type) and issubclass(encoder, Part))
+    is_own = callable(encoder) and not (isinstance(encoder, type) and issubclass(encoder, Part))
     return {
         "encoder": encoder if is_own or encoder == AUTO else as_part("encoder", encoder, ENCODERS, also=(AUTO,)),
         "loss": as_part("loss", settings["loss"], CLOSENESS),

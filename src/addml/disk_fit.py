@@ -25,9 +25,8 @@ from addml.inputs.census import SAMPLED, Census, Moments
 from addml.inputs.disk import CELL_BYTES, DiskRows, Portions, Shard, Source, cached, is_part, open_source
 from addml.inputs.table import Standardised, TableVectorizer, warn_of_dropped
 from addml.io.write import open_writer
-from addml.learning.distillation import padded
 from addml.learning.group import ALONE, Group
-from addml.learning.learner import MetricLearner
+from addml.learning.learner import MetricLearner, padded
 from addml.learning.state import Member, held_out
 from addml.model import Model
 from addml.preprocessing.profile import DriftCounter

@@ -27,9 +27,8 @@ from addml.inputs.array import VALUES
 from addml.inputs.disk import LEAST_STREAMED, Source, is_on_disk, open_source
 from addml.inputs.series_vectorizer import WindowRows
 from addml.io.image_folder import is_image_folder
-from addml.learning.distillation import distill, padded
 from addml.learning.group import ALONE, Group
-from addml.learning.learner import MetricLearner, ReconstructionLearner
+from addml.learning.learner import MetricLearner, ReconstructionLearner, distill, padded
 from addml.learning.losses import CenterCloseness
 from addml.learning.state import Member, TrainingState, held_out
 from addml.learning.training import train

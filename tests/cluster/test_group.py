@@ -103,7 +103,7 @@ def gradient_by_hand(encoder, parts, schedule, epochs):
                     gradients.append(gradient.astype(float))  # a copy: the next one lies in the same place
             if not gradients:
                 continue
-            gradient = np.mean(gradients, axis=0) + schedule.weight_decay * weights * learner.decays()
+            gradient = np.mean(gradients, axis=0) + schedule.weight_decay * weights * learner.encoder.is_matrix()
             steps += 1
             first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
             moved = first / (1 - 0.9**steps) / (np.sqrt(second / (1 - 0.999**steps)) + 1e-8)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from addml.learning.distillation import distill, packed
+from addml.learning.learner import distill, packed
 from addml.learning.state import Member
 from addml.learning.training import minibatches
 

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from addml.explain import reason_texts
 from addml.pipeline.batches import SCORE, Explained, Part, Sample, Scored, highest, joined, piece_of
 
 
@@ -14,7 +15,7 @@ def part(scores, start):
     rows = pa.record_batch({"place": places})
     explained = Explained(places, scores[order], rows, places[:, None].astype(np.float32), [()] * len(scores))
     nothing = Sample(np.empty(0), np.empty(0, np.int64), np.empty((0, 1), np.float32))
-    return Part(piece_of(scores, rows, order, explained.reasons.texts()), explained, nothing)
+    return Part(piece_of(scores, rows, order, reason_texts(explained.reasons)), explained, nothing)
 
 
 @pytest.mark.parametrize("most", [1, 7, 40, 1000])

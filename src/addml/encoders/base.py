@@ -16,8 +16,7 @@ from addml.parameters import WIDEST, Part, check_one_of, check_whole, check_widt
 LEAK = 0.01  # slope of leaky_relu below 0
 
 
-@dataclass(frozen=True)
-class Activation:
+class Activation(NamedTuple):
     """An activation, which may work in place, and dL/d(input) from dL/d(output) and the output."""
 
     apply: Callable[[Array], Array]
@@ -99,7 +98,7 @@ class Encoder(Part, ABC):
 
     def widths(self, default: tuple[int, ...]) -> tuple[int, ...]:
         """The widths of the hidden layers."""
-        return default if self.hidden is None else tuple(int(width) for width in self.hidden)
+        return default if self.hidden is None else tuple(map(int, self.hidden))
 
 
 class Shape(NamedTuple):
@@ -143,8 +142,14 @@ class FlatNetwork(ABC):
     def initial(cls, *arguments: Any) -> Self:
         """Uniform Glorot weights and zero biases in float64; the last argument has one generator for each member."""
         *layout, rngs = arguments
-        shapes = cls.shapes_of(*layout)
-        return cls(*layout, np.stack([_glorot(shapes, rng) for rng in rngs]))
+        members = []
+        for rng in rngs:
+            parts = []
+            for shape in cls.shapes_of(*layout):
+                bound = math.sqrt(6 / (shape.rows + shape.fan_out))
+                parts.append(rng.uniform(-bound, bound, shape.size) if shape.fan_out else np.zeros(shape.size))
+            members.append(np.concatenate(parts))
+        return cls(*layout, np.stack(members))
 
     @classmethod
     def saved(cls, weights: np.ndarray, *layout: Any) -> Self:
@@ -178,14 +183,6 @@ class FlatNetwork(ABC):
 def by_layer(parts: Sequence[Array]) -> list[tuple[Array, Array]]:
     """The matrix and the bias of each layer."""
     return list(zip(parts[::2], parts[1::2], strict=True))
-
-
-def _glorot(shapes: Sequence[Shape], rng: np.random.Generator) -> np.ndarray:
-    parts = []
-    for shape in shapes:
-        bound = math.sqrt(6 / (shape.rows + shape.fan_out))
-        parts.append(rng.uniform(-bound, bound, shape.size) if shape.fan_out else np.zeros(shape.size))
-    return np.concatenate(parts)
 
 
 def expect_weights(weights: np.ndarray, count: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -36,25 +35,21 @@ class ModuleNetwork:
     def build(cls, given: Any, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> ModuleNetwork:
         """Networks that start from a module as it is, or from modules that `given` makes, one for each generator."""
         made = [_made(given, rng) for rng in rngs]
-        if len(made) == 1 and any(True for _ in made[0].buffers()):
-            made.append(_made(given, np.random.default_rng(0)))
-        if len({_constants(module) for module in made}) > 1:  # members share them, and files hold none
-            raise ValueError(
-                "the encoder has buffers that differ each time it is made; make them parameters, or constant"
-            )
-        made = made[: len(rngs)]
+        if any(True for _ in made[0].buffers()):  # members share them, and files hold none
+            for other in (*made[1:], _made(given, np.random.default_rng(0))):
+                if any((a != b).any() for a, b in zip(made[0].buffers(), other.buffers(), strict=True)):
+                    raise ValueError(
+                        "the encoder has buffers that differ each time it is made; make them parameters, or constant"
+                    )
         return cls(made[0], shape, np.stack([_flat(module) for module in made]).astype(np.float64))
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray, given: Any) -> ModuleNetwork:
-        """The encoder of a saved model, whose code the user passes again; raises ValueError where they do not agree."""
+        """The encoder of a saved model, whose code the user passes again; raises ValueError if they do not agree."""
         module = _made(given, np.random.default_rng(0))
         expect_weights(weights, len(_flat(module)))
-        if _constants(module) != document["constants"]:
-            raise ValueError("its buffers are not those of the encoder that was saved")
         encoder = cls(module, tuple(document["shape"]), weights)
-        ours = encoder.answers()
-        theirs = np.array(document["answers"])
+        ours, theirs = encoder.answers(), np.array(document["answers"])
         if ours.shape != theirs.shape or (abs(ours - theirs) > ALIKE * max(1e-6, abs(theirs).max())).any():
             raise ValueError("it makes other embeddings of the same numbers than the encoder that was saved")
         return encoder
@@ -65,18 +60,14 @@ class ModuleNetwork:
         return changed
 
     def is_matrix(self) -> Array:
-        """Which of the P weights belong to a parameter of two dimensions or more (1), not to a bias (0).
-
-        Nor to one that is not to be learned, which does not decay.
-        """
+        """Which of the P weights decay (1): those learned that belong to a parameter of two dimensions or more."""
         parts = self.module.parameters()
         marks = [np.full(part.numel(), part.ndim > 1 and part.requires_grad) for part in parts]
         return as_like(np.concatenate(marks), self.weights)
 
     def to_plain(self) -> dict[str, Any]:
         """What a file says of the module; its code is the user's."""
-        known = {"module": type(self.module).__qualname__, "constants": _constants(self.module)}
-        return {"name": self.name, **known, "shape": list(self.shape)}
+        return {"name": self.name, "module": type(self.module).__qualname__, "shape": list(self.shape)}
 
     def answers(self) -> np.ndarray:
         """What every member makes of a row that is always the same, (E, w): another module answers otherwise."""
@@ -111,19 +102,14 @@ class ModuleNetwork:
         import torch
         from torch.func import functional_call
 
-        module = self._on(weights.device)
+        if any(buffer.device != weights.device for buffer in self.module.buffers()):
+            self.module = copy.deepcopy(self.module).to(weights.device)
         rows = x.reshape(*x.shape[:2], *self.shape)
         members = [
-            functional_call(module, dict(self._parameters(own)), (rows[min(e, len(rows) - 1)],))
+            functional_call(self.module, dict(self._parameters(own)), (rows[min(e, len(rows) - 1)],))
             for e, own in enumerate(weights)
         ]
         return torch.stack(members)
-
-    def _on(self, device: Any) -> Module:
-        """The module with its constants on the device; its parameters are not used."""
-        if any(buffer.device != device for buffer in self.module.buffers()):
-            self.module = copy.deepcopy(self.module).to(device)
-        return self.module
 
     def _parameters(self, own: Tensor) -> Iterator[tuple[str, Tensor]]:
         """The parameters that lie one after another in one member's weights (P,); frozen ones have no gradient."""
@@ -134,11 +120,6 @@ class ModuleNetwork:
             start += part.numel()
 
 
-def is_module(encoder: Any) -> bool:
-    """Whether it is a module, or something that makes one."""
-    return callable(encoder)  # modules are
-
-
 def _tensor(x: Any) -> Tensor:
     """An array as a tensor, in the same memory."""
     import torch
@@ -147,23 +128,21 @@ def _tensor(x: Any) -> Tensor:
 
 
 def _made(given: Any, rng: np.random.Generator) -> Module:
-    """The module itself, or a new one, whose random numbers are the member's own."""
+    """A copy of the module, or a new one, whose random numbers are the member's own.
+
+    It has no layer in which rows depend on each other: a row's score must not depend on the rows beside it.
+    """
     import torch
-
-    if isinstance(given, torch.nn.Module):
-        return _checked(copy.deepcopy(given).float())
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(rng.integers(2**63)))
-        made = given()
-    if not isinstance(made, torch.nn.Module):
-        raise ValueError(f"encoder={given!r} made {type(made).__name__}; give a torch.nn.Module or what makes one")
-    return _checked(made.float())
-
-
-def _checked(module: Module) -> Module:
-    """No layer in which rows depend on each other: a row's score must not depend on the rows beside it."""
     from torch.nn.modules.batchnorm import _BatchNorm
 
+    if isinstance(given, torch.nn.Module):
+        module = copy.deepcopy(given)
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**63)))
+            module = given()
+    if not isinstance(module, torch.nn.Module):
+        raise ValueError(f"encoder={given!r} made {type(module).__name__}; give a torch.nn.Module or what makes one")
     for name, layer in module.named_modules():
         if isinstance(layer, _BatchNorm) and (layer.training or layer.running_mean is None):
             raise ValueError(
@@ -172,20 +151,11 @@ def _checked(module: Module) -> Module:
             )
     if not any(part.requires_grad for part in module.parameters()):
         raise ValueError("the encoder has no parameters to learn")
-    return module.eval()  # no dropout: the closeness of two rows must not be chance
+    return module.float().eval()  # no dropout: the closeness of two rows must not be chance
 
 
 def _flat(module: Module) -> np.ndarray:
     return np.concatenate([part.detach().cpu().numpy().ravel() for part in module.parameters()])
-
-
-def _constants(module: Module) -> str:
-    """A hash of the buffers, which no file holds."""
-    found = hashlib.sha256()
-    for name, part in module.named_buffers():
-        values = part.detach().cpu().numpy()
-        found.update(f"{name} {values.dtype} {values.shape}".encode() + values.tobytes())
-    return found.hexdigest()
 
 
 def _outputs(module: Module, shape: Sequence[int]) -> int:

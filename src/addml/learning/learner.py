@@ -1,4 +1,4 @@
-"""Learners, as the training loop wants them: an encoder under a closeness loss, and an autoencoder."""
+"""Learners, as the training loop wants them, and the distillation of the rows that they learn from."""
 
 from __future__ import annotations
 
@@ -8,11 +8,22 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from addml.arrays import Array, as_like, column_sums, namespace, present, room, row_sums, to_numpy
-from addml.distances import center_distances, cross_distances, matched_distances, unordered
-from addml.learning.distillation import Portion, Stacked
+from addml.arrays import (
+    Array,
+    as_like,
+    column_sums,
+    folder_of,
+    index_like,
+    namespace,
+    present,
+    room,
+    row_sums,
+    to_numpy,
+)
+from addml.distances import center_distances, count_of, cross_distances, matched_distances, smallest, unordered
 from addml.learning.group import ALONE, Group
 from addml.learning.losses import LOSSES, Batch, CenterCloseness, Loss
+from addml.learning.state import Member
 
 ROWS_AT_ONCE = 2048  # on the CPU
 NUMBERS_AT_ONCE = 2**23  # of rows as wide as large images
@@ -21,6 +32,8 @@ EMBEDDINGS_TO_KEEP = 64 * 2**20  # numbers; above that a second pass computes th
 MOST_VALIDATION_PAIRS = 1_000_000
 PAIRED_ROWS = 65_536  # of V on disk, at even steps, that make pairs
 VALIDATION_SHIFTS = 32  # above that, every row of V is paired with the rows so many fixed random places further
+
+Portion = Sequence[tuple[int, int]]  # ranges of rows, ascending, that are shuffled together
 
 
 class TakesRows(Protocol):
@@ -48,10 +61,6 @@ class MetricLearner:
         """Go on with these weights, which the loop changes in place."""
         if weights is not self.encoder.weights:
             self.encoder = self.encoder.with_weights(weights)
-
-    def decays(self) -> Array:
-        """Which weights (P,) decay: those of matrices, not biases."""
-        return self.encoder.is_matrix()
 
     def center(self, rows: TakesRows, ids: Array, sizes: Sequence[int]) -> Array:
         """The centre mu (E, w) of rows with ids (E, n), those of the whole group."""
@@ -122,11 +131,15 @@ class MetricLearner:
     def _embeddings(self, rows: TakesRows, ids: Array) -> Callable[[], Iterable[Array]]:
         """The embeddings of rows with ids (E, n) in blocks, as often as wanted; kept where memory allows."""
 
+        size = ids.shape[1]
+        if isinstance(self.encoder.weights, np.ndarray):  # as many rows of all members as a core's cache holds
+            size = min(max(64, ROWS_AT_ONCE // len(ids)), max(8, NUMBERS_AT_ONCE // self.encoder.inputs))
+        elif len(ids) * size > ROWS_ON_A_DEVICE:
+            size = max(1, ROWS_ON_A_DEVICE // len(ids))
+
         def compute() -> Iterator[Array]:
-            return (
-                self.encoder.embed(rows.take(part))
-                for part in _blocks(ids, self.encoder.weights, getattr(self.encoder, "inputs", 1))
-            )
+            starts = range(0, ids.shape[1], size)
+            return (self.encoder.embed(rows.take(ids[:, start : start + size])) for start in starts)
 
         first = compute()
         head = next(first)
@@ -173,16 +186,71 @@ class ReconstructionLearner(MetricLearner):
         return np.array([(own[:size].astype(float) ** 2).mean() for own, size in zip(residuals, sizes, strict=True)])
 
 
-def _blocks(ids: Array, like: Array, inputs: int = 1) -> Iterator[Array]:
-    """The ids (E, n) some columns at a time: as many rows of all members together as a core's cache holds."""
-    size = ids.shape[1]
-    if isinstance(like, np.ndarray):
-        size = min(max(64, ROWS_AT_ONCE // len(ids)), max(8, NUMBERS_AT_ONCE // inputs))
-    elif len(ids) * size > ROWS_ON_A_DEVICE:
-        size = max(1, ROWS_ON_A_DEVICE // len(ids))
-    return (ids[:, start : start + size] for start in range(0, ids.shape[1], size))
-
-
 def real_ids(ids: Array, sizes: Sequence[int]) -> Array | None:
     """Which of ids (E, n) are a member's own; None where all are."""
     return None if min(sizes) == ids.shape[1] else present(sizes, ids.shape[1], ids)
+
+
+# Distillation: which training rows are likely normal, for the coming epoch ----------------------------------
+
+
+def distill(scores: Array, members: Sequence[Member], group: Group = ALONE) -> tuple[Array, list[np.ndarray]]:
+    """The cut-off of every member (E,) and which rows of M it keeps: at or under the cut-off, or labelled normal.
+
+    Scores are (E, n), infinite behind the end of a member's own rows. The cut-off is that of the whole group.
+    """
+    sizes = [len(member.train) for member in members]
+    totals = zip(members, group.counts(sizes), strict=True)
+    ks = [count_of(member.normal_ratio, size, least=2) for member, size in totals]
+    alone = group.size == 1
+    cutoff = smallest(scores, ks) if alone else as_like(group.smallest(to_numpy(scores), ks), scores)  # tau^n
+    if isinstance(scores, np.ndarray):
+        near = np.less_equal(scores, cutoff[:, None], out=room(scores.shape, bool, scores))  # P
+    else:
+        near = to_numpy(scores <= cutoff[:, None])
+    own = zip(near, sizes, members, strict=True)
+    return cutoff, [row[:n] if member.sure is None else row[:n] | member.sure for row, n, member in own]
+
+
+def packed(kept: Sequence[np.ndarray], members: Sequence[Member], rows: int) -> np.ndarray:
+    """One bit a row of the whole table, set where a member kept it: (E, ceil(rows / 8))."""
+    marks = np.zeros((len(members), rows), bool)
+    for mark, keep, member in zip(marks, kept, members, strict=True):
+        mark[member.train] = keep
+    return np.packbits(marks, axis=1)
+
+
+class Stacked:
+    """As many ids of every member, each list in a file: (E, n), put together some columns at a time."""
+
+    def __init__(self, parts: Sequence[np.ndarray]) -> None:
+        self.parts, self.shape = parts, (len(parts), len(parts[0]))
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, at: tuple[slice, slice]) -> np.ndarray:
+        """Some columns of all members."""
+        return np.stack([part[at[1]] for part in self.parts])
+
+
+def padded(parts: Sequence[np.ndarray], like: Array) -> Array:
+    """Unequal lists of ids as one (E, longest) array; what pads them is a real id, so that it can be taken."""
+    if folder_of(parts[0]) is not None:
+        return Stacked(parts)
+    longest = max(len(part) for part in parts)
+    if len(parts) == 1:
+        return index_like(parts[0][None], like)
+    ids = np.zeros((len(parts), longest), np.int64)
+    for row, part in zip(ids, parts, strict=True):
+        row[: len(part)] = part
+        row[len(part) :] = part[0] if len(part) else 0
+    return index_like(ids, like)
+
+
+def within(ids: np.ndarray, chosen: np.ndarray, portion: Portion | None) -> np.ndarray:
+    """The chosen ones of ascending ids, or those of them within the ranges of a portion."""
+    if portion is None:
+        return np.asarray(ids[chosen])
+    ends = [slice(*np.searchsorted(ids, span)) for span in portion]
+    return np.concatenate([ids[part][chosen[part]] for part in ends])

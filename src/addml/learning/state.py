@@ -1,7 +1,9 @@
-"""What training remembers between two epochs, as plain arrays."""
+"""What training remembers between two epochs, as plain arrays, and steps of Adam, which CUDA devices record."""
 
 from __future__ import annotations
 
+import copy as copying
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,9 +11,13 @@ from typing import Any
 import numpy as np
 
 from addml.arrays import Array, as_like, copy, index_like, namespace
+from addml.learning.losses import Batch
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
-NUMBERS_AT_ONCE = 16384
+NUMBERS_AT_ONCE = 16384  # which a core's cache holds through all passes of a step
+WORTH_RECORDING = 4  # batches of one shape in a row
+
+logger = logging.getLogger("addml")
 
 
 @dataclass(frozen=True)
@@ -22,9 +28,7 @@ class Member:
     validation: np.ndarray  # ids of V
     random: np.random.Generator  # its shuffles
     normal_ratio: float = 2 / 3
-    anomalies: np.ndarray = field(
-        default_factory=lambda: np.empty(0, np.int64)
-    )  # ids labelled anomalous, in neither M nor V
+    anomalies: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # labelled so, in neither M nor V
     sure: np.ndarray | None = None  # which of `train` are labelled normal, never dropped
 
 
@@ -69,10 +73,6 @@ class TrainingState:
             collapsed=np.zeros(members, np.int64),
         )
 
-    def stop(self, stopping: np.ndarray) -> None:
-        """Let the active members marked in stopping (A,) leave the working buffers."""
-        self.choose(np.flatnonzero(~stopping))
-
     def choose(self, staying: np.ndarray) -> None:
         """Go on with these rows of the working buffers, in this order."""
         rows = index_like(staying, self.weights)
@@ -82,12 +82,8 @@ class TrainingState:
 
     def leading(self, count: int) -> TrainingState:
         """The first of the active members by themselves: views of the same buffers."""
-        if count == len(self.active):
-            return self
-        weights, first, second = self.weights[:count], self.first[:count], self.second[:count]
-        return replace(
-            self, weights=weights, first=first, second=second, steps=self.steps[:count], active=self.active[:count]
-        )
+        names = ("weights", "first", "second", "steps", "active")
+        return replace(self, **{name: getattr(self, name)[:count] for name in names})
 
 
 def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np.ndarray | None = None) -> None:
@@ -96,10 +92,12 @@ def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np
     if moving is None and (len(state.steps) == 1 or state.steps.min() == state.steps.max()):
         state.steps += 1
         rate, epsilon = corrected(learning_rate, int(state.steps[0]))
-        if not isinstance(gradient, np.ndarray) or gradient.size <= NUMBERS_AT_ONCE:
+        if not isinstance(gradient, np.ndarray):
             return move(*parts, gradient, rate, epsilon)
-        for weights, first, second, grad in zip(*(_pieces(whole) for whole in (*parts, gradient)), strict=True):
-            move(weights, first, second, grad, rate, epsilon)
+        weights, first, second, flat = (whole.reshape(-1) for whole in (*parts, gradient))
+        for start in range(0, gradient.size, NUMBERS_AT_ONCE):
+            at = slice(start, start + NUMBERS_AT_ONCE)
+            move(weights[at], first[at], second[at], flat[at], rate, epsilon)
         return None
     chosen = np.arange(len(state.steps)) if moving is None else np.flatnonzero(moving)
     state.steps[chosen] += 1
@@ -109,12 +107,6 @@ def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np
     move(weights, first, second, gradient[rows], rate, epsilon)
     for whole, part in zip(parts, (weights, first, second), strict=True):
         whole[rows] = part
-
-
-def _pieces(whole: Array) -> list[Array]:
-    """Views of the flat buffer that a core's cache holds through all passes."""
-    flat = whole.reshape(-1)
-    return [flat[start : start + NUMBERS_AT_ONCE] for start in range(0, len(flat), NUMBERS_AT_ONCE)]
 
 
 def corrected(learning_rate: float, step: Any) -> tuple[Any, Any]:
@@ -145,3 +137,83 @@ def held_out(members: Sequence[Member], rows: int) -> np.ndarray:
     for mark, member in zip(marks, members, strict=True):
         mark[member.validation], mark[member.train] = True, False
     return marks
+
+
+class Recorder:
+    """Runs of full batches on CUDA: a step is recorded once for its shape and replayed, one launch in place of dozens.
+
+    It does nothing for learners that are not `capturable`.
+    """
+
+    def __init__(self, learner: Any, rows: Any, learning_rate: float, decay: Array) -> None:
+        self.learner, self.rows, self.learning_rate, self.decay = learner, rows, learning_rate, decay
+        self._possible = learner.capturable and getattr(rows, "resident", True)
+        self._recordings: dict[tuple[int, int], _Recording] = {}  # by members and rows of a batch
+
+    def replay(self, part: TrainingState, center: Array, batches: Sequence[Batch], sums: Array) -> bool:
+        """Make the steps of these full batches and add up losses and cut-offs (2, A); False if it cannot."""
+        shape = len(part.weights), batches[0].normal
+        if not self._possible or isinstance(center, np.ndarray) or center.device.type != "cuda":
+            return False
+        if shape not in self._recordings:
+            if len(batches) < WORTH_RECORDING:
+                return False
+            try:
+                self._recordings[shape] = _Recording(self, part, center, shape[1])
+            except RuntimeError as error:  # an operation that cannot be recorded
+                logger.info("training steps are not recorded: %s", error)
+                self._possible = False
+                return False
+        self._recordings[shape].run(part, center, batches, sums, self.learning_rate)
+        return True
+
+
+class _Recording:
+    """One step on buffers that stay where they are."""
+
+    def __init__(self, recorder: Recorder, part: TrainingState, center: Array, width: int) -> None:
+        import torch
+
+        weights, members = part.weights, len(part.weights)
+        self.learner, self.rows, self.decay = copying.copy(recorder.learner), recorder.rows, recorder.decay
+        self.buffers = [torch.zeros_like(one) for one in (weights, part.first, part.second, center)]
+        self.ids = torch.zeros(members, width, dtype=torch.int64, device=weights.device)
+        self.rates = torch.ones(members, 2, dtype=weights.dtype, device=weights.device)
+        self.sums = torch.zeros(2, members, dtype=weights.dtype, device=weights.device)
+        self.learner.set_weights(self.buffers[0])
+        beside, self.graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            self._step()  # what is made once, on first use, is made outside of the graph
+        torch.cuda.current_stream().wait_stream(beside)
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+            self._step()
+
+    def _step(self) -> None:
+        weights, first, second, center = self.buffers
+        members, width = self.ids.shape
+        batch = Batch(self.ids, width, [width] * members, [0] * members)
+        loss, gradient = self.learner.loss_and_grad(self.rows.take(self.ids), center, batch)
+        gradient.addcmul_(weights, self.decay)
+        move(weights, first, second, gradient, self.rates[:, :1], self.rates[:, 1:])
+        self.sums[0] += loss.value
+        self.sums[1] += loss.cutoff
+
+    def run(
+        self, part: TrainingState, center: Array, batches: Sequence[Batch], sums: Array, learning_rate: float
+    ) -> None:
+        """Make these steps."""
+        own = (part.weights, part.first, part.second, center)
+        for mine, theirs in zip(self.buffers, own, strict=True):
+            mine.copy_(theirs)
+        counts = part.steps + 1 + np.arange(len(batches))[:, None]  # (steps, A)
+        rates = as_like(np.stack(corrected(learning_rate, counts), axis=-1), part.weights)
+        self.sums.zero_()
+        for batch, rate in zip(batches, rates, strict=True):
+            self.ids.copy_(batch.ids)
+            self.rates.copy_(rate)
+            self.graph.replay()
+        for mine, theirs in zip(self.buffers[:3], own[:3], strict=True):
+            theirs.copy_(mine)
+        sums += self.sums
+        part.steps += len(batches)

@@ -8,19 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain, groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from addml.arrays import Array, index_like, namespace, no_grad, to_numpy
 from addml.compute import blas_threads, reuse_memory_of_steps
 from addml.distances import count_of
-from addml.learning.cuda_graphs import Recorder
-from addml.learning.distillation import Portion, distill, packed, padded, within
 from addml.learning.group import ALONE, Group, average, rounds, steps_together
-from addml.learning.learner import MetricLearner, TakesRows
-from addml.learning.losses import Batch, Loss
-from addml.learning.state import Member, TrainingState, adam
+from addml.learning.learner import MetricLearner, Portion, TakesRows, distill, packed, padded, within
+from addml.learning.losses import Batch
+from addml.learning.state import Member, Recorder, TrainingState, adam
 
 logger = logging.getLogger("addml")
 
@@ -61,31 +59,27 @@ def train(
     reuse_memory_of_steps()
     with no_grad(state.weights), blas_threads(schedule.threads), np.errstate(over="ignore", invalid="ignore"):
         distinct = [cache(partial(distinct_rows, rows, member, state.weights)) for member in members]
-        recorder = Recorder(learner, rows, schedule.learning_rate, schedule.weight_decay)
-        loop = _Loop(learner, rows, schedule, state, recorder, group)
+        loop = _Loop(learner, rows, schedule, state, group)
         state.choose(_most_steps_first(state, members, group))
-        present = _present(members, state)
         while state.epoch < schedule.epochs and len(state.active):
             began = time.perf_counter()
-            if len(present.members) != len(state.active):
-                present = _present(members, state)
+            present = [members[e] for e in state.active]
             center, scores = loop.survey(present)  # mu, F
-            if learner.can_collapse and stop_collapsed(state, scores, present.members, distinct, group):
+            if learner.can_collapse and stop_collapsed(state, scores, present, distinct, group):
                 continue
-            cutoff, kept = distill(scores, present.members, group)  # tau^n, P
-            losses = loop.steps(present.members, kept, center)
-            sizes = [len(member.validation) for member in present.members]
-            validation = learner.validation_loss(rows, present.validation, sizes, center)
+            cutoff, kept = distill(scores, present, group)  # tau^n, P
+            losses = loop.steps(present, kept, center)
+            validation = loop.validate(present, center)
             state.epoch += 1
             if group.size == 1 and len(rows) <= MOST_ROWS_REMEMBERED:  # no bits for members that have stopped
                 state.kept.append(np.zeros((len(members), (len(rows) + 7) // 8), np.uint8))
-                state.kept[-1][state.active] = packed(kept, present.members, len(rows))
+                state.kept[-1][state.active] = packed(kept, present, len(rows))
             _record(state, began, losses, validation, cutoff, group.counts([int(keep.sum()) for keep in kept]))
             _keep_best(state, validation, schedule.patience)
             on_epoch(state)
         if len(state.active) and learner.can_collapse:
-            present = _present(members, state)
-            stop_collapsed(state, loop.survey(present)[1], present.members, distinct, group)
+            present = [members[e] for e in state.active]
+            stop_collapsed(state, loop.survey(present)[1], present, distinct, group)
         state.choose(np.argsort(state.active))
     return state
 
@@ -96,35 +90,27 @@ def _most_steps_first(state: TrainingState, members: Sequence[Member], group: Gr
     return np.argsort(-np.asarray(group.counts(kept)), stable=True)
 
 
-class _Present(NamedTuple):
-    """The members still in training, and their ids of M and of V, padded to (A, longest)."""
-
-    members: list[Member]
-    train: Array
-    validation: Array
-
-
-def _present(members: Sequence[Member], state: TrainingState) -> _Present:
-    present = [members[e] for e in state.active]
-    train, validation = [member.train for member in present], [member.validation for member in present]
-    return _Present(present, *(padded(ids, state.weights) if ids else None for ids in (train, validation)))
-
-
-@dataclass
 class _Loop:
     """What all steps share."""
 
-    learner: MetricLearner
-    rows: TakesRows
-    schedule: Schedule
-    state: TrainingState
-    recorder: Recorder
-    group: Group
+    def __init__(
+        self, learner: MetricLearner, rows: TakesRows, schedule: Schedule, state: TrainingState, group: Group
+    ) -> None:
+        self.learner, self.rows, self.schedule, self.state, self.group = learner, rows, schedule, state, group
+        self.decay = learner.encoder.is_matrix() * schedule.weight_decay  # (P,)
+        self.recorder = Recorder(learner, rows, schedule.learning_rate, self.decay)
 
-    def survey(self, present: _Present) -> tuple[Array, Array]:
+    def survey(self, present: Sequence[Member]) -> tuple[Array, Array]:
         """The centre and the distances of all of M under the present networks."""
         self.learner.set_weights(self.state.weights)
-        return self.learner.row_scores(self.rows, present.train, [len(member.train) for member in present.members])
+        train = [member.train for member in present]
+        return self.learner.row_scores(self.rows, padded(train, self.state.weights), [len(ids) for ids in train])
+
+    def validate(self, present: Sequence[Member], center: Array) -> np.ndarray:
+        """The validation loss of every member."""
+        ids = [member.validation for member in present]
+        sizes = [len(own) for own in ids]
+        return self.learner.validation_loss(self.rows, padded(ids, self.state.weights), sizes, center)
 
     def steps(self, present: Sequence[Member], kept: Sequence[np.ndarray], center: Array) -> np.ndarray:
         """One epoch of mini-batches; the mean loss and the mean hard cut-off of every member, (2, A)."""
@@ -134,7 +120,7 @@ class _Loop:
         portions = chain.from_iterable(self.rows.portions(state.epoch) for _ in range(schedule.passes))
         batches = minibatches(present, kept, size, center, portions)
         if each_step:
-            own = schedule.learning_rate, schedule.least_batch, self.recorder.decay
+            own = schedule.learning_rate, schedule.least_batch, self.decay
             return steps_together(self.learner, self.rows, batches, center, *own, state, group)
         made, sums = np.zeros(len(present), int), namespace(center).zeros_like(state.weights[:, :2]).mT
         for part in rounds(batches, group):
@@ -146,65 +132,46 @@ class _Loop:
 
     def _own_steps(self, batches: Iterator[Batch], center: Array, made: np.ndarray, sums: Array) -> None:
         """A step for each batch, counted in `made` (A,), its loss and its cut-off added to `sums` (2, A)."""
-        for kind, run in _runs(batches):
-            part, own = self.state.leading(kind.members), slice(kind.members)
-            worth = kind.full and kind.width >= self.schedule.least_batch
-            if worth and self.recorder.replay(part, center[own], run, sums[:, own]):
-                made[own] += len(run)
+        schedule = self.schedule
+        for (members, width, full), run in groupby(batches, _kind):
+            own = slice(members)
+            part, cut = self.state.leading(members), [_of_members(batch, own) for batch in run]
+            worth = full and width >= schedule.least_batch
+            if worth and self.recorder.replay(part, center[own], cut, sums[:, own]):
+                made[own] += len(cut)
                 continue
             self.learner.set_weights(part.weights)
-            losses, cutoffs, steps = self._run(run, center[own], part)
-            sums[0, own] += losses
-            sums[1, own] += cutoffs
-            made[own] += steps
-
-    def _run(self, run: list[Batch], center: Array, state: TrainingState) -> tuple[Array, Array, Any]:
-        """A step for each batch; the sums of losses and hard cut-offs, and how many steps each member made."""
-        losses, cutoffs, least = 0.0, 0.0, self.schedule.least_batch
-        made: int | np.ndarray = 0
-        for batch in run:
-            loss, gradient = self.learner.loss_and_grad(self.rows.take(batch.ids), center, batch)
-            gradient += state.weights * self.recorder.decay
-            moving = None
-            if min(batch.normal_counts) < least:  # some members have no rows left, or one that makes no pair
-                moving = np.asarray(batch.normal_counts) >= least
-                loss = _only(loss, moving)
-            adam(state, gradient, self.schedule.learning_rate, moving)
-            made = made + (1 if moving is None else moving)
-            losses, cutoffs = losses + loss.value, cutoffs + loss.cutoff
-        return losses, cutoffs, made
+            total = namespace(center).zeros_like(sums[:, own])
+            for batch in cut:
+                loss, gradient = self.learner.loss_and_grad(self.rows.take(batch.ids), center[own], batch)
+                gradient += part.weights * self.decay
+                moving = np.asarray(batch.normal_counts) >= schedule.least_batch
+                if moving.all():
+                    total[0] += loss.value
+                    total[1] += loss.cutoff
+                else:  # some members have no rows left, or one that makes no pair
+                    flags = index_like(np.flatnonzero(moving), loss.value)
+                    total[0, flags] += loss.value[flags]
+                    total[1, flags] += loss.cutoff[flags]
+                adam(part, gradient, schedule.learning_rate, None if moving.all() else moving)
+                made[own] += moving
+            sums[:, own] += total
 
 
 # Batches ----------------------------------------------------------------------------------------------------
 
 
-class _Kind(NamedTuple):
-    """What the batches of a run have in common."""
-
-    members: int  # so many of the first members have rows
-    width: int
-    full: bool  # each of them as many as the batch is wide, and no labelled anomalies
-
-
-def _runs(batches: Iterator[Batch]) -> Iterator[tuple[_Kind, list[Batch]]]:
-    """Consecutive batches of one kind, without the members behind the last one that has rows."""
-    for kind, run in groupby(batches, _kind):
-        own = slice(kind.members)
-        yield kind, [Batch(one.ids[own], one.normal, one.normal_counts[own], one.anomaly_counts[own]) for one in run]
-
-
-def _kind(batch: Batch) -> _Kind:
+def _kind(batch: Batch) -> tuple[int, int, bool]:
+    """How many of the first members have rows, how many normal ones at most, and whether all have as many."""
     counts = batch.normal_counts
     members = len(counts)
     while not counts[members - 1]:
         members -= 1
-    return _Kind(members, batch.normal, min(counts[:members]) == batch.normal and not any(batch.anomaly_counts))
+    return members, batch.normal, min(counts[:members]) == batch.normal and not any(batch.anomaly_counts)
 
 
-def _only(loss: Loss, moving: np.ndarray) -> Loss:
-    """The loss with zeros for the members that had no step in this batch."""
-    xp, flags = namespace(loss.value), index_like(moving, loss.value)
-    return Loss(xp.where(flags, loss.value, 0), loss.grad, xp.where(flags, loss.cutoff, 0))
+def _of_members(batch: Batch, own: slice) -> Batch:
+    return Batch(batch.ids[own], batch.normal, batch.normal_counts[own], batch.anomaly_counts[own])
 
 
 def minibatches(
@@ -226,20 +193,19 @@ def minibatches(
         for start in range(0, ids.shape[1], size):
             counts = [min(max(length - start, 0), size) for length in lengths]
             batch = Batch(ids[:, start : start + size], max(counts), counts, none)
-            yield _joined(batch, members, size) if labelled else batch
+            yield _joined(batch, members, max(1, int(size * ANOMALY_SHARE))) if labelled else batch
 
 
-def _joined(batch: Batch, members: Sequence[Member], size: int) -> Batch:
-    anomalies = [_some_anomalies(member, size) for member in members]
+def _joined(batch: Batch, members: Sequence[Member], most: int) -> Batch:
+    """The batch with at most so many labelled anomalies of each member."""
+    anomalies = [
+        member.anomalies
+        if len(member.anomalies) <= most
+        else member.random.choice(member.anomalies, most, replace=False)
+        for member in members
+    ]
     ids = namespace(batch.ids).concat([batch.ids, padded(anomalies, batch.ids)], axis=1)
     return batch._replace(ids=ids, anomaly_counts=[len(part) for part in anomalies])
-
-
-def _some_anomalies(member: Member, size: int) -> np.ndarray:
-    most = max(1, int(size * ANOMALY_SHARE))
-    if len(member.anomalies) <= most:
-        return member.anomalies
-    return member.random.choice(member.anomalies, most, replace=False)
 
 
 def _keep_best(state: TrainingState, validation: np.ndarray, patience: int) -> None:
@@ -250,9 +216,9 @@ def _keep_best(state: TrainingState, validation: np.ndarray, patience: int) -> N
     state.best_loss[winners], state.best_epoch[winners] = validation[better], state.epoch
     state.patience_left[state.active] -= 1
     state.patience_left[winners] = patience  # e^v
-    done = state.patience_left[state.active] <= 0
-    if done.any():
-        state.stop(done)
+    going_on = state.patience_left[state.active] > 0
+    if not going_on.all():
+        state.choose(np.flatnonzero(going_on))
 
 
 # Members whose embeddings meet in one point: a loss of 0 that scores nothing.
@@ -267,15 +233,15 @@ def stop_collapsed(
 ) -> bool:
     """Stop the members whose embeddings met in one point; their best network is the last one before that."""
     sizes = [len(member.train) for member in present]
-    spread = group.mean(_means(scores, sizes), np.asarray(sizes))
+    own = [row[:size] for row, size in zip(to_numpy(scores), sizes, strict=True)]
+    spread = group.mean(np.array([float(np.add.reduce(row)) / len(row) for row in own]), np.asarray(sizes))
     if state.untrained_spread is None:
         if not np.isfinite(spread).all():
             raise ValueError("the encoder's embeddings of the training rows are not finite before any step; mend it")
         state.untrained_spread = spread[np.argsort(state.active)]  # of all members, in their own order
         return False
     shrunk = ~(spread >= COLLAPSED * state.untrained_spread[state.active])  # true for NaN too
-    some = [row[:size] for row, size in zip(to_numpy(scores[:, :ROWS_TO_COMPARE]), sizes, strict=True)]
-    tied = [_tied(row, distinct[e]) for e, row in zip(state.active, some, strict=True)]
+    tied = [_tied(row[:ROWS_TO_COMPARE], distinct[e]) for e, row in zip(state.active, own, strict=True)]
     gone = shrunk | (np.array(group.counts(tied)) == group.size)  # tied with everybody
     if not gone.any():
         state.healthy[:] = state.weights
@@ -283,16 +249,8 @@ def stop_collapsed(
     ended = state.active[gone]
     state.best[index_like(ended, state.best)] = state.healthy[index_like(gone, state.healthy)]
     state.collapsed[ended], state.best_epoch[ended] = state.epoch, state.epoch - 1
-    state.stop(gone)
+    state.choose(np.flatnonzero(~gone))
     return True
-
-
-def _means(scores: Array, sizes: Sequence[int]) -> np.ndarray:
-    """The mean of each member's scores (E, n), which are infinite past its size."""
-    if isinstance(scores, np.ndarray):
-        return np.array([float(np.add.reduce(row[:size])) / size for row, size in zip(scores, sizes, strict=True)])
-    xp = namespace(scores)
-    return np.asarray(to_numpy(xp.where(xp.isinf(scores), 0, scores).sum(-1)) / np.asarray(sizes))
 
 
 def _tied(scores: np.ndarray, distinct_rows: Callable[[], int]) -> bool:
