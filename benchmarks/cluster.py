@@ -46,7 +46,7 @@ SIZES = (8, 16_384, 50_000, 150_000, 1_200_000)  # bytes: a count, the cut-off, 
 LATENCY, BANDWIDTH = 1e-4, 10e9 / 8  # assumed of a data centre: seconds, bytes a second
 SETTINGS = {"members": 1, "encoder": "mlp", "batch_size": BATCH, "patience": 9, "random_state": 0, "n_jobs": 1}
 MEMORY = "96MiB"  # less than the smallest table takes, which would otherwise be held in memory by one process
-LONGEST, DEADLINE = 120, 330  # seconds of one group, and after which no further group starts
+LONGEST, DEADLINE = 240, 300  # seconds of one group, and after which no further group starts
 PAGE = Path(__file__).parents[1] / "docs" / "cluster.md"
 COSTS = PAGE.parent / "results" / "cluster.md"
 
@@ -182,15 +182,16 @@ def work(rank: int, size: int, folder: Path) -> None:
         if rank == 0:
             print(json.dumps(found), flush=True)
 
-    whole(group, folder / "pilot", "pilot")  # imports and compiles
-    pilots = {name: whole(group, folder / name, "pilot") for name in ("pilot", "sync")}
+    local = TorchGroup(EVERY)
+    whole(local, folder / "pilot", "pilot")  # imports and compiles
+    pilots = {name: whole(local, folder / name, "pilot") for name in ("pilot", "sync")}
     found["pilots"] = pilots
     each = [json.loads(one) for one in group.gather(json.dumps(measure(group, folder / "local")).encode())]
     found |= each[0] | {name: [span for one in each for span in one[name]] for name in ("steps", "parts")}
     found |= {name: float(np.mean([one[name] for one in each])) for name in ("survey", "cutoff", "shuffle", "apart")}
     tell()
     for mode in ["local", "sync"][: 1 if size == 1 else 2]:
-        found["fits"][mode] = whole(TorchGroup(EVERY if mode == "local" else 0), folder / mode, mode)
+        found["fits"][mode] = whole(local if mode == "local" else group, folder / mode, mode)
         tell()
     dist.destroy_process_group()
 
@@ -389,7 +390,7 @@ def measured_groups(sizes: list[int], save: Path | None) -> dict[str, Any]:
         "machine": f"Measured on {cores} cores ({names[0] if names else 'unknown'}).",
         "groups": {},
     }
-    for size in sizes or [size for size in (1, 16, 4, 8, 2) if size <= cores]:
+    for size in sizes or [size for size in (16, 8, 4, 2, 1) if size <= cores]:
         if time.monotonic() - began > DEADLINE:
             print(f"no time is left for {size} processes", flush=True)
             continue
