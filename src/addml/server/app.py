@@ -16,7 +16,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from importlib import resources
 from threading import Event
@@ -189,7 +189,8 @@ class Api:
                 if not file.tell():
                     raise RefusedError("the request is empty; send the bytes of a file as its body")
         except BaseException:  # a client that goes away too
-            self.work.discard(job)
+            with suppress(RefusedError):  # removed already, as the server ends
+                self.work.remove(job.id)
             raise
         self.work.start(job)
         return _started(request, job)

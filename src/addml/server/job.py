@@ -23,14 +23,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from addml import model_file
 from addml.errors import AddmlError
 from addml.io.documents import SHEET_ROWS
 from addml.io.image_folder import is_image_folder
 from addml.io.source import find_origin
+from addml.io.write import write_pieces
+from addml.pipeline import run
 from addml.pipeline.checks import check
 from addml.pipeline.options import Options, parse
 from addml.progress import Advance, Progress
+from addml.report import write_report
+from addml.report.redact import redacted
 from addml.server import NO_ROOM
+from addml.server.models import model_hash
 from addml.text import json_value
 
 SCORED, REPORT, MODEL = "scored.csv", "report.html", "result.model"  # in the folder that the process runs in
@@ -64,8 +70,13 @@ def main() -> None:
         with redirect_stdout(sys.stderr):
             result = run_job(request, lines)
         lines.write(result=result)
+    except AddmlError as error:
+        lines.write(error=error.to_json())
     except (ValueError, OSError, ImportError, MemoryError) as error:
-        lines.write(error=_as_data(error))
+        words = error.strerror if isinstance(error, OSError) else str(error)  # without the path of a file of the server
+        is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+        known = AddmlError(words or "not enough memory; sample trains on fewer rows")
+        lines.write(error=(AddmlError(NO_ROOM, "disk_full") if is_full else known).to_json())
     except Exception as error:  # ours: its paths are for the server's terminal alone
         traceback.print_exc()
         message = f"it failed ({type(error).__name__}); the server's terminal says more"
@@ -104,45 +115,29 @@ def check_unpacked(path: Path, most: int) -> None:
 
 def run_job(request: Mapping[str, Any], progress: Lines) -> dict[str, Any]:
     """Write the scored table, the report and, after training, the model; give the findings as `--json` has them."""
-    from addml import model_file
-    from addml.io.write import write_pieces
-    from addml.pipeline import run
-    from addml.report import write_report
-    from addml.server.models import model_hash
-
     command, labels = request["command"], request["labels"]
     options = check(Options(**{name: parse(name, value) for name, value in request["options"].items()}), command)
-    check_unpacked(Path(request["options"]["file"]), request["unpacked"])
-    model = Path(request["options"].get("model", MODEL))
+    check_unpacked(Path(options.file), request["unpacked"])
+    model = Path(options.model or MODEL)
     with warnings.catch_warnings(record=True) as warned:
-        before = model_hash(model) if command == "score" else None
-        result = {"detect": run.detect, "score": run.score}[command](options, progress)
         if command == "detect":
-            model_file.save(result.model, Path(MODEL))
-        elif before != model_hash(model):
-            raise AddmlError(f"{model}: was written anew meanwhile; upload the file again", "model_changed")
-    notes = write_pieces(result.scored, Path(SCORED))
+            result = run.detect(options, progress)
+            model_file.save(result.model, model)
+        else:
+            before = model_hash(model)
+            result = run.score(options, progress)
+            if before != model_hash(model):
+                raise AddmlError(f"{model}: was written anew meanwhile; upload the file again", "model_changed")
+    notes = [*result.findings.notes, *(str(one.message) for one in warned), *write_pieces(result.scored, Path(SCORED))]
     findings = replace(
         result.findings,
-        source=labels.get(result.findings.source, result.findings.source),
-        notes=tuple(_relabelled([*result.findings.notes, *(str(one.message) for one in warned), *notes], labels)),
+        source=_relabelled(result.findings.source, labels),
+        notes=tuple(_relabelled(notes, labels)),
         settings=_relabelled(options.of(command), labels),
     )
     write_report(findings, Path(REPORT), redact=options.redact)
-    if options.redact:
-        from addml.report.redact import redacted
-
-        findings = redacted(findings)
-    return findings.to_json(options.top) | {"model_hash": model_hash(model)}
-
-
-def _as_data(error: Exception) -> dict[str, Any]:
-    if isinstance(error, AddmlError):
-        return error.to_json()
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return AddmlError(NO_ROOM, "disk_full").to_json()
-    words = error.strerror if isinstance(error, OSError) else str(error)  # without the path of a file of the server
-    return AddmlError(words or "not enough memory; sample trains on fewer rows").to_json()
+    shown = redacted(findings) if options.redact else findings
+    return shown.to_json(options.top) | {"model_hash": model_hash(model)}
 
 
 def _relabelled(value: Any, labels: Mapping[str, str]) -> Any:

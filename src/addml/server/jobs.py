@@ -44,8 +44,6 @@ LOCK = "lock"  # in that folder, held by its server
 WATCHED = 0.1  # seconds between two looks at a process
 ZIPPED = "model.zip"
 
-Given = list[tuple[str, str]]  # options by their names, as texts
-
 
 @dataclass
 class Job:
@@ -54,18 +52,21 @@ class Job:
     id: str
     file: str  # what its sender calls it: a label, never a path
     model: str | None
-    options: Given
+    options: list[tuple[str, str]]  # by their names, as texts
     request: dict[str, Any]
-    folder: Path
     upload: Path
     began: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
-    state: str = "waiting"  # running, done, failed, stopped
+    state: str = "uploading"  # waiting, running, done, failed, stopped
     progress: str | None = None  # the stage it is in
     error: dict[str, Any] | None = None  # its message, code, and what else is known
     summary: dict[str, Any] | None = None
     made: str | None = None  # the name of the model that came of it
     process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self.upload.parent
 
     @property
     def is_over(self) -> bool:
@@ -80,8 +81,8 @@ class Job:
     def whole(self, root: str = "") -> dict[str, Any]:
         """That, the addresses of its files behind `root`, and the findings as `addml --json` prints them."""
         names = ["report", "scored", *(["model"] if self.made else [])] if self.state == "done" else []
-        made = {name: f"{root}/api/v1/jobs/{self.id}/{name}" for name in names}
-        return {**self.short(), "options": self.options, "files": made, "summary": self.summary}
+        files = {name: f"{root}/api/v1/jobs/{self.id}/{name}" for name in names}
+        return {**self.short(), "options": self.options, "files": files, "summary": self.summary}
 
 
 class Jobs:
@@ -91,10 +92,10 @@ class Jobs:
         self.models, self.limits = models, limits
         remove_abandoned()
         self._root = tempfile.TemporaryDirectory(prefix=FOLDERS)
-        self._held = _lock(Path(self._root.name) / f".{LOCK}")
-        Path(self._held.name).rename(Path(self._root.name) / LOCK)
+        self._held = (Path(self._root.name) / f".{LOCK}").open("wb")
+        _lock(self._held)
+        Path(self._held.name).rename(Path(self._root.name) / LOCK)  # which no other server ever sees unlocked
         self._jobs: dict[str, Job] = {}
-        self._uploading = 0
         self._lock, self._waiting = threading.Lock(), queue.SimpleQueue[Job | None]()
         self._thread = threading.Thread(target=self._work, name="addml jobs", daemon=True)
         self._thread.start()
@@ -102,10 +103,10 @@ class Jobs:
     @property
     def waiting(self) -> int:
         """How many jobs wait or are uploaded."""
-        return sum(job.state == "waiting" for job in self) + self._uploading
+        return sum(job.state in ("uploading", "waiting") for job in list(self._jobs.values()))
 
     def new(self, file: str, model: str | None, options: Iterable[tuple[str, str]]) -> Job:
-        """A job for a file that is still to be written to its folder; then `start` begins it, or `discard` ends it."""
+        """A job whose file is still to be written; then `start` begins it, or `remove` ends it."""
         if self.waiting >= self.limits.queue:
             raise RefusedError(f"{self.waiting} jobs are waiting already; try again later", 429)
         label, own = _label(file), None if model is None else self.models[model]
@@ -117,21 +118,15 @@ class Jobs:
             if names_file(text):
                 raise RefusedError(f"{text}: a job takes row numbers and ids, no file")
         check(Options(**{name: parse(name, value) for name, value in values.items()}), command)
-        folder = Path(tempfile.mkdtemp(dir=self._root.name))
-        upload = folder / values["file"]
+        folder = tempfile.mkdtemp(dir=self._root.name)
+        upload = Path(folder) / values["file"]
         values["file"], labels = str(upload), {str(upload): label, f"{folder}{os.sep}": ""}
         if own is not None:
             labels[str(own.folder)] = f"{own.name}.model"
-        with self._lock:
-            self._uploading += 1
         request = {"command": command, "options": values, "labels": labels, "unpacked": self.limits.unpacked}
-        return Job(secrets.token_hex(8), label, model, given, request, folder, upload)
-
-    def discard(self, job: Job) -> None:
-        """Forget a job that was never started."""
-        with self._lock:
-            self._uploading -= 1
-        shutil.rmtree(job.folder, ignore_errors=True)
+        job = Job(secrets.token_hex(8), label, model, given, request, upload)
+        self._jobs[job.id] = job
+        return job
 
     def again(self, id: str, options: Iterable[tuple[str, str]]) -> Job:
         """The file of a job once more, with these options in place of earlier ones of the same names."""
@@ -141,28 +136,27 @@ class Jobs:
         new = self.new(job.file, job.model, [*kept, *((name, value) for name, value in asked if value)])
         try:
             shutil.copyfile(job.upload, new.upload)
-        except OSError as error:
-            self.discard(new)
-            if not isinstance(error, FileNotFoundError):
-                raise
-            # removed meanwhile
-            raise RefusedError(f"there is no job {id!r} here any more; upload the file again", 404) from None
+        except OSError:
+            self.remove(new.id)
+            _ = self[id]  # refused, if it was removed meanwhile
+            raise
         self.start(new)
         return new
 
     def start(self, job: Job) -> None:
         """Queue it; the oldest jobs that are over are removed."""
         with self._lock:
-            self._uploading -= 1
-            self._jobs[job.id] = job
+            if job.state == "stopped":  # the server ends
+                return
+            job.state = "waiting"
             over = [one for one in self._jobs.values() if one.is_over]
-        for old in over[: max(0, len(over) - KEPT)]:
+        for old in over[:-KEPT]:
             with suppress(RefusedError):  # already removed
                 self.remove(old.id)
         self._waiting.put(job)
 
     def __iter__(self) -> Iterator[Job]:
-        return iter(list(self._jobs.values()))
+        return iter([job for job in list(self._jobs.values()) if job.state != "uploading"])
 
     def __getitem__(self, id: str) -> Job:
         try:
@@ -183,9 +177,9 @@ class Jobs:
         shutil.rmtree(job.folder, ignore_errors=True)
 
     def close(self) -> None:
-        for job in list(self):
+        for id in list(self._jobs):
             with suppress(RefusedError):
-                self.remove(job.id)
+                self.remove(id)
         self._waiting.put(None)
         self._thread.join(GRACE)
         self._held.close()
@@ -220,7 +214,9 @@ class Jobs:
         job.summary, folder, made = outcome["result"], job.folder / MODEL, None
         if folder.is_dir():
             name = job.file.rpartition(".")[0] or job.file
-            _zip(folder, job.folder / ZIPPED, f"{name}.model")
+            with zipfile.ZipFile(job.folder / ZIPPED, "w", zipfile.ZIP_DEFLATED) as archive:
+                for file in sorted(folder.iterdir()):
+                    archive.write(file, f"{name}.model/{file.name}")
             made = self.models.add(name, folder).name
         with self._lock:
             if job.state != "stopped":
@@ -245,17 +241,14 @@ def _outcome(job: Job, process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """The last line of a job's process, the result or the error; the lines before tell its progress."""
     assert process.stdin is not None
     assert process.stdout is not None
-    with suppress(BrokenPipeError):
+    found: dict[str, Any] = {"error": {"message": "it ended without a result", "code": "killed"}}
+    with suppress(BrokenPipeError), process.stdin, process.stdout as lines:
         process.stdin.write(json.dumps(job.request).encode() + b"\n")
         process.stdin.flush()  # and left open: a job ends when it closes
-    found: dict[str, Any] = {"error": {"message": "it ended without a result", "code": "killed"}}
-    with process.stdout as lines:
         for line in lines:
             found = json.loads(line)
             job.progress = found.get("progress")
-    process.wait()
-    with suppress(BrokenPipeError):
-        process.stdin.close()
+        process.wait()
     if "progress" in found:
         return {"error": {"message": f"it was ended from outside while {found['progress']}", "code": "killed"}}
     return found
@@ -269,12 +262,12 @@ def watch(process: subprocess.Popen[bytes], limits: Limits) -> dict[str, Any] | 
             process.wait(WATCHED)
             return None
         if time.monotonic() > end:
-            words = f"it ran longer than {limits.seconds:g} s; the server allows more by --limit seconds=N"
             _stop(process)
+            words = f"it ran longer than {limits.seconds:g} s; the server allows more by --limit seconds=N"
             return {"message": words, "code": "time_limit"}
         if resident(process.pid) > limits.memory:
-            most = f"{limits.memory / 1e6:,.0f} MB"
             process.kill()
+            most = f"{limits.memory / 1e6:,.0f} MB"
             words = f"it took more than {most} of memory; the server allows more by --limit memory=SIZE"
             return {"message": words, "code": "memory_limit"}
 
@@ -291,39 +284,6 @@ def resident(pid: int) -> int:
     return own * 1024 + sum(resident(int(child)) for child in children)
 
 
-def _lock(path: Path) -> IO[bytes]:
-    """Hold a file for as long as this process lives; an error where another one does."""
-    held = path.open("wb")
-    if os.name == "posix":
-        import fcntl
-
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            held.close()
-            raise
-    return held
-
-
-def remove_abandoned() -> None:
-    """Remove the folders of servers that were killed: nobody holds them any more."""
-    if os.name != "posix":
-        return
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*"):
-        with suppress(OSError):
-            if folder.is_symlink() or folder.stat().st_uid != os.getuid() or not (folder / LOCK).exists():
-                continue
-            with _lock(folder / LOCK):
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _zip(folder: Path, file: Path, name: str) -> None:
-    """A folder as one file, in which it has this name."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for one in sorted(folder.rglob("*")):
-            archive.write(one, Path(name) / one.relative_to(folder))
-
-
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """Terminate it, so that it removes unfinished files; kill it if it does not end."""
     process.terminate()
@@ -332,6 +292,27 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Hold a file for as long as this process lives; an error where another one does."""
+    if os.name == "posix":
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def remove_abandoned() -> None:
+    """Remove the folders of servers that were killed: nobody holds them any more."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDERS}*") if os.name == "posix" else ():
+        with suppress(OSError):
+            if not folder.is_symlink() and folder.stat().st_uid == os.getuid():
+                with (folder / LOCK).open("rb") as held:
+                    _lock(held)
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+# Names and options ------------------------------------------------------------------------------------------
 
 
 def _label(file: str) -> str:
@@ -352,7 +333,7 @@ def taken_options(command: str) -> list[str]:
     return [one.name for one in options_of(command) if one.metadata["remote"]]
 
 
-def _values(given: Given, command: str) -> dict[str, Any]:
+def _values(given: Iterable[tuple[str, str]], command: str) -> dict[str, Any]:
     """The options by name; what may be repeated as a list."""
     taken, values = taken_options(command), dict[str, Any]()
     for name, value in given:
