@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, quote, urlencode, urlsplit
@@ -20,11 +20,9 @@ from urllib.request import getproxies, proxy_bypass
 API = "/api/v1"
 ROWS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 16 * 10**6  # a server takes 32 MB, if not less is allowed there
-KEPT = 10  # seconds for which an open connection is used again; the server closes it after 20
-BUSY = (429, 503)  # answers after which the same request is sent again, later
 HUNG_UP = (BrokenPipeError, ConnectionResetError)  # http.client.RemoteDisconnected is one of them
-OVER = ("done", "failed", "stopped")
 FILES = ("report", "scored", "model")
+LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
 
 
 class ServerError(RuntimeError):
@@ -44,16 +42,15 @@ class Client:
 
     def __init__(self, url: str = "http://127.0.0.1:8765", token: str | None = None, *, timeout: float = 60) -> None:
         """Nothing is sent yet; `timeout` is in seconds, of every request."""
-        self._open = list[tuple[_Connection, float]]()  # connections, and when they were last used
-        parts = _address(url)
-        self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-        self._token = token or parse_qs(parts.query).get("token", [None])[0] or os.environ.get("ADDML_TOKEN")
-        self._timeout, self._parts = timeout, parts
+        self._idle = list[_Connection]()  # connections that are kept open between calls
+        self._address, self._timeout = _address(url), timeout
+        self.url = f"{self._address.scheme}://{self._address.netloc}{self._address.path.rstrip('/')}"
+        self._token = token or parse_qs(self._address.query).get("token", [None])[0] or os.environ.get("ADDML_TOKEN")
 
     def close(self) -> None:
         """Close the connections that are kept open between calls."""
-        while self._open:
-            self._open.pop()[0].close()
+        while self._idle:
+            self._idle.pop().close()
 
     __del__ = close
 
@@ -67,7 +64,7 @@ class Client:
 
     def model(self, name: str) -> dict[str, Any]:
         """All that is known of one: its columns, what is usual in them, its training and its threshold."""
-        return dict(self._json("GET", f"{API}/models/{quote(name, safe='')}"))
+        return self._json("GET", f"{API}/models/{quote(name, safe='')}")
 
     def score(self, model: str, rows: Any, *, reasons: int = 3, all: bool = False) -> list[dict[str, Any]]:
         """One result a row, of any number of rows: a data frame, or a list with a dict for each row.
@@ -77,7 +74,7 @@ class Client:
         path, results = f"{API}/models/{quote(model, safe='')}/score", list[dict[str, Any]]()
         for part in _parts(rows):
             asked = f'{{"rows": [{", ".join(part)}], "reasons": {json.dumps(reasons)}, "all": {json.dumps(all)}}}'
-            results += self._json("POST", path, asked.encode(), {"content-type": "application/json"})["results"]
+            results += self._json("POST", path, asked.encode())["results"]
         return results
 
     def detect(self, file: str | Path, *, model: str | None = None, **options: Any) -> dict[str, Any]:
@@ -87,20 +84,19 @@ class Client:
         what `--json` prints; `download` fetches the files.
         """
         path = Path(os.path.expanduser(file))
-        query = urlencode({"name": path.name, "model": model or "", **_options(options)})
+        query = _query({"name": path.name, "model": model or "", **options})
         with path.open("rb") as body:
-            job = self._json("POST", f"{API}/jobs?{query}", body, {"content-length": str(path.stat().st_size)})
-        return self._over(job)
+            return self._finished(self._json("POST", f"{API}/jobs?{query}", body))
 
     def again(self, job: Mapping[str, Any], **options: Any) -> dict[str, Any]:
         """The file of a job once more, with these options in place of earlier ones, and wait.
 
         `known_anomalies=[13, 1], known_normal=[90]` learns from what is known of rows, by the numbers in the list.
         """
-        return self._over(self._json("POST", f"{API}/jobs/{job['id']}/again?{urlencode(_options(options))}", b""))
+        return self._finished(self._json("POST", f"{API}/jobs/{job['id']}/again?{_query(options)}", b""))
 
-    def _over(self, job: dict[str, Any]) -> dict[str, Any]:
-        while job["state"] not in OVER:
+    def _finished(self, job: dict[str, Any]) -> dict[str, Any]:
+        while job["state"] in ("waiting", "running"):
             time.sleep(0.2)
             job = self._json("GET", f"{API}/jobs/{job['id']}")
         if job["state"] != "done":
@@ -128,8 +124,10 @@ class Client:
         with self._answer("DELETE", f"{API}/jobs/{job['id']}"):
             pass
 
-    def _json(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
-        with self._answer(method, path, body, headers) as answer:
+    # Requests -----------------------------------------------------------------------------------------------
+
+    def _json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        with self._answer(method, path, body) as answer:
             text = answer.read()
         try:
             return dict(json.loads(text))
@@ -137,65 +135,52 @@ class Client:
             raise ServerError(f"{self.url} answers, but not as addml serve does; is it another server?") from None
 
     @contextmanager
-    def _answer(
-        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
-    ) -> Iterator[HTTPResponse]:
+    def _answer(self, method: str, path: str, body: Any = None) -> Iterator[HTTPResponse]:
         """The answer; a busy server is asked again. The connection stays open, if the answer was read to its end."""
         end = time.monotonic() + self._timeout
         try:
-            while True:
-                connection, answer = self._asked(method, path, body, headers or {})
-                later = answer.headers.get("retry-after", "")
-                if answer.status not in BUSY or not later.isdecimal() or time.monotonic() + int(later) > end:
+            connection, answer = self._send(method, path, body)
+            while answer.status in (429, 503) and (later := answer.headers.get("retry-after", "")).isdecimal():
+                if time.monotonic() + int(later) > end:
                     break
                 connection.close()
                 time.sleep(int(later))
+                connection, answer = self._send(method, path, body)
             if answer.status >= 300:
-                raise self._error(answer)
+                raise _error(answer, self.url)
             yield answer
             if answer.isclosed():
-                self._open.append((connection, time.monotonic()))
+                self._idle.append(connection)
         except (OSError, HTTPException) as error:
-            raise self._silence(error, body is not None) from None
+            raise ServerError(f"{self.url} does not answer ({error}); is addml serve running there?") from None
 
-    def _asked(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> tuple[_Connection, HTTPResponse]:
+    def _send(self, method: str, path: str, body: Any) -> tuple[_Connection, HTTPResponse]:
         """Send a request, by a connection that is open or by a new one; redirects are not followed."""
-        own = {"authorization": f"Bearer {self._token}"} if self._token else {}
-        is_file = hasattr(body, "seek")
-        while not is_file and self._open:  # what was sent once cannot be sent again
-            connection, used = self._open.pop()
-            try:
-                if time.monotonic() - used < KEPT:
-                    connection.request(method, connection.prefix + path, body, {**own, **headers})
-                    return connection, connection.getresponse()
-            except HUNG_UP:
-                pass  # closed by the server meanwhile
-            connection.close()
-        if is_file:
+        headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
+        if hasattr(body, "seek"):
             body.seek(0)
-        connection = _connect(self._parts, self._timeout)
-        connection.request(method, connection.prefix + path, body, {**own, **headers})
+            headers["content-length"] = str(os.fstat(body.fileno()).st_size)
+        elif self._idle:
+            connection = self._idle.pop()
+            with suppress(*HUNG_UP):  # closed by the server meanwhile
+                connection.request(method, connection.prefix + path, body, headers)
+                return connection, connection.getresponse()
+            connection.close()
+        connection = _connect(self._address, self._timeout)
+        connection.request(method, connection.prefix + path, body, headers)
         return connection, connection.getresponse()
 
-    def _error(self, answer: HTTPResponse) -> ServerError:
-        """The server's words, or what there is in their place."""
-        if answer.status < 400:
-            where = answer.headers.get("location", "elsewhere")
-            return ServerError(f"{self.url} redirects to {where}; the token is not sent there", answer.status)
-        try:
-            said = json.loads(answer.read())["error"]
-            return ServerError(str(said["message"]), answer.status, str(said["code"]))
-        except (ValueError, KeyError, TypeError, OSError, HTTPException):
-            return ServerError(f"{answer.status} {answer.reason}", answer.status)
 
-    def _silence(self, reason: Exception, was_sending: bool) -> ServerError:
-        """Why there is no answer."""
-        words = f"does not answer ({reason}); is addml serve running there?"
-        if isinstance(reason, TimeoutError):
-            words = f"did not answer within {self._timeout} s; Client(timeout=...) waits longer"
-        elif was_sending and isinstance(reason, HUNG_UP):
-            words = f"hung up before all was sent ({reason}); check the token, and the size of the file: --limit upload"
-        return ServerError(f"{self.url} {words}")
+def _error(answer: HTTPResponse, url: str) -> ServerError:
+    """The server's words, or what there is in their place."""
+    if answer.status < 400:
+        where = answer.headers.get("location", "elsewhere")
+        return ServerError(f"{url} redirects to {where}; the token is not sent there", answer.status)
+    try:
+        said = json.loads(answer.read())["error"]
+        return ServerError(str(said["message"]), answer.status, str(said["code"]))
+    except (ValueError, KeyError, TypeError, OSError, HTTPException):
+        return ServerError(f"{answer.status} {answer.reason}", answer.status)
 
 
 class _Connection(HTTPConnection):
@@ -216,49 +201,37 @@ class _SecureConnection(_Connection, HTTPSConnection):
     """The same over TLS."""
 
 
-def _connect(parts: SplitResult, timeout: float) -> _Connection:
+def _connect(address: SplitResult, timeout: float) -> _Connection:
     """A connection to the server, through the proxy of the environment, if there is one; loopback needs none."""
-    kind, host, prefix = _SecureConnection if parts.scheme == "https" else _Connection, parts.hostname or "", parts.path
-    proxy = None if _is_loopback(host) or proxy_bypass(host) else getproxies().get(parts.scheme)
-    if proxy is None:
-        connection = kind(host, parts.port, timeout=timeout)
-    else:
-        way = urlsplit(proxy if "//" in proxy else f"//{proxy}")
-        connection = kind(way.hostname or "", way.port, timeout=timeout)
-        if parts.scheme == "https":
-            connection.set_tunnel(host, parts.port)
-        else:
-            prefix = f"{parts.scheme}://{parts.netloc}{prefix}"
-    connection.prefix = prefix.rstrip("/")
+    kind, host = _SecureConnection if address.scheme == "https" else _Connection, address.hostname or ""
+    is_direct = LOOPBACK.fullmatch(host) or proxy_bypass(host)
+    proxy = "" if is_direct else getproxies().get(address.scheme, "")
+    way = urlsplit(proxy if "//" in proxy else f"//{proxy}") if proxy else address
+    connection = kind(way.hostname or "", way.port, timeout=timeout)
+    connection.prefix = address.path.rstrip("/")
+    if proxy and address.scheme == "https":
+        connection.set_tunnel(host, address.port)
+    elif proxy:
+        connection.prefix = f"http://{address.netloc}{connection.prefix}"
     return connection
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _address(url: str) -> SplitResult:
-    try:
+    with suppress(ValueError):
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.netloc and parts.port != 0:  # a port may be no number
             return parts
-    except ValueError:
-        pass
     raise ValueError(f"url={url!r}: give an address such as http://127.0.0.1:8765")
 
 
-def _options(given: Mapping[str, Any]) -> dict[str, str]:
-    """Those that are given, as a query holds them."""
-    return {key: _option(value) for key, value in given.items() if value is not None}
+def _query(options: Mapping[str, Any]) -> str:
+    """The options that are given; a list is separated by commas."""
+    given = {name: value for name, value in options.items() if value is not None}
+    lists = {name: ",".join(map(str, value)) for name, value in given.items() if isinstance(value, list | tuple)}
+    return urlencode(given | lists)
 
 
-def _option(value: Any) -> str:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ",".join(map(_option, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
+# Rows -------------------------------------------------------------------------------------------------------
 
 
 def _parts(rows: Any) -> Iterator[list[str]]:

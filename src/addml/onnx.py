@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -62,7 +62,8 @@ def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
         outputs["map"] = (FLOAT, ["rows", *shape[1:]])
         score = _photo_score(g, "X", model)
     else:
-        _check(model)
+        for words in _obstacles(model):
+            raise ValueError(f"ONNX export is for tables of numbers and for photographs; the detector {words}")
         X = (DOUBLE, ["rows", len(model.features.median)])
         score = _table_score(g, "X", model)
     g.Identity(score, output="score")
@@ -89,28 +90,24 @@ def _onnx() -> Any:
     return onnx
 
 
-def _check(model: Model) -> None:
-    """Refuse what the graph cannot express, with the remedy."""
+def _obstacles(model: Model) -> Iterator[str]:
+    """What the graph cannot express, with the remedy."""
     if model.form is not None:
         what = "a series" if model.form.is_series else "images without encoder='pretrained'"
-        raise ValueError(f"the detector was fitted to {what}, ONNX export is for tables of numbers; use addml.load")
+        yield f"was fitted to {what}; use addml.load"
     if model.by:
-        raise ValueError(f"rows are judged within {listed(model.by)}, which ONNX export does not know; fit without by")
-    fitted = () if model.columns is None else model.columns.fitted
-    others = [one for one in fitted if one.kind != "number" or one.features != [one.name]]
+        yield f"judges rows within {listed(model.by)}; fit it without by"
+    columns = () if model.columns is None else model.columns.fitted
+    others = {one.name: one.kind for one in columns if one.kind != "number" or one.features != [one.name]}
     if others:
-        words = [f"{one.name!r} ({'number, and text' if one.kind == 'number' else one.kind})" for one in others]
-        raise ValueError(
-            f"the detector was fitted to {listed(words)}, ONNX export is for tables of numbers; "
-            "leave such columns out, or make numbers of them, and fit it again"
-        )
+        words = listed([f"{name!r} ({'has texts' if kind == 'number' else kind})" for name, kind in others.items()])
+        yield f"was fitted to {words}; leave such columns out, or make numbers of them, and fit it again"
     if isinstance(model.scorer, Guided):
-        raise ValueError("the detector is guided by labels, which ONNX export does not know; fit it without labels")
+        yield "is guided by labels; fit it without labels"
+    elif type(model.scorer) not in SCORES:
+        yield f"has scorer={model.scorer!r}; fit with one of {', '.join(one.name for one in SCORES)}"
     if not isinstance(model.encoder, MLPNetwork):
-        raise ValueError(f"the encoder is a {model.encoder.name} of your own; ONNX export is for encoder='mlp'")
-    if type(model.scorer) not in SCORES:
-        known = ", ".join(scorer.name for scorer in SCORES)
-        raise ValueError(f"scorer={model.scorer!r} is not known to ONNX export; fit with one of {known}")
+        yield f"has a {model.encoder.name} of your own; fit it with encoder='mlp'"
 
 
 class Graph:
@@ -128,14 +125,13 @@ class Graph:
     def _add(self, operator: str, *inputs: Any, output: str = "", unused: int = 0, **attributes: Any) -> str:
         output = output or f"{self._prefix}{operator}_{len(self._nodes)}"
         outputs = [output, *(f"{output}_{number}" for number in range(unused))]
-        names = [one if isinstance(one, str) else self._constant(np.asarray(one)) for one in inputs]
+        names = list(inputs)
+        for place, value in enumerate(inputs):
+            if not isinstance(value, str):
+                names[place] = f"{self._prefix}constant_{len(self._constants)}"
+                self._constants.append(_onnx().numpy_helper.from_array(np.asarray(value), names[place]))
         self._nodes.append(_onnx().helper.make_node(operator, names, outputs, **attributes))
         return output
-
-    def _constant(self, array: np.ndarray) -> str:
-        name = f"{self._prefix}constant_{len(self._constants)}"
-        self._constants.append(_onnx().numpy_helper.from_array(array, name))
-        return name
 
     def splice(self, graph: onnx.GraphProto) -> None:
         """Add the nodes and constants of another graph under their own names."""

@@ -19,21 +19,9 @@ except ImportError as error:
 class ADDML(BaseDetector):
     """A detector of PyOD that learns and scores as `addml.ADDML` does.
 
-    One class cannot keep both contracts, since `predict` and `decision_function` mean other things in scikit-learn.
-    What PyOD has no name for (`explain`, `save`, ...) is asked of `detector_`.
-
-    Parameters
-    ----------
-    contamination : share of the training rows that the threshold calls anomalies, in (0, 0.5], or a thresholder of
-        PyThresh.
-    settings : those of `addml.ADDML`.
-
-    Attributes
-    ----------
-    detector_ : the fitted `addml.ADDML`.
-    decision_scores_ : scores of the training rows.
-    threshold_ : a row scoring above it is an anomaly.
-    labels_ : 1 for training rows that are anomalies, 0 for the others.
+    `contamination` is a share in (0, 0.5] or a thresholder of PyThresh; the other settings are those of `addml.ADDML`.
+    `decision_scores_`, `threshold_` and `labels_` are PyOD's; `detector_` is the fitted `addml.ADDML`, which has the
+    rest (`explain`, `save`, ...).
     """
 
     def __init__(self, contamination: Any = 0.1, **settings: Any) -> None:
@@ -43,10 +31,7 @@ class ADDML(BaseDetector):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from the rows of X; y is ignored."""
         if isinstance(self.contamination, str):
-            raise ValueError(
-                f"contamination={self.contamination!r}: PyOD takes a share in (0, 0.5] or a thresholder of PyThresh; "
-                "addml.ADDML takes this one"
-            )
+            raise ValueError(f"contamination={self.contamination!r}: PyOD takes a share or a thresholder of PyThresh")
         self._set_n_classes(y)
         self.detector_ = clone(self.detector).fit(X)
         self.decision_scores_ = self.detector_.anomaly_scores_
@@ -59,7 +44,7 @@ class ADDML(BaseDetector):
         return np.asarray(self.detector_.anomaly_score(X))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """All settings by name, as scikit-learn's `clone` and searches ask for them."""
+        """All settings by name."""
         return {**self.detector.get_params(deep), "contamination": self.contamination}
 
     def set_params(self, **changes: Any) -> Self:

@@ -344,9 +344,9 @@ def test_a_client_uses_no_proxy_for_loopback_and_one_for_others(tight, recording
 def test_a_client_keeps_its_connection(tight):
     client = tight.client
     client.models()
-    ((first, _),) = client._open
+    (first,) = client._idle
     client.model("small")
-    assert client._open[0][0] is first
+    assert client._idle == [first]
     time.sleep(1.8)  # the server's timeout is one second
     assert client.model("small")["name"] == "small"
-    assert client._open[0][0] is not first
+    assert client._idle != [first]

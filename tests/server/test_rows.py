@@ -228,7 +228,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: "
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (None, "did not answer within 0.5 s"),
+        (None, "does not answer .timed out"),
         (b"", "does not answer"),
         (b"who is there?\r\n\r\n", "does not answer"),
         (HEAD + b"99\r\n\r\n{}", "does not answer"),
@@ -243,7 +243,7 @@ def test_whatever_is_wrong_with_a_server_is_one_error(answering, said, words):
 
 def test_a_server_that_hangs_up_without_a_word(answering, tmp_path):
     (tmp_path / "large.csv").write_bytes(b"a,b\n" + b"1,2\n" * 5_000_000)
-    with pytest.raises(ServerError, match=r"hung up before all was sent.*check the token.*--limit") as found:
+    with pytest.raises(ServerError, match="does not answer") as found:
         answering(b"").detect(tmp_path / "large.csv")
     assert found.value.status == 0
 

@@ -7,6 +7,7 @@ one that has waited longest makes room for a new one.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import signal
@@ -14,7 +15,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 import uvicorn
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -58,9 +59,9 @@ class Access:
             remedy = f"give at least {LEAST_TOKEN} plain ones, or leave it out, and one is made up"
             raise ValueError(f"--token: {len(self.token)} characters; {remedy}")
 
-    def knows(self, said: str | None) -> bool:
+    def knows(self, said: str) -> bool:
         """Whether that is the token; comparing takes as long whatever is wrong with it."""
-        return said is not None and hmac.compare_digest(said.encode(), self.token.encode())
+        return hmac.compare_digest(said.encode(), self.token.encode())
 
     def allows(self, request: Request) -> bool:
         """Whether a request comes from somebody who knows the token, and not from another page in their browser."""
@@ -69,7 +70,9 @@ class Access:
             return self.knows(said.strip())
         origin = request.headers.get("origin", "")  # a page of another port has the same cookies
         own = bool(origin) and origin.partition("://")[2] == request.headers.get("host")
-        return self.knows(request.cookies.get(self.cookie)) and (own or request.method in ("GET", "HEAD", "OPTIONS"))
+        return self.knows(request.cookies.get(self.cookie, "")) and (
+            own or request.method in ("GET", "HEAD", "OPTIONS")
+        )
 
 
 class Guard:
@@ -113,7 +116,7 @@ class Guard:
         path = request.scope["path"].removeprefix(root)  # request.url is made of the Host header too
         if path in OPEN:
             return None
-        if request.method == "GET" and self.access.knows(request.query_params.get("token")):
+        if request.method == "GET" and self.access.knows(request.query_params.get("token", "")):
             # Without the token, which is then in no history; two slashes at the start would lead to another server.
             answer = RedirectResponse(f"{root}/" + path.lstrip("/\\"), 303)
             cookie, token = self.access.cookie, self.access.token
@@ -122,11 +125,10 @@ class Guard:
         if self.access.allows(request):
             request.scope[TRUSTED] = True
             return None
-        challenge = {"www-authenticate": "Bearer"}
+        body, kind = error_json(401, NO_TOKEN), "application/json"
         if "text/html" in request.headers.get("accept", ""):
-            page = f"<!doctype html><title>ADDML</title><h1>Token needed</h1><p>{NO_TOKEN}.</p>"
-            return HTMLResponse(page, 401, challenge)
-        return Response(error_json(401, NO_TOKEN), 401, challenge, "application/json")
+            body, kind = f"<!doctype html><title>ADDML</title><p>{NO_TOKEN}.</p>".encode(), "text/html"
+        return Response(body, 401, {"www-authenticate": "Bearer"}, kind)
 
 
 # Connections ------------------------------------------------------------------------------------------------
@@ -151,6 +153,7 @@ class Connection(H11Protocol):
         if len(self.connections) >= self.most:
             waiting = [one for one in self.connections if isinstance(one, Connection) and one.is_waiting]
             if not waiting:
+                transport.set_protocol(asyncio.Protocol())  # which ignores what still comes
                 transport.write(_closing(503, f"{self.most} connections are open; try again later"))
                 transport.close()
                 return
@@ -164,12 +167,7 @@ class Connection(H11Protocol):
         if not self.received:
             self.began = self.heard
         self.received += len(data)
-        if self.transport is not None:  # it was not refused
-            super().data_received(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.transport is not None:
-            super().connection_lost(exc)
+        super().data_received(data)
 
     def on_response_complete(self) -> None:
         self.began, self.received = time.monotonic(), 0
@@ -208,9 +206,8 @@ class Connection(H11Protocol):
 
 def _closing(status: int, words: str) -> bytes:
     """A whole answer, after which the connection is closed."""
-    body = error_json(status, words)
-    head = f"HTTP/1.1 {status} -\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}"
-    return head.encode() + b"\r\nretry-after: 1\r\n\r\n" + body
+    headers = "content-type: application/json\r\nconnection: close\r\nretry-after: 1"
+    return f"HTTP/1.1 {status} -\r\n{headers}\r\n\r\n".encode() + error_json(status, words)
 
 
 def most_connections(wanted: int) -> int:
@@ -219,15 +216,8 @@ def most_connections(wanted: int) -> int:
         import resource
     except ImportError:  # Windows, which has no such limit
         return wanted
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + RESERVED_FILES
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return wanted
-    with suppress(OSError, ValueError):
-        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        soft = allowed
-    return max(8, soft - RESERVED_FILES)
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if files == resource.RLIM_INFINITY else max(8, min(wanted, files - RESERVED_FILES))
 
 
 # The server -------------------------------------------------------------------------------------------------
@@ -253,7 +243,7 @@ class Server(uvicorn.Server):
     """Ends at an interrupt, at a polite kill and when the terminal goes, and leaves nothing behind."""
 
     def __init__(self, app: ASGIApp, limits: Limits, root_path: str, when_ready: Callable[[], None]) -> None:
-        bounds = {"most": most_connections(limits.connections), "timeout": float(limits.timeout)}
+        bounds = {"most": most_connections(limits.connections), "timeout": limits.timeout}
         config = uvicorn.Config(
             app,
             http=type("Bounded", (Connection,), bounds),
