@@ -21,7 +21,7 @@ from addml.client import ServerError
 from addml.errors import AddmlError
 from addml.server import Limits, jobs
 from addml.server import job as job_process
-from addml.server.app import _failed
+from addml.server.app import _error
 from addml.server.jobs import _label, _suffix, _values, taken_options
 from addml.server.models import Models, ServedModel, score_rows
 from tests.cli.running import QUICK, run_addml, write_small
@@ -247,7 +247,7 @@ def test_a_job_that_is_removed_while_its_model_is_loaded_leaves_none(monkeypatch
             names.add(name)
             return SimpleNamespace(name=name)
 
-        def remove(self, name):
+        def pop(self, name, default):
             names.discard(name)
 
     work = jobs.Jobs(Offered(), Limits())
@@ -293,7 +293,7 @@ def test_an_archive_of_pictures_is_scored_unless_it_unpacks_to_too_much(tmp_path
 def work(tmp_path):
     (tmp_path / "shop").mkdir()
     one = jobs.Jobs(Models("cpu"), Limits())
-    one.models._models["~shop"] = ServedModel("~shop", tmp_path / "shop", {"noun": "row"}, None)
+    one.models["~shop"] = ServedModel("~shop", tmp_path / "shop", {"noun": "row"}, None)
     yield one
     one.close()
 
@@ -377,7 +377,7 @@ def test_people_read_the_name_that_they_gave(server, tmp_path):
 
 def test_failures_of_the_server_are_told_in_its_terminal(caplog):
     request = SimpleNamespace(method="GET", scope={"path": "/api/v1/jobs"})
-    answer = asyncio.run(_failed(request, KeyError("/home/somebody")))
+    answer = asyncio.run(_error(request, KeyError("/home/somebody")))
     assert answer.status_code == 500
     assert b"/home" not in answer.body
     assert [(one.name, one.getMessage()) for one in caplog.records] == [("addml", "GET /api/v1/jobs")]

@@ -82,13 +82,14 @@ class Guard:
     the connection is closed.
     """
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self.app, self.access = app, access
+    def __init__(self, app: ASGIApp, access: Access, note: Callable[[Scope, int, float], None]) -> None:
+        """`note` is told of every request, the status of its answer, and its seconds."""
+        self.app, self.access, self.note = app, access, note
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        is_read = False
+        began, status, is_read = time.perf_counter(), 499, False  # 499: the client went away
 
         async def receiving() -> Message:
             nonlocal is_read
@@ -97,8 +98,9 @@ class Guard:
             return message
 
         async def sending(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
-                left = SMALL
+                status, left = message["status"], SMALL
                 while not is_read and left > 0:
                     left -= len((await receiving()).get("body", b""))
                 headers = MutableHeaders(scope=message)
@@ -108,7 +110,10 @@ class Guard:
                     headers["connection"] = "close"
             await send(message)
 
-        return await (self._answer(Request(scope)) or self.app)(scope, receiving, sending)
+        try:
+            return await (self._answer(Request(scope)) or self.app)(scope, receiving, sending)
+        finally:
+            self.note(scope, status, time.perf_counter() - began)
 
     def _answer(self, request: Request) -> Response | None:
         """The answer to a request that the app must not see, if it is one."""

@@ -28,7 +28,7 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from addml import __version__
 from addml.errors import AddmlError
@@ -63,11 +63,11 @@ def create_app(models: Models, access: Access, limits: Limits, access_log: str |
         finally:
             await api.close()
 
-    handled = (AddmlError, HTTPException, OSError, ClientDisconnect)
+    errors = (AddmlError, HTTPException, OSError, ClientDisconnect, Exception)
     app = Starlette(
         routes=[*api.routes(), *(Route(path, partial(_page, name)) for path, name in PAGES.items())],
-        middleware=[Middleware(observer.middleware), Middleware(Guard, access=access)],
-        exception_handlers={**dict.fromkeys(handled, _refused), Exception: _failed},
+        middleware=[Middleware(Guard, access=access, note=observer.note)],
+        exception_handlers=dict.fromkeys(errors, _error),
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # the address of a redirect would be made of the Host header
@@ -130,8 +130,8 @@ class Api:
     async def ready(self, request: Request) -> Response:
         waiting = self.work.waiting
         is_ready = not self._ending.is_set() and waiting < self.limits.queue
-        about = {"ready": is_ready, "models": len(list(self.models)), "waiting": waiting}
-        return JSONResponse(about, 200 if is_ready else 503)
+        answer = {"ready": is_ready, "models": len(self.models), "waiting": waiting}
+        return JSONResponse(answer, 200 if is_ready else 503)
 
     async def openapi(self, request: Request) -> Response:
         document = json.loads((STATIC / "openapi.json").read_bytes())
@@ -140,7 +140,7 @@ class Api:
 
     async def metrics(self, request: Request) -> Response:
         present = {
-            "addml_models": len(list(self.models)),
+            "addml_models": len(self.models),
             "addml_jobs_waiting": self.work.waiting,
             "addml_scoring": self._used["requests to score"],
             "process_resident_memory_bytes": resident(os.getpid()),
@@ -148,7 +148,7 @@ class Api:
         return Response(self.observer.text(present), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def list_models(self, request: Request) -> Response:
-        models = await asyncio.to_thread(lambda: [self.models.fresh(one.name) for one in self.models])
+        models = await asyncio.to_thread(lambda: [self.models.fresh(name) for name in list(self.models)])
         return _paged(request, "models", [model.short() for model in models])
 
     async def model(self, request: Request) -> Response:
@@ -253,30 +253,23 @@ def _started(request: Request, job: Job) -> Response:
     return JSONResponse(json_value(job.whole(root)), 202, {"location": f"{root}{API}/jobs/{job.id}"})
 
 
-# Errors -----------------------------------------------------------------------------------------------------
-
-
-def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    later = {"retry-after": "1"} if status in (429, 503) else {}
-    return Response(error_json(status, message), status, {**(headers or {}), **later}, JSON)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    """What the client can correct or wait for: a path, a method, a value, the state of the server."""
+async def _error(request: Request, error: Exception) -> Response:
+    """What the client can correct or wait for; any other failure is logged, and its details stay here."""
+    headers = dict(getattr(error, "headers", None) or {})
     if isinstance(error, ClientDisconnect):
-        return Response(status_code=400)  # which nobody hears
-    if isinstance(error, HTTPException):
-        return _error(error.status_code, f"{request.method} {request.scope['path']}: {error.detail}", error.headers)
-    if not isinstance(error, OSError):
-        return _error(getattr(error, "status", 422), str(error))
-    if error.errno != errno.ENOSPC:
-        raise error
-    return _error(507, NO_ROOM)
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    logging.getLogger("addml").error("%s %s", request.method, request.scope["path"], exc_info=error)
-    return _error(500, f"the server failed ({type(error).__name__}); its terminal says more")
+        status, message = 400, "the client went away"
+    elif isinstance(error, HTTPException):
+        status, message = error.status_code, f"{request.method} {request.scope['path']}: {error.detail}"
+    elif isinstance(error, AddmlError):
+        status, message = getattr(error, "status", 422), str(error)
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        status, message = 507, NO_ROOM
+    else:
+        logging.getLogger("addml").error("%s %s", request.method, request.scope["path"], exc_info=error)
+        status, message = 500, f"the server failed ({type(error).__name__}); its terminal says more"
+    if status in (429, 503):
+        headers["retry-after"] = "1"
+    return Response(error_json(status, message), status, headers, JSON)
 
 
 # What is counted and logged ---------------------------------------------------------------------------------
@@ -289,28 +282,10 @@ class Observer:
         """The log is a file, or `-` for standard error."""
         self.requests, self.seconds = Counter[str](), defaultdict[str, float](int)  # by names with labels
         self.log: IO[str] | None = sys.stderr if access_log == "-" else None
-        if access_log not in (None, "-"):
-            self.log = open(str(access_log), "a", encoding="utf-8")  # noqa: SIM115
+        if access_log and self.log is None:
+            self.log = open(access_log, "a", encoding="utf-8")  # noqa: SIM115
 
-    def middleware(self, app: ASGIApp) -> ASGIApp:
-        async def observed(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] != "http":
-                return await app(scope, receive, send)
-            began, status = time.perf_counter(), 499  # of clients that went away
-
-            async def sending(message: Message) -> None:
-                nonlocal status
-                status = message.get("status", status)
-                await send(message)
-
-            try:
-                await app(scope, receive, sending)
-            finally:
-                self._note(scope, status, time.perf_counter() - began)
-
-        return observed
-
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+    def note(self, scope: Scope, status: int, seconds: float) -> None:
         path = getattr(scope.get("route"), "path", "other")  # no names of clients: their number has no bound
         method = scope["method"] if scope["method"] in METHODS else "other"
         self.requests[f'addml_requests_total{{method="{method}",path="{path}",status="{status}"}}'] += 1
@@ -326,9 +301,7 @@ class Observer:
 
     def text(self, present: Mapping[str, float]) -> str:
         """All of it, and values of the present, in Prometheus' format."""
-        families: dict[str, Mapping[str, float]] = {f"{name} gauge": {name: present[name]} for name in present}
-        families |= {"addml_requests_total counter": self.requests, "addml_request_seconds histogram": self.seconds}
-        lines = ""
-        for name, samples in families.items():
-            lines += f"# TYPE {name}\n" + "".join(f"{one} {value}\n" for one, value in samples.items())
-        return lines
+        lines = [f"# TYPE {name} gauge\n{name} {value}" for name, value in present.items()]
+        lines += ["# TYPE addml_requests_total counter", *(f"{one} {count}" for one, count in self.requests.items())]
+        lines += ["# TYPE addml_request_seconds histogram", *(f"{one} {sum}" for one, sum in self.seconds.items())]
+        return "\n".join(lines) + "\n"

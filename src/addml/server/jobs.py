@@ -54,9 +54,10 @@ class Job:
     model: str | None
     options: list[tuple[str, str]]  # by their names, as texts
     request: dict[str, Any]
+    folder: Path
     upload: Path
     began: float = field(default_factory=time.monotonic)
-    seconds: float = 0.0
+    ended: float | None = None
     state: str = "uploading"  # waiting, running, done, failed, stopped
     progress: str | None = None  # the stage it is in
     error: dict[str, Any] | None = None  # its message, code, and what else is known
@@ -64,19 +65,10 @@ class Job:
     made: str | None = None  # the name of the model that came of it
     process: subprocess.Popen[bytes] | None = None
 
-    @property
-    def folder(self) -> Path:
-        return self.upload.parent
-
-    @property
-    def is_over(self) -> bool:
-        return self.state in ("done", "failed", "stopped")
-
     def short(self) -> dict[str, Any]:
         """What a list shows of it."""
-        seconds = self.seconds if self.is_over else time.monotonic() - self.began
         own = {name: getattr(self, name) for name in ("id", "file", "model", "state", "progress", "error", "made")}
-        return {**own, "seconds": round(seconds, 1)}
+        return {**own, "seconds": round((self.ended or time.monotonic()) - self.began, 1)}
 
     def whole(self, root: str = "") -> dict[str, Any]:
         """That, the addresses of its files behind `root`, and the findings as `addml --json` prints them."""
@@ -118,13 +110,13 @@ class Jobs:
             if names_file(text):
                 raise RefusedError(f"{text}: a job takes row numbers and ids, no file")
         check(Options(**{name: parse(name, value) for name, value in values.items()}), command)
-        folder = tempfile.mkdtemp(dir=self._root.name)
-        upload = Path(folder) / values["file"]
+        folder = Path(tempfile.mkdtemp(dir=self._root.name))
+        upload = folder / values["file"]
         values["file"], labels = str(upload), {str(upload): label, f"{folder}{os.sep}": ""}
         if own is not None:
             labels[str(own.folder)] = f"{own.name}.model"
         request = {"command": command, "options": values, "labels": labels, "unpacked": self.limits.unpacked}
-        job = Job(secrets.token_hex(8), label, model, given, request, upload)
+        job = Job(secrets.token_hex(8), label, model, given, request, folder, upload)
         self._jobs[job.id] = job
         return job
 
@@ -149,7 +141,7 @@ class Jobs:
             if job.state == "stopped":  # the server ends
                 return
             job.state = "waiting"
-            over = [one for one in self._jobs.values() if one.is_over]
+            over = [one for one in self._jobs.values() if one.ended]
         for old in over[:-KEPT]:
             with suppress(RefusedError):  # already removed
                 self.remove(old.id)
@@ -159,10 +151,9 @@ class Jobs:
         return iter([job for job in list(self._jobs.values()) if job.state != "uploading"])
 
     def __getitem__(self, id: str) -> Job:
-        try:
-            return self._jobs[id]
-        except KeyError:
-            raise RefusedError(f"there is no job {id!r} here; GET /api/v1/jobs lists them", 404) from None
+        if id not in self._jobs:
+            raise RefusedError(f"there is no job {id!r} here; GET /api/v1/jobs lists them", 404)
+        return self._jobs[id]
 
     def remove(self, id: str) -> None:
         """Stop it if it is running, and remove all its files and its model."""
@@ -173,7 +164,7 @@ class Jobs:
         if running is not None:
             _stop(running)
         if job.made is not None:
-            self.models.remove(job.made)
+            self.models.pop(job.made, None)
         shutil.rmtree(job.folder, ignore_errors=True)
 
     def close(self) -> None:
@@ -195,6 +186,7 @@ class Jobs:
                 if job.state != "stopped":  # and its files removed
                     job.state, job.error = "failed", {"message": type(error).__name__, "code": "internal"}
                     logging.getLogger("addml").error("job %s", job.id, exc_info=error)
+            job.process, job.progress, job.ended = None, None, time.monotonic()
 
     def _run(self, job: Job) -> None:
         with self._lock:
@@ -205,7 +197,6 @@ class Jobs:
         with ThreadPoolExecutor(1, "addml watch") as watching:
             stopped = watching.submit(watch, job.process, self.limits)
             outcome = _outcome(job, job.process)
-        job.process, job.progress, job.seconds = None, None, time.monotonic() - job.began
         if job.state == "stopped":
             return
         if error := stopped.result() or outcome.get("error"):
@@ -222,7 +213,7 @@ class Jobs:
             if job.state != "stopped":
                 job.made, job.state = made, "done"
         if job.state == "stopped" and made is not None:  # removed while its model was loaded
-            self.models.remove(made)
+            self.models.pop(made, None)
 
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:

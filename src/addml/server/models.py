@@ -75,7 +75,7 @@ class ServedModel:
 
 
 def _typical(column: ColumnProfile) -> Any:
-    """The middle value, the most common one, or a day between the first and the last."""
+    """A value to start from: the middle one, the most common one, or a day between the first and the last."""
     if column.earliest is not None and column.latest is not None:
         return str(column.earliest + (column.latest - column.earliest) / 2)[:10]
     if column.kind == "number":
@@ -83,11 +83,12 @@ def _typical(column: ColumnProfile) -> Any:
     return max(column.levels, key=lambda one: column.levels[one], default=None)
 
 
-class Models:
+class Models(dict[str, ServedModel]):
     """Models by their names; one that is written anew is loaded anew."""
 
     def __init__(self, device: str) -> None:
-        self.device, self._models, self._lock = device, dict[str, ServedModel](), threading.Lock()
+        super().__init__()
+        self.device, self._lock = device, threading.Lock()
 
     @classmethod
     def load(cls, folders: Sequence[str], device: str) -> Models:
@@ -96,8 +97,8 @@ class Models:
         for folder in folders:
             path = Path(os.path.expanduser(folder)).resolve()  # jobs run in other folders
             name = path.name.removesuffix(".model")
-            if name in models._models:
-                other = models._models[name].folder
+            if name in models:
+                other = models[name].folder
                 raise AddmlError(f"{folder}: {other} is called {name} too; rename one of the two folders.")
             models.add(name, path)
         return models
@@ -107,11 +108,11 @@ class Models:
         model = self._loaded(name, folder)
         with self._lock:
             number, free = 1, name
-            while free in self._models:
+            while free in self:
                 number += 1
                 free = f"{name}-{number}"
-            self._models[free] = replace(model, name=free)
-            return self._models[free]
+            self[free] = replace(model, name=free)
+            return self[free]
 
     def _loaded(self, name: str, folder: Path) -> ServedModel:
         """A model, all of it from one save."""
@@ -139,21 +140,11 @@ class Models:
             except (ValueError, OSError) as error:
                 logging.getLogger("addml").error("%s stays as it was: %s", name, error)
                 model = replace(model, changed=changed)
-            self._models[name] = model
+            self[name] = model
         return model
 
-    def remove(self, name: str) -> None:
-        self._models.pop(name, None)
-
-    def __iter__(self) -> Iterator[ServedModel]:
-        return iter(list(self._models.values()))
-
-    def __getitem__(self, name: str) -> ServedModel:
-        try:
-            return self._models[name]
-        except KeyError:
-            hint = did_you_mean(name, self._models)
-            raise RefusedError(f"there is no model {name!r} here.{hint}", 404) from None
+    def __missing__(self, name: str) -> ServedModel:
+        raise RefusedError(f"there is no model {name!r} here.{did_you_mean(name, self)}", 404)
 
 
 # Rows -------------------------------------------------------------------------------------------------------
