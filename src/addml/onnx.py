@@ -28,7 +28,7 @@ from addml.preprocessing.scaling import FARTHEST, Features
 from addml.scoring.base import EnsembleScale, ViewScale
 from addml.scoring.guidance import Guided
 from addml.scoring.patches import PatchMemory, top_count
-from addml.scoring.simple import KNN, Center, Dissimilarity
+from addml.scoring.simple import Center
 from addml.scoring.views import NEIGHBOURS, ROUNDING, Views, embedded_places
 from addml.text import listed
 
@@ -219,32 +219,6 @@ def _center(g: Graph, x: str, z: str, model: Model) -> str:
     return squared if model.distance == "sqeuclidean" else g.Sqrt(squared)
 
 
-def _dissimilarity(g: Graph, x: str, z: str, model: Model) -> str:
-    """Mean distances to all training rows."""
-    if "spread" in model.scorer_arrays:
-        return g.Add(_center(g, x, z, model), model.scorer_arrays["spread"])
-    return g.ReduceMean(_to_references(g, z, model), LAST, keepdims=0)
-
-
-def _knn(g: Graph, x: str, z: str, model: Model) -> str:
-    """Mean distances to the k nearest references."""
-    k = min(model.scorer.settings()["k"], model.scorer_arrays["references"].shape[1])
-    nearest = g.TopK(_to_references(g, z, model), np.array([k]), largest=0, unused=1)
-    return g.ReduceMean(nearest, LAST, keepdims=0)
-
-
-def _to_references(g: Graph, z: str, model: Model) -> str:
-    """Distances (E, n, R) to every reference."""
-    references = model.scorer_arrays["references"]
-    if model.distance == "cosine":
-        return g.Sub(ONE, g.MatMul(_unit(g, z), normalised(references).mT))
-    origin = references.mean(1, keepdims=True)
-    z, references = g.Sub(z, origin), references - origin
-    products = g.Add(g.MatMul(z, -2 * references.mT), (references**2).sum(-1)[:, None])
-    squared = g.Max(g.Add(products, g.ReduceSumSquare(z, LAST)), ZERO)
-    return squared if model.distance == "sqeuclidean" else g.Sqrt(squared)
-
-
 def _unit(g: Graph, z: str) -> str:
     """Embeddings (E, n, w) at length 1."""
     return g.Div(z, g.Max(g.ReduceL2(z, LAST), np.float32(1e-15)))
@@ -352,8 +326,7 @@ def _mean(g: Graph, nearest: str) -> str:
     return g.Div(g.ReduceSum(g.Where(known, nearest, ZERO), LAST, keepdims=0), g.Max(count, ONE))
 
 
-SCORES: dict[type[Any], Callable[..., str]]
-SCORES = {Views: _views, Center: _center, Dissimilarity: _dissimilarity, KNN: _knn}
+SCORES: dict[type[Any], Callable[..., str]] = {Views: _views, Center: _center}
 
 
 # Photographs ------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 
 from addml.client import Client, ServerError
-from addml.server.access import Access, Guard
+from addml.server import check_token
+from addml.server.access import Guard
 
 ADDRESSES = ["/", "/inspector.js", "/api/v1/models", "/api/v1/models/small", "/api/v1/jobs", "/nowhere"]
 
@@ -99,7 +100,7 @@ def test_only_that_it_is_there_is_said_to_all(server):
 
 
 def guard():
-    return Guard(None, Access("t" * 20, "addml"), lambda *about: None)
+    return Guard(None, "t" * 20, "addml", lambda *about: None)
 
 
 def asked(path, **headers):
@@ -160,4 +161,4 @@ def test_pages_load_nothing_from_elsewhere_and_are_kept_nowhere(server):
 @pytest.mark.parametrize("token", ["", "short", "x" * 15, "é" * 20, "tab\t" * 8])
 def test_a_token_that_is_easily_guessed_or_cannot_be_sent_is_refused(token):
     with pytest.raises(ValueError, match="--token"):
-        Access(token, "addml")
+        check_token(token)

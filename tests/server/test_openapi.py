@@ -11,7 +11,7 @@ import pytest
 from addml import __version__
 from addml.server import CODES, Limits
 from addml.server.app import Api, Observer
-from addml.server.models import MOST_REASONS, Models
+from addml.server.models import ARROW, CSV, JSON, MOST_REASONS, NDJSON, Models
 
 DOCKERFILE = Path(__file__).parents[2] / "Dockerfile"
 
@@ -30,8 +30,9 @@ def test_every_path_is_described(server):
     responses, schemas = document["components"]["responses"], document["components"]["schemas"]
     assert {*responses} <= {*CODES.values()}
     assert "model_hash" in schemas["Scores"]["required"]
-    score = document["paths"]["/api/v1/models/{name}/score"]["post"]
-    assert {one["name"]: one["schema"].get("maximum") for one in score["parameters"]}["reasons"] == MOST_REASONS
+    bodies = document["paths"]["/api/v1/models/{name}/score"]["post"]["requestBody"]["content"]
+    assert {*bodies} == {JSON, NDJSON, CSV, ARROW}
+    assert bodies[JSON]["schema"]["properties"]["reasons"]["maximum"] == MOST_REASONS
 
 
 @pytest.mark.slow

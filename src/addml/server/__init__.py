@@ -21,6 +21,7 @@ from addml.errors import USAGE, AddmlError
 from addml.text import did_you_mean
 
 SWITCH = 0.0005  # seconds between threads: requests are answered while rows are scored (the default is 5 ms)
+LEAST_TOKEN = 16  # characters
 NO_ROOM = "the server has no room left on its disk; remove jobs, or send less"
 CODES = {
     400: "bad_request",
@@ -97,21 +98,31 @@ def serve(
 ) -> None:
     """Serve these models and take files until interrupted; prints the address, with the token unless it was given."""
     try:
-        from addml.server.access import Access, Server
+        from addml.server.access import Server
         from addml.server.app import create_app
         from addml.server.models import Models
     except ImportError as error:
         remedy = "install them: pip install 'addml[web]'"
         raise AddmlError(f"addml serve needs Starlette and uvicorn; {remedy} ({error})") from None
 
+    if token:
+        check_token(token)
     models = Models.load(folders, device)
     listening = listen(host, port)
-    access = Access(token or secrets.token_urlsafe(32), f"addml-{listening.getsockname()[1]}")
+    own = token or secrets.token_urlsafe(32)
     root = "/" + root_path.strip("/") if root_path.strip("/") else ""
-    announce = partial(_announce, listening, host, "..." if token else access.token)
+    announce = partial(_announce, listening, host, "..." if token else own)
     sys.setswitchinterval(SWITCH)
     with blas_threads(1):  # a row's bits are the same alone, in a file and here
-        Server(create_app(models, access, limits, access_log), limits, root, announce).run(sockets=[listening])
+        app = create_app(models, own, f"addml-{listening.getsockname()[1]}", limits, access_log)
+        Server(app, limits, root, announce).run(sockets=[listening])
+
+
+def check_token(token: str) -> None:
+    """A token must be too long to be guessed, and fit into a header."""
+    if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable():
+        remedy = f"give at least {LEAST_TOKEN} plain ones, or leave it out, and one is made up"
+        raise AddmlError(f"--token: {len(token)} characters; {remedy}")
 
 
 def _announce(listening: socket.socket, host: str, token: str) -> None:

@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -30,7 +29,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from addml.server import Limits, error_json
 
 OPEN = ("/api/v1/health", "/api/v1/ready")  # say nothing but that the server is there
-LEAST_TOKEN = 16  # characters
 SMALL = 10**6  # bytes that are read of a request that is answered before its end
 HEADERS = {
     "cache-control": "no-store",
@@ -47,34 +45,6 @@ NO_TOKEN = (
 TRUSTED = "addml.trusted"  # in the scope of a request that had the token
 
 
-@dataclass(frozen=True)
-class Access:
-    """The token, and the name of the cookie that holds it: servers on other ports of a machine have their own."""
-
-    token: str
-    cookie: str
-
-    def __post_init__(self) -> None:
-        if len(self.token) < LEAST_TOKEN or not self.token.isascii() or not self.token.isprintable():
-            remedy = f"give at least {LEAST_TOKEN} plain ones, or leave it out, and one is made up"
-            raise ValueError(f"--token: {len(self.token)} characters; {remedy}")
-
-    def knows(self, said: str) -> bool:
-        """Whether that is the token; comparing takes as long whatever is wrong with it."""
-        return hmac.compare_digest(said.encode(), self.token.encode())
-
-    def allows(self, request: Request) -> bool:
-        """Whether a request comes from somebody who knows the token, and not from another page in their browser."""
-        kind, _, said = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer":
-            return self.knows(said.strip())
-        origin = request.headers.get("origin", "")  # a page of another port has the same cookies
-        own = bool(origin) and origin.partition("://")[2] == request.headers.get("host")
-        return self.knows(request.cookies.get(self.cookie, "")) and (
-            own or request.method in ("GET", "HEAD", "OPTIONS")
-        )
-
-
 class Guard:
     """Lets nobody in without the token, takes it from the first address into a cookie, and adds headers to all.
 
@@ -82,9 +52,9 @@ class Guard:
     the connection is closed.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, note: Callable[[Scope, int, float], None]) -> None:
+    def __init__(self, app: ASGIApp, token: str, cookie: str, note: Callable[[Scope, int, float], None]) -> None:
         """`note` is told of every request, the status of its answer, and its seconds."""
-        self.app, self.access, self.note = app, access, note
+        self.app, self.token, self.cookie, self.note = app, token, cookie, note
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -121,19 +91,32 @@ class Guard:
         path = request.scope["path"].removeprefix(root)  # request.url is made of the Host header too
         if path in OPEN:
             return None
-        if request.method == "GET" and self.access.knows(request.query_params.get("token", "")):
+        if request.method == "GET" and self._knows(request.query_params.get("token", "")):
             # Without the token, which is then in no history; two slashes at the start would lead to another server.
             answer = RedirectResponse(f"{root}/" + path.lstrip("/\\"), 303)
-            cookie, token = self.access.cookie, self.access.token
-            answer.set_cookie(cookie, token, path=root or "/", httponly=True, samesite="strict")
+            answer.set_cookie(self.cookie, self.token, path=root or "/", httponly=True, samesite="strict")
             return answer
-        if self.access.allows(request):
+        if self._allows(request):
             request.scope[TRUSTED] = True
             return None
         body, kind = error_json(401, NO_TOKEN), "application/json"
         if "text/html" in request.headers.get("accept", ""):
             body, kind = f"<!doctype html><title>ADDML</title><p>{NO_TOKEN}.</p>".encode(), "text/html"
         return Response(body, 401, {"www-authenticate": "Bearer"}, kind)
+
+    def _allows(self, request: Request) -> bool:
+        """Whether a request comes from somebody who knows the token, and not from another page in their browser."""
+        kind, _, said = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            return self._knows(said.strip())
+        origin = request.headers.get("origin", "")  # a page of another port has the same cookies
+        is_own = bool(origin) and origin.partition("://")[2] == request.headers.get("host")
+        is_safe = is_own or request.method in ("GET", "HEAD", "OPTIONS")
+        return is_safe and self._knows(request.cookies.get(self.cookie, ""))
+
+    def _knows(self, said: str) -> bool:
+        """Whether that is the token; comparing takes as long whatever is wrong with it."""
+        return hmac.compare_digest(said.encode(), self.token.encode())
 
 
 # Connections ------------------------------------------------------------------------------------------------

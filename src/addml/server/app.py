@@ -33,10 +33,10 @@ from starlette.types import Scope
 from addml import __version__
 from addml.errors import AddmlError
 from addml.server import NO_ROOM, Limits, RefusedError, error_json
-from addml.server.access import Access, Guard
+from addml.server.access import Guard
 from addml.server.job import REPORT, SCORED
 from addml.server.jobs import ZIPPED, Job, Jobs, resident
-from addml.server.models import JSON, LARGE, MOST_REASONS, Models, score_rows
+from addml.server.models import JSON, LARGE, Models, score_rows
 from addml.text import json_value
 
 API = "/api/v1"
@@ -51,7 +51,7 @@ BUCKETS = ("0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1", "
 METHODS = ("GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS")
 
 
-def create_app(models: Models, access: Access, limits: Limits, access_log: str | None = None) -> Starlette:
+def create_app(models: Models, token: str, cookie: str, limits: Limits, access_log: str | None) -> Starlette:
     """The whole app over these models."""
     observer = Observer(access_log)
     api = Api(models, limits, observer)
@@ -66,7 +66,7 @@ def create_app(models: Models, access: Access, limits: Limits, access_log: str |
     errors = (AddmlError, HTTPException, OSError, ClientDisconnect, Exception)
     app = Starlette(
         routes=[*api.routes(), *(Route(path, partial(_page, name)) for path, name in PAGES.items())],
-        middleware=[Middleware(Guard, access=access, note=observer.note)],
+        middleware=[Middleware(Guard, token=token, cookie=cookie, note=observer.note)],
         exception_handlers=dict.fromkeys(errors, _error),
         lifespan=lifespan,
     )
@@ -136,7 +136,7 @@ class Api:
     async def openapi(self, request: Request) -> Response:
         document = json.loads((STATIC / "openapi.json").read_bytes())
         document["info"]["version"] = __version__
-        return JSONResponse(document | {"servers": [{"url": _root(request) or "/"}]})
+        return JSONResponse(document | {"servers": [{"url": request.scope["root_path"] or "/"}]})
 
     async def metrics(self, request: Request) -> Response:
         present = {
@@ -158,9 +158,6 @@ class Api:
     async def score(self, request: Request) -> Response:
         name = self.models[request.path_params["name"]].name
         kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
-        reasons, every = _whole(request, "reasons", 3, 0, MOST_REASONS), request.query_params.get("all", "false")
-        if every not in ("true", "false"):
-            raise RefusedError(f"all={every!r}: give true or false")
         is_large = int(request.headers.get("content-length", LARGE + 1)) > LARGE
         most = min(self.limits.rows, self.limits.upload)
         with ExitStack() as held:
@@ -171,7 +168,7 @@ class Api:
                 held.enter_context(self._slot("requests to score", self.limits.scoring))
 
             def scored() -> bytes:
-                return score_rows(self.models.fresh(name), body, kind, reasons, every == "true", self._ending.is_set)
+                return score_rows(self.models.fresh(name), body, kind, self._ending.is_set)
 
             threads = self._large if is_large else self._threads
             return Response(await asyncio.get_running_loop().run_in_executor(threads, scored), media_type=JSON)
@@ -203,7 +200,7 @@ class Api:
         if request.method == "DELETE":
             await asyncio.to_thread(self.work.remove, request.path_params["id"])
             return Response(status_code=204)
-        return JSONResponse(json_value(self.work[request.path_params["id"]].whole(_root(request))))
+        return JSONResponse(json_value(self.work[request.path_params["id"]].whole(request.scope["root_path"])))
 
     async def file(self, name: str, request: Request) -> Response:
         job, (file, kind) = self.work[request.path_params["id"]], FILES[name]
@@ -243,13 +240,8 @@ def _paged(request: Request, name: str, items: Sequence[dict[str, Any]]) -> Resp
     return JSONResponse(json_value({name: items[start:end], "total": len(items), "next": following}))
 
 
-def _root(request: Request) -> str:
-    """The start of every path, as clients see it."""
-    return str(request.scope.get("root_path", ""))
-
-
 def _started(request: Request, job: Job) -> Response:
-    root = _root(request)
+    root = request.scope["root_path"]
     return JSONResponse(json_value(job.whole(root)), 202, {"location": f"{root}{API}/jobs/{job.id}"})
 
 

@@ -128,20 +128,16 @@ class Models(dict[str, ServedModel]):
 
     def fresh(self, name: str) -> ServedModel:
         """The model as it is on disk now, unless that cannot be loaded: then the last one that could."""
-        model = self[name]
-        if (changed := _changed(model.folder)) in ((), model.changed):
-            return model
+        if (changed := _changed(self[name].folder)) in ((), self[name].changed):
+            return self[name]
         with self._lock:
-            model = self[name]
-            if changed == model.changed:
-                return model
-            try:
-                model = self._loaded(name, model.folder)
-            except (ValueError, OSError) as error:
-                logging.getLogger("addml").error("%s stays as it was: %s", name, error)
-                model = replace(model, changed=changed)
-            self[name] = model
-        return model
+            if changed != self[name].changed:  # no other request has loaded it meanwhile
+                try:
+                    self[name] = self._loaded(name, self[name].folder)
+                except (ValueError, OSError) as error:
+                    logging.getLogger("addml").error("%s stays as it was: %s", name, error)
+                    self[name] = replace(self[name], changed=changed)
+            return self[name]
 
     def __missing__(self, name: str) -> ServedModel:
         raise RefusedError(f"there is no model {name!r} here.{did_you_mean(name, self)}", 404)
@@ -161,21 +157,16 @@ Batches = tuple[list[str], Iterator[pa.RecordBatch]]  # all names that came, and
 
 
 def score_rows(
-    served: ServedModel,
-    body: bytes,
-    kind: str = JSON,
-    reasons: int = 3,
-    every: bool = False,
-    is_stopping: Callable[[], bool] = lambda: False,
+    served: ServedModel, body: bytes, kind: str = JSON, is_stopping: Callable[[], bool] = lambda: False
 ) -> bytes:
     """The response as JSON: one result per row in the same order, with reasons if it is flagged, or for every row."""
     model = served.model
     if model is None:
         raise RefusedError(f"{served.name} is about {served.about['noun']}s; upload files: POST /api/v1/jobs")
-    drift, results = drift_of(model), list[dict[str, Any]]()
+    drift, results, reasons, every = drift_of(model), list[dict[str, Any]](), 3, False
     try:
         if kind in (JSON, UNSAID):
-            rows, reasons, every = _parsed_request(body, reasons, every)
+            rows, reasons, every = _parsed_request(body)
             names, batches = _objects(model, rows)
         else:
             names, batches = _read(model, body, kind)
@@ -216,12 +207,12 @@ def _parsed(body: bytes) -> Any:
         raise RefusedError(f"the body is not JSON ({error})") from None
 
 
-def _parsed_request(body: bytes, reasons: Any, every: Any) -> tuple[list[Any], int, bool]:
-    """The rows of a JSON body, and its settings in place of those of the query."""
+def _parsed_request(body: bytes) -> tuple[list[Any], int, bool]:
+    """The rows of a JSON body, the number of reasons per row, and whether every row gets them."""
     asked = _parsed(body)
     if not isinstance(asked, dict) or not isinstance(rows := asked.pop("rows", None), list):
         raise RefusedError('send {"rows": [{"column": value, ...}, ...]}')
-    reasons, every = asked.pop("reasons", reasons), asked.pop("all", every)
+    reasons, every = asked.pop("reasons", 3), asked.pop("all", False)
     if asked:
         raise RefusedError(f"{next(iter(asked))!r} is not known here; known are rows, reasons, all")
     if type(reasons) is not int or not 0 <= reasons <= MOST_REASONS:
@@ -294,13 +285,12 @@ def _is_compressed(message: pa.ipc.Message) -> bool:
         offset = at("<H", layout + entry) if entry < at("<H", layout) else 0
         return table + offset if offset else 0
 
-    def inner(table: int, number: int) -> int:
-        """The table that a field refers to."""
-        return (place := field(table, number)) + at("<I", place)
-
     try:
-        header = inner(at("<I", 0), 2)
-        batch = inner(header, 1) if message.type == "dictionary" else header
+        batch = field(at("<I", 0), 2)
+        batch += at("<I", batch)
+        if message.type == "dictionary":  # which holds a batch of records
+            batch = field(batch, 1)
+            batch += at("<I", batch)
         return field(batch, 3) != 0
     except struct.error:
         raise RefusedError("the body is not an Arrow stream") from None
