@@ -3,8 +3,8 @@
 `python -m benchmarks.cluster` starts groups of 1, 2, 4, 8 and 16 gloo processes, as many as there are cores. Each group
 measures what reading, a step, a pass, a cut-off and an all-reduce take in it, and then fits Parquet files together. The
 simulation is made of the measured pieces and compared with the fits. It needs NumPy, pyarrow and torch alone.
-`--save FILE` keeps what was measured after every group, `--load FILE` makes the tables of it, `--write` puts them into
-the docs.
+`--save FILE` keeps what was measured after every group; `--load docs/results/cluster.json --write` makes the page of
+what was kept.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SIZES = (8, 16_384, 50_000, 150_000, 1_200_000)  # bytes: a count, the cut-off, 
 LATENCY, BANDWIDTH = 1e-4, 10e9 / 8  # assumed of a data centre: seconds, bytes a second
 SETTINGS = {"members": 1, "encoder": "mlp", "batch_size": BATCH, "patience": 9, "random_state": 0, "n_jobs": 1}
 MEMORY = "96MiB"  # less than the smallest table takes, which would otherwise be held in memory by one process
-LONGEST, DEADLINE = 240, 300  # seconds of one group, and after which no further group starts
+LONGEST, DEADLINE = 330, 300  # seconds of one group, and after which no further group starts
 PAGE = Path(__file__).parents[1] / "docs" / "cluster.md"
 COSTS = PAGE.parent / "results" / "cluster.md"
 
@@ -187,13 +187,18 @@ def work(rank: int, size: int, folder: Path) -> None:
     pilots = {name: whole(local, folder / name, "pilot") for name in ("pilot", "sync")}
     found["pilots"] = pilots
     each = [json.loads(one) for one in group.gather(json.dumps(measure(group, folder / "local")).encode())]
-    found |= each[0] | {name: [span for one in each for span in one[name]] for name in ("steps", "parts")}
+    found |= each[0] | {name: quantiles([span for one in each for span in one[name]]) for name in ("steps", "parts")}
     found |= {name: float(np.mean([one[name] for one in each])) for name in ("survey", "cutoff", "shuffle", "apart")}
     tell()
     for mode in ["local", "sync"][: 1 if size == 1 else 2]:
         found["fits"][mode] = whole(local if mode == "local" else group, folder / mode, mode)
         tell()
     dist.destroy_process_group()
+
+
+def quantiles(spans: list[float]) -> list[float]:
+    """As many numbers as show how spans are spread, of all processes together."""
+    return [float(f"{one:.4g}") for one in np.quantile(spans, (np.arange(200) + 0.5) / 200)]
 
 
 def run(size: int) -> dict[str, Any]:
@@ -255,10 +260,14 @@ def measured_reduce(costs: dict[str, Any]) -> Any:
     return lambda size, workers: float(np.interp(size, sizes, spans)) if workers > 1 else 0.0
 
 
-def network_reduce(size: float, workers: int) -> float:
+def network_reduce(latency: float = LATENCY, bandwidth: float = BANDWIDTH) -> Any:
     """Seconds of an all-reduce over a network: in a ring or along a tree, whichever is faster."""
-    ring = 2 * (workers - 1) * (LATENCY + size / workers / BANDWIDTH)
-    return min(ring, 2 * float(np.log2(workers)) * (LATENCY + size / BANDWIDTH))
+
+    def reduce(size: float, workers: int) -> float:
+        ring = 2 * (workers - 1) * (latency + size / workers / bandwidth)
+        return min(ring, 2 * float(np.log2(workers)) * (latency + size / bandwidth))
+
+    return reduce
 
 
 def stage(costs: dict[str, Any], name: str, rows: float) -> float:
@@ -278,7 +287,8 @@ def check(costs: dict[int, dict[str, Any]]) -> list[str]:
         "| deviation |",
         "|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    deviations: dict[str, list[float]] = {"local": [], "sync": []}
+    wholes: dict[str, list[float]] = {"local": [], "sync": []}
+    epochs: dict[str, list[float]] = {"local": [], "sync": []}
     for size, own in sorted(costs.items()):
         for mode, real in own["fits"].items():
             epoch, _ = simulated(own, ROWS[mode] * size, size, mode, measured_reduce(own))
@@ -286,10 +296,15 @@ def check(costs: dict[int, dict[str, Any]]) -> list[str]:
             found = [real["read"], real["epochs"] / EPOCHS[mode], real["score"]]
             total = parts[0] + EPOCHS[mode] * epoch + parts[2]
             both = [*(one for pair in zip(found, parts, strict=True) for one in pair), real["total"], total]
-            deviations[mode].append(total / real["total"] - 1)
+            wholes[mode].append(total / real["total"] - 1)
+            epochs[mode].append(epoch / found[1] - 1)
             words = " | ".join(f"{one:.2f}" for one in both)
-            lines.append(f"| {size} | {mode} | {words} | {deviations[mode][-1]:+.0%} |")
-    words = [f"by {max(map(abs, all_of)):.0%} at most with `{mode}`" for mode, all_of in deviations.items() if all_of]
+            lines.append(f"| {size} | {mode} | {words} | {wholes[mode][-1]:+.0%} |")
+    words = [
+        f"by {max(map(abs, own)):.0%} at most with `{mode}` (an epoch by {max(map(abs, epochs[mode])):.0%})"
+        for mode, own in wholes.items()
+        if own
+    ]
     return [*lines, "", f"The simulated whole fit deviates from the real one {' and '.join(words)}."]
 
 
@@ -318,8 +333,8 @@ def estimate(costs: dict[str, Any]) -> list[str]:
     ]
     for rows in (1e9, 1e10, 1e11):
         for workers in (16, 64, 256):
-            local, waits = simulated(costs, rows, workers, "local", network_reduce)
-            sync, _ = simulated(costs, rows, workers, "sync", network_reduce)
+            local, waits = simulated(costs, rows, workers, "local", network_reduce())
+            sync, _ = simulated(costs, rows, workers, "sync", network_reduce())
             read, score = (stage(costs, name, rows / workers) for name in ("read", "score"))
             lines.append(
                 f"| 10^{int(np.log10(rows))} | {workers} | {read / 3600:.2f} | {local / 360:.2f} "
@@ -328,27 +343,34 @@ def estimate(costs: dict[str, Any]) -> list[str]:
     return lines
 
 
-def limit(costs: dict[str, Any]) -> str:
+def limit(costs: dict[str, Any]) -> list[str]:
     """Where the network takes as long as the work."""
-    words = []
-    for mode, how in (("local", f"every {EVERY} steps"), ("sync", "gradients in every step")):
-        shares = {2**power: simulated(costs, 1e11, 2**power, mode, network_reduce) for power in range(1, 15)}
-        waiting = [workers for workers, (total, waits) in shares.items() if waits > total / 2]
-        words.append(
-            f"Averaging {how}, workers "
-            + (
-                f"wait longer than they work from {waiting[0]:,} on."
-                if waiting
-                else f"never wait longer than they work: {shares[256][1] / shares[256][0]:.0%} of the time with 256 "
-                f"and {shares[16384][1] / shares[16384][0]:.0%} with 16,384."
-            )
-        )
-    bytes_read = 3 * 4 * COLUMNS * 256 * (ROWS["sync"] / stage(costs, "read", ROWS["sync"]))
-    words.append(
-        f"Before that, the storage is: 256 workers that read {COLUMNS} columns of float32 in three passes take "
-        f"{bytes_read / 1e9:.0f} GB/s from it."
+
+    def share(mode: str, workers: int, reduce: Any) -> float:
+        """Of an epoch, that messages take."""
+        total, _ = simulated(costs, 1e11, workers, mode, reduce)
+        return 1 - simulated(costs, 1e11, workers, mode, lambda *_: 0.0)[0] / total
+
+    usual, powers = network_reduce(), [2**power for power in range(1, 15)]
+    shares = [share("local", workers, usual) for workers in (16, 256, powers[-1])]
+    slow = next(one for one in np.geomspace(LATENCY, 1, 200) if share("local", 256, network_reduce(one)) > 0.5)
+    thin = next(
+        one for one in np.geomspace(BANDWIDTH, 1, 200) if share("local", 256, network_reduce(LATENCY, one)) > 0.5
     )
-    return " ".join(words)
+    late = simulated(costs, 1e11, 256, "local", lambda *_: 0.0)
+    waits = {workers: simulated(costs, 1e11, workers, "sync", usual) for workers in powers}
+    busy = next(workers for workers, (total, own) in waits.items() if own > total / 2)
+    rate = 3 * 4 * COLUMNS * 256 / (stage(costs, "read", 2) - stage(costs, "read", 1))
+    return [
+        f"- Averaging every {EVERY} steps, messages take {shares[0]:.0%} of an epoch with 16 workers, "
+        f"{shares[1]:.0%} with 256 and {shares[2]:.0%} with {powers[-1]:,}; waiting for the slowest takes "
+        f"{late[1] / late[0]:.0%} with 256. With 256 workers the network becomes the limit (half of the time) where a "
+        f"message takes {1000 * slow:.1f} ms, as between distant data centres, or where a link carries less than "
+        f"{thin * 8 / 1e6:.0f} Mbit/s.",
+        f"- Averaging gradients in every step, messages are the limit from {busy} workers on.",
+        f"- The storage must keep up: 256 workers that read {COLUMNS} columns of float32 in three passes take "
+        f"{rate / 1e9:.0f} GB/s from it ({rate / 256 / BANDWIDTH:.0%} of a worker's link).",
+    ]
 
 
 def main() -> None:
@@ -368,7 +390,7 @@ def main() -> None:
     tables = {
         "pieces": [measured["machine"], "", *pieces(costs)],
         "check": check(costs),
-        "estimate": [*estimate(last), "", limit(last)],
+        "estimate": [*estimate(last), "", *limit(last)],
     }
     for name, lines in tables.items():
         if given.write:
