@@ -87,12 +87,13 @@ def ours(train: np.ndarray, rows: np.ndarray) -> Scored:
 def rival(name: str, train: np.ndarray, rows: np.ndarray) -> Scored:
     """The scores of a rival."""
     from addml.pipeline.rivals import make
+    from research.experiment import METHODS as KNOWN
 
     most = MOST_FITTED.get(name, len(train))
     if len(train) > most:
         train = train[np.sort(np.random.default_rng(3).choice(len(train), most, replace=False))]
     changes = {"n_neighbors": min(5, len(train) - 1), "method": "mean"} if name == "KNN" else {}
-    return {name: make(name, random_state=0, **changes).fit(train).anomaly_score(rows)}
+    return {name: make(name, random_state=0, rivals=KNOWN, **changes).fit(train).anomaly_score(rows)}
 
 
 METHODS: dict[str, Callable[[np.ndarray, np.ndarray], Scored]] = {OURS: ours} | {

@@ -37,10 +37,10 @@ def photographs(normal_ratio: float = 1.0) -> ADDML:
 def pcb() -> None:
     """Circuit boards: images and pixels, by kind of defect, with clean and with polluted training images."""
     from addml.io.image_folder import read_images
-    from addml.pipeline.image_evaluation import Layout
+    from addml.pipeline.evaluation import Layout
 
     layout = Layout(DATA / "pcb")
-    train, test = (read_images(folder, largest=256) for folder in (layout.train, layout.test))
+    train, test = (read_images(folder, largest=256) for folder in (layout.root / "train", layout.root / "test"))
     began, computed = time.perf_counter(), time.process_time()
     detector = photographs().fit(train.images)
     fitted, used = time.perf_counter(), time.process_time()
@@ -49,7 +49,7 @@ def pcb() -> None:
     print(f"fit {fitted - began:.0f} s ({used - computed:.0f} s of one core), scores", end=" ")
     print(f"{1000 * (scored - fitted) / len(scores):.0f} ms per image ({1000 * (after - used) / len(scores):.0f} ms)")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
-    found = layout.evaluate(test, scores, detector.threshold_, detector.explain(test.images))
+    found, _ = layout.evaluate(test, scores, detector.threshold_, detector.explain(test.images))
     for one in (found | {"kind": "all"}, *found["kinds"]):
         print(f"  {one['kind']}: image ROC-AUC {one['roc_auc']:.3f}", end="")
         print(f", pixel ROC-AUC {one['pixel_roc_auc']:.3f}, PRO {one['pro']:.3f}")

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import torch
 
-from addml.pipeline.protocol import Machine
+from addml.pipeline.rivals import Machine
 from benchmarks.tables import SHAPES, labelled
 from benchmarks.timing import markdown
 from research.datasets import LabelledArray

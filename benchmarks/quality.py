@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from addml.pipeline.protocol import fits
 from addml.pipeline.ranking import rank_correlation
+from addml.pipeline.rivals import fits
 from benchmarks import robustness
 from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown

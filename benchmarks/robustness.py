@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from addml.pipeline.protocol import Case, Machine, new_detector
-from addml.pipeline.workers import one_thread
+from addml.pipeline.batches import one_thread
+from addml.pipeline.rivals import Machine, new_detector
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 STORE, PICTURE = RESULTS / "robustness.csv", RESULTS / "robustness.svg"
@@ -101,7 +101,7 @@ def measured(curve: str, value: Any, method: str, seed: int) -> dict[str, Any]:
     name, _, _, draw = CURVES[curve]
     train, test, y = tables(replace(draw, **{name: value}), seed)
     started = time.perf_counter()
-    detector = new_detector(Case(method), Machine("cpu", 1), one_class=False, seed=seed)
+    detector = new_detector(method, Machine("cpu", 1), one_class=False, seed=seed)
     try:
         auc = roc_auc_score(y, detector.fit(train).anomaly_score(test))
     except ValueError:

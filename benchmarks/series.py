@@ -23,7 +23,7 @@ import numpy as np
 
 from addml import ADDML, Recurrent
 from addml.inputs.series import Series, Windows, choose_window, over_windows
-from addml.pipeline.vus import volumes
+from addml.pipeline.evaluation import volumes
 from addml.scoring.base import ViewScale
 from addml.scoring.windows import WINDOW_VIEWS
 from benchmarks.documents import DOCS, asked

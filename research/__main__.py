@@ -14,12 +14,12 @@ from typer.core import TyperGroup
 
 from addml.cli.arguments import Device, Jobs
 from addml.cli.commands import run as run_app
-from addml.cli.compare import runner
+from addml.cli.compare import known_methods, runner
 from addml.cli.screen import Screen
 from addml.errors import AddmlError
 from addml.io.write import write_whole
 from addml.pipeline.options import Options, parse
-from addml.pipeline.protocol import Machine, known_methods
+from addml.pipeline.rivals import Machine
 from addml.text import counted
 from research import datasets, plans, reproduce
 from research.datasets import DataSet

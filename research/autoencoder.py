@@ -95,7 +95,7 @@ def trained(network: AutoencoderNetwork, Z: np.ndarray, member: Member, schedule
 
 
 AUTOENCODERS = {
-    "DeepAutoencoder": Method(deep_autoencoder, "DAE", seeded=True),
+    "DeepAutoencoder": Method(deep_autoencoder, seeded=True),
     "DistilledAutoencoder": Method(partial(deep_autoencoder, normal_ratio=2 / 3), seeded=True),
     "SigmoidAutoencoder": Method(partial(deep_autoencoder, output_activation="sigmoid"), seeded=True),
 }

@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from addml.pipeline import protocol
-from addml.pipeline.protocol import OWN, PAPER, Case, Data, Fit, Fitted, Machine, Rivals, Row
-from addml.pipeline.rivals import RIVALS
+from addml.pipeline import rivals
+from addml.pipeline.rivals import OWN, PAPER, RIVALS, Data, Fit, Fitted, Machine, Method, Row
 from research import datasets
 from research.autoencoder import AUTOENCODERS
+from research.classic_rivals import CLASSIC_RIVALS
 from research.datasets import LabelledArray
-from research.eigenvectors import EIGENVECTORS
 
-METHODS: Rivals = AUTOENCODERS | RIVALS | EIGENVECTORS
+METHODS: Mapping[str, Method] = {**AUTOENCODERS, **RIVALS, **CLASSIC_RIVALS}  # HBOS and PCA are ours, not PyOD's
 DRAWN = "drawn-"
 REPEATS = 5  # the fastest counts, being the least disturbed by other processes
 SCORED = 2000  # rows, for any number of training rows
@@ -35,12 +35,35 @@ SAVINGS: Mapping[str, Mapping[str, Any]] = {
 load = lru_cache(maxsize=2)(datasets.load)
 
 
+@dataclass(frozen=True)
+class Case:
+    """A method with changes of its settings, and the name by which tables and figures show it."""
+
+    method: str
+    variant: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return self.variant or self.method
+
+
+def new_detector(case: Case, machine: Machine, *, one_class: bool, seed: int) -> Any:
+    """A new detector of any method of the experiments."""
+    return rivals.new_detector(case.method, machine, one_class=one_class, seed=seed, rivals=METHODS, **case.settings)
+
+
 def run_case(case: Case, data: Data, machine: Machine) -> list[Row]:
     """Fit and test by the whole protocol; ADDML's eighteen fits share one training call where they can."""
-    together = trains_together(case, data)
-    fit_all = fit_together if together else protocol.fit_one_by_one
-    rows = protocol.run_case(case, data, machine, METHODS, fit_all)
-    return [{**row, "together": len(protocol.fits(data.y)) if together else 1} for row in rows]
+    rivals.check(data.y, data.name)
+    planned, together = rivals.fits(data.y), trains_together(case, data)
+    detectors = (new_detector(case, machine, one_class=fit.one_class, seed=fit.random_state) for fit in planned)
+    if together:
+        fitted = fit_together(data, planned, list(detectors))
+    else:
+        fitted = rivals.fit_each(case.method, data, planned, detectors)
+    rows = rivals.results(case.method, data, planned, fitted)
+    return [{**row, "together": len(planned) if together else 1} for row in rows]
 
 
 def trains_together(case: Case, data: Data) -> bool:
@@ -48,18 +71,14 @@ def trains_together(case: Case, data: Data) -> bool:
     return case.method in OWN and isinstance(data, LabelledArray) and not np.isnan(data.X).any()
 
 
-def fit_together(case: Case, data: Data, fits: Sequence[Fit], machine: Machine, rivals: Rivals) -> Iterator[Fitted]:
+def fit_together(data: Data, planned: Sequence[Fit], detectors: Sequence[Any]) -> Iterator[Fitted]:
     """All fits in one training call, each with an equal share of its seconds."""
     from research import together
 
-    detectors = [
-        protocol.new_detector(case, machine, one_class=fit.one_class, seed=fit.random_state, rivals=rivals)
-        for fit in fits
-    ]
-    tables = [data.rows(fit.train) for fit in fits]
+    tables = [data.rows(fit.train) for fit in planned]
     began = time.perf_counter()
     fitted = together.fit_together(detectors, tables)
-    seconds = (time.perf_counter() - began) / len(fits)
+    seconds = (time.perf_counter() - began) / len(planned)
     return ((detector, seconds) for detector in fitted)
 
 
@@ -119,12 +138,12 @@ def time_case(case: Case, data: LabelledArray, machine: Machine) -> list[Row]:
 
 
 def _repeat(case: Case, learned: np.ndarray, asked: np.ndarray, y: np.ndarray, machine: Machine, repeat: int) -> Row:
-    detector = protocol.new_detector(case, machine, one_class=False, seed=repeat, rivals=METHODS)
+    detector = new_detector(case, machine, one_class=False, seed=repeat)
     began = time.perf_counter()
     detector.fit(learned)
     fitted = time.perf_counter()
     scores = detector.anomaly_score(asked)
     ended = time.perf_counter()
-    measures = protocol.measure(y, scores) if 0 < y.sum() < len(y) else {"auc": None, "ap": None}
+    measures = rivals.measure(y, scores) if 0 < y.sum() < len(y) else {"auc": None, "ap": None}
     taken = {"fit_seconds": fitted - began, "score_seconds": ended - fitted, "together": 1}
     return {"seed": repeat, "fold": 0, "setting": "time", **measures, **taken}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from addml.pipeline.protocol import SETTINGS, Row, measure
+from addml.pipeline.rivals import SETTINGS, Row, measure
 from research import experiment
 from research.datasets import LabelledArray
 from research.plans import Plan, method_title

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from addml.config import Config
 from addml.detector import ADDML
 from addml.encoders.mlp import HIDDEN, MLP
 from addml.errors import AddmlError
-from addml.pipeline.protocol import OWN, PAPER, Case, Machine, Row, new_detector
+from addml.pipeline.rivals import OWN, PAPER, Machine, Row
 from addml.text import did_you_mean
 from research import datasets, experiment, run_store
-from research.experiment import METHODS
+from research.experiment import METHODS, Case, new_detector
 
 FOLDER = Path(__file__).parent
 NAMES = (
@@ -35,6 +36,7 @@ NAMES = (
     "ladder",
 )
 ALL = "all"
+TITLES = {"IsolationForest": "IF", "OCSVM": "OC-SVM", "DeepAutoencoder": "DAE"}  # in the paper's Table II
 OF_THE_RUN = ("random_state", "device", "n_jobs", "verbose", "contamination")  # not settings of the method
 BY_SQUARE = {"OCSVM": 12, "KNN": 400, "LOF": 400}  # kernels and neighbours grow with the square of the rows
 
@@ -184,13 +186,15 @@ def paper() -> dict[str, Any]:
 
 def method_title(name: str) -> str:
     """The method as the paper's table calls it, else by its name."""
-    return (METHODS[name].title or name) if name in METHODS else name
+    return TITLES.get(name, name)
 
 
 def effective_settings(case: Case) -> dict[str, Any]:
     """Every setting of a method by its value, with what one-class data changes."""
     if case.method not in OWN:
-        return {**METHODS[case.method].settings, **case.settings}
+        arguments = signature(METHODS[case.method].learn).parameters.values()
+        own = {one.name: one.default for one in arguments if one.kind is Parameter.KEYWORD_ONLY}
+        return {**own, **case.settings}
     polluted, clean = (_detector_settings(case, one_class) for one_class in (False, True))
     changed = {key: value for key, value in clean.items() if value != polluted[key]}
     return {**polluted, "one_class": changed} if changed else polluted

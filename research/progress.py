@@ -10,7 +10,7 @@ import typer
 
 from addml.cli.screen import Screen
 from addml.errors import AddmlError
-from addml.pipeline.workers import Ended
+from addml.pipeline.batches import Ended
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from addml.errors import AddmlError
 from addml.findings import versions
 from addml.io.write import write_whole
-from addml.pipeline.protocol import Machine, Row
-from addml.pipeline.workers import Ended, run_tasks
+from addml.pipeline.batches import Ended, run_tasks
+from addml.pipeline.rivals import Machine, Row
 from research import datasets, figures, plans, rendering, tables
 from research.plans import Plan, Task
 from research.rendering import Grid

@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from addml.errors import AddmlError
 from addml.io.write import write_table
-from addml.pipeline.protocol import Row
+from addml.pipeline.rivals import Row
 
 KEY = ("set", "method", "variant")  # what tells a task; its rows are replaced together
 NEEDED = (*KEY, "setting", "settings", "auc", "ap")  # without which rows are no results

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from addml.pipeline.protocol import SEEN, SETTINGS, Row
+from addml.pipeline.rivals import SEEN, SETTINGS, Row
 from research import datasets, experiment, plans
 from research.plans import Plan, method_title
 from research.rendering import NONE, Cell, Grid, with_best

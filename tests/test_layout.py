@@ -171,7 +171,7 @@ def test_importing_the_package_loads_nothing_heavy():
         ("addml.inputs.table", "import importlib\nimportlib.import_module('addml.detector')"),
         ("addml.inputs.table", "f = lambda: import_module('..detector', __package__)"),
         ("addml.pipeline.sources", "from addml.cli import compare"),
-        ("addml.pipeline.protocol", "from research.tables import Grid"),
+        ("addml.pipeline.rivals", "from research.tables import Grid"),
         ("addml.cli.compare", "def show():\n    import research"),
         ("addml", "def run():\n    import_module('research.plans')"),
         ("addml.report.html", "from addml import ADDML"),

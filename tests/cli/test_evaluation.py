@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.pipeline.labels import CURVE_POINTS, evaluate, read_label
+from addml.pipeline.evaluation import CURVE_POINTS, evaluate
+from addml.pipeline.labels import read_label
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,9 @@ from addml.cli.outputs import record
 from addml.detector import ADDML
 from addml.errors import AddmlError
 from addml.pipeline import options
-from addml.pipeline.checks import check, check_applies
-from addml.pipeline.options import KINDS, Options, current_name, options_of, parse
+from addml.pipeline.options import KINDS, Options, check, check_applies, options_of, parse
+from addml.pipeline.run import fit_model
 from addml.pipeline.sources import choose, resolve
-from addml.pipeline.training import duration, estimate, fit_model
 
 
 def written(command, given, arguments=()):
@@ -107,11 +106,6 @@ def test_a_threshold_is_a_score_or_a_method():
     assert Options(threshold="auto").tau is None
 
 
-def test_names_of_earlier_versions_are_understood_in_files():
-    names = {"tau": "threshold", "learn-from": "train_labels", "part": "sheet", "anomalous": "anomaly_value"}
-    assert {name: current_name(name) for name in names} == names
-
-
 @pytest.mark.parametrize(
     "text", ["a", 'quote " and \\ back', "tab\tand\nline", "ümlaut 😀", "\x7f", "'single'", "-Infinity"]
 )
@@ -142,8 +136,8 @@ def test_a_model_that_a_run_read_is_not_what_another_writes(tmp_path, command):
     [
         ("contamination = 0.1", ["--threshold", "2"], {"threshold": "2", "contamination": None}),
         ("contamination = 0.1", ["--threshold", "auto"], {"threshold": "auto", "contamination": None}),
-        ("tau = 3", ["--contamination", "0.2"], {"threshold": None, "contamination": 0.2}),
-        ("tau = 3", [], {"threshold": "3", "contamination": None}),
+        ("threshold = 3", ["--contamination", "0.2"], {"threshold": None, "contamination": 0.2}),
+        ("threshold = 3", [], {"threshold": "3", "contamination": None}),
         ("threshold = 2.5", [], {"threshold": "2.5", "contamination": None}),
         ('threshold = "auto"', ["--contamination", "0.2"], {"threshold": None, "contamination": 0.2}),
         ('report = "a.html"', ["--no-report"], {"report": None, "no_report": True}),
@@ -154,7 +148,7 @@ def test_a_model_that_a_run_read_is_not_what_another_writes(tmp_path, command):
         ("all-rows = true\nquiet = true", ["--no-all-rows"], {"all_rows": False, "quiet": True}),
         ("quiet = true\njson = true\nredact = true", ["--no-quiet", "--no-json"], {"quiet": False, "json": False}),
         (
-            "clean = true\nskip-broken = true",
+            "clean = true\nskip-unreadable = true",
             ["--no-clean", "--no-skip-unreadable"],
             {"clean": False, "skip_unreadable": False},
         ),
@@ -246,8 +240,3 @@ def test_every_column_has_one_use():
         choose(["x", "y"], Options(columns=("x", "y"), label="y"), "t.csv")
     with pytest.raises(ValueError, match="no column is left"):
         choose(["x"], Options(ignore=("x",)), "t.csv")
-
-
-def test_the_estimate_grows_with_the_work():
-    assert estimate(200_000, 40, Options())[0] > 4 * estimate(40_000, 40, Options())[0]
-    assert [duration(seconds) for seconds in (40, 200, 9000)] == ["40 s", "3 min", "2 h"]

@@ -125,18 +125,14 @@ def test_settings_that_say_nothing_of_images(photos, given, words):
 
 def test_more_pixels_than_memory_holds_are_refused_before_they_are_read(photos, monkeypatch):
     """By hand: 160,000 pixels x (5 members x (40 x 69 + 1536) + 4 x 256 + 3 x 40) bytes are 3.6 GB."""
-    said = []
-    notes = type("Notes", (Progress,), {"note": lambda self, words: said.append(words)})()
     options = Options(str(photos), size="400", epochs=20)
     monkeypatch.setattr(Heads, "read", lambda self, skip_broken: pytest.fail("pixels were read"))
     monkeypatch.setattr(image_source, "free_memory", lambda: 2 * 10**9)
     with pytest.raises(AddmlError, match=r"40 images of 400 x 400 pixels takes about 3\.6 GB .* 2\.0 GB are free"):
-        run.fit(options, notes)
+        run.fit(options, Progress())
     monkeypatch.setattr(image_source, "free_memory", lambda: 64 * 10**9)
     with pytest.raises(pytest.fail.Exception, match="pixels were read"):
-        run.fit(options, notes)
-    assert len(said) == 1
-    assert "about 3.6 GB" in said[0]
+        run.fit(options, Progress())
 
 
 def test_more_images_than_memory_holds_are_not_scored(addml, photos, tmp_path, monkeypatch):
@@ -194,7 +190,7 @@ def test_folders_that_teach_nothing(addml, tmp_path):
     (tmp_path / "empty" / "a.txt").write_text("a")
     addml("detect", "empty").failed("without Parquet files or images")
     write_photos(tmp_path / "one", count=1)
-    with pytest.raises(AddmlError, match=r"one: X holds 1 image, of which"):
+    with pytest.raises(AddmlError, match=r"one: X holds 1 image; give at least 2"):
         run.fit(Options(str(tmp_path / "one")), Progress())
     (tmp_path / "black").mkdir()
     for place in range(4):

@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from addml.decisions.events import Event, events
-from addml.pipeline.vus import volumes
+from addml.pipeline.evaluation import volumes
 from tests.cli.running import run_addml
 
 

@@ -12,8 +12,8 @@ from sklearn.metrics import roc_auc_score
 
 from addml.errors import AddmlError
 from addml.io.image_folder import ImageError, read_mask
-from addml.pipeline.image_evaluation import Layout, levels_of, pixel_figures
-from addml.pipeline.training import estimate_photos
+from addml.pipeline.evaluation import Layout, levels_of, pixel_figures
+from addml.pipeline.image_source import photo_memory
 from addml.scoring.patches import resized
 
 Image = pytest.importorskip("PIL.Image")
@@ -83,5 +83,5 @@ def test_a_mask_of_another_size_and_a_folder_without_the_layout_are_refused(tmp_
 def test_the_memory_of_photographs_is_estimated_as_it_was_measured():
     """`addml fit` of 400 RGB images of 320 x 320 pixels took 0.81 GB."""
     shape = SimpleNamespace(channels=3, height=320, width=320)
-    _, size = estimate_photos(400, SimpleNamespace(shape=shape, deep=False, known=range(400)))
+    size = photo_memory(400, SimpleNamespace(shape=shape, deep=False, known=range(400)))
     assert 0.7e9 < size < 0.95e9

@@ -8,8 +8,7 @@ import pytest
 
 from addml.errors import AddmlError
 from addml.inputs.table import Columns
-from addml.pipeline.known import Clause, Known, parse_condition
-from addml.pipeline.labels import KnownLabels
+from addml.pipeline.labels import Clause, Known, KnownLabels, parse_condition
 from addml.pipeline.options import Options
 
 TABLE = pa.table(

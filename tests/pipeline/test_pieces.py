@@ -5,14 +5,13 @@ import pyarrow as pa
 import pytest
 
 from addml.arrays import folder_of, mapped
-from addml.pipeline import batches, ranking
-from addml.pipeline.batches import Pieces, joined
-from addml.pipeline.ranking import ranks
+from addml.pipeline import ranking
+from addml.pipeline.ranking import Pieces, ranks
 
 
 @pytest.mark.parametrize("most", [10, 2**28])
 def test_pieces_come_back_as_often_as_wanted(tmp_path, monkeypatch, most):
-    monkeypatch.setattr(batches, "IN_MEMORY", most)
+    monkeypatch.setattr(ranking, "IN_MEMORY", most)
     kept = Pieces(str(tmp_path))
     for start in (0, 100, 150):
         kept.add(
@@ -24,7 +23,7 @@ def test_pieces_come_back_as_often_as_wanted(tmp_path, monkeypatch, most):
         table = pa.Table.from_batches(list(kept))
         assert table["x"].to_pylist() == [*range(50), *range(100, 200)]
         assert table["name"].to_pylist() == ["a", "b"] * 75
-    whole = joined(kept, "x", 150)
+    whole = kept.column("x", 150)
     np.testing.assert_array_equal(whole, [*range(50), *range(100, 200)])
     assert folder_of(whole) == (tmp_path if most == 10 else None)
     assert list(tmp_path.iterdir()) == []

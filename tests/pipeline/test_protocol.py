@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.pipeline import protocol, rivals
-from addml.pipeline.protocol import Case, LabelledTable, Machine, check, fits, run_case, stability
+from addml.pipeline import rivals
+from addml.pipeline.rivals import LabelledTable, Machine, MethodTask, check, fit_each, fits, results
 from research.datasets import LabelledArray
 
 Y = np.array([0, 0, 0, 0, 0, 0, 1, 1, 1])  # six normal rows, three anomalies: two and one in each fold
@@ -79,11 +79,11 @@ class Spy:
         return X[:, 0]
 
 
-def test_what_is_learned_from_and_what_is_tested(monkeypatch):
+def test_what_is_learned_from_and_what_is_tested():
     learned = []
-    monkeypatch.setattr(protocol, "new_detector", lambda *given, **more: Spy(learned))
     data = LabelledArray("toy", np.array([[0.0], [1], [2], [3], [4], [5], [6], [7], [8]]), Y)
-    rows = run_case(Case("Spy"), data, Machine())
+    fitted = fit_each("Spy", data, fits(Y), (Spy(learned) for _ in range(18)))
+    rows = results("Spy", data, fits(Y), fitted)
     assert len(rows) == 27
     for X, fit in zip(learned, fits(Y), strict=True):
         own = data.X[fit.train]
@@ -96,7 +96,7 @@ def test_what_is_learned_from_and_what_is_tested(monkeypatch):
 
 
 def test_measures_by_hand():
-    found = protocol.measure(np.array([1, 0, 1, 0]), np.array([4.0, 3, 2, 1]))
+    found = rivals.measure(np.array([1, 0, 1, 0]), np.array([4.0, 3, 2, 1]))
     assert found == {"auc": pytest.approx(0.75), "ap": pytest.approx((1 + 2 / 3) / 2)}
 
 
@@ -124,16 +124,17 @@ def test_stability_is_how_alike_seeds_rank_one_held_out_fold():
     first = fits(data.y)[0]
     train, test = data.standardised(first.train, first.train, first.test)
     scores = [
-        rivals.make("IsolationForest", random_state=seed, n_estimators=5).fit(train).anomaly_score(test)
+        rivals.make("IsolationForest", random_state=seed).fit(train).anomaly_score(test)
         for seed in (0, 3, 6)  # those of the first fold in the three seeds of the protocol
     ]
     expected = np.mean([spearmanr(*pair).statistic for pair in combinations(scores, 2)])
-    found = stability(Case("IsolationForest", settings={"n_estimators": 5}), data, Machine())
+    found = MethodTask("IsolationForest", data).stability(first, Machine())
     assert found == pytest.approx(expected)
     assert 0 < found < 0.999
 
 
 def test_methods_without_a_seed_are_stable(monkeypatch):
-    monkeypatch.setattr(protocol, "new_detector", None)  # nothing is fitted for it
+    monkeypatch.setattr(rivals, "new_detector", None)  # nothing is fitted for it
     y = (np.arange(60) % 6 == 0).astype(int)
-    assert stability(Case("KNN"), LabelledArray("toy", np.zeros((60, 1)), y), Machine()) == 1
+    data = LabelledArray("toy", np.zeros((60, 1)), y)
+    assert MethodTask("KNN", data).stability(fits(y)[0], Machine()) == 1

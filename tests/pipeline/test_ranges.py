@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from addml.pipeline.vus import ranges_of, volumes
+from addml.pipeline.evaluation import ranges_of, volumes
 
 
 def with_ranges(steps, *ranges):

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from addml.explain import reason_texts
-from addml.pipeline.batches import SCORE, Explained, Part, Sample, Scored, highest, joined, piece_of
+from addml.pipeline.ranking import SCORE, Candidate, Part, Sample, Scored, highest, piece_of
 
 
 def part(scores, start):
@@ -13,9 +13,12 @@ def part(scores, start):
     order = highest(scores, len(scores))
     places = order + start
     rows = pa.record_batch({"place": places})
-    explained = Explained(places, scores[order], rows, places[:, None].astype(np.float32), [()] * len(scores))
+    listed = [
+        Candidate(int(at), float(score), {"place": int(at)}, np.array([at], np.float32), ())
+        for at, score in zip(places, scores[order], strict=True)
+    ]
     nothing = Sample(np.empty(0), np.empty(0, np.int64), np.empty((0, 1), np.float32))
-    return Part(piece_of(scores, rows, order, reason_texts(explained.reasons)), explained, nothing)
+    return Part(piece_of(scores, rows, order, reason_texts([()] * len(scores))), listed, nothing)
 
 
 @pytest.mark.parametrize("most", [1, 7, 40, 1000])
@@ -28,7 +31,7 @@ def test_the_highest_of_all_batches_are_listed_the_first_of_equals_first(most, l
     expected = sorted(range(200), key=lambda place: (-scores[place], place))[:most]
     assert [one.place for one in scored.listed] == expected
     assert [one.score for one in scored.listed] == [scores[place] for place in expected]
-    assert [one.values["place"][0].as_py() for one in scored.listed] == expected
+    assert [one.values["place"] for one in scored.listed] == expected
     assert [one.features.tolist() for one in scored.listed] == [[place] for place in expected]
     assert all(one.reasons == () for one in scored.listed)
-    np.testing.assert_array_equal(joined(scored.pieces, SCORE, scored.rows), scores)
+    np.testing.assert_array_equal(scored.pieces.column(SCORE, scored.rows), scores)

@@ -16,8 +16,7 @@ from addml import model_file
 from addml.errors import AddmlError
 from addml.pipeline import diffs, sources
 from addml.pipeline import run as detecting
-from addml.pipeline.checks import check
-from addml.pipeline.options import Options
+from addml.pipeline.options import Options, check
 from addml.progress import Progress
 from addml.server import models
 

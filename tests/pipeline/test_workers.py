@@ -15,10 +15,10 @@ import pytest
 
 from addml import model_file
 from addml.errors import AddmlError
-from addml.pipeline import batches, table_source, workers
+from addml.pipeline import batches, table_source
 from addml.pipeline import run as detecting
+from addml.pipeline.batches import in_processes
 from addml.pipeline.options import Options
-from addml.pipeline.workers import in_processes
 from addml.preprocessing.numbers import CellError
 from addml.progress import Progress
 
@@ -116,7 +116,7 @@ def test_threads_do_as_well_where_there_are_no_processes(table, monkeypatch):
         raise OSError("[Errno 38] Function not implemented")
 
     monkeypatch.setattr(batches, "WORTH_PROCESSES", 1)
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", no_locks)
+    monkeypatch.setattr(batches, "ProcessPoolExecutor", no_locks)
     options = Options(str(table / "table.csv"), epochs=1, members=1, jobs=2)
     assert len(detecting.detect(options, Progress()).findings.scores) == 900
 

@@ -10,6 +10,8 @@ from addml.learning.losses import Batch, CenterCloseness
 from addml.pipeline import rivals
 from research import autoencoder
 from research.autoencoder import AUTOENCODERS, ReconstructionLearner
+from research.experiment import Case
+from research.plans import effective_settings
 
 MEMBERS, ROWS, WIDTH = 2, 6, 4
 
@@ -174,12 +176,11 @@ def test_a_seed_fixes_the_scores():
 
 
 def test_the_settings_are_the_papers():
-    settings = AUTOENCODERS["DeepAutoencoder"].settings
+    settings = effective_settings(Case("DeepAutoencoder"))
     assert (settings["latent_dim"], settings["learning_rate"], settings["weight_decay"]) == (64, 1e-3, 1e-5)
     assert (settings["epochs"], settings["validation_ratio"], settings["patience"]) == (50, 0.1, 5)
     assert settings["normal_ratio"] == 1
-    assert AUTOENCODERS["DistilledAutoencoder"].settings["normal_ratio"] == 2 / 3
-    assert AUTOENCODERS["DeepAutoencoder"].title == "DAE"
+    assert effective_settings(Case("DistilledAutoencoder"))["normal_ratio"] == 2 / 3
 
 
 @pytest.mark.parametrize(

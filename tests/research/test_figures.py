@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from addml.pipeline.protocol import SETTINGS, Case, Machine
+from addml.pipeline.rivals import SETTINGS, Machine
 from research import experiment, figures, plans, reproduce
+from research.experiment import Case
 from research.reproduce import Choice
 from research.statistics import Ranking
 from tests.research.toy import blob, row

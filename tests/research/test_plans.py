@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from addml.pipeline.protocol import SETTINGS, Case, Machine, known_methods, new_detector
+from addml.cli.compare import known_methods
+from addml.pipeline.rivals import RIVALS, SETTINGS, Machine
 from research import datasets, plans
-from research.experiment import METHODS
+from research.experiment import METHODS, Case, new_detector
 
 NOT_HERE = ("gisette", "isolet")
 
@@ -78,8 +79,8 @@ def test_names_stand_for_plans():
 
 def test_names_of_sets_and_methods():
     assert datasets.known(["Letter,vowels", "letter"]) == ["letter", "vowels"]
-    assert known_methods(["knn, lof"]) == ["KNN", "LOF"]
+    assert known_methods(["knn, lof"], RIVALS) == ["KNN", "LOF"]
     with pytest.raises(ValueError, match="'leter' is not a known data set"):
         datasets.known(["leter"])
     with pytest.raises(ValueError, match="'knnn' is not a known method"):
-        known_methods(["knnn"])
+        known_methods(["knnn"], RIVALS)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from addml.pipeline.protocol import Machine
+from addml.pipeline.rivals import Machine
 from research import datasets, plans, rendering, reproduce
 from research.reproduce import Choice
 from research.run_store import Store

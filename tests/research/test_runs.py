@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from addml.errors import AddmlError
-from addml.pipeline import workers
-from addml.pipeline.protocol import Case
+from addml.pipeline import batches
 from research import reproduce, run_store
+from research.experiment import Case
 from research.reproduce import Choice, stored, waiting
 from research.run_store import COLUMNS, Store, key_of
 from tests.research.toy import plan, row
@@ -124,7 +124,7 @@ def test_a_stopped_experiment_goes_on_where_it_was(tmp_path, monkeypatch):
         ("one", "KNN"),
         ("two", "KNN"),
     ]
-    run_task, calls = workers.run_task, []
+    run_task, calls = batches.run_task, []
 
     def stopped_at_the_third(task, machine):
         calls.append(task)
@@ -132,10 +132,10 @@ def test_a_stopped_experiment_goes_on_where_it_was(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return run_task(task, machine)
 
-    monkeypatch.setattr(workers, "run_task", stopped_at_the_third)
+    monkeypatch.setattr(batches, "run_task", stopped_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         reproduce.run(own, tasks, tmp_path, choice)
-    monkeypatch.setattr(workers, "run_task", run_task)
+    monkeypatch.setattr(batches, "run_task", run_task)
     left = waiting(own, tmp_path, choice)
     assert [(task.set, task.case.method) for task in left] == [("one", "KNN"), ("two", "KNN")]
     reproduce.run(own, left, tmp_path, choice)

@@ -5,8 +5,9 @@ import io
 
 import pytest
 
-from addml.pipeline.protocol import SETTINGS, Case
+from addml.pipeline.rivals import SETTINGS
 from research import datasets, experiment, plans, rendering, reproduce, tables
+from research.experiment import Case
 from research.rendering import Cell, Grid, with_best
 from tests.research.toy import plan, row
 

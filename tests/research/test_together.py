@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from addml import ADDML, InstanceCloseness
-from addml.pipeline.protocol import Case, Machine
+from addml.pipeline.rivals import Machine
 from research.datasets import LabelledArray
-from research.experiment import run_case, trains_together
+from research.experiment import Case, run_case, trains_together
 from research.together import fit_together
 from tests.research.toy import blob
 

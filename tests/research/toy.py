@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from addml.pipeline.protocol import Case, Row
+from addml.pipeline.rivals import Row
 from research import plans
 from research.datasets import LabelledArray
+from research.experiment import Case
 from research.plans import Plan
 
 

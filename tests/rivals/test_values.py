@@ -6,8 +6,12 @@ from sklearn import ensemble
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.svm import OneClassSVM
 
-from addml.pipeline.rivals import make
-from research.eigenvectors import EIGENVECTORS
+from addml.pipeline import rivals
+from research.classic_rivals import CLASSIC_RIVALS
+
+
+def make(name, **settings):
+    return rivals.make(name, rivals={**rivals.RIVALS, **CLASSIC_RIVALS}, **settings)
 
 
 def standardised(X, rows=None):
@@ -95,9 +99,7 @@ def test_eigenvector_pcc_by_svd(X, major_share):
             along = Z @ axis
             tip = axis * np.sign(along[np.abs(along).argmax()])
             expected += np.linalg.norm(Z - tip, axis=1) / shares[place]
-    np.testing.assert_allclose(
-        make("EigenvectorPCC", rivals=EIGENVECTORS, major_share=major_share).fit(X).anomaly_scores_, expected
-    )
+    np.testing.assert_allclose(make("EigenvectorPCC", major_share=major_share).fit(X).anomaly_scores_, expected)
 
 
 def test_eigenvector_pcc_uses_pyods_weights(X):
@@ -107,7 +109,7 @@ def test_eigenvector_pcc_uses_pyods_weights(X):
     for axis, weight in zip(theirs.components_, theirs.w_components_, strict=True):  # signs depend on scikit-learn
         along = Z @ axis
         expected += np.linalg.norm(Z - axis * np.sign(along[np.abs(along).argmax()]), axis=1) / weight
-    np.testing.assert_allclose(make("EigenvectorPCC", rivals=EIGENVECTORS).fit(X).anomaly_scores_, expected)
+    np.testing.assert_allclose(make("EigenvectorPCC").fit(X).anomaly_scores_, expected)
 
 
 def test_pca_leaves_what_the_components_do_not_explain(X):

@@ -20,7 +20,6 @@ from addml.errors import USAGE, AddmlError
 from addml.pipeline.options import (
     DECISIONS,
     Options,
-    current_name,
     flag,
     is_list,
     is_switch,
@@ -175,7 +174,7 @@ def read_config(path: str, known: dict[str, type], command: str) -> dict[str, An
     run = document.pop(RUN, None)
     words = str(run.get("command", "")).split() if isinstance(run, dict) else []
     other = words[1] if len(words) > 1 else None  # the command that wrote the record
-    found = {current_name(name): value for name, value in document.items()}
+    found = {name.replace("-", "_"): value for name, value in document.items()}
     if "model" in found and command in WRITES_MODEL and other not in (None, *WRITES_MODEL):
         raise typer.BadParameter(
             f"{path}: is the record of an addml {other}, which reads the model {found['model']!r}; addml {command} "

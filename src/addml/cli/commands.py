@@ -22,8 +22,7 @@ from addml.cli.outputs import Files
 from addml.cli.screen import Screen, bars
 from addml.errors import USAGE, AddmlError
 from addml.io.source import STANDARD_INPUT, NoRowsError, is_special
-from addml.pipeline.checks import check
-from addml.pipeline.options import Options
+from addml.pipeline.options import Options, check
 from addml.progress import Progress
 from addml.text import counted, visible
 

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from addml.cli.arguments import Device, Jobs, with_options
-from addml.cli.outputs import check_writable
+from addml.cli.outputs import planned
 from addml.cli.screen import Screen, bars, show_left_out
 from addml.errors import USAGE, AddmlError
 from addml.pipeline.options import Options
-from addml.text import counted
+from addml.text import counted, did_you_mean
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from pathlib import Path
 
-    from addml.pipeline.protocol import LabelledTable, Row
+    from addml.pipeline.rivals import LabelledTable, Method, Row
 
-ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl", ".json")
 ROWS = 10_000  # some rivals grow with the square of the rows
 NOTES = (
     "AUC and average precision (AP) in percent, means and deviations of nine runs.",
@@ -49,7 +46,7 @@ RankBy = Annotated[
 ]
 Output = Annotated[
     str | None,
-    typer.Option("--output", help="Also write the figures to a file: .csv, .json, .jsonl or .parquet.", metavar="FILE"),
+    typer.Option("--output", help="Also write the figures to a file: .csv, .parquet, .jsonl or .xlsx.", metavar="FILE"),
 ]
 Sample = Annotated[
     int, typer.Option("--sample", help="Compare on at most this many rows, drawn at random.", min=6, metavar="N")
@@ -68,22 +65,23 @@ def compare(
     device: Device = "auto",
 ) -> None:
     """Compare detectors on a labelled table: 3 folds x 3 seeds, labels used for evaluation only."""
-    from addml.pipeline import protocol
+    from addml.pipeline import rivals
 
     if options.label is None:
         raise AddmlError("compare needs a label column: --label NAME.", USAGE)
-    if rank_by not in protocol.SETTINGS:
-        raise AddmlError(f"{rank_by!r} is not one of {', '.join(protocol.SETTINGS)} (--rank-by).", USAGE)
-    chosen, target = protocol.known_methods(methods or protocol.METHODS), _target(output, file)
+    if rank_by not in rivals.SETTINGS:
+        raise AddmlError(f"{rank_by!r} is not one of {', '.join(rivals.SETTINGS)} (--rank-by).", USAGE)
+    chosen = known_methods(methods or rivals.METHODS, rivals.RIVALS)
+    target = planned(replace(options, output=output), "").scored
     screen, failures, rows = Screen(options), list[str](), list[dict[str, Any]]()
     progress = bars(screen)
     with screen.warned():
         with progress.stage(f"Reading {file}", None):
-            data = protocol.read(options, sample)
-        tasks = [protocol.MethodTask(method, data) for method in chosen]
+            data = rivals.read(options, sample)
+        tasks = [rivals.MethodTask(method, data) for method in chosen]
         with progress.stage("Comparing", len(tasks)) as advance:
-            run, machine = runner(options.engine, options.address), protocol.Machine.of(device, jobs)
-            for ended, own in run(tasks, machine, jobs):
+            run = runner(options.engine, options.address)
+            for ended, own in run(tasks, rivals.Machine.of(device, jobs), jobs):
                 failures += [] if ended.failure is None else [f"{ended.task.title}: {ended.failure}"]
                 progress.note(f"compare: {ended.task.title}: {'failed' if ended.failure else f'{ended.seconds:.1f} s'}")
                 rows += own
@@ -92,106 +90,107 @@ def compare(
         print(f"Failed: {line}", file=sys.stderr)
     if not rows:
         raise AddmlError(f"{data.name}: no method could be run.")
-    found = protocol.summary(rows, rank_by)
-    _show(screen, data, found, rank_by)
-    if target is not None:
-        _write(target, found)
-        screen.say(f"figures: {target}")
-    screen.document(_document(data, found, rank_by, failures))
+    _write(screen, data, ranked_means(rows, rank_by), rank_by, failures, target)
     if failures:
         raise typer.Exit(1)
 
 
+def known_methods(given: Sequence[str], rivals: Mapping[str, Method]) -> list[str]:
+    """The named methods, in any case and separated by commas; an unknown one is an error that lists them all."""
+    from addml.pipeline.rivals import OWN
+
+    names = [*OWN, *rivals]
+    by_name = {name.lower(): name for name in names}
+    found = [part for text in given for part in map(str.strip, text.split(",")) if part]
+    for part in found:
+        if part.lower() not in by_name:
+            hint = did_you_mean(part, names)
+            raise AddmlError(f"{part!r} is not a known method (--methods).{hint} Methods: {', '.join(names)}.", USAGE)
+    if given and not found:
+        raise AddmlError(f"--methods names none. Methods: {', '.join(names)}.", USAGE)
+    return list(dict.fromkeys(by_name[part.lower()] for part in found))
+
+
 def runner(engine: str | None, address: str | None) -> Callable[..., Any]:
     """What runs tasks: processes of this machine, or a cluster."""
-    from addml.pipeline.workers import run_tasks
-
     if engine is None:
+        from addml.pipeline.batches import run_tasks
+
         return run_tasks
     from addml.cluster.ray_cluster import run_on_ray
 
     return partial(run_on_ray, address=address)
 
 
-def _target(output: str | None, file: str) -> Path | None:
-    from addml.inputs.disk import is_part
+def ranked_means(rows: Sequence[Row], by: str) -> list[Row]:
+    """Means and deviations of each method and setting; the best in the setting `by` first, equals by name."""
+    import numpy as np
 
-    if output is None:
-        return None
-    path, wrong = Path(os.path.expanduser(output)), ""
-    if path.suffix.lower() not in ENDINGS:
-        wrong = f"the name must end in one of {', '.join(ENDINGS)}"
-    elif is_part(path, file):
-        wrong = "is the input, which is never overwritten, or lies in it"
-    elif path.is_dir():
-        wrong = "is a folder; give the figures another name"
-    if wrong:
-        raise AddmlError(f"{path}: {wrong} (--output).", USAGE)
-    check_writable(path)
-    return path
+    runs: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        runs.setdefault((row["method"], row["setting"]), []).append(row)
+    found = []
+    for (method, setting), own in runs.items():
+        values = {name: np.array([row[name] for row in own], float) for name in ("auc", "ap", "fit_seconds")}
+        scoring = [row["score_seconds"] for row in own if row["score_seconds"] is not None]
+        found.append(
+            {
+                "method": method,
+                "setting": setting,
+                "auc": float(values["auc"].mean()),
+                "auc_spread": float(values["auc"].std(ddof=1)),
+                "ap": float(values["ap"].mean()),
+                "ap_spread": float(values["ap"].std(ddof=1)),
+                "fit_seconds": float(values["fit_seconds"].mean()),
+                "score_seconds": float(np.mean(scoring)) if scoring else None,  # the seen rows are scored by the fit
+                "stability": own[0]["stability"],  # the same in all settings
+            }
+        )
+    best = {one["method"]: -one["auc"] for one in found if one["setting"] == by}
+    return sorted(found, key=lambda one: (best[one["method"]], one["method"]))
 
 
-def _show(screen: Screen, data: LabelledTable, found: Sequence[Row], by: str) -> None:
-    rows, columns = data.shape
-    size = f"{counted(rows, 'row')}, {counted(columns, 'column')}"
-    screen.say(f"{data.name}: {size}, {counted(int(data.y.sum()), 'anomaly', 'anomalies')}", style="bold")
+def _write(
+    screen: Screen, data: LabelledTable, found: list[Row], by: str, failures: list[str], target: Path | None
+) -> None:
+    import pyarrow as pa
+
+    from addml.io.write import write_table
+
+    about = {
+        "source": data.name,
+        "rows": data.table.num_rows,
+        "columns": data.table.num_columns,
+        "anomalies": int(data.y.sum()),
+        "notes": list(data.notes),
+        "left_out": [{"column": name, "why": why} for name, why in data.dropped],
+    }
+    size = f"{counted(about['rows'], 'row')}, {counted(about['columns'], 'column')}"
+    screen.say(f"{data.name}: {size}, {counted(about['anomalies'], 'anomaly', 'anomalies')}", style="bold")
     for note in data.notes:
         screen.say(f"  {note}")
     show_left_out(screen, data.dropped)
     _show_ranking(screen, found, by)
+    if target is not None:
+        write_table(pa.Table.from_pylist(found), target)
+        screen.say(f"figures: {target}")
+    screen.document({**about, "by": by, "results": found, "failures": failures})
+
+
+def _show_ranking(screen: Screen, found: list[Row], by: str) -> None:
+    """The methods, best first: measures in percent, stability, seconds of a fit and of scoring a third of all rows."""
+    methods: dict[str, dict[str, Row]] = {}
+    for one in found:
+        methods.setdefault(one["method"], {})[one["setting"]] = one
+    lines = []
+    for rank, (method, own) in enumerate(methods.items(), start=1):
+        areas = [f"{100 * one['auc']:.1f} ± {100 * one['auc_spread']:.1f}" for one in own.values()]
+        timed = own["unseen" if by == "seen" else by]
+        times = (f"{timed['stability']:.3f}", f"{timed['fit_seconds']:.3f}", f"{timed['score_seconds']:.4f}")
+        lines.append((rank, method, *areas, f"{100 * own[by]['ap']:.1f}", *times))
+    figures = ("AUC seen", "AUC unseen", "AUC one-class", f"AP {by}", "Stability", "Fit, s", "Score, s")
+    screen.say()
+    screen.grid(("Rank", "Method", *figures), lines, right=figures, whole=("Rank", "Method"))
+    screen.say()
     for note in NOTES:
         screen.say(f"  {note}")
-
-
-def _show_ranking(screen: Screen, found: Sequence[Row], by: str) -> None:
-    """The methods, best first: measures in percent, stability, seconds of a fit and of scoring a third of all rows."""
-    from addml.pipeline.protocol import ONE_CLASS, SETTINGS, UNSEEN
-
-    columns: dict[str, Sequence[Any]] = {f"AUC {name}": _in_percent(found, name, "auc") for name in SETTINGS}
-    columns[f"AP {by}"] = _in_percent(found, by, "ap")
-    timed = [one for one in found if one["setting"] == (ONE_CLASS if by == ONE_CLASS else UNSEEN)]
-    columns["Stability"] = [f"{one['stability']:.3f}" for one in timed]
-    columns["Fit, s"] = [f"{one['fit_seconds']:.3f}" for one in timed]
-    columns["Score, s"] = [f"{one['score_seconds']:.4f}" for one in timed]
-    lines = zip(range(1, len(timed) + 1), [one["method"] for one in timed], *columns.values(), strict=True)
-    screen.say()
-    screen.grid(("Rank", "Method", *columns), lines, right=[*columns], whole=("Rank", "Method"))
-    screen.say()
-
-
-def _in_percent(found: Sequence[Row], setting: str, measure: str) -> list[Text]:
-    """The methods' means of a measure, ROC-AUC with its deviation; the best, and others that read the same, in bold."""
-    from rich.text import Text
-
-    own = [one for one in found if one["setting"] == setting]
-    means = [round(100 * one[measure], 1) for one in own]
-    spreads = [f" ± {100 * one['auc_spread']:.1f}" if measure == "auc" else "" for one in own]
-    best = max(means) if len(means) > 1 else None
-    return [
-        Text(f"{mean:.1f}{spread}", "bold" if mean == best else "") for mean, spread in zip(means, spreads, strict=True)
-    ]
-
-
-def _document(data: LabelledTable, found: Sequence[Row], by: str, failures: list[str]) -> Row:
-    return {
-        "source": data.name,
-        "rows": data.shape[0],
-        "columns": data.shape[1],
-        "anomalies": int(data.y.sum()),
-        "notes": list(data.notes),
-        "left_out": [{"column": name, "why": why} for name, why in data.dropped],
-        "by": by,
-        "results": found,
-        "failures": failures,
-    }
-
-
-def _write(target: Path, found: Sequence[Row]) -> None:
-    from addml.io.write import write_table, write_whole
-
-    if target.suffix.lower() == ".json":
-        write_whole(target, (json.dumps(found, indent=1) + "\n").encode())
-        return
-    import pyarrow as pa
-
-    write_table(pa.Table.from_pylist(found), target)

@@ -11,7 +11,7 @@ from addml import __version__
 from addml.cluster.scorer import check_version
 from addml.compute import max_threads
 from addml.errors import AddmlError
-from addml.pipeline.workers import ONE_THREAD, Ended, Task, run_task
+from addml.pipeline.batches import ONE_THREAD, Ended, Task, run_task
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # Ray's only switch for an address of 127.0.0.1

@@ -21,8 +21,8 @@ from addml.learning.group import TorchGroup
 from addml.model import Model
 from addml.pipeline.options import Options
 from addml.pipeline.ranking import Result
+from addml.pipeline.run import decided, settings_of, storage_of
 from addml.pipeline.table_source import TableSource
-from addml.pipeline.training import decided, settings_of, storage_of
 from addml.progress import Progress
 
 EVERY = 50  # steps between two averages of the weights: see docs/cluster.md
@@ -110,7 +110,7 @@ def fit_as_told(options: Options, output: str, progress: Progress) -> Result:
         return decided(model, options)
 
     source = TableSource(options)
-    source.fitted_by = on_cluster
+    source.fit = on_cluster
     model = source.train(progress)
     return Result(source.training_findings(model), (), model)
 

@@ -1,171 +1,49 @@
-"""Rows through a model batch by batch: scores of all rows, reasons for the flagged ones, and findings from them."""
+"""Rows through a model batch by batch, on threads or in processes, and tasks of a comparison in processes."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.queues import Queue
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from addml.arrays import mapped
 from addml.arrow import as_text
-from addml.compute import blas_threads, max_threads, on_threads, resolve_device
-from addml.errors import rows_before
+from addml.compute import AHEAD, Result, blas_threads, in_order, max_threads, on_threads, resolve_device
+from addml.errors import AddmlError, rows_before
+from addml.explain import Reasons, columns_of, reason_texts, reasons
+from addml.explain.contributions import views_of
+from addml.explain.reasons import GroupProfiles
 from addml.inputs import MemoryRows
+from addml.inputs.table import TableVectorizer
+from addml.model import Model
+from addml.pipeline.labels import Known
+from addml.pipeline.options import Options
+from addml.pipeline.ranking import LISTED, MAPPED, Candidate, Part, Pieces, Sample, Scored, highest, piece_of
 from addml.pipeline.sources import check_text
-from addml.pipeline.workers import Batch, in_processes
-from addml.preprocessing.profile import moments
+from addml.preprocessing.profile import DriftCounter, moments
 from addml.progress import Advance
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from addml.explain import Reason, Reasons
-    from addml.explain.reasons import GroupProfiles
-    from addml.inputs.table import TableVectorizer
-    from addml.model import Model
-    from addml.pipeline.known import Known
-    from addml.pipeline.options import Options
-    from addml.preprocessing.profile import Counts, DriftCounter
-
-IN_MEMORY = 256 << 20  # bytes
-
-
-class Pieces:
-    """Record batches of one schema that are written once and read as often as wanted."""
-
-    def __init__(self, folder: str | None = None) -> None:
-        """`folder` is for what memory should not hold."""
-        self.folder = folder
-        self._writer: Any = None
-        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=folder)  # noqa: SIM115
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        from pyarrow import PythonFile, ipc
-
-        if self._writer is None:
-            self._writer = ipc.new_stream(PythonFile(self._file, "w"), batch.schema)
-        self._writer.write_batch(batch)
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        from pyarrow import PythonFile, ipc
-
-        if self._writer is not None:
-            self._writer.close()
-        self._file.seek(0)
-        yield from ipc.open_stream(PythonFile(self._file, "r"))
-
-
-def joined(pieces: Pieces, name: str, rows: int) -> np.ndarray:
-    """One column of all pieces, numbers without gaps, as an array; on disk where it is large."""
-    folder = pieces.folder or tempfile.gettempdir()
-    large = rows * 8 > IN_MEMORY
-    whole, done = mapped(folder, (rows,), np.float64) if large else np.empty(rows), 0
-    for batch in pieces:
-        whole[done : done + batch.num_rows] = batch[name].to_numpy()
-        done += batch.num_rows
-    return whole
-
-
-# Scoring ----------------------------------------------------------------------------------------------------
 
 BATCH_ROWS = 32768
 THREADS = 4  # at most that share the interpreter's lock
 WORTH_PROCESSES = 250_000  # rows, in which processes win what their start takes
-LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
-MAPPED = 3000  # rows in the map of the metric space, besides the listed ones
-SCORE, WORDS, KNOWN = "\0score", "\0words", "\0known"  # columns of a piece that no table has
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+Batch = tuple[int, pa.RecordBatch]  # how many rows came before, and some rows
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A row that may be listed, with its values."""
-
-    place: int  # from 0
-    score: float
-    values: pa.RecordBatch  # of one row
-    features: np.ndarray  # (d',)
-    reasons: tuple[Reason, ...]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Some rows, each with the random number that keeps it."""
-
-    keys: np.ndarray
-    places: np.ndarray
-    features: np.ndarray  # (k, d')
-
-    def joined(self, other: Sample, most: int) -> Sample:
-        """The rows of both with the smallest keys."""
-        keys, places, features = (
-            np.concatenate(pair) for pair in zip(vars(self).values(), vars(other).values(), strict=True)
-        )
-        kept = np.sort(np.argsort(keys)[:most])
-        return Sample(keys[kept], places[kept], features[kept])
-
-
-@dataclass(frozen=True)
-class Explained:
-    """The rows of a batch that may be listed, the highest score first."""
-
-    places: np.ndarray
-    scores: np.ndarray
-    values: pa.RecordBatch
-    features: np.ndarray  # (k, d')
-    reasons: Sequence[tuple[Reason, ...]]
-
-    def candidate(self, at: int) -> Candidate:
-        place, score, values = int(self.places[at]), float(self.scores[at]), self.values.slice(at, 1)
-        return Candidate(place, score, values, self.features[at].copy(), self.reasons[at])
-
-
-@dataclass(frozen=True)
-class Part:
-    """What came of one batch."""
-
-    piece: pa.RecordBatch
-    explained: Explained
-    sample: Sample
-    counts: Counts | None = None  # of its values, against training
-
-
-@dataclass
-class Scored:
-    """What came of all batches so far: carried columns, score and reasons of every row, and the rows to be listed."""
-
-    most_listed: int
-    most_mapped: int
-    pieces: Pieces = field(default_factory=Pieces)
-    rows: int = 0
-    listed: list[Candidate] = field(default_factory=list)
-    sample: Sample | None = None
-
-    def add(self, part: Part) -> None:
-        self.pieces.add(part.piece)
-        self.rows += part.piece.num_rows
-        self.sample = part.sample if self.sample is None else self.sample.joined(part.sample, self.most_mapped)
-        # Of equal scores the first row stays, so that only a higher one takes the place of the last.
-        last = self.listed[-1].score if len(self.listed) == self.most_listed else -np.inf
-        count = min(int((part.explained.scores > last).sum()), self.most_listed)
-        both = [*self.listed, *map(part.explained.candidate, range(count))]
-        self.listed = sorted(both, key=lambda one: (-one.score, one.place))[: self.most_listed]
-
-
-def piece_of(
-    scores: np.ndarray, carried: pa.RecordBatch, spoken: np.ndarray, words: pa.Array, known: np.ndarray | None = None
-) -> pa.RecordBatch:
-    """The columns that only pass through, the scores, the words of the rows that have some, and which are known."""
-    import pyarrow as pa
-
-    places = np.full(len(scores), -1)
-    places[spoken] = np.arange(len(spoken))
-    codes = np.full(len(scores), -1) if known is None else known
-    own = [pa.array(scores), words.take(pa.array(places, mask=places < 0)), pa.array(codes.astype(np.int32))]
-    return pa.record_batch([*carried.columns, *own], names=[*carried.schema.names, SCORE, WORDS, KNOWN])
+# All rows ---------------------------------------------------------------------------------------------------
 
 
 def scoring_place(options: Options, model: Model) -> tuple[str, int]:
@@ -192,10 +70,10 @@ def score_all(
     """
     (device, threads), top, drift = scoring_place(options, model), max(options.top, options.flag or 0), drift_of(model)
     scored = Scored(max(LISTED, top), MAPPED if mapped else 0, Pieces(folder))
-    most = scored.most_listed, scored.most_mapped
-    work = ScorePart(model, device, tuple(carried), top, options.reasons, *most, known)
+    most = (top, options.reasons, scored.most_listed, scored.most_mapped)
+    work = partial(score_batch, model, device, list(carried), known, *most)
     with blas_threads(1):
-        for part in _at_once(work, with_starts(batches), rows, threads):
+        for part in _at_once(work, with_starts(batches), rows, threads, model.scorer.max_threads):
             scored.add(part)
             if part.counts is not None:
                 drift.add(part.counts)
@@ -204,7 +82,7 @@ def score_all(
     return scored, drift
 
 
-def with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[Batch]:
     """The batches, each with how many rows came before it."""
     start = 0
     for batch in batches:
@@ -212,47 +90,44 @@ def with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Rec
         start += batch.num_rows
 
 
-def _at_once(work: ScorePart, batches: Iterator[Batch], rows: int | None, threads: int) -> Iterator[Part]:
+def _at_once(
+    work: Callable[[Batch], Part], batches: Iterator[Batch], rows: int | None, threads: int, scorer_threads: int
+) -> Iterator[Part]:
     """In processes where rows are many and their scores keep threads waiting for each other, else on threads."""
-    waiting = threads > 1 and work.model.scorer.max_threads <= THREADS
-    if waiting and (rows or 0) >= WORTH_PROCESSES:
+    if threads > 1 and scorer_threads <= THREADS and (rows or 0) >= WORTH_PROCESSES:
         with suppress(OSError):  # where a system has no room for them, threads do as well
             return in_processes(work, batches, threads)
     return on_threads(work, batches, min(threads, THREADS))
 
 
-@dataclass(frozen=True)
-class ScorePart:
-    """What is done with every batch, and how many of its rows may be listed and mapped."""
-
-    model: Model
-    device: str
-    carried: tuple[str, ...]
-    top: int
-    reasons: int
-    most_listed: int
-    most_mapped: int
-    known: Known
-
-    def __call__(self, item: Batch) -> Part:
-        """Score a batch that so many rows came before, and explain the rows that stand out."""
-        from addml.explain import reason_texts
-
-        start, batch = item
-        model, drift = self.model, drift_of(self.model)
-        features = features_of(model, batch, start, drift)
-        scores = scores_of(model, batch, features, self.device)
-        known = self.known.codes(batch, model.columns)
-        shown = np.where(known < 0, scores, -np.inf)
-        chosen = highest(shown, max(int((shown > model.threshold).sum()), self.top))
-        chosen = chosen[known[chosen] < 0]
-        rows, own = batch.take(chosen), features[chosen]
-        reasons = reasons_for(model, rows, own, self.reasons)
-        first = slice(min(self.most_listed, len(chosen)))
-        top = chosen[first]
-        explained = Explained(top + start, scores[top], batch.take(top), own[first], reasons[first])
-        piece = piece_of(scores, batch.select(list(self.carried)), chosen, reason_texts(reasons), known)
-        return Part(piece, explained, sample_of(features, start, self.most_mapped), drift.counts)
+def score_batch(
+    model: Model,
+    device: str,
+    carried: list[str],
+    known: Known,
+    top: int,
+    most_reasons: int,
+    most_listed: int,
+    most_mapped: int,
+    item: Batch,
+) -> Part:
+    """Score a batch that so many rows came before, and explain the rows that stand out."""
+    start, batch = item
+    drift = drift_of(model)
+    features = features_of(model, batch, start, drift)
+    scores, codes = scores_of(model, batch, features, device), known.codes(batch, model.columns)
+    shown = np.where(codes < 0, scores, -np.inf)
+    chosen = highest(shown, max(int((shown > model.threshold).sum()), top))
+    chosen = chosen[codes[chosen] < 0]
+    found = reasons_for(model, batch.take(chosen), features[chosen], most_reasons)
+    first = chosen[:most_listed]
+    values = batch.take(first).to_pylist()
+    listed = [
+        Candidate(start + int(place), float(scores[place]), values[at], features[place].copy(), found[at])
+        for at, place in enumerate(first)
+    ]
+    piece = piece_of(scores, batch.select(carried), chosen, reason_texts(found), codes)
+    return Part(piece, listed, Sample.of(features, start, most_mapped), drift.counts)
 
 
 # Rows of a batch --------------------------------------------------------------------------------------------
@@ -260,8 +135,6 @@ class ScorePart:
 
 def drift_of(model: Model) -> DriftCounter:
     """A count of what is scored, against training."""
-    from addml.preprocessing.profile import DriftCounter
-
     assert model.columns is not None
     return DriftCounter(model.columns)
 
@@ -280,8 +153,6 @@ def scores_of(model: Model, batch: pa.RecordBatch, features: np.ndarray, device:
 
 def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most: int) -> Reasons:
     """Why each row of a batch, which has these features, is unusual; at most so many reasons."""
-    from addml.explain import columns_of, reasons
-
     if not most or not batch.num_rows:
         return [()] * batch.num_rows
     return reasons(
@@ -307,8 +178,6 @@ def _group_profiles(model: Model, batch: pa.RecordBatch) -> GroupProfiles | None
 
 def _baseline(model: Model) -> np.ndarray:
     """The usual value in every column; where no row is like that, the row that `explain` counts from."""
-    from addml.explain.contributions import views_of
-
     if views_of(model) is not None or model.columns is None:  # which count from nothing
         return model.baseline
     usual = np.asarray(model.features.transform(model.columns.usual[None])[0])
@@ -318,9 +187,6 @@ def _baseline(model: Model) -> np.ndarray:
 
 def _raw_values(model: Model, batch: pa.RecordBatch) -> tuple[dict[str, Any], dict[str, pa.Array]]:
     """The values of the columns used, read as in training, and the texts in columns of numbers, null elsewhere."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     assert model.columns is not None
     parts = [np.concatenate(blocks) for blocks in zip(*model.columns.read(batch), strict=True)]
     kinds, found = model.columns.kinds, dict(zip(model.used, parts, strict=True))
@@ -338,21 +204,129 @@ def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Any:
         return moments(values)
     if kind == "category":
         return as_text(column)
-    import pyarrow as pa
-
     return pa.array(["false", "true"]).take(pa.array(np.nan_to_num(values).astype(np.int8), mask=values != values))
 
 
-def highest(scores: np.ndarray, count: int) -> np.ndarray:
-    """The places of the highest scores, the highest first, of equal ones the first first."""
-    places = np.arange(len(scores))
-    if count < len(scores):
-        places = np.sort(np.argpartition(-scores, count)[:count])
-    return places[np.argsort(-scores[places], kind="stable")]
+# Batches in processes, where threads would wait in line ----------------------------------------------------------
+
+_work: Callable[[Batch], Any]  # of a process, which does one thing alone
 
 
-def sample_of(features: np.ndarray, start: int, most: int) -> Sample:
-    """At most so many of the rows, drawn at random; `start` rows came before them."""
-    keys = np.random.default_rng([start, 2]).random(len(features) if most else 0)
-    kept = np.sort(np.argpartition(keys, most)[:most]) if len(keys) > most else np.arange(len(keys))
-    return Sample(keys[kept], kept + start, features[kept])
+def in_processes(work: Callable[[Batch], Result], batches: Iterable[Batch], processes: int) -> Iterator[Result]:
+    """The results in the order of the batches, from processes each of which is sent the work once, and then batches.
+
+    Raises OSError where the system has no locks for several processes.
+    """
+    context = get_context("spawn")
+    sent = context.Queue()  # a process that ends while it starts leaves what it should have been given in here
+    sent.cancel_join_thread()
+    pool = ProcessPoolExecutor(processes, context, _begin, (sent,))
+    for _ in range(processes):
+        sent.put(work)
+    return _from_processes(pool, batches, processes)
+
+
+def _from_processes(pool: ProcessPoolExecutor, batches: Iterable[Batch], processes: int) -> Iterator[Any]:
+    with pool:
+        try:
+            sent = (pool.submit(_do, start, _packed(batch)) for start, batch in batches)
+            yield from in_order(sent, AHEAD * processes)
+        except BrokenProcessPool:
+            raise AddmlError(
+                f"one of {processes} processes was ended from outside, as happens where memory runs out; "
+                "give --jobs 1 for one process, which takes the least memory."
+            ) from None
+
+
+def _begin(sent: Queue[Callable[[Batch], Any]]) -> None:
+    global _work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that waits for this one
+    end_with_parent()
+    _work = sent.get()
+    pa.set_cpu_count(1)
+
+
+def end_with_parent() -> None:
+    """End this process when its parent is killed: it would wait for work for ever."""
+
+    def wait() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _do(start: int, packed: pa.Buffer) -> Any:
+    with blas_threads(1):
+        return _work((start, pa.ipc.open_stream(packed).read_next_batch()))
+
+
+def _packed(batch: pa.RecordBatch) -> pa.Buffer:
+    """A batch in Arrow's own format: a slice of a table takes no more of it along."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+# Tasks of a comparison -------------------------------------------------------------------------------------------
+
+
+class Task(Protocol):
+    @property
+    def title(self) -> str: ...
+    def run(self, machine: Any) -> list[dict[str, Any]]: ...
+
+
+class Ended(NamedTuple):
+    """A task that has ended: its seconds, or why it failed."""
+
+    task: Task
+    seconds: float
+    failure: str | None = None
+
+
+def run_tasks(tasks: Sequence[Task], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
+    """Each task as it ends, with its rows; a task that fails has none, and the others go on."""
+    if jobs > 1 and len(tasks) > 1:
+        return _tasks_in_processes(tasks, machine, jobs)
+    return (run_task(task, machine) for task in tasks)
+
+
+def run_task(task: Task, machine: Any) -> tuple[Ended, list[dict[str, Any]]]:
+    began = time.perf_counter()
+    try:
+        rows = task.run(machine)
+    except (ValueError, ImportError, MemoryError, RuntimeError, ArithmeticError) as error:
+        if os.environ.get("ADDML_DEBUG"):
+            raise
+        return Ended(task, time.perf_counter() - began, f"{type(error).__name__}: {error}"), []
+    return Ended(task, time.perf_counter() - began), rows
+
+
+def _tasks_in_processes(tasks: Sequence[Task], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
+    """The tasks in `jobs` processes of one thread each, which end as soon as this one is stopped."""
+    with one_thread(), ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent) as pool:
+        futures = [pool.submit(run_task, task, machine) for task in tasks]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            if not all(future.done() for future in futures):
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in active_children():
+                    process.terminate()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Processes started inside multiply matrices on one thread each."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)

@@ -11,94 +11,84 @@ import hashlib
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from addml.compute import blas_threads
 from addml.errors import AddmlError
 from addml.findings import Hidden
+from addml.model import Model
 from addml.pipeline.batches import (
     BATCH_ROWS,
     drift_of,
     features_of,
-    highest,
     reasons_for,
     scores_of,
     scoring_place,
     with_starts,
 )
-from addml.pipeline.checks import check_applies
-from addml.pipeline.known import Known
-from addml.pipeline.labels import NORMAL
-from addml.pipeline.options import IMAGE, SERIES, TABLE, Options
-from addml.pipeline.ranking import rank_correlation, ranks
+from addml.pipeline.labels import NORMAL, Known
+from addml.pipeline.options import IMAGE, SERIES, TABLE, Options, check_applies
+from addml.pipeline.ranking import highest, rank_correlation, ranks
 from addml.pipeline.run import kind_of, load_model
 from addml.pipeline.series_source import SeriesSource
 from addml.pipeline.sources import check_text, expected_rows, names_beside, on_disk, open_for_model
 from addml.pipeline.table_source import use_threads
-from addml.preprocessing.profile import drift_warning
+from addml.preprocessing.profile import DriftCounter, drift_warning
 from addml.progress import Progress
 from addml.text import without_password
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from addml.model import Model
-    from addml.preprocessing.profile import DriftCounter
 
 FIRST = 100  # ranks whose rows are compared
 STATUSES = ("new", "grown", "gone", "fewer", "as before")
 CLEARLY = 2.0  # deviations of a difference of counts
 EXPECTED = 3.0  # rows, of which one in twenty days has none by chance
 
-Of = TypeVar("Of")
-
-
-class ScoredBatch(NamedTuple):
-    """A batch that `start` rows came before, its features and its scores."""
-
-    batch: pa.RecordBatch
-    start: int
-    features: np.ndarray
-    scores: np.ndarray
-
-
-def _scored_file(
-    model: Model,
-    options: Options,
-    stage: str,
-    progress: Progress,
-    of_batch: Callable[[ScoredBatch, list[str]], Of],
-    beside: Sequence[tuple[str, str]] = (),
-) -> tuple[list[Of], DriftCounter]:
-    """What `of_batch` makes of each scored batch and the names of its ids, and how the file differs from training."""
-    drift, device, found = drift_of(model), scoring_place(options, model)[0], []
-    data, ids = open_for_model(options, model, BATCH_ROWS, beside)
-    with progress.stage(stage, expected_rows(options.file, data.rows)) as advance, blas_threads(1):
-        for start, batch in with_starts(data):
-            features = features_of(model, batch, start, drift)
-            found.append(of_batch(ScoredBatch(batch, start, features, scores_of(model, batch, features, device)), ids))
-            advance(batch.num_rows)
-    check_text(options, drift.texts)
-    return found, drift
-
 
 def compare(before: str, after: str, options: Options, progress: Progress) -> ModelDiff | DayDiff:
     """Two saved models on one file, or two files, the second being `options.file`, under one model."""
     kind = kind_of(options)
     check_applies(options, kind)
-    if (Path(os.path.expanduser(after)) / "model.json").exists():
-        if kind == IMAGE:
-            images = f"{options.source}: is a folder of images"
-            raise AddmlError(f"{images}; addml diff compares models of tables and series.")
-        return compare_models(before, after, options, progress)
-    if kind != TABLE:
+    use_threads(options.jobs)
+    is_model = (Path(os.path.expanduser(after)) / "model.json").exists()
+    if kind == IMAGE:
+        raise AddmlError(f"{options.source}: is a folder of images; addml diff compares tables and series.")
+    if kind == SERIES and not is_model:
         raise AddmlError(f"{options.source}: addml diff compares days of tables; leave --time out.")
-    return compare_days(before, after, options, progress)
+    return (compare_models if is_model else compare_days)(before, after, options, progress)
+
+
+class ScoredBatch(NamedTuple):
+    """A batch that `start` rows came before, its features, its scores, and the columns that name its rows."""
+
+    batch: pa.RecordBatch
+    start: int
+    features: np.ndarray
+    scores: np.ndarray
+    ids: list[str]
+
+
+def _scored_batches(
+    model: Model,
+    options: Options,
+    stage: str,
+    progress: Progress,
+    drift: DriftCounter,
+    beside: Sequence[tuple[str, str]] = (),
+) -> Iterator[ScoredBatch]:
+    """The batches of a file as they are scored; `drift` counts how they differ from training."""
+    device = scoring_place(options, model)[0]
+    data, ids = open_for_model(options, model, BATCH_ROWS, beside)
+    with progress.stage(stage, expected_rows(options.file, data.rows)) as advance, blas_threads(1):
+        for start, batch in with_starts(data):
+            features = features_of(model, batch, start, drift)
+            yield ScoredBatch(batch, start, features, scores_of(model, batch, features, device), ids)
+            advance(batch.num_rows)
+    check_text(options, drift.texts)
 
 
 # Two models -------------------------------------------------------------------------------------------------
@@ -137,35 +127,9 @@ class ModelDiff:
         before, after = self.flagged
         return np.select([after & ~before, before & ~after, before], ["new", "gone", "anomaly"], "normal")
 
-    def order(self) -> np.ndarray:
-        """Rows by how much they moved: changed decisions first, then by the ratio of their ranks."""
-        changed = self.flagged[0] != self.flagged[1]
-        moved = abs(np.log(self.ranks[1] / self.ranks[0]))
-        return np.lexsort((np.minimum(*self.ranks), -moved, ~changed))
-
-    def listed(self, top: int) -> list[dict[str, Any]]:
-        """The rows that moved most, without those that did not move."""
-        decision = self.decision
-        still = (self.ranks[0] == self.ranks[1]) & (self.flagged[0] == self.flagged[1])
-        places = [int(place) for place in self.order()[:top] if not still[place]]
-        return [
-            {
-                "row": place + 1,
-                "ids": {name: self.ids[name][place].as_py() for name in self.ids.column_names},
-                "rank_before": int(self.ranks[0][place]),
-                "rank_after": int(self.ranks[1][place]),
-                "score_before": float(self.before[place]),
-                "score_after": float(self.after[place]),
-                "decision": str(decision[place]),
-            }
-            for place in places
-        ]
-
     @property
-    def table(self) -> pa.Table:
-        import pyarrow as pa
-
-        own = {
+    def columns(self) -> dict[str, Any]:
+        return {
             "row": np.arange(1, len(self.before) + 1),
             "score_before": self.before,
             "rank_before": self.ranks[0],
@@ -175,8 +139,21 @@ class ModelDiff:
             "is_anomaly_after": self.flagged[1],
             "decision": self.decision.tolist(),
         }
+
+    @property
+    def table(self) -> pa.Table:
+        own = self.columns
         names = names_beside(self.ids.column_names, own)
         return pa.table(dict(zip(names, self.ids.columns, strict=True)) | own)
+
+    def listed(self, top: int) -> list[dict[str, Any]]:
+        """The rows that moved most: changed decisions first, then by the ratio of ranks; none that did not move."""
+        changed, ratio = self.flagged[0] != self.flagged[1], abs(np.log(self.ranks[1] / self.ranks[0]))
+        order = np.lexsort((np.minimum(*self.ranks), -ratio, ~changed))[:top]
+        places = order[changed[order] | (ratio[order] > 0)]
+        ids = self.ids.take(places).to_pylist() or [{}] * len(places)
+        own = pa.table(self.columns).drop_columns(["is_anomaly_before", "is_anomaly_after"]).take(places)
+        return [one | {"ids": names} for one, names in zip(own.to_pylist(), ids, strict=True)]
 
     def to_json(self, top: int) -> dict[str, Any]:
         decision = self.decision
@@ -194,34 +171,36 @@ class ModelDiff:
 
 def compare_models(before: str, after: str, options: Options, progress: Progress) -> ModelDiff:
     """Score a file with two saved models, each by its own threshold; ids of the first that knows them."""
-    use_threads(options.jobs)
     is_series, folders = options.time is not None, (before, after)
     models = [load_model(replace(options, model=one), SERIES if is_series else TABLE) for one in folders]
+    score, scores, ids, texts = _score_series if is_series else _score_table, [], [], list[str]()
     with on_disk(options.file) as file:
-        owns = [replace(options, file=file, model=folder) for folder in folders]
-        score = _score_series if is_series else _score_table
-        found = [score(model, own, progress) for model, own in zip(models, owns, strict=True)]
-    scores, ids, texts = zip(*found, strict=True)
-    for sentence in dict.fromkeys(word for words in texts for word in words):
+        for model, folder in zip(models, folders, strict=True):
+            own, names, words = score(model, replace(options, file=file, model=folder), progress)
+            scores.append(own)
+            ids.append(names)
+            texts += words
+    for sentence in dict.fromkeys(texts):
         warnings.warn(sentence, stacklevel=2)
     if len(scores[0]) != len(scores[1]):
         raise AddmlError(f"{options.source}: has changed between the two models; run it again.")
-    flagged = (scores[0] > models[0].threshold, scores[1] > models[1].threshold)
-    names = next((one for one in ids if one.num_columns > is_series), ids[0])  # a series has its times
-    both = (ranks(scores[0]), ranks(scores[1]))
     return ModelDiff(
-        options.source, folders, scores[0], scores[1], both, flagged, names, "step" if is_series else "row"
+        options.source,
+        folders,
+        scores[0],
+        scores[1],
+        ranks=(ranks(scores[0]), ranks(scores[1])),
+        flagged=(scores[0] > models[0].threshold, scores[1] > models[1].threshold),
+        ids=next((one for one in ids if one.num_columns > is_series), ids[0]),  # a series has its times
+        noun="step" if is_series else "row",
     )
 
 
 def _score_table(model: Model, options: Options, progress: Progress) -> tuple[np.ndarray, pa.Table, list[str]]:
     """The scores of all rows, their ids, and what is to be said of text in number columns."""
-    import pyarrow as pa
-
-    found, drift = _scored_file(
-        model, options, f"Scoring by {options.model}", progress, lambda part, ids: (part.scores, part.batch.select(ids))
-    )
-    scores, ids = zip(*found, strict=True)
+    drift = drift_of(model)
+    parts = _scored_batches(model, options, f"Scoring by {options.model}", progress, drift)
+    scores, ids = zip(*((part.scores, part.batch.select(part.ids)) for part in parts), strict=True)
     table = pa.Table.from_batches(ids) if ids[0].num_columns else pa.table({})
     return np.concatenate(scores), table, drift.texts.words()
 
@@ -276,12 +255,11 @@ class DayDiff:
 
     @property
     def table(self) -> pa.Table:
-        import pyarrow as pa
-
-        own = [{"row": x.example.row, "score": x.example.score, "reason": x.example.words} for x in self.kinds]
-        columns = ("id", "words", "before", "after", "status")
-        kinds = [{name: getattr(one, name) for name in columns} for one in self.kinds]
-        return pa.Table.from_pylist([first | second for first, second in zip(kinds, own, strict=True)])
+        rows = [asdict(one) for one in self.kinds]
+        for row in rows:
+            example = row.pop("example")
+            row |= {"row": example["row"], "score": example["score"], "reason": example["words"]}
+        return pa.Table.from_pylist(rows)
 
     def to_json(self, top: int) -> dict[str, Any]:
         return {
@@ -297,12 +275,13 @@ class DayDiff:
 
 def compare_days(model: str, before: str, options: Options, progress: Progress) -> DayDiff:
     """The flagged rows of two files by one saved model, the second being `options.file`."""
-    use_threads(options.jobs)
     options = replace(options, model=model)
-    fitted = load_model(options, TABLE)
-    known = Known.of(options.known_normal, NORMAL)
-    first = _scored_day(fitted, replace(options, file=before), known, progress, is_today=False)
-    second = _scored_day(fitted, options, known, progress, is_today=True)
+    fitted, known = load_model(options, TABLE), Known.of(options.known_normal, NORMAL)
+    first = _scored_day(fitted, replace(options, file=before), known, progress)
+    second = _scored_day(fitted, options, known, progress)
+    drift = second.drift
+    for sentence in filter(None, (drift_warning(drift.summary(), hidden=False), *drift.unseen_words)):
+        warnings.warn(f"{options.source}: {sentence}", stacklevel=2)
     rows, words = (len(first.scores), len(second.scores)), {**second.kinds, **first.kinds}
     found = [anomaly_kind(one, first.kinds.get(one, []), second.kinds.get(one, []), rows) for one in words]
     found.sort(key=lambda one: (STATUSES.index(one.status), -one.example.score, one.words))
@@ -316,34 +295,29 @@ class Day(NamedTuple):
     scores: np.ndarray
     known: np.ndarray
     kinds: dict[str, list[Example]]  # the strangest of each first
+    drift: DriftCounter
 
 
-def _scored_day(model: Model, options: Options, known: Known, progress: Progress, *, is_today: bool) -> Day:
-    kinds = dict[str, list[Example]]()
-
-    def of_batch(part: ScoredBatch, ids: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        codes = known.naming_rows(ids, model.by).codes(part.batch, model.columns)
-        shown = np.where(codes < 0, part.scores, -np.inf)
-        for words, example in _examples(model, part, highest(shown, int((shown > model.threshold).sum())), ids):
-            kinds.setdefault(words, []).append(example)
-        return part.scores, codes
-
+def _scored_day(model: Model, options: Options, known: Known, progress: Progress) -> Day:
+    scores, entries, kinds, drift = [], [], dict[str, list[Example]](), drift_of(model)
     with on_disk(options.file) as file:
         own, stage = replace(options, file=file), f"Scoring {options.source}"
-        parts, drift = _scored_file(model, own, stage, progress, of_batch, known.columns)
-    if is_today:
-        for sentence in filter(None, (drift_warning(drift.summary(), hidden=False), *drift.unseen_words)):
-            warnings.warn(f"{options.source}: {sentence}", stacklevel=2)
-    scores, entries = (np.concatenate(blocks) for blocks in zip(*parts, strict=True))
-    return Day(scores, entries, {words: sorted(own, key=lambda one: -one.score) for words, own in kinds.items()})
+        for part in _scored_batches(model, own, stage, progress, drift, known.columns):
+            codes = known.naming_rows(part.ids, model.by).codes(part.batch, model.columns)
+            shown = np.where(codes < 0, part.scores, -np.inf)
+            for words, example in _examples(model, part, highest(shown, int((shown > model.threshold).sum()))):
+                kinds.setdefault(words, []).append(example)
+            scores.append(part.scores)
+            entries.append(codes)
+    for examples in kinds.values():
+        examples.sort(key=lambda one: -one.score)
+    return Day(np.concatenate(scores), np.concatenate(entries), kinds, drift)
 
 
-def _examples(
-    model: Model, part: ScoredBatch, flagged: np.ndarray, ids: Sequence[str]
-) -> Iterator[tuple[str, Example]]:
+def _examples(model: Model, part: ScoredBatch, flagged: np.ndarray) -> Iterator[tuple[str, Example]]:
     """The flagged rows of a batch, each with the words of its kind."""
     rows = part.batch.take(flagged)
-    reasons, named = reasons_for(model, rows, part.features[flagged], 1), rows.select(list(ids)).to_pylist()
+    reasons, named = reasons_for(model, rows, part.features[flagged], 1), rows.select(part.ids).to_pylist()
     for place, own, (reason,) in zip(flagged.tolist(), named or [{}] * len(flagged), reasons, strict=True):
         group = ", ".join(f"{name} {own[name]}" for name in model.by)
         words = f"{group}: {reason.summary}" if group else reason.summary
@@ -351,20 +325,19 @@ def _examples(
 
 
 def anomaly_kind(words: str, before: list[Example], after: list[Example], rows: tuple[int, int]) -> Kind:
-    """The kind of these rows, of so many rows on each day."""
-    identity = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    status = _status(len(before), len(after), rows[1] / max(rows[0], 1))
-    return Kind(identity, words, len(before), len(after), status, (after or before)[0])
+    """The kind of these rows, of so many rows on each day.
 
-
-def _status(before: int, after: int, ratio: float) -> str:
-    """What became of a kind, beyond what chance explains of counts; the second day has `ratio` times the rows.
-
-    A kind is gone where at least EXPECTED rows were to be expected; below that none is found by chance.
+    Its status is what became of it beyond what chance explains of counts. It is gone where at least EXPECTED rows were
+    to be expected; below that none is found by chance.
     """
+    identity = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    ratio = rows[1] / max(rows[0], 1)
+    expected = len(before) * ratio
     if not before:
-        return "new"
-    if not after:
-        return "gone" if before * ratio >= EXPECTED else "fewer"
-    away = (after - before * ratio) / math.sqrt(after + before * ratio**2)
-    return "grown" if away > CLEARLY else "fewer" if away < -CLEARLY else "as before"
+        status = "new"
+    elif not after:
+        status = "gone" if expected >= EXPECTED else "fewer"
+    else:
+        away = (len(after) - expected) / math.sqrt(len(after) + expected * ratio)  # in deviations
+        status = "grown" if away > CLEARLY else "fewer" if away < -CLEARLY else "as before"
+    return Kind(identity, words, len(before), len(after), status, (after or before)[0])

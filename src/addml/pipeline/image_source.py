@@ -8,37 +8,293 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from addml.compute import resolve_device
-from addml.encoders.pretrained import Pretrained, is_installed
+from addml.encoders.pretrained import SIDE, STRIDES, Pretrained, is_installed
 from addml.errors import AddmlError
 from addml.explain import Reason, contributions_of
-from addml.findings import Picture
+from addml.findings import Findings, Picture
 from addml.inputs import LazyRows
 from addml.inputs.array import PHOTO_SIDE
 from addml.inputs.census import draw_places
 from addml.io.image_folder import LARGEST, Heads, Pictures, look_at
-from addml.pipeline.batches import LISTED, MAPPED, Explained, Part, Scored, highest, piece_of, sample_of, scoring_place
-from addml.pipeline.options import DECISIONS, IMAGE, Options
-from addml.pipeline.ranking import Result, ScoredRows, left_out_epochs, ranked_findings, settled, training_findings
+from addml.model import Model
+from addml.pipeline.batches import scoring_place
+from addml.pipeline.options import IMAGE, Options, decisions_given
+from addml.pipeline.ranking import (
+    LISTED,
+    MAPPED,
+    Candidate,
+    Part,
+    Result,
+    Sample,
+    Scored,
+    ScoredRows,
+    highest,
+    left_out_epochs,
+    piece_of,
+    ranked_findings,
+    settled,
+    training_findings,
+)
+from addml.pipeline.run import fit_model
 from addml.pipeline.sources import free_memory
-from addml.pipeline.training import LONG, duration, estimate_images, estimate_photos, fit_model, images_held
 from addml.progress import Progress, epochs_to
-from addml.scoring.patches import resized
+from addml.scoring.patches import CANDIDATES, resized
 from addml.text import counted
 
-if TYPE_CHECKING:
-    from addml.findings import Findings
-    from addml.model import Model
+FILE = "file"  # the column that names an image
+ALARM_RATE = 0.01  # of new normal images, by default where all training images are normal
+NUMBERS_AT_ONCE = 2**25  # of the images that are scored between two steps of the progress bar
+SHOWN = 0.95  # share of the places of a photograph that are not coloured: the others make its score
+MAPPED_NUMBERS = 2**26  # of the images in the map of the metric space, which are fewer where they are large
+BLOCK = 256  # images that are trained on together
+NETWORK_BYTES = 1536  # of a member's weights, gradients and moments for each pixel
+CANDIDATE_BYTES, RUNTIME_BYTES = 2500, 320_000_000  # of a candidate for a reference; of libraries and network
+
+
+class ImageSource:
+    """A folder of images; once it was trained on, `rank` scores its own images, else new ones by a saved model."""
+
+    kind = IMAGE
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.choice = ""  # of the encoder, in words
+        self.pictures: Pictures | None = None  # until they are read
+        self.places = np.zeros(0, np.int64)  # of the training images among all
+        self.strangeness: np.ndarray | None = None  # of the places of all images, where somebody asked
+
+    def train(self, progress: Progress) -> Model:
+        """A model of all images or of a sample of them."""
+        options, size = self.options, _size(self.options.size)
+        heads = look_at(options.file, size=size)
+        encoder = self._encoder(heads)
+        self._check_maps(encoder == Pretrained.name)
+        if encoder == Pretrained.name:
+            heads = look_at(options.file, size=size, largest=PHOTO_SIDE)
+        self._check_memory(heads, encoder == Pretrained.name)
+        self.pictures = pictures = self._read(heads, progress)
+        self.places = draw_places(len(pictures.names), None if options.all_rows else options.sample, options.seed)
+        images = pictures.images if len(self.places) == len(pictures.names) else pictures.images[self.places]
+        with progress.stage("Training", options.epochs, len(images) * options.members) as advance, epochs_to(advance):
+            try:
+                model = fit_model(options, images, encoder=encoder)
+            except ValueError as error:
+                raise AddmlError(f"{options.file}: {error}.", file=options.file) from error
+        if not options.clean or decisions_given(options):
+            return model
+        return model.decided(alarm_rate=max(ALARM_RATE, 1 / (1 + len(model.training.calibration))))
+
+    def _encoder(self, heads: Heads) -> str:
+        if self.options.encoder is not None:
+            return self.options.encoder
+        if max(max(one.size) for one in heads.known) <= LARGEST:
+            return "conv"
+        if is_installed():
+            self.choice = "encoder: pretrained, as images are larger than 64 pixels (--encoder)"
+            return Pretrained.name
+        self.choice = "encoder: conv; for photographs pip install 'addml[pretrained]' finds much more"
+        return "conv"
+
+    def _check_maps(self, has_patches: bool) -> None:
+        if self.options.maps is not None and not has_patches:
+            raise AddmlError("--maps needs a model with --encoder pretrained; fit one, or leave it out.", option="maps")
+
+    def _check_memory(self, heads: Heads, is_photo: bool) -> None:
+        """Refuse, before the pixels are read, to train where memory cannot hold what that takes."""
+        if resolve_device(self.options.device) != "cpu":
+            return
+        rows = len(heads.known) if self.options.all_rows else min(len(heads.known), self.options.sample)
+        size = photo_memory(rows, heads) if is_photo else conv_memory(rows, heads, self.options.members)
+        remedy = "give a smaller --size" + ("" if is_photo else ", or fewer --members")
+        _refuse_beyond_memory(self.options.file, "training on", rows, heads, size, remedy)
+
+    def _read(self, heads: Heads, progress: Progress) -> Pictures:
+        with progress.stage(f"Reading {self.options.file}", None):
+            return heads.read(self.options.skip_unreadable)
+
+    def training_findings(self, model: Model) -> Findings:
+        """What training found; the images are not ranked."""
+        assert self.pictures is not None
+        known = {"rows": len(self.pictures.names), "trained_rows": len(self.places), "noun": "image"}
+        return training_findings(model, self.options.file, self.notes, **known)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        assert self.pictures is not None
+        rows, drawn = len(self.pictures.names), len(self.places)
+        sampled = f"trained on {drawn:,} of {rows:,} images, drawn at random (--all-rows takes all)"
+        notes = (*self.pictures.notes, self.choice) if self.choice else self.pictures.notes
+        return (*notes, sampled) if 0 < drawn < rows else notes
+
+    # Scoring ------------------------------------------------------------------------------------------------
+
+    def rank(self, model: Model, progress: Progress, mapped: bool = True) -> Result:
+        """Score and rank the images; `mapped` for the map of the metric space, which only a report shows."""
+        is_own, top = self.pictures is not None, self.options.top
+        pictures = self.pictures = self.pictures or self._read_for(model, progress)
+        scores = self._in_parts("Scoring", model.scores, model, pictures.images, progress)
+        model = settled(model, scores, self.options)
+        shown = highest(scores, max(min(int((scores > model.threshold).sum()), LISTED), top))
+        places = self.places_of(model, progress) if self.options.maps is not None else None
+        heat = self._heat(model, shown, progress) if self.options.reasons else None
+        scored = self._scored(model, pictures, scores, shown, heat, mapped)
+        source, listed, sample = self.options.file, scored.listed, scored.sample
+        findings = ranked_findings(model, listed, sample, scores, [FILE], top, source, self.notes, are_new=not is_own)
+        picked = thumbnails(pictures, scores, shown, highest(-scores, top), heat)
+        findings = replace(findings, pictures=picked, noun="image", groups=())  # a place in common means nothing
+        if is_own:
+            dropped = left_out_epochs(model, self.places, findings.ranked)
+            findings = replace(findings, dropped=dropped, trained_rows=len(self.places))
+        maps = () if places is None else map_files(pictures, places, model.threshold)
+        return Result(findings, ScoredRows(scored, scores, model, [FILE], top, not is_own), model, maps)
+
+    def places_of(self, model: Model, progress: Progress) -> np.ndarray:
+        """How strange each place of all images is, (n, height, width); worked out once."""
+        assert self.pictures is not None
+        if self.strangeness is None:
+            images = self.pictures.images
+            self.strangeness = self._in_parts("Maps", lambda rows, _, n: model.maps(rows, n), model, images, progress)
+        return self.strangeness
+
+    def _read_for(self, model: Model, progress: Progress) -> Pictures:
+        options, form = self.options, model.form
+        assert form is not None
+        self._check_maps(model.scorer.on_patches)
+        if options.size is not None:
+            raise AddmlError(f"--size {options.size}: the model knows its own size, {form.shape[1:]}; leave it out.")
+        heads = look_at(options.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
+        rows, size = len(heads.known), images_held(heads, 1)
+        _refuse_beyond_memory(options.file, "scoring", rows, heads, size, "score a part of them at a time")
+        pictures = self._read(heads, progress)
+        strange = model.vectorizer.strange(pictures.images)  # type: ignore[attr-defined]
+        if strange is not None:
+            warnings.warn(f"{options.file}: {strange}", stacklevel=2)
+        return pictures
+
+    def _heat(self, model: Model, shown: np.ndarray, progress: Progress) -> np.ndarray:
+        """Maps of some images, (k, height, width)."""
+        assert self.pictures is not None
+        images = self.pictures.images[shown]
+        if self.strangeness is not None:
+            maps = np.stack([resized(one, images.shape[2:]) for one in self.strangeness[shown]])
+        else:
+
+            def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
+                return contributions_of(model, rows, np.arange(len(rows)), device, threads)
+
+            maps = self._in_parts("Explaining", work, model, images, progress)
+        if not model.scorer.on_patches:
+            return maps
+        return np.asarray((maps - np.quantile(maps, SHOWN, axis=(1, 2), keepdims=True)).clip(0))
+
+    def _in_parts(
+        self,
+        stage: str,
+        work: Callable[[LazyRows, str, int], np.ndarray],
+        model: Model,
+        images: np.ndarray,
+        progress: Progress,
+    ) -> np.ndarray:
+        """The results of `work` for all images, some at a time."""
+        device, threads = scoring_place(self.options, model)
+        few = 8 if model.scorer.on_patches else model.block("cpu")
+        size = max(1, NUMBERS_AT_ONCE // model.encoder.inputs if stage == "Scoring" else few * threads)
+        found = []
+        with progress.stage(stage, len(images)) as advance:
+            for start in range(0, max(1, len(images)), size):
+                rows = LazyRows(images[start : start + size], model.prepare)
+                found.append(work(rows, device, threads))
+                advance(len(rows))
+        return np.concatenate(found)
+
+    def _scored(
+        self,
+        model: Model,
+        pictures: Pictures,
+        scores: np.ndarray,
+        shown: np.ndarray,
+        heat: np.ndarray | None,
+        mapped: bool,
+    ) -> Scored:
+        """The scores as those of a table's rows; the file's name is the only column."""
+        reasons = [()] * len(shown) if heat is None else reasons_of(heat, self.options.reasons)
+        words = pa.array(["; ".join(one.words for one in own) for own in reasons], pa.string())
+        features = model.prepare(pictures.images[shown])
+        listed = [
+            Candidate(int(place), float(scores[place]), {FILE: pictures.names[place]}, own, why)
+            for place, own, why in zip(shown, features, reasons, strict=True)
+        ]
+        most = min(MAPPED, MAPPED_NUMBERS // model.encoder.inputs) if mapped else 0
+        drawn = Sample.of(np.arange(len(scores)), 0, most)  # places, which are features afterwards
+        sample = drawn._replace(features=model.prepare(pictures.images[drawn.places]))
+        scored, names = Scored(max(LISTED, self.options.top), most), pa.record_batch({FILE: pa.array(pictures.names)})
+        scored.add(Part(piece_of(scores, names, shown, words), listed, sample))
+        return scored
+
+
+# Memory -----------------------------------------------------------------------------------------------------
+
+
+def conv_memory(rows: int, heads: Heads, members: int) -> int:
+    """Bytes that training convolutions on so many of the images takes, those of all images among them.
+
+    What two convolutions saw and gave, 9 and 60 bytes for each pixel of each channel and image, waits for the way back.
+    """
+    shape = heads.shape
+    kept = min(rows, BLOCK) * (9 * shape.channels + 60)
+    pixels = shape.height * shape.width
+    return pixels * (members * (kept + NETWORK_BYTES) + 4 * shape.channels * BLOCK) + images_held(heads, 2)
+
+
+def photo_memory(rows: int, heads: Heads) -> int:
+    """The same for the frozen network: its features, and the places from which references are chosen."""
+    pixels = max(SIDE**2, heads.shape.height * heads.shape.width)  # smaller images are enlarged
+    places = min(rows * pixels / STRIDES[0] ** 2, CANDIDATES)
+    return round(RUNTIME_BYTES + images_held(heads, 2) + places * CANDIDATE_BYTES)
+
+
+def images_held(heads: Heads, copies: int) -> int:
+    """Bytes of so many copies of the images of a folder."""
+    shape = heads.shape
+    return copies * (4 if heads.deep else 1) * shape.channels * shape.height * shape.width * len(heads.known)
+
+
+def _refuse_beyond_memory(file: str, work: str, rows: int, heads: Heads, size: int, remedy: str) -> None:
+    free = free_memory()
+    if size > free:
+        images = f"{counted(rows, 'image')} of {heads.shape.height} x {heads.shape.width} pixels"
+        raise AddmlError(
+            f"{file}: {work} {images} takes about {size / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free; "
+            f"{remedy}.",
+            file=file,
+        )
+
+
+def _size(given: str | None) -> int | tuple[int, int] | None:
+    """32 for 32, (48, 64) for 48x64."""
+    if given is None:
+        return None
+    sides = given.lower().split("x")
+    if not 1 <= len(sides) <= 2 or not all(side.isdecimal() and int(side) for side in sides):
+        raise AddmlError(f"--size {given}: give a number of pixels, 32, or height and width, 48x64.", option="size")
+    return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
+
+
+# Pictures, maps and reasons ---------------------------------------------------------------------------------
 
 STRANGEST, TYPICAL = 24, 12  # at most: a report stays small
-SIDE = 240  # pixels of a thumbnail, at most
+THUMBNAIL = 240  # pixels along its longer side, at most
 GLOW = np.array([222.0, 45.0, 38.0])  # the colour of what is strange
 STRONGEST = 0.85  # of that colour over the picture
 AT_THRESHOLD = 128  # grey of a map where a place is as strange as the threshold
+NAMES = ("upper left", "top", "upper right", "left", "middle", "right", "lower left", "bottom", "lower right")
+LEAST = 0.3  # of what makes an image strange: where it lies in many places, no word tells where
 
 
 def thumbnails(
@@ -83,7 +339,7 @@ def _thumbnail(pixels: np.ndarray, size: tuple[int, ...]) -> bytes:
     """An image in the proportions of its file, (height, width): PNG where every pixel can be seen, else JPEG."""
     if max(pixels.shape) <= LARGEST:
         return _png(pixels)
-    scale = min(1.0, SIDE / max(size))
+    scale = min(1.0, THUMBNAIL / max(size))
     image = _image(pixels).resize((max(1, round(size[1] * scale)), max(1, round(size[0] * scale))))
     file = io.BytesIO()
     image.save(file, "JPEG", quality=85)
@@ -112,12 +368,6 @@ def map_files(pictures: Pictures, places: np.ndarray, threshold: float) -> Itera
         yield f"{target}.mask.png", _png(255.0 * (found > threshold))
 
 
-# Reasons ----------------------------------------------------------------------------------------------------
-
-NAMES = ("upper left", "top", "upper right", "left", "middle", "right", "lower left", "bottom", "lower right")
-LEAST = 0.3  # of what makes an image strange: where it lies in many places, no word tells where
-
-
 def reasons_of(heat: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
     """The thirds of each image that make it strange, the strangest first, from maps (n, height, width)."""
     _, height, width = heat.shape
@@ -129,230 +379,3 @@ def reasons_of(heat: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
         tuple(Reason((NAMES[k],), float(share[k]), NAMES[k], NAMES[k]) for k in places if share[k] >= LEAST)
         for share, places in zip(shares, order, strict=True)
     ]
-
-
-# A folder of images -----------------------------------------------------------------------------------------
-
-PRETRAINED = Pretrained.name
-FILE = "file"  # the column that names an image
-ALARM_RATE = 0.01  # of new normal images, by default where all training images are normal
-SCORING = "Scoring"
-NUMBERS_AT_ONCE = 2**25  # of the images that are scored between two steps of the progress bar
-SHOWN = 0.95  # share of the places of a photograph that are not coloured: the others make its score
-MAPPED_NUMBERS = 2**26  # of the images in the map of the metric space, which are fewer where they are large
-
-
-class ImageSource:
-    """A folder of images; once it was trained on, `rank` scores its own images, else new ones by a saved model."""
-
-    kind = IMAGE
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-        self.choice = ""  # of the encoder, in words
-        self.pictures: Pictures | None = None  # until they are read
-        self.places = np.zeros(0, np.int64)  # of the training images among all
-        self.strangeness: np.ndarray | None = None  # of the places of all images, where somebody asked
-
-    def train(self, progress: Progress) -> Model:
-        """A model of all images or of a sample of them."""
-        options = self.options
-        heads = look_at(options.file, size=_size(options.size))
-        encoder = self._encoder(heads)
-        self._check_maps(encoder == PRETRAINED)
-        if encoder == PRETRAINED:
-            heads = look_at(options.file, size=_size(options.size), largest=PHOTO_SIDE)
-        self._check_work(heads, encoder == PRETRAINED, progress)
-        self.pictures = pictures = self._read(heads, progress)
-        self.places = draw_places(len(pictures.names), None if options.all_rows else options.sample, options.seed)
-        rows = len(self.places) * options.members
-        images = pictures.images if len(self.places) == len(pictures.names) else pictures.images[self.places]
-        with progress.stage("Training", options.epochs, rows) as advance, epochs_to(advance):
-            try:
-                model = fit_model(options, images, encoder=encoder)
-            except ValueError as error:
-                raise AddmlError(f"{options.file}: {error}.", file=options.file) from error
-        return self._decided(model)
-
-    def _decided(self, model: Model) -> Model:
-        """The model with its threshold; of images known to be normal, by a rate of false alarms."""
-        options = self.options
-        if not options.clean or any(getattr(options, name) is not None for name in DECISIONS):
-            return model
-        return model.decided(alarm_rate=max(ALARM_RATE, 1 / (1 + len(model.training.calibration))))
-
-    def _encoder(self, heads: Heads) -> str:
-        if self.options.encoder is not None:
-            return self.options.encoder
-        if max(max(one.size) for one in heads.known) <= LARGEST:
-            return "conv"
-        if is_installed():
-            self.choice = "encoder: pretrained, as images are larger than 64 pixels (--encoder)"
-            return PRETRAINED
-        self.choice = "encoder: conv; for photographs pip install 'addml[pretrained]' finds much more"
-        return "conv"
-
-    def training_findings(self, model: Model) -> Findings:
-        """What training found; the images are not ranked."""
-        assert self.pictures is not None
-        known = {"rows": len(self.pictures.names), "trained_rows": len(self.places), "noun": "image"}
-        return training_findings(model, self.options.file, self.notes, **known)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        assert self.pictures is not None
-        rows, drawn = len(self.pictures.names), len(self.places)
-        sampled = f"trained on {drawn:,} of {rows:,} images, drawn at random (--all-rows takes all)"
-        notes = (*self.pictures.notes, self.choice) if self.choice else self.pictures.notes
-        return (*notes, sampled) if 0 < drawn < rows else notes
-
-    def rank(self, model: Model, progress: Progress, mapped: bool = True) -> Result:
-        """Score and rank the images; `mapped` for the map of the metric space, which only a report shows."""
-        is_own = self.pictures is not None
-        pictures = self.pictures = self.pictures or self._read_for(model, progress)
-        scores = self._in_parts(SCORING, model.scores, model, pictures.images, progress)
-        model = settled(model, scores, self.options)
-        flagged, top = int((scores > model.threshold).sum()), self.options.top
-        shown = highest(scores, max(min(flagged, LISTED), top))
-        places = self.places_of(model, progress) if self.options.maps is not None else None
-        heat = self._heat(model, shown, progress) if self.options.reasons else None
-        scored = self._scored(model, pictures, scores, shown, heat, mapped)
-        findings = ranked_findings(
-            model, scored, scores, [FILE], top, self.options.file, self.notes, are_new=not is_own
-        )
-        picked = thumbnails(pictures, scores, shown, highest(-scores, top), heat)
-        findings = replace(findings, pictures=picked, noun="image", groups=())  # a place in common means nothing
-        if is_own:
-            dropped = left_out_epochs(model, self.places, findings.ranked)
-            findings = replace(findings, dropped=dropped, trained_rows=len(self.places))
-        maps = () if places is None else map_files(pictures, places, model.threshold)
-        return Result(findings, ScoredRows(scored, scores, model, [FILE], top, not is_own), model, maps)
-
-    def places_of(self, model: Model, progress: Progress) -> np.ndarray:
-        """How strange each place of all images is, (n, height, width); worked out once."""
-        assert self.pictures is not None
-        if self.strangeness is None:
-            images = self.pictures.images
-            self.strangeness = self._in_parts("Maps", lambda rows, _, n: model.maps(rows, n), model, images, progress)
-        return self.strangeness
-
-    def _read_for(self, model: Model, progress: Progress) -> Pictures:
-        options, form = self.options, model.form
-        if form is None or form.kind != "images":
-            raise AddmlError(f"{options.model}: was fitted to a table, {options.file} is a folder of images.")
-        self._check_maps(model.scorer.on_patches)
-        if options.size is not None:
-            raise AddmlError(f"--size {options.size}: the model knows its own size, {form.shape[1:]}; leave it out.")
-        heads = look_at(options.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
-        work = f"scoring {_counted(len(heads.known), heads)}"
-        _check_memory(options.file, work, images_held(heads, 1), "score a part of them at a time")
-        pictures = self._read(heads, progress)
-        strange = model.vectorizer.strange(pictures.images)  # type: ignore[attr-defined]
-        if strange is not None:
-            warnings.warn(f"{options.file}: {strange}", stacklevel=2)
-        return pictures
-
-    def _check_work(self, heads: Heads, is_photo: bool, progress: Progress) -> None:
-        """Refuse what memory cannot hold, and announce what takes long, before the pixels are read."""
-        options = self.options
-        rows = len(heads.known) if options.all_rows else min(len(heads.known), options.sample)
-        seconds, size = estimate_photos(rows, heads) if is_photo else estimate_images(rows, heads, options)
-        work = f"training on {_counted(rows, heads)}"
-        if resolve_device(options.device) == "cpu":
-            remedy = "give a smaller --size" + ("" if is_photo else ", or fewer --members")
-            _check_memory(options.file, work, size, remedy)
-        if seconds > LONG:
-            less = "--size and --sample" if is_photo else "--size, --sample and --members"
-            took = f"up to about {duration(seconds)}, about {size / 1e9:.1f} GB of memory"
-            progress.note(f"{work}: {took} ({less} make it less)")
-
-    def _read(self, heads: Heads, progress: Progress) -> Pictures:
-        with progress.stage(f"Reading {self.options.file}", None):
-            return heads.read(self.options.skip_unreadable)
-
-    def _heat(self, model: Model, shown: np.ndarray, progress: Progress) -> np.ndarray:
-        """Maps of some images, (k, height, width)."""
-        assert self.pictures is not None
-        images = self.pictures.images[shown]
-        if self.strangeness is not None:
-            maps = np.stack([resized(one, images.shape[2:]) for one in self.strangeness[shown]])
-        else:
-
-            def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
-                return contributions_of(model, rows, np.arange(len(rows)), device, threads)
-
-            maps = self._in_parts("Explaining", work, model, images, progress)
-        if not model.scorer.on_patches:
-            return maps
-        return np.asarray((maps - np.quantile(maps, SHOWN, axis=(1, 2), keepdims=True)).clip(0))
-
-    def _in_parts(
-        self,
-        stage: str,
-        work: Callable[[LazyRows, str, int], np.ndarray],
-        model: Model,
-        images: np.ndarray,
-        progress: Progress,
-    ) -> np.ndarray:
-        """The results of `work` for all images, some at a time."""
-        device, threads = scoring_place(self.options, model)
-        few = 8 if model.scorer.on_patches else model.block("cpu")
-        size = NUMBERS_AT_ONCE // model.encoder.inputs if stage == SCORING else few * threads
-        found = []
-        with progress.stage(stage, len(images)) as advance:
-            for start in range(0, max(1, len(images)), max(1, size)):
-                rows = LazyRows(images[start : start + max(1, size)], model.prepare)
-                found.append(work(rows, device, threads))
-                advance(len(rows))
-        return np.concatenate(found)
-
-    def _check_maps(self, has_patches: bool) -> None:
-        if self.options.maps is not None and not has_patches:
-            raise AddmlError("--maps needs a model with --encoder pretrained; fit one, or leave it out.", option="maps")
-
-    def _scored(
-        self,
-        model: Model,
-        pictures: Pictures,
-        scores: np.ndarray,
-        shown: np.ndarray,
-        heat: np.ndarray | None,
-        mapped: bool,
-    ) -> Scored:
-        """The scores as those of a table's rows; the file's name is the only column."""
-        import pyarrow as pa
-
-        names, prepare = pa.record_batch({FILE: pa.array(pictures.names)}), model.prepare
-        reasons = [()] * len(shown) if heat is None else reasons_of(heat, self.options.reasons)
-        words = pa.array(["; ".join(one.words for one in own) for own in reasons], pa.string())
-        features = prepare(pictures.images[shown])
-        explained = Explained(shown, scores[shown], names.take(pa.array(shown)), features, reasons)
-        most = min(MAPPED, MAPPED_NUMBERS // model.encoder.inputs) if mapped else 0
-        scored = Scored(max(LISTED, self.options.top), most)
-        drawn = sample_of(np.arange(len(scores)), 0, scored.most_mapped)  # places, which are features afterwards
-        sample = replace(drawn, features=prepare(pictures.images[drawn.places]))
-        scored.add(Part(piece_of(scores, names, shown, words), explained, sample))
-        return scored
-
-
-def _counted(rows: int, heads: Heads) -> str:
-    return f"{counted(rows, 'image')} of {heads.shape.height} x {heads.shape.width} pixels"
-
-
-def _check_memory(file: str, work: str, size: int, remedy: str) -> None:
-    free = free_memory()
-    if size > free:
-        raise AddmlError(
-            f"{file}: {work} takes about {size / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free; {remedy}.",
-            file=file,
-        )
-
-
-def _size(given: str | None) -> int | tuple[int, int] | None:
-    """32 for 32, (48, 64) for 48x64."""
-    if given is None:
-        return None
-    sides = given.lower().split("x")
-    if not 1 <= len(sides) <= 2 or not all(side.isdecimal() and int(side) for side in sides):
-        raise AddmlError(f"--size {given}: give a number of pixels, 32, or height and width, 48x64.", option="size")
-    return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))

@@ -1,75 +1,262 @@
-"""Labels in a column or given as row numbers: what they mean, which training rows have one, how well scores agree."""
+"""What people know of rows: labels in a column, row numbers, ids, and conditions in a TOML file kept in Git.
+
+A condition is `column op value`, joined by `and`: `store = Turin and miles > 12`. It is parsed, never evaluated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+import os
+import re
+import tomllib
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
+from addml.arrow import PLAIN_NUMBERS, as_numbers, as_text, is_date, is_numeric, parse_numbers
 from addml.errors import AddmlError
-from addml.pipeline.known import ID, Known
-from addml.pipeline.options import Options
+from addml.findings import Hidden
+from addml.inputs.table import Columns
+from addml.pipeline.options import KNOWN_ENDING, Options, names_file
 from addml.pipeline.sources import find
-from addml.pipeline.vus import volumes
-from addml.text import counted, listed
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from addml.text import counted, did_you_mean, listed
 
 ANOMALY_WORDS = {"1", "1.0", "true", "t", "yes", "y", "anomaly", "anomalous", "abnormal", "outlier", "fraud", "attack"}
 NORMAL_WORDS = {"0", "0.0", "false", "f", "no", "n", "normal", "inlier", "ok", "benign", "regular"}
 UNKNOWN = -1
 ANOMALIES, NORMAL = "--known-anomalies", "--known-normal"
-CURVE_POINTS = 500
-FIRST_ROWS = (10, 50, 100, 500, 1000)  # k of precision at k
+ID = "id:"
+TABLE, KEYS = "known", ("id", "when", "reason", "expires", "score")
+COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
+}  # fmt: skip
+CLAUSE = re.compile(
+    r"""\s*(?P<column>"[^"]*"|'[^']*'|[^<>=!"']+?)\s*(?P<op><=|>=|!=|=|<|>)\s*"""
+    r"""(?P<value>"[^"]*"|'[^']*'|[^<>=!"'\s][^<>=!"']*?)\s*(?:\s(?P<more>and)(?:\s|$)|$)""",
+    re.IGNORECASE,
+)
+
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+Table: TypeAlias = pa.RecordBatch | pa.Table
 
 
-def read_label(column: pa.ChunkedArray, anomaly_value: str | None, name: str) -> np.ndarray:
+# A column of labels -----------------------------------------------------------------------------------------
+
+
+def read_label(column: Column, anomaly_value: str | None, name: str) -> np.ndarray:
     """1 for anomalies, 0 for normal rows, -1 where the label is missing: null, NaN or an empty text."""
     codes, values = _coded(column)
-    meanings = np.array([*_meanings(values, anomaly_value, name), UNKNOWN])  # the last is that of code -1
-    return np.asarray(meanings[codes])
-
-
-def is_labelled(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    codes, values = _coded(column)
-    return np.asarray(np.array([*map(bool, values), False])[codes])
-
-
-def _coded(column: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
-    """The code of each row's label, -1 where it is missing, and the text of each code."""
-    import pyarrow as pa
-
-    whole = column if isinstance(column, pa.Array) else column.combine_chunks()
-    encoded = pa.chunked_array([whole]).dictionary_encode().combine_chunks()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return codes, [_text(value) for value in encoded.dictionary.to_pylist()]
-
-
-def _text(value: Any) -> str:
-    """The value as it is written on the command line; empty for NaN."""
-    if isinstance(value, float) and (value.is_integer() or value != value):
-        return "" if value != value else str(int(value))
-    return str(value).strip()
-
-
-def _meanings(values: list[str], anomaly_value: str | None, name: str) -> list[int]:
     shown = f"it holds {listed([repr(value) for value in values if value])}."
     if anomaly_value is not None:
         if anomaly_value not in values:
             raise AddmlError(
                 f"no row has {anomaly_value!r} (--anomaly-value) in the label column {name!r}; {shown}", column=name
             )
-        return [int(value == anomaly_value) if value else UNKNOWN for value in values]
-    words = [value.lower() for value in values]
-    if not {*words} <= ANOMALY_WORDS | NORMAL_WORDS | {""}:
-        raise AddmlError(
-            f"say which value of the label column {name!r} marks an anomaly: --anomaly-value VALUE; {shown}",
-            column=name,
-        )
-    return [int(word in ANOMALY_WORDS) if word else UNKNOWN for word in words]
+        anomalous = {anomaly_value}
+    else:
+        values, anomalous = [value.lower() for value in values], ANOMALY_WORDS
+        if not {*values} <= ANOMALY_WORDS | NORMAL_WORDS | {""}:
+            raise AddmlError(
+                f"say which value of the label column {name!r} marks an anomaly: --anomaly-value VALUE; {shown}",
+                column=name,
+            )
+    meanings = [int(value in anomalous) if value else UNKNOWN for value in values]
+    return np.asarray(np.array([*meanings, UNKNOWN])[codes])  # the last is that of code -1
+
+
+def is_labelled(column: Column) -> np.ndarray:
+    codes, values = _coded(column)
+    return np.asarray(np.array([*map(bool, values), False])[codes])
+
+
+def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
+    """The code of each row's label, -1 where it is missing, and the text of each code; empty for NaN."""
+    encoded = pa.chunked_array([_array(column)]).dictionary_encode().combine_chunks()
+    codes, texts = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), []
+    for value in encoded.dictionary.to_pylist():
+        if isinstance(value, float) and (value != value or value.is_integer()):
+            value = "" if value != value else int(value)
+        texts.append(str(value).strip())
+    return codes, texts
+
+
+def _array(column: Column) -> pa.Array:
+    return column if isinstance(column, pa.Array) else column.combine_chunks()
+
+
+# Conditions -------------------------------------------------------------------------------------------------
+
+
+class Clause(NamedTuple):
+    """One comparison of a condition."""
+
+    column: str
+    op: str
+    value: str
+
+    def holds(self, batch: Table, columns: Columns | None) -> np.ndarray:
+        """Of which rows it is true; an empty cell equals "" and is neither above nor below anything."""
+        column, compare, ordered = _array(batch[self.column]), COMPARED[self.op], self.op not in ("=", "!=")
+        fitted = next((one for one in (columns.fitted if columns else ()) if one.name == self.column), None)
+        is_number = is_numeric(column.type) or (fitted is not None and fitted.kind == "number")
+        limit = float(parse_numbers(pa.array([self.value]), PLAIN_NUMBERS)[0][0])
+        if not self.value or is_date(column.type) or not (is_number or (ordered and limit == limit)):
+            texts = np.asarray(as_text(column).cast(pa.string()).fill_null(""), object)
+            return np.asarray(compare(texts, self.value) & ((texts != "") | (not ordered)), bool)
+        if limit != limit:
+            raise AddmlError(
+                f"{self.column} {self.op} {self.value}: {self.column!r} holds numbers; compare it with one."
+            )
+        if fitted is not None and is_number:
+            numbers = np.array(fitted.read(column), np.float64)
+        elif is_numeric(column.type):
+            numbers = as_numbers(column)
+        else:
+            numbers = parse_numbers(as_text(column), PLAIN_NUMBERS)[0]
+        return np.asarray(compare(numbers, limit) & ((numbers == numbers) | (self.op == "!=")))
+
+
+def parse_condition(text: str) -> tuple[Clause, ...]:
+    """The comparisons of a condition; names and values with signs or `and` in them are quoted."""
+    clauses, start, more = list[Clause](), 0, True
+    while more:
+        found = CLAUSE.match(text, start)
+        if found is None:
+            raise AddmlError(
+                f"{text!r} is no condition; write column op value, joined by and (op: {' '.join(COMPARED)})."
+            )
+        column, value = (found[name].strip() for name in ("column", "value"))
+        column, value = (part[1:-1] if part[:1] in ("'", '"') else part for part in (column, value))
+        clauses.append(Clause(column, found["op"], value))
+        start, more = found.end(), found["more"] is not None
+    return tuple(clauses)
+
+
+# Ids and files ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Rows of an id or a condition, why they are known, until when, and the score of the row it was written for."""
+
+    place: str  # "known.toml, entry 2"
+    ids: frozenset[str]
+    clauses: tuple[Clause, ...] = ()
+    reason: str = ""
+    expires: date | None = None
+    score: float | None = None
+
+    @property
+    def words(self) -> str:
+        """Where it stands and why."""
+        return f"{self.place} ({self.reason})" if self.reason else self.place
+
+
+@dataclass(frozen=True)
+class Known:
+    """Entries in the order in which they are tried, and the columns that ids stand in."""
+
+    entries: tuple[Entry, ...]
+    ids: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, given: Iterable[str], option: str, today: date | None = None) -> Known:
+        """Ids, comma-separated or repeated, and files; entries that have expired are left out with a warning."""
+        entries = list[Entry]()
+        for text in given:
+            parts = [part.strip().removeprefix(ID) for part in text.split(",") if part.strip()]
+            if not parts:
+                raise AddmlError(f"{option} {text}: give row numbers, ids or a file that ends in {KNOWN_ENDING}.")
+            entries += (
+                _read(text) if names_file(text) else [Entry(f"{option} {one}", frozenset([one])) for one in parts]
+            )
+        expired = [one for one in entries if one.expires is not None and one.expires < (today or date.today())]
+        for one in expired:
+            warnings.warn(
+                f"{one.words} expired on {one.expires}: renew or remove it; it does nothing now", stacklevel=1
+            )
+        return cls(tuple(one for one in entries if one not in expired))
+
+    def naming_rows(self, ids: Sequence[str], by: Sequence[str] = ()) -> Known:
+        """With the columns that name rows, of which those that name groups do not."""
+        return replace(self, ids=tuple(name for name in ids if name not in by))
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """The columns of conditions, and where each is named."""
+        return [(clause.column, one.place) for one in self.entries for clause in one.clauses]
+
+    def codes(self, batch: Table, columns: Columns | None = None) -> np.ndarray:
+        """The entry that each row (n,) is known by, -1 where none is; `columns` as a model reads them."""
+        found = np.full(batch.num_rows, -1)
+        for code, entry in reversed([*enumerate(self.entries)]):
+            if entry.ids and not self.ids:
+                raise AddmlError(
+                    f"{entry.place}: ids need a column that names rows; give it by --id NAME.", option="id"
+                )
+            if entry.clauses:
+                matched = np.logical_and.reduce([clause.holds(batch, columns) for clause in entry.clauses])
+            else:
+                texts = [as_text(_array(batch[name])).cast(pa.string()) for name in self.ids]
+                matched = np.logical_or.reduce([np.isin(np.asarray(one, object), [*entry.ids]) for one in texts])
+            found[matched] = code
+        return found
+
+    def hidden(self, codes: np.ndarray, scores: np.ndarray, threshold: float) -> tuple[Hidden, ...]:
+        """What each entry hides of the rows above the threshold; a warning where that is stranger than its example."""
+        found = []
+        for code, entry in enumerate(self.entries):
+            own = np.flatnonzero((codes == code) & (scores > threshold))
+            if not len(own):
+                continue
+            row, score = int(own[scores[own].argmax()]) + 1, float(scores[own].max())
+            found.append(Hidden(entry.place, entry.reason, str(entry.expires or "") or None, len(own), row, score))
+            if entry.score is not None and score > entry.score:
+                warnings.warn(
+                    f"{entry.words} hides row {row}, score {score:.4g}: stranger than its example, {entry.score:.4g}",
+                    stacklevel=2,
+                )
+        return tuple(found)
+
+
+def _read(file: str) -> list[Entry]:
+    try:
+        document = tomllib.loads(Path(os.path.expanduser(file)).read_text("utf-8-sig"))
+    except OSError as error:
+        raise AddmlError(f"{file}: cannot be read: {error.strerror}.", file=file) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise AddmlError(f"{file}: is not a TOML file: {error}.", file=file) from error
+    entries = document.pop(TABLE, None)
+    if document or not isinstance(entries, list) or not entries:
+        raise AddmlError(f"{file}: give entries that begin with [[{TABLE}]], and nothing else.", file=file)
+    return [_entry(entry, f"{file}, entry {number}") for number, entry in enumerate(entries, start=1)]
+
+
+def _entry(entry: Any, place: str) -> Entry:
+    for name in entry if isinstance(entry, dict) else [TABLE]:
+        if name not in KEYS:
+            raise AddmlError(f"{place}: {name!r} is not one of {', '.join(KEYS)}.{did_you_mean(name, KEYS)}")
+    ids, condition, reason, expires, score = (entry.get(name) for name in KEYS)
+    if (ids is None) == (condition is None) or ids == []:
+        raise AddmlError(f"{place}: give either id or when.")
+    if not isinstance(reason, str) or not reason.strip():
+        raise AddmlError(f"{place}: give a reason, for whoever reads it next year.")
+    if expires is not None and type(expires) is not date:
+        raise AddmlError(f"{place}: expires = {expires!r}: give a date without quotes, such as 2027-01-31.")
+    if score is not None and type(score) not in (int, float):
+        raise AddmlError(f"{place}: score = {score!r}: give the score of its example, a number.")
+    try:
+        clauses = () if condition is None else parse_condition(str(condition))
+    except AddmlError as error:
+        raise AddmlError(f"{place}: when = {error}") from None
+    names = frozenset() if ids is None else frozenset(map(str, ids if isinstance(ids, list) else [ids]))
+    return Entry(place, names, clauses, reason.strip(), expires, score)
 
 
 # Labels to train on -----------------------------------------------------------------------------------------
@@ -111,10 +298,9 @@ class KnownLabels:
     @property
     def names(self) -> str:
         """The options that were given; empty where there are none."""
-        labels = {1: ANOMALIES, 0: NORMAL}
-        options = [f"--train-labels {self.column}"] if self.column else []
         given = (*self.rows.values(), *self.entries)
-        return " and ".join([*options, *(labels[label] for label in (1, 0) if label in given)])
+        options = [f"--train-labels {self.column}"] if self.column else []
+        return " and ".join([*options, *(name for label, name in ((1, ANOMALIES), (0, NORMAL)) if label in given)])
 
     def is_known(self, batch: pa.RecordBatch, start: int) -> np.ndarray:
         """Which rows of a batch, the first of which is row `start`, have a label."""
@@ -139,16 +325,14 @@ class KnownLabels:
                     f"--sample {len(places)} leaves no room for row {place + 1} ({self.names}); give more."
                 )
             marks[at] = label
-        codes = {label: known.codes(table) for label, known in self.entries.items()}
-        by_entry = {label: own >= 0 for label, own in codes.items()}
-        for label, known in self.entries.items():
-            for code, entry in enumerate(known.entries):
-                if not entry.reason and code not in codes[label]:  # a typing error; a file may be about other days
+        by_entry = {label: known.codes(table) for label, known in self.entries.items()}
+        for label, codes in by_entry.items():
+            for code, entry in enumerate(self.entries[label].entries):
+                if not entry.reason and code not in codes:  # a typing error; a file may be about other days
                     raise AddmlError(f"{entry.place}: no row has this id.")
-        if len(by_entry) == 2 and (both := by_entry[0] & by_entry[1]).any():
+            marks[codes >= 0] = label
+        if len(by_entry) == 2 and (both := (by_entry[0] >= 0) & (by_entry[1] >= 0)).any():
             raise AddmlError(f"row {places[both][0] + 1} is in both {ANOMALIES} and {NORMAL}; remove it from one.")
-        for label, own in by_entry.items():
-            marks[own] = label
         if int((marks == 1).sum()) + 2 > len(marks):
             raise AddmlError(f"all rows are marked as anomalies ({self.names}); there is nothing normal to learn.")
         return None if (marks == UNKNOWN).all() else marks
@@ -176,69 +360,3 @@ def row_numbers(text: str) -> list[int]:
     if wrong := [part for part in parts if int(part) < 1]:
         raise AddmlError(f"{wrong[0]} is no row number; the first row is 1, and an id is written {ID}{wrong[0]}.")
     return [int(part) for part in parts]
-
-
-# How well scores agree with a label column -----------------------------------------------------------------
-
-
-def evaluate(
-    scores: np.ndarray, labels: np.ndarray, threshold: float, name: str, *, steps: bool = False
-) -> dict[str, Any]:
-    """ROC-AUC, average precision, precision at k, the decision's figures and the curves; VUS for steps of a series.
-
-    Rows without a label do not count: a margin around labelled steps is measured in steps that have one.
-    """
-    from sklearn.metrics import average_precision_score, roc_auc_score
-
-    known = labels != UNKNOWN
-    marked, own = labels[known], scores[known]
-    anomalies = int(marked.sum())
-    if anomalies in (0, len(marked)):
-        which = "no anomaly" if not anomalies else "no normal row"
-        raise AddmlError(
-            f"the label column {name!r} marks {which} among {counted(len(marked), 'row')}: nothing to evaluate."
-        )
-    return {
-        "label": name,
-        "rows": len(marked),
-        "anomalies": anomalies,
-        "unlabelled": int((~known).sum()),
-        "roc_auc": float(roc_auc_score(marked, own)),
-        "average_precision": float(average_precision_score(marked, own)),
-        **(dict(zip(("vus_pr", "vus_roc"), volumes(marked, own)[::-1], strict=True)) if steps else {}),
-        "precision_at": _precision_at(own, marked, anomalies),
-        **_decision(own > threshold, marked == 1),
-        "curves": _curves(own, marked),
-    }
-
-
-def _precision_at(scores: np.ndarray, marked: np.ndarray, anomalies: int) -> dict[int, float]:
-    """The share of anomalies among the k highest scores, for round k and for k = the number of anomalies."""
-    hits = np.cumsum(marked[np.argsort(-scores, kind="stable")])
-    wanted = sorted({k for k in (*FIRST_ROWS, anomalies) if k <= len(scores)})
-    return {k: float(hits[k - 1] / k) for k in wanted}
-
-
-def _decision(flagged: np.ndarray, true: np.ndarray) -> dict[str, float]:
-    hits, found, marked = int((flagged & true).sum()), int(flagged.sum()), int(true.sum())
-    return {"precision": hits / max(found, 1), "recall": hits / marked, "f1": 2 * hits / (found + marked)}
-
-
-def _curves(scores: np.ndarray, marked: np.ndarray) -> dict[str, Any]:
-    from sklearn.metrics import precision_recall_curve, roc_curve
-
-    false_rate, true_rate, _ = roc_curve(marked, scores)
-    precision, recall, _ = precision_recall_curve(marked, scores)
-    return {
-        "roc": dict(zip(("fpr", "tpr"), _thinned(false_rate, true_rate), strict=True)),
-        "pr": dict(zip(("recall", "precision"), _thinned(recall, precision), strict=True)),
-    }
-
-
-def _thinned(x: np.ndarray, y: np.ndarray) -> list[list[float]]:
-    """At most CURVE_POINTS points, at even steps along the curve, so that a steep beginning keeps its shape."""
-    if len(x) > CURVE_POINTS:
-        length = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
-        places = np.unique(np.searchsorted(length, np.linspace(0, length[-1], CURVE_POINTS)).clip(0, len(x) - 1))
-        x, y = x[places], y[places]
-    return [[round(float(value), 6) for value in values] for values in (x, y)]

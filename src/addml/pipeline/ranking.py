@@ -1,29 +1,148 @@
-"""Scored rows as findings: ranked, grouped by their reasons, and placed on the map of the metric space."""
+"""Scored rows: kept batch by batch, then ranked, grouped by their reasons and placed on the map of the metric space."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from addml.arrays import folder_of, room
+from addml.arrays import folder_of, mapped, room
 from addml.compute import blas_threads
 from addml.decisions.decision import FLAG, MAX_FALSE_ALARMS, PER_DAY, Decision, budget_threshold
 from addml.decisions.p_values import discovery_threshold
+from addml.explain import Reason as ColumnReason
+from addml.explain import groups
 from addml.findings import Finding, Findings, Group, Hidden, Reason, SpaceMap, Usual, versions
-from addml.pipeline.batches import KNOWN, SCORE, WORDS, Candidate, Sample, Scored
+from addml.model import Model
 from addml.pipeline.options import Options
 from addml.pipeline.sources import names_beside
+from addml.preprocessing.profile import Counts
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from addml.model import Model
-
+IN_MEMORY = 256 << 20  # bytes
 AT_ONCE = 1 << 20  # rows
+LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
+MAPPED = 3000  # rows in the map of the metric space, besides the listed ones
+SCORE, WORDS, KNOWN = "\0score", "\0words", "\0known"  # columns of a piece that no table has
 RESERVED = ("row", "score", "rank", "is_anomaly", "p_value", "probability", "reasons", "known")
+
+
+# Rows as they are scored --------------------------------------------------------------------------------------
+
+
+class Pieces:
+    """Record batches of one schema that are written once and read as often as wanted."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        """`folder` is for what memory should not hold."""
+        self.folder = folder or tempfile.gettempdir()
+        self._writer: Any = None
+        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=folder)  # noqa: SIM115
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), batch.schema)
+        self._writer.write_batch(batch)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self._writer is not None:
+            self._writer.close()
+        self._file.seek(0)
+        yield from pa.ipc.open_stream(pa.PythonFile(self._file, "r"))
+
+    def column(self, name: str, rows: int) -> np.ndarray:
+        """One column of all pieces, numbers without gaps, as an array; on disk where it is large."""
+        whole = mapped(self.folder, (rows,), np.float64) if rows * 8 > IN_MEMORY else np.empty(rows)
+        start = 0
+        for batch in self:
+            whole[start : start + batch.num_rows] = batch[name].to_numpy()
+            start += batch.num_rows
+        return whole
+
+
+class Candidate(NamedTuple):
+    """A row that may be listed, with its values."""
+
+    place: int  # from 0
+    score: float
+    values: dict[str, Any]
+    features: np.ndarray  # (d',)
+    reasons: tuple[ColumnReason, ...]
+
+
+class Sample(NamedTuple):
+    """Some rows, each with the random number that keeps it."""
+
+    keys: np.ndarray
+    places: np.ndarray
+    features: np.ndarray  # (k, d')
+
+    @classmethod
+    def of(cls, features: np.ndarray, start: int, most: int) -> Sample:
+        """At most so many of the rows, drawn at random; `start` rows came before them."""
+        keys = np.random.default_rng([start, 2]).random(len(features) if most else 0)
+        kept = np.sort(np.argpartition(keys, most)[:most]) if len(keys) > most else np.arange(len(keys))
+        return cls(keys[kept], kept + start, features[kept])
+
+    def joined(self, other: Sample, most: int) -> Sample:
+        """The rows of both with the smallest keys."""
+        both = [np.concatenate(pair) for pair in zip(self, other, strict=True)]
+        kept = np.sort(np.argsort(both[0])[:most])
+        return Sample(*(values[kept] for values in both))
+
+
+class Part(NamedTuple):
+    """What came of one batch."""
+
+    piece: pa.RecordBatch
+    listed: list[Candidate]  # the highest score first
+    sample: Sample
+    counts: Counts | None = None  # of its values, against training
+
+
+@dataclass
+class Scored:
+    """What came of all batches so far: carried columns, score and reasons of every row, and the rows to be listed."""
+
+    most_listed: int
+    most_mapped: int
+    pieces: Pieces = field(default_factory=Pieces)
+    rows: int = 0
+    listed: list[Candidate] = field(default_factory=list)
+    sample: Sample | None = None
+
+    def add(self, part: Part) -> None:
+        self.pieces.add(part.piece)
+        self.rows += part.piece.num_rows
+        self.sample = part.sample if self.sample is None else self.sample.joined(part.sample, self.most_mapped)
+        both = sorted([*self.listed, *part.listed], key=lambda one: (-one.score, one.place))
+        self.listed = both[: self.most_listed]
+
+
+def piece_of(
+    scores: np.ndarray, carried: pa.RecordBatch, spoken: np.ndarray, words: pa.Array, known: np.ndarray | None = None
+) -> pa.RecordBatch:
+    """The columns that only pass through, the scores, the words of the rows that have some, and which are known."""
+    places = np.full(len(scores), -1)
+    places[spoken] = np.arange(len(spoken))
+    codes = np.full(len(scores), -1) if known is None else known
+    own = [pa.array(scores), words.take(pa.array(places, mask=places < 0)), pa.array(codes.astype(np.int32))]
+    return pa.record_batch([*carried.columns, *own], names=[*carried.schema.names, SCORE, WORDS, KNOWN])
+
+
+def highest(scores: np.ndarray, count: int) -> np.ndarray:
+    """The places of the highest scores, the highest first, of equal ones the first first."""
+    places = np.arange(len(scores))
+    if count < len(scores):
+        places = np.sort(np.argpartition(-scores, count)[:count])
+    return places[np.argsort(-scores[places], kind="stable")]
+
+
+# Findings -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -34,13 +153,6 @@ class Result:
     scored: Iterable[pa.Table]
     model: Model
     maps: Iterable[tuple[str, bytes]] = ()  # names and contents, worked out one by one
-
-
-class Listed(NamedTuple):
-    """The rows that may be listed, and others for the map of the metric space."""
-
-    listed: Sequence[Candidate]
-    sample: Sample | None
 
 
 def settled(model: Model, scores: np.ndarray, options: Options, days: int = 0) -> Model:
@@ -58,7 +170,8 @@ def settled(model: Model, scores: np.ndarray, options: Options, days: int = 0) -
 
 def ranked_findings(
     model: Model,
-    scored: Scored | Listed,
+    listed: Sequence[Candidate],
+    sample: Sample | None,
     scores: np.ndarray,
     ids: Sequence[str],
     top: int,
@@ -69,10 +182,8 @@ def ranked_findings(
     hidden: Sequence[Hidden] = (),
 ) -> Findings:
     """The findings of scored rows, new ones or those trained on; `hidden` ones are not listed."""
-    from addml.explain import groups
-
     flagged = int((scores > model.threshold).sum()) - sum(one.rows for one in hidden)
-    listed = scored.listed[: max(flagged, top)]
+    listed = listed[: max(flagged, top)]
     alike = groups([candidate.reasons for candidate in listed])
     return replace(
         training_findings(model, source, notes),
@@ -82,7 +193,7 @@ def ranked_findings(
         least_p_value=1 / (1 + len(model.training.calibration)) if are_new else 0.0,
         clear=int((scores > model.training.clear).sum()),
         groups=tuple(Group(columns, words, tuple(place + 1 for place in places)) for columns, words, places in alike),
-        space=_space(model, scored.sample, listed, scores),
+        space=_space(model, sample, listed, scores),
         hidden=tuple(hidden),
     )
 
@@ -109,25 +220,21 @@ def training_findings(model: Model, source: str, notes: Sequence[str], **more: A
 def _ranked(
     model: Model, listed: Sequence[Candidate], ids: Sequence[str], batch: np.ndarray | None
 ) -> tuple[Finding, ...]:
-    rarity = model.training.rarity(np.array([candidate.score for candidate in listed]), batch)
-    rows = zip(listed, *(numbers.tolist() for numbers in rarity), strict=True)
-    return tuple(_finding(model, one, rank, ids, *own) for rank, (one, *own) in enumerate(rows, start=1))
-
-
-def _finding(
-    model: Model, candidate: Candidate, rank: int, ids: Sequence[str], p_value: float, probability: float
-) -> Finding:
-    values = candidate.values.to_pylist()[0]
-    return Finding(
-        row=candidate.place + 1,
-        rank=rank,
-        score=candidate.score,
-        is_anomaly=candidate.score > model.threshold,
-        p_value=p_value,
-        probability=probability,
-        ids={name: values[name] for name in ids},
-        values=values if model.columns is None and model.form is None else {name: values[name] for name in model.used},
-        reasons=tuple(Reason(one.column, one.share, one.words) for one in candidate.reasons),
+    p_values, probabilities = model.training.rarity(np.array([one.score for one in listed]), batch)
+    is_array = model.columns is None and model.form is None
+    return tuple(
+        Finding(
+            row=one.place + 1,
+            rank=at + 1,
+            score=one.score,
+            is_anomaly=one.score > model.threshold,
+            p_value=float(p_values[at]),
+            probability=float(probabilities[at]),
+            ids={name: one.values[name] for name in ids},
+            values=one.values if is_array else {name: one.values[name] for name in model.used},
+            reasons=tuple(Reason(reason.column, reason.share, reason.words) for reason in one.reasons),
+        )
+        for at, one in enumerate(listed)
     )
 
 
@@ -154,20 +261,12 @@ def _space(model: Model, sample: Sample | None, listed: Sequence[Candidate], sco
     rows, first = np.unique(rows, return_index=True)
     features = np.concatenate([sample.features, *[one.features[None] for one in listed]])[first]
     with blas_threads(1):  # a second thread costs more than it brings here
-        embedded, center = _embedded(model, features)
-        away = embedded - center
+        away = model.embeddings(features, "cpu", 1).reshape(len(features), *model.center.shape) - model.center
+        spread = np.sqrt((away**2).sum(axis=2).mean(axis=0))[:, None]  # of each member, whose units differ
+        away = (away / np.where(spread > 0, spread, 1)).reshape(len(features), -1)
         _, axes = np.linalg.eigh(away.T @ away)
     flat = away @ axes[:, :-3:-1] if away.shape[1] > 1 else np.repeat(away, 2, axis=1) * [1, 0]
     return SpaceMap(flat[:, 0], flat[:, 1], rows + 1, scores[rows], (0.0, 0.0))
-
-
-def _embedded(model: Model, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The members' embeddings side by side (n, E w), in deviations of each, and their centres (E w,)."""
-    center = model.center
-    embedded = model.embeddings(features, "cpu", 1).reshape(len(features), *center.shape)
-    spread = np.sqrt(((embedded - center) ** 2).sum(axis=2).mean(axis=0))[:, None]
-    spread = np.where(spread > 0, spread, 1)
-    return (embedded / spread).reshape(len(features), -1), (center / spread).reshape(-1)
 
 
 # The scored table ---------------------------------------------------------------------------------------------
@@ -192,9 +291,6 @@ class ScoredRows:
             start += piece.num_rows
 
     def _table(self, piece: pa.RecordBatch, start: int, places: np.ndarray) -> pa.Table:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         scores = piece[SCORE].to_numpy()
         p_values, probability = self.model.training.rarity(scores, self.scores if self.are_new else None)
         codes = piece[KNOWN].to_numpy()

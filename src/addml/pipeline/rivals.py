@@ -1,44 +1,69 @@
-"""Other detectors to compare with, used as ADDML is: `make("KNN").fit(X).anomaly_score(X_new)`.
+"""Other detectors, and how `addml compare` compares ADDML with them.
 
-A rival is a function that learns from standardised rows Z (n, d); its keyword arguments are its settings, by default
-those of the paper. Higher scores are more anomalous.
+A rival is used as ADDML is: `make("KNN").fit(X).anomaly_score(X_new)`. It learns from standardised rows Z (n, d), and
+its keyword arguments are its settings.
+
+The protocol is the paper's: three folds with equal shares of anomalies and three seeds, so nine polluted and nine
+one-class fits of every method. A polluted fit learns from the training part as it is and serves two settings: `seen`
+tests the training rows, `unseen` the held-out fold. A one-class fit learns from the normal rows of the training part
+and is tested on the fold.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
-from inspect import Parameter, signature
+from inspect import signature
+from itertools import combinations
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 from sklearn.base import BaseEstimator
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from addml import parameters
-from addml.distances import count_of
+from addml.compute import resolve_device
+from addml.errors import AddmlError, DroppedColumnsWarning
+from addml.inputs.census import draw
+from addml.inputs.table import Columns
+from addml.pipeline.labels import UNKNOWN, read_label
+from addml.pipeline.options import Options
+from addml.pipeline.ranking import rank_correlation
+from addml.pipeline.sources import choose, open_input
+from addml.preprocessing.numbers import CellError
+from addml.preprocessing.scaling import Features
+from addml.text import counted
 
-EDGE = 1e-9  # of a histogram's bin: a value this close to an edge is on it, and belongs to the bin on its right
-ZERO = 1e-10  # of the largest eigenvalue: a component below it is rounding error
-PYOD_NEEDS = ("pyod", "torch")
+FOLDS = 3
+SEEDS = (0, 1, 2)
+SEEN, UNSEEN, ONE_CLASS = SETTINGS = ("seen", "unseen", "one-class")
+PAPER, DEFAULT = OWN = ("ADDML.paper", "ADDML")
+METHODS = (DEFAULT, "IsolationForest", "OCSVM", "KNN", "LOF")  # of `addml compare` by default
+BATCH_ROWS = 65_536
 
-Score = Callable[[np.ndarray], np.ndarray]
+Row = dict[str, Any]
+Data = Any  # a LabelledTable, or what else has y, rows() and standardised()
+Fitted = tuple[Any, float]  # a detector with anomaly_scores_ and anomaly_score(X), and the seconds of its fit
+
+
+# Rivals ------------------------------------------------------------------------------------------------------
 
 
 class Learned(NamedTuple):
     """A fitted rival: how it scores standardised rows, and the scores of its training rows."""
 
-    score: Score
+    score: Callable[[np.ndarray], np.ndarray]
     training_scores: np.ndarray
-
-
-# scikit-learn's ----------------------------------------------------------------------------------------------
 
 
 def isolation_forest(Z: np.ndarray, seed: Any, *, n_estimators: int = 100, max_samples: int = 256) -> Learned:
@@ -46,7 +71,7 @@ def isolation_forest(Z: np.ndarray, seed: Any, *, n_estimators: int = 100, max_s
     from sklearn.ensemble import IsolationForest
 
     forest = IsolationForest(n_estimators=n_estimators, max_samples=min(max_samples, len(Z)), random_state=seed).fit(Z)
-    return scored(lambda rows: -forest.score_samples(rows), Z)
+    return Learned(lambda rows: -forest.score_samples(rows), -forest.score_samples(Z))
 
 
 def one_class_svm(Z: np.ndarray, seed: Any, *, nu: float = 0.5, gamma: str | float = "scale") -> Learned:
@@ -56,7 +81,7 @@ def one_class_svm(Z: np.ndarray, seed: Any, *, nu: float = 0.5, gamma: str | flo
     machine = OneClassSVM(kernel="rbf", nu=nu, gamma=gamma)
     machine.random_state = 0  # unused, but drawn from NumPy's global generator if missing
     machine.fit(Z)
-    return scored(lambda rows: -machine.score_samples(rows), Z)
+    return Learned(lambda rows: -machine.score_samples(rows), -machine.score_samples(Z))
 
 
 def local_outlier_factor(Z: np.ndarray, seed: Any, *, n_neighbors: int = 20) -> Learned:
@@ -81,109 +106,16 @@ def nearest_neighbours(Z: np.ndarray, seed: Any, *, n_neighbors: int = 5, method
     return Learned(score, score(None))
 
 
-# Histograms and principal components --------------------------------------------------------------------------
-
-
-def histograms(Z: np.ndarray, seed: Any, *, bins: int = 5, smoothing: float = 0.1) -> Learned:
-    """HBOS (Goldstein and Dengel 2012): the sum over columns of -log2(density + smoothing), in equally wide bins.
-
-    A value up to half a bin outside the training range belongs to the outermost bin; one farther out has the
-    density of the column's emptiest bin. Both, and the smoothing, are PyOD's, and agree with the paper's figures.
-    """
-    parameters.check_whole("bins", bins)
-    parameters.check_number("smoothing", smoothing, 0, with_low=False)
-    low, high = Z.min(axis=0), Z.max(axis=0)
-    width = np.where(high > low, (high - low) / bins, 1.0)
-
-    def bin_of(positions: np.ndarray) -> np.ndarray:
-        return (positions + EDGE).clip(0, bins - 1).astype(np.int64)
-
-    counts = np.stack([np.bincount(column, minlength=bins) for column in bin_of((Z - low) / width).T])
-    surprise = -np.log2(counts / (len(Z) * width[:, None]) + smoothing)  # (d, bins)
-
-    def score(rows: np.ndarray) -> np.ndarray:
-        positions = (rows - low) / width  # in bins, from the left end
-        inside = np.take_along_axis(surprise.T, bin_of(positions), axis=0)
-        far = (positions < -0.5) | (positions > bins + 0.5)
-        return np.asarray(np.where(far, surprise.max(axis=1), inside).sum(axis=1))
-
-    return scored(score, Z)
-
-
-class Components(NamedTuple):
-    """Principal components of standardised rows, the largest first, without those of no variance."""
-
-    mean: np.ndarray  # (d,)
-    scale: np.ndarray  # (d,)
-    values: np.ndarray  # (c,), eigenvalues of the correlation matrix
-    axes: np.ndarray  # (d, c)
-
-    @classmethod
-    def of(cls, Z: np.ndarray) -> Components:
-        """The components of the correlation matrix of Z (n, d)."""
-        mean, scale = Z.mean(axis=0), Z.std(axis=0)
-        scale = np.where(scale > ZERO, scale, 1.0)
-        W = (Z - mean) / scale
-        values, axes = np.linalg.eigh(W.T @ W / len(W))
-        real = np.flatnonzero(values > ZERO * max(values[-1], ZERO))[::-1]
-        return cls(mean, scale, values[real], axes[:, real])
-
-    def along(self, Z: np.ndarray) -> np.ndarray:
-        """The coordinates (n, c) of rows along the components."""
-        return np.asarray((Z - self.mean) / self.scale @ self.axes)
-
-    def squares(self, Z: np.ndarray) -> np.ndarray:
-        """Squared coordinates (n, c), each divided by its eigenvalue."""
-        return np.asarray(self.along(Z) ** 2 / self.values)
-
-    def major(self, share: float) -> int:
-        """How many components, the largest first, explain at least this share of the variance."""
-        explained = np.cumsum(self.values) / max(self.values.sum(), ZERO)
-        return min(int(np.searchsorted(explained, share - 1e-12)) + 1, len(self.values))
-
-
-def principal_classifier(
-    Z: np.ndarray, seed: Any, *, trimmed: float = 0.005, major_share: float = 0.5, minor_below: float = 0.2
-) -> Learned:
-    """The classifier of Shyu et al. (2003): standardised squares summed over major and minor components.
-
-    The components come from the rows without the `trimmed` share of largest Mahalanobis distance. Major ones explain
-    `major_share` of the variance, minor ones have eigenvalues under `minor_below`; directions without variance do
-    not count, so that repeated and constant columns do no harm.
-    """
-    parameters.check_number("trimmed", trimmed, 0, 1, with_low=True, with_high=False)
-    parameters.check_number("major_share", major_share, 0, 1, with_low=False)
-    parameters.check_number("minor_below", minor_below, 0, with_low=True)
-    mahalanobis = Components.of(Z).squares(Z).sum(axis=1)
-    keep = max(2, len(Z) - count_of(trimmed, len(Z), least=0))
-    found = Components.of(Z[mahalanobis <= np.partition(mahalanobis, keep - 1)[keep - 1]])
-    used = (np.arange(len(found.values)) < found.major(major_share)) | (found.values < minor_below)
-    return scored(lambda rows: found.squares(rows)[:, used].sum(axis=1), Z)
-
-
-def reconstruction(Z: np.ndarray, seed: Any, *, explained: float = 0.9) -> Learned:
-    """PCA: the squared error of reconstructing a row from the components that explain most of the variance."""
-    parameters.check_number("explained", explained, 0, 1, with_low=False, with_high=False)
-    found = Components.of(Z)
-    axes = found.axes[:, : found.major(explained)]
-    return scored(lambda rows: ((rows - rows @ axes @ axes.T) ** 2).sum(axis=1), Z)
-
-
-def scored(score: Score, Z: np.ndarray) -> Learned:
-    """Training rows score as new ones do."""
-    return Learned(score, score(Z))
-
-
-# PyOD's ------------------------------------------------------------------------------------------------------
-
-
 def from_pyod(module: str, name: str, Z: np.ndarray, seed: Any, **settings: Any) -> Learned:
     """PyOD's detector of this name.
 
     ECOD and COPOD rank new rows together with the training rows: there a score depends on the rows scored beside it.
     """
+    try:
+        kind = getattr(import_module(f"pyod.models.{module}"), name)
+    except ImportError as error:
+        raise ImportError(f"{name} needs PyOD: pip install 'addml[pyod]'") from error
     number = int(parameters.generator_seed(seed).generate_state(1)[0])
-    kind = getattr(import_module(f"pyod.models.{module}"), name)
     ours = {"random_state": number, "verbose": 0, "n_features": Z.shape[1]}
     taken = {argument: value for argument, value in ours.items() if argument in signature(kind).parameters}
     with _seeded(number):
@@ -209,50 +141,31 @@ def _seeded(seed: int) -> Iterator[None]:
         np.random.set_state(before)
 
 
-# By name -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Method:
-    """One rival by name: how it learns, what the paper calls it, and what it needs."""
+class Method(NamedTuple):
+    """How a rival learns, and whether it draws random numbers."""
 
     learn: Callable[..., Learned]
-    title: str | None = None  # in the paper's Table II
     seeded: bool = False
-    needs: tuple[str, ...] = ()  # modules of the extra `pyod`
-
-    @property
-    def available(self) -> bool:
-        """Whether everything it needs is installed."""
-        return all(find_spec(module) for module in self.needs)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Its settings by their defaults; those of PyOD's are PyOD's own."""
-        arguments = signature(self.learn).parameters.values()
-        return {one.name: one.default for one in arguments if one.kind is Parameter.KEYWORD_ONLY}
 
 
-def _pyod(module: str, name: str, seeded: bool = True) -> Method:
-    return Method(partial(from_pyod, module, name), seeded=seeded, needs=PYOD_NEEDS)
-
-
-RIVALS: dict[str, Method] = {
-    "IsolationForest": Method(isolation_forest, "IF", seeded=True),
-    "PCC": Method(principal_classifier, "PCC"),
-    "OCSVM": Method(one_class_svm, "OC-SVM"),
-    "HBOS": Method(histograms, "HBOS"),
+SCIKIT_LEARN = {
+    "IsolationForest": Method(isolation_forest, seeded=True),
+    "OCSVM": Method(one_class_svm),
     "KNN": Method(nearest_neighbours),
     "LOF": Method(local_outlier_factor),
-    "PCA": Method(reconstruction),
-    "MCD": _pyod("mcd", "MCD"),
-    "CBLOF": _pyod("cblof", "CBLOF"),
-    "ECOD": _pyod("ecod", "ECOD", seeded=False),
-    "COPOD": _pyod("copod", "COPOD", seeded=False),
-    "DeepSVDD": _pyod("deep_svdd", "DeepSVDD"),
-    "LUNAR": _pyod("lunar", "LUNAR"),
-    "PyODAutoEncoder": _pyod("auto_encoder", "AutoEncoder"),
 }
+PYOD = {
+    "HBOS": Method(partial(from_pyod, "hbos", "HBOS")),
+    "PCA": Method(partial(from_pyod, "pca", "PCA")),
+    "MCD": Method(partial(from_pyod, "mcd", "MCD"), seeded=True),
+    "CBLOF": Method(partial(from_pyod, "cblof", "CBLOF"), seeded=True),
+    "ECOD": Method(partial(from_pyod, "ecod", "ECOD")),
+    "COPOD": Method(partial(from_pyod, "copod", "COPOD")),
+    "DeepSVDD": Method(partial(from_pyod, "deep_svdd", "DeepSVDD"), seeded=True),
+    "LUNAR": Method(partial(from_pyod, "lunar", "LUNAR"), seeded=True),
+    "PyODAutoEncoder": Method(partial(from_pyod, "auto_encoder", "AutoEncoder"), seeded=True),
+}
+RIVALS: Mapping[str, Method] = SCIKIT_LEARN | PYOD
 
 
 class Rival(BaseEstimator):
@@ -263,12 +176,8 @@ class Rival(BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         X = validate_data(self, X, dtype=np.float64, order="C", ensure_min_samples=2)
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaler = StandardScaler().fit(X)  # a constant column is divided by one
-        if len(beyond := np.flatnonzero(~np.isfinite(scaler.scale_))):
-            raise ValueError(f"column {beyond[0]} of X holds numbers too large to be standardised; divide or drop it")
-        self.scaler_ = scaler
-        self.learned_ = self.method.learn(scaler.transform(X), self.random_state, **self.settings)
+        self.scaler_ = StandardScaler().fit(X)  # a constant column is divided by one
+        self.learned_ = self.method.learn(self.scaler_.transform(X), self.random_state, **self.settings)
         self.anomaly_scores_ = self._finite(self.learned_.training_scores)
         return self
 
@@ -289,9 +198,187 @@ class Rival(BaseEstimator):
 
 
 def make(name: str, random_state: Any = None, rivals: Mapping[str, Method] = RIVALS, **settings: Any) -> Rival:
-    """The rival of this name with the paper's settings and the given changes; `random_state` fixes what it draws."""
+    """The rival of this name with these settings; `random_state` fixes what it draws."""
     parameters.check_one_of("rival", name, rivals)
-    method = rivals[name]
-    if not method.available:
-        raise ImportError(f"{name} needs PyOD: pip install 'addml[pyod]'")
-    return Rival(name, method, random_state, settings)
+    return Rival(name, rivals[name], random_state, settings)
+
+
+# Labelled rows -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelledTable:
+    """A table, whether each row is an anomaly (1) or not (0), notes on it, and the columns dropped from it."""
+
+    name: str
+    table: pa.Table
+    y: np.ndarray
+    notes: tuple[str, ...] = ()
+    dropped: tuple[tuple[str, str], ...] = ()  # (column, why)
+
+    def rows(self, ids: np.ndarray) -> pa.Table:
+        return self.table.take(ids)
+
+    def standardised(self, train: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]:
+        """The rows of each part as features, imputed, encoded and scaled by the training rows as in `ADDML`."""
+        own = self.table.take(train)
+        columns = Columns.fit(own)
+        features = columns.rescaled(Features.fit(columns.transform(own)))
+        return [features.transform(columns.transform(self.table.take(part))).astype(float) for part in parts]
+
+
+def read(options: Options, most: int) -> LabelledTable:
+    """The table of a file with its label apart; rows without a label are dropped and counted."""
+    label, data = str(options.label), open_input(options)
+    chosen = choose(data.names, options, data.source)
+    table, places, rows = draw(data.batches([*chosen.features, label], BATCH_ROWS), most, 0)
+    marks = read_label(table[label], options.anomaly_value, label)
+    known = np.flatnonzero(marks != UNKNOWN)
+    notes, drawn = list(data.notes), ""
+    if len(places) < rows:
+        drawn = f" of {len(places):,} of {rows:,} rows (--sample takes more)"
+        notes.append(f"compared on {len(places):,} of {rows:,} rows, drawn at random (--sample takes more)")
+    if len(known) < len(marks):
+        notes.append(f"dropped, without a label: {counted(len(marks) - len(known), 'row')}")
+    check(marks[known], f"{data.source}, label {label!r}{drawn}")
+    table = table.select(list(chosen.features)).take(known)
+    try:
+        useless = Columns.fit(table).left_out
+    except CellError as error:
+        error.row = int(places[known][error.row - 1]) + 1  # of the file
+        raise AddmlError(f"{data.source}: {error}") from error
+    return LabelledTable(data.source, table, marks[known], tuple(notes), (*chosen.left_out, *useless))
+
+
+def check(y: np.ndarray, name: str) -> None:
+    """Raise if labels cannot be divided into folds with both kinds of rows."""
+    for what, count in (("anomaly", int((y == 1).sum())), ("normal row", int((y == 0).sum()))):
+        if count == 0:
+            raise AddmlError(f"{name}: has no {what} among {counted(len(y), 'row')}; a comparison needs both kinds.")
+        if count < FOLDS:
+            many = counted(count, what, "anomalies" if what == "anomaly" else None)
+            raise AddmlError(f"{name}: has {many}, fewer than the {FOLDS} folds; label at least {FOLDS} of each kind.")
+
+
+# The protocol ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One fit: its training rows and the fold that was held out."""
+
+    seed: int
+    fold: int
+    one_class: bool
+    train: np.ndarray
+    test: np.ndarray
+
+    @property
+    def random_state(self) -> int:
+        """The detector's seed, different for each of the nine runs."""
+        return FOLDS * self.seed + self.fold
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return (ONE_CLASS,) if self.one_class else (SEEN, UNSEEN)
+
+
+def fits(y: np.ndarray) -> list[Fit]:
+    """The eighteen fits of a set with labels y (1 anomaly, 0 normal)."""
+    found = []
+    for seed in SEEDS:
+        folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(np.zeros((len(y), 1)), y)
+        for fold, (train, test) in enumerate(folds):
+            found += [Fit(seed, fold, False, train, test), Fit(seed, fold, True, train[y[train] == 0], test)]
+    return found
+
+
+class Machine(NamedTuple):
+    device: str = "cpu"
+    threads: int | None = None
+
+    @classmethod
+    def of(cls, device: str, jobs: int) -> Machine:
+        """The device, and one thread for each of several processes."""
+        return cls(resolve_device(device), 1 if jobs > 1 else None)
+
+
+def new_detector(
+    method: str, machine: Machine, *, one_class: bool, seed: int, rivals: Mapping[str, Method] = RIVALS, **settings: Any
+) -> Any:
+    """A new detector; the paper's settings take all rows as normal where they are, the default is not told."""
+    if method not in OWN:
+        return make(method, seed, rivals, **settings)
+    from addml.detector import ADDML
+
+    start = ADDML.paper if method == PAPER else ADDML
+    detector = start(random_state=seed, device=machine.device, n_jobs=machine.threads)
+    clean = {"normal_ratio": 1.0} if one_class and method == PAPER else {}
+    return detector.set_params(**{**clean, **settings})
+
+
+def rows_for(method: str, data: Data, fit: Fit, part: np.ndarray) -> Any:
+    """Rows as the method takes them: ADDML has its own preprocessing, the others get them standardised."""
+    return data.rows(part) if method in OWN else data.standardised(fit.train, part)[0]
+
+
+def fit_each(method: str, data: Data, planned: Sequence[Fit], detectors: Iterable[Any]) -> Iterator[Fitted]:
+    """The detectors, each fitted when it is asked for."""
+    for fit, detector in zip(planned, detectors, strict=True):
+        rows = rows_for(method, data, fit, fit.train)
+        began = time.perf_counter()
+        detector.fit(rows)
+        yield detector, time.perf_counter() - began
+
+
+def results(method: str, data: Data, planned: Sequence[Fit], fitted: Iterable[Fitted]) -> list[Row]:
+    """One row of results for each fit and setting."""
+    found = []
+    for fit, (detector, fit_seconds) in zip(planned, fitted, strict=True):
+        rows = rows_for(method, data, fit, fit.test)
+        for setting in fit.settings:
+            began = time.perf_counter()
+            if setting == SEEN:  # the training rows, which were scored by the fit itself
+                tested, scores, seconds = fit.train, detector.anomaly_scores_, None
+            else:
+                tested, scores = fit.test, detector.anomaly_score(rows)
+                seconds = time.perf_counter() - began
+            own = {"seed": fit.seed, "fold": fit.fold, "setting": setting, **measure(data.y[tested], scores)}
+            found.append({**own, "fit_seconds": fit_seconds, "score_seconds": seconds})
+    return found
+
+
+def measure(y: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+    return {"auc": float(roc_auc_score(y, scores)), "ap": float(average_precision_score(y, scores))}
+
+
+@dataclass(frozen=True)
+class MethodTask:
+    """One method on the user's table."""
+
+    title: str  # the method
+    data: LabelledTable
+
+    def run(self, machine: Machine) -> list[Row]:
+        """The results of the protocol, and the method's stability; dropped columns were reported before."""
+        planned = fits(self.data.y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DroppedColumnsWarning)
+            same = {"method": self.title, "stability": self.stability(planned[0], machine)}
+            rows = results(self.title, self.data, planned, self._fitted(planned, machine))
+        return [{**same, **row} for row in rows]
+
+    def _fitted(self, planned: Sequence[Fit], machine: Machine) -> Iterator[Fitted]:
+        detectors = (
+            new_detector(self.title, machine, one_class=fit.one_class, seed=fit.random_state) for fit in planned
+        )
+        return fit_each(self.title, self.data, planned, detectors)
+
+    def stability(self, first: Fit, machine: Machine) -> float:
+        """How alike seeds rank the first fold, having learned from the others: the mean rank correlation of pairs."""
+        if self.title in RIVALS and not RIVALS[self.title].seeded:
+            return 1.0
+        planned = [replace(first, seed=seed) for seed in SEEDS]
+        rows = rows_for(self.title, self.data, first, first.test)
+        scores = [detector.anomaly_score(rows) for detector, _ in self._fitted(planned, machine)]
+        return float(np.mean([rank_correlation(*pair) for pair in combinations(scores, 2)]))

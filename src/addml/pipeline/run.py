@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import numpy as np
+
+from addml import model_file
 from addml.checkpoint import Storage
+from addml.config import Config
 from addml.errors import AddmlError
+from addml.findings import Findings
+from addml.fit import fit as fit_rows
 from addml.io.image_folder import is_image_folder
-from addml.pipeline.checks import check_applies
-from addml.pipeline.options import IMAGE, SERIES, TABLE, Options
+from addml.model import Model
+from addml.pipeline.options import CONTAMINATION, IMAGE, MEMORY, SERIES, TABLE, Options, check_applies
 from addml.pipeline.ranking import Result
 from addml.progress import Progress
+from addml.text import did_you_mean
 
-if TYPE_CHECKING:
-    from addml.findings import Findings
-    from addml.model import Model
-
+SIDES = ("high", "low")
 WRONG_KIND = {
     TABLE: "a table; leave --time out, and score a table.",
     SERIES: "a series, which addml score, evaluate and diff take with --time NAME.",
@@ -70,7 +75,7 @@ def evaluate(options: Options, progress: Progress, mapped: bool = True) -> Resul
 
 def _evaluate_images(options: Options, progress: Progress, mapped: bool) -> Result:
     """Compare scores and maps of test images with their folders and masks; without a model, train on those of train."""
-    from addml.pipeline.image_evaluation import Layout
+    from addml.pipeline.evaluation import Layout
     from addml.pipeline.image_source import ImageSource
 
     check_applies(options, IMAGE)
@@ -86,8 +91,8 @@ def _evaluate_images(options: Options, progress: Progress, mapped: bool) -> Resu
     places = source.places_of(model, progress) if model.scorer.on_patches else None
     assert source.pictures is not None
     findings = result.findings
-    figures = layout.evaluate(source.pictures, findings.scores, findings.threshold, places)
-    notes = (*findings.notes, *notes, *layout.notes(source.pictures.names, has_maps=places is not None))
+    figures, note = layout.evaluate(source.pictures, findings.scores, findings.threshold, places)
+    notes = (*findings.notes, *notes, *filter(None, [note]))
     return replace(result, findings=replace(findings, evaluation=figures, notes=notes))
 
 
@@ -114,11 +119,34 @@ def kind_of(options: Options) -> str:
     return TABLE if options.time is None else SERIES
 
 
+# Models -----------------------------------------------------------------------------------------------------
+
+
+def fit_model(options: Options, X: Any, labels: np.ndarray | None = None, **settings: Any) -> Model:
+    """The model of X that the options ask for, with these settings and `ADDML()`'s defaults for all others."""
+    config = Config.resolve(settings_of(options) | settings)
+    return decided(fit_rows(config, X, labels, storage=storage_of(options)), options)
+
+
+def storage_of(options: Options) -> Storage:
+    return Storage(options.checkpoint, options.scratch, options.memory or MEMORY)
+
+
+def settings_of(options: Options) -> dict[str, Any]:
+    return {
+        "members": options.members,
+        "contamination": CONTAMINATION if options.contamination is None else options.contamination,
+        "epochs": options.epochs,
+        "scorer": options.scorer,
+        "random_state": options.seed,
+        "device": options.device,
+        "n_jobs": options.jobs,
+        **({"normal_ratio": 1.0} if options.clean else {}),
+    }
+
+
 def load_model(options: Options, kind: str) -> Model:
     """The saved model of `--model` for rows of this kind, with the threshold that the options ask for."""
-    from addml import model_file
-    from addml.pipeline.training import decided
-
     folder = str(options.model)
     model = model_file.load(folder)
     form = TABLE if model.form is None else SERIES if model.form.is_series else IMAGE
@@ -129,10 +157,37 @@ def load_model(options: Options, kind: str) -> Model:
     return decided(model, options, saved=True)
 
 
+def decided(model: Model, options: Options, *, saved: bool = False) -> Model:
+    """The model with the threshold that the options ask for, else its own."""
+    share, rate = (options.contamination if saved else None), options.alarm_rate
+    if saved and rate is None:  # rows above that alarm rate are all that can be flagged in a batch
+        rate = options.max_false_alarms
+    try:
+        if options.tau is not None or rate is not None:
+            return model.decided(tau=options.tau, alarm_rate=rate)
+        if options.threshold is not None or share is not None:
+            return model.decided(options.threshold, share)
+    except ValueError as error:
+        raise AddmlError(f"--{error}.".replace("_", "-")) from None
+    return model
+
+
+def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str] | None:
+    """{"amount": "high"} for amount:high, None for nothing."""
+    sides: dict[str, str] = {}
+    for text in given:
+        name, _, side = text.rpartition(":")
+        if side not in SIDES or not name:
+            raise AddmlError(f"--one-sided {text}: say which side is anomalous, as in amount:high or amount:low.")
+        if name not in names:
+            raise AddmlError(f"--one-sided {text}: {name!r} is no column to train on.{did_you_mean(name, names)}")
+        if sides.setdefault(name, side) != side:
+            raise AddmlError(f"--one-sided {text}: {name!r} is one-sided to {sides[name]} already; leave both out.")
+    return sides or None
+
+
 def info(folder: str) -> dict[str, Any]:
     """Columns, settings, training, threshold, versions and size of a saved model."""
-    from addml import model_file
-
     model, path = model_file.load(folder), Path(os.path.expanduser(folder))
     columns, scores, decision = model.columns, model.training.values, model.decision
     return {

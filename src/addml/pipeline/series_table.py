@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from addml.errors import AddmlError
 from addml.inputs.series import Series
 from addml.inputs.times import Ordered, check_times, column_times
+from addml.model import Model
 from addml.pipeline.labels import read_label
 from addml.pipeline.options import Options
-from addml.pipeline.sources import Chosen, Input, choose, find, names_beside, open_input
+from addml.pipeline.sources import Chosen, Input, choose, find, open_input, possible_names
 from addml.preprocessing.groups import keys_of
 from addml.preprocessing.numbers import refuse_infinity
-from addml.preprocessing.profile import BETWEEN
 from addml.progress import Progress
 from addml.text import counted, listed
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MOST_REPEATED = 0.5  # of the rows may repeat a time; more are several entities
 
@@ -32,24 +29,15 @@ class SeriesTable:
     """A file as series, one for each entity: steps by entity and time, the rows that they come from, and labels."""
 
     series: list[Series]
+    names: list[str]  # of the channels
+    values: np.ndarray  # (steps, channels)
+    times: np.ndarray  # (steps,)
     steps: np.ndarray  # (rows,) the step of each row
     table: pa.Table
     data: Input
     chosen: Chosen
     left_out: tuple[tuple[str, str], ...]
     marks: np.ndarray | None  # (steps,)
-
-    @cached_property
-    def values(self) -> np.ndarray:
-        return np.concatenate([one.values for one in self.series])
-
-    @cached_property
-    def times(self) -> np.ndarray:
-        return np.concatenate([np.asarray(one.times) for one in self.series])
-
-    @property
-    def names(self) -> list[str]:
-        return list(self.series[0].names or ())
 
     @cached_property
     def starts(self) -> np.ndarray:
@@ -63,14 +51,9 @@ class SeriesTable:
         found[self.steps[::-1]] = np.arange(len(self.steps))[::-1]
         return found
 
-    def entity_ids(self, step: int) -> dict[str, str]:
-        """The entity that a step belongs to, by the columns that name it; empty without entities."""
-        key = self.series[int(np.searchsorted(self.starts, step, side="right")) - 1].key
-        names = names_beside(self.chosen.by, ("start", "end", "peak", "steps"))
-        return {} if key is None else dict(zip(names, key.split(BETWEEN), strict=True))
-
-    def entity(self, step: int) -> str:
-        return ", ".join(self.entity_ids(step).values())
+    def entity(self, step: int) -> int:
+        """The series that a step belongs to."""
+        return int(np.searchsorted(self.starts, step, side="right")) - 1
 
     def when(self, step: int) -> str:
         """The time of a step as people read it, in UTC."""
@@ -80,61 +63,91 @@ class SeriesTable:
         return str(time) if isinstance(time, np.integer) else np.format_float_positional(time, trim="-")
 
 
-def read_series_table(
-    options: Options,
-    progress: Progress,
-    channels: list[str] | None = None,
-    ids: Sequence[str] = (),
-    by: Sequence[str] = (),
-) -> SeriesTable:
+def read_series(options: Options, progress: Progress, model: Model | None = None) -> SeriesTable:
     """The series of a file; its channels are those of a model, or all number columns that are not dropped.
 
-    Without --id, the `ids` that the model remembers are taken; `by` names its entities.
+    Without --id, the ids that the model remembers are taken.
     """
-    options = options if not by else replace(options, by=tuple(by))
+    ids = () if model is None else model.ids
+    options = options if model is None or not model.by else replace(options, by=tuple(model.by))
     with progress.stage(f"Reading {options.source}", None):
         data = open_input(options, ids)
     if data.table is None:
         raise AddmlError(f"{data.source}: is too large to be held in memory, as a series has to be; give a part of it.")
-    time, label = find(options.time, data.names, "--time", data.source), options.label
+    time, label = str(find(options.time, data.names, "--time", data.source)), options.label
+    for option in ("columns", "ignore", "id", "by", "label"):
+        given = getattr(options, option) or ()
+        if time in possible_names((given,) if isinstance(given, str) else given):
+            raise AddmlError(f"{time!r} holds the times of the steps (--time); remove it from --{option}.")
     names = [name for name in data.names if name != time]
-    _check_time(str(time), options)
     remembered = tuple(name for name in ids if name in names and name != label)
     chosen = choose(names, options if options.id else replace(options, id=remembered), data.source)
-    if channels is None:
-        features = tuple(name for name in chosen.features if name not in chosen.by)
-        wanted = _numbers(data.table, features, data.source)
-        strange = [(name, _no_numbers(data.table[name])) for name in features if name not in wanted]
-        left_out = [*chosen.left_out, *strange]
-    else:
-        wanted, why = _there(channels, data.table, data.source), dict(chosen.left_out)
-        others = [name for name in names if name not in (*channels, *chosen.by)]
-        left_out = [(name, why.get(name, "not a channel of the model")) for name in others]
-    marks = None if label is None else read_label(data.table[label], options.anomaly_value, label)
-    values = np.column_stack([data.table[name].cast("float64").to_numpy() for name in wanted])
-    for channel, name in zip(values.T, wanted, strict=True):
+    channels, left_out = _channels(data.table, names, chosen, data.source, model)
+    values = np.column_stack([data.table[name].cast("float64").to_numpy() for name in channels])
+    for channel, name in zip(values.T, channels, strict=True):
         refuse_infinity(channel, name)
-    series, steps = _series(data, str(time), values, wanted, chosen.by)
-    if marks is not None:
-        own = np.full(sum(len(one.values) for one in series), -1)
-        np.maximum.at(own, steps, marks)
-        marks = own
-    return SeriesTable(series, steps, data.table, data, chosen, tuple(left_out), marks)
+    keys, ordered = _in_order(data, time, values, chosen.by)
+    assert ordered.times is not None
+    edges, marks = np.flatnonzero(np.diff(ordered.codes)) + 1, None
+    parts = zip(np.split(ordered.values, edges), np.split(ordered.times, edges), keys, strict=True)
+    series = [Series(own, channels, when, key) for own, when, key in parts]
+    if label is not None:
+        marks = np.full(len(ordered.times), -1)
+        np.maximum.at(marks, ordered.steps, read_label(data.table[label], options.anomaly_value, label))
+    steps = (ordered.values, ordered.times, ordered.steps)
+    return SeriesTable(series, channels, *steps, data.table, data, chosen, tuple(left_out), marks)
 
 
-def _series(
-    data: Input, time: str, values: np.ndarray, names: list[str], by: Sequence[str]
-) -> tuple[list[Series], np.ndarray]:
-    """The series of all entities in the order of their times, and the step of each row."""
+def _channels(
+    table: pa.Table, names: list[str], chosen: Chosen, source: str, model: Model | None
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """The channels, which must be there if a model needs them, and the dropped columns with the reasons."""
+    if model is None:
+        features = [name for name in chosen.features if name not in chosen.by]
+        channels = [name for name in features if _is_number(table[name].type)]
+        others = {name: _no_numbers(table[name]) for name in features if name not in channels}
+        if not channels:
+            said = listed([f"{name} has {why}" for name, why in others.items()])
+            raise AddmlError(f"{source}: no column beside the time holds numbers: {said}.")
+        return channels, [*chosen.left_out, *others.items()]
+    channels, why = [str(name) for name in model.vectorizer.labels], dict(chosen.left_out)
+    for name in channels:
+        if name not in table.column_names:
+            raise AddmlError(f"{source}: has no column {name!r}, a channel that the model was trained on.")
+        kind = table[name].type
+        if not _is_number(kind) and not pa.types.is_null(kind):  # one that is silent all the time is null
+            raise AddmlError(
+                f"{source}: the column {name!r}, a channel that the model was trained on, holds {kind} and "
+                f"{_no_numbers(table[name])}; leave a cell empty where there is none."
+            )
+    dropped = [name for name in names if name not in (*channels, *chosen.by)]
+    return channels, [(name, why.get(name, "not a channel of the model")) for name in dropped]
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
+
+
+def _no_numbers(column: pa.ChunkedArray) -> str:
+    """That a column holds no numbers, and in which row it stops holding them."""
+    for row, value in enumerate(column.to_pylist(), start=1):
+        try:
+            float(value or 0)
+        except (TypeError, ValueError):
+            return f"no numbers ({value!r} in row {row:,})" if row > 1 else "no numbers"
+    return "no numbers"
+
+
+def _in_order(data: Input, time: str, values: np.ndarray, by: Sequence[str]) -> tuple[Sequence[str | None], Ordered]:
+    """The names of all entities, and their steps in the order of their times."""
     assert data.table is not None
     what = f"{data.source}: the column {time!r} (--time)"
     times, note = column_times(data.table[time], what)
-    data.notes.extend([note] if note else [])
     check_times(times, what, first=1)
-    keys, codes = list[str | None]([None]), np.zeros(len(times), np.int64)
+    keys, codes = np.array([None]), np.zeros(len(times), np.int64)
     if by:
-        names_found, codes = np.unique(keys_of(data.table, by).to_numpy(zero_copy_only=False), return_inverse=True)
-        keys = names_found.tolist()
+        keys, codes = np.unique(keys_of(data.table, by).to_numpy(zero_copy_only=False), return_inverse=True)
     ordered = Ordered.of(values, times, codes)
     if ordered.repeated > MOST_REPEATED * len(times) and not by:
         raise AddmlError(
@@ -143,59 +156,5 @@ def _series(
             file=data.source,
             column=time,
         )
-    data.notes.extend(ordered.words)
-    assert ordered.times is not None
-    edges = np.flatnonzero(np.diff(ordered.codes)) + 1
-    parts = zip(np.split(ordered.values, edges), np.split(ordered.times, edges), keys, strict=True)
-    return [Series(own, names, when, key) for own, when, key in parts], ordered.steps
-
-
-def _check_time(time: str, options: Options) -> None:
-    """The column of times has no other use."""
-    label = () if options.label is None else (options.label,)
-    given = {"--columns": options.columns, "--ignore": options.ignore, "--id": options.id, "--label": label}
-    given["--by"] = options.by
-    for option, texts in given.items():
-        if any(time in (text, *map(str.strip, text.split(","))) for text in texts):
-            raise AddmlError(f"{time!r} holds the times of the steps (--time); remove it from {option}.")
-
-
-def _there(channels: list[str], table: pa.Table, source: str) -> list[str]:
-    """The channels of a model, which must be in a file that it scores; one that is silent all the time may be."""
-    import pyarrow.types as kinds
-
-    for name in channels:
-        if name not in table.column_names:
-            raise AddmlError(f"{source}: has no column {name!r}, a channel that the model was trained on.")
-        kind = table[name].type
-        if not _is_number(kind) and not kinds.is_null(kind):
-            raise AddmlError(
-                f"{source}: the column {name!r}, a channel that the model was trained on, holds {kind} and "
-                f"{_no_numbers(table[name], 1)}; leave a cell empty where there is none."
-            )
-    return channels
-
-
-def _no_numbers(column: pa.ChunkedArray, first: int = 2) -> str:
-    """That a column is none of numbers, and in which row, from the first one that is worth it, it stops being one."""
-    for row, value in enumerate(column.to_pylist(), start=1):
-        try:
-            float(value or 0)
-        except (TypeError, ValueError):
-            return f"no numbers ({value!r} in row {row:,})" if row >= first else "no numbers"
-    return "no numbers"
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    import pyarrow.types as kinds
-
-    return any(test(kind) for test in (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal))
-
-
-def _numbers(table: pa.Table, names: tuple[str, ...], source: str) -> list[str]:
-    """The columns that hold numbers."""
-    good = [name for name in names if _is_number(table[name].type)]
-    if not good:
-        said = listed([f"{name} has {_no_numbers(table[name], 1)}" for name in names])
-        raise AddmlError(f"{source}: no column beside the time holds numbers: {said}.")
-    return good
+    data.notes.extend([*([note] if note else []), *ordered.words])
+    return keys.tolist(), ordered

@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from addml import parameters
 from addml.arrow import PLAIN_NUMBERS
@@ -20,24 +22,11 @@ from addml.inputs.disk import LEAST_STREAMED, Source, open_source
 from addml.io.documents import is_address
 from addml.io.image_folder import is_image_folder
 from addml.io.read import STREAMED, Batches, csv_columns, format_of, line_of, open_batches, read_table, refuse_idle
-from addml.io.source import (
-    PACKED_NAMES,
-    STANDARD_INPUT,
-    Origin,
-    ReadError,
-    fetched,
-    find_origin,
-    is_remote,
-    is_special,
-)
+from addml.io.source import PACKED_NAMES, STANDARD_INPUT, ReadError, fetched, find_origin, is_remote, is_special
+from addml.model import Model
 from addml.pipeline.options import MEMORY, Options
+from addml.preprocessing.profile import TextCells
 from addml.text import counted, did_you_mean, listed
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from addml.model import Model
-    from addml.preprocessing.profile import TextCells
 
 IDENTIFIER, PROSE = "identifier", "free text"  # how the reasons begin for which such columns are dropped
 READABLE = ("a value of its own", "a value of their own")  # how the reason ends where the identifier is a text
@@ -168,9 +157,9 @@ def open_input(options: Options, ids: Sequence[str] = ()) -> Input:
 
     So is the column of times: `column_times` knows their order better, by how regular it makes them.
     """
-    texts = _split((*(options.id or ids), *options.by, *filter(None, (options.time,))))
+    texts = possible_names((*(options.id or ids), *options.by, *filter(None, (options.time,))))
     named = (*filter(None, (options.label, options.train_labels, options.time)),)
-    labels = (*texts, *named, *_split((*options.columns, *options.ignore)))
+    labels = (*texts, *named, *possible_names((*options.columns, *options.ignore)))
     is_series = options.time is not None  # whose channels are numbers
     known = {"texts": texts, "codes": not is_series, "labels": labels, **options.reading}
     if is_large(options.file):
@@ -181,7 +170,7 @@ def open_input(options: Options, ids: Sequence[str] = ()) -> Input:
     return Input(options, result.table.column_names, result.notes, result.table, texts)
 
 
-def _split(given: Sequence[str]) -> tuple[str, ...]:
+def possible_names(given: Sequence[str]) -> tuple[str, ...]:
     """Every column that may be meant by comma-separated names."""
     return tuple(name for text in given for name in (text, *map(str.strip, text.split(","))))
 
@@ -233,7 +222,7 @@ def open_for_model(
     file, source, reading, label = options.file, options.source, options.reading, options.label
     kind = "database" if is_address(file) else format_of(find_origin(file, options.sheet))[0]
     others = (*([label] if label else []), *(name for name, _ in beside))
-    asked = (*model.used, *model.by, *model.ids, *_split(options.id), *others)
+    asked = (*model.used, *model.by, *model.ids, *possible_names(options.id), *others)
     opened = None if kind == "csv" else open_batches(file, labels=asked, batch_rows=rows, **reading)
     names = csv_columns(file, **reading) if opened is None else opened.schema.names
     check_columns(model, names, source)
@@ -278,23 +267,19 @@ def kept_columns(options: Options, names: Sequence[str]) -> list[str]:
 
 
 def schema_of(model: Model) -> pa.Schema:
-    """The types in which a text file is to be read: those of training."""
-    import pyarrow as pa
-
+    """The types in which a text file is to be read: those of training; text that was read otherwise stays text."""
     assert model.columns is not None
-    return pa.schema([(column.name, _type_of(column)) for column in model.columns.fitted])
-
-
-def _type_of(column: Any) -> pa.DataType:
-    """The Arrow type of a column of a text file; text that was read as something else in training stays text."""
-    import pyarrow as pa
-
-    styled = getattr(column, "written", None) not in (None, PLAIN_NUMBERS)  # else the file says how it is written
-    if column.kind == "category" or styled or getattr(column, "form", None) not in (None, "iso"):
-        return pa.string()
-    if column.kind == "date":
-        return pa.timestamp("us", column.zone) if "time" in column.parts else pa.time32("s")
-    return pa.bool_() if column.kind == "boolean" else pa.float64()
+    types, fitted = [], list[Any](model.columns.fitted)
+    for column in fitted:
+        styled = getattr(column, "written", None) not in (None, PLAIN_NUMBERS)  # else the file says how it is written
+        if column.kind == "category" or styled or getattr(column, "form", None) not in (None, "iso"):
+            kind = pa.string()
+        elif column.kind == "date":
+            kind = pa.timestamp("us", column.zone) if "time" in column.parts else pa.time32("s")
+        else:
+            kind = pa.bool_() if column.kind == "boolean" else pa.float64()
+        types.append((column.name, kind))
+    return pa.schema(types)
 
 
 def check_text(options: Options, cells: TextCells) -> None:
@@ -322,25 +307,14 @@ def expected_rows(file: str, known: int | None = None) -> int | None:
     try:
         if path.is_dir() or path.suffix.lower() in (".parquet", ".pq"):
             return len(open_source(path))
-        return _expected_lines(find_origin(path))
+        origin = find_origin(path)
+        if origin.path is None or origin.compression is not None:
+            return None
+        with origin.path.open("rb") as stream:  # by the lines at its beginning
+            head, size = stream.read(HEAD), os.fstat(stream.fileno()).st_size
     except (ReadError, OSError):
         return None
-
-
-def _expected_lines(origin: Origin) -> int | None:
-    """About how many lines a text has, by its beginning and how much of the file that takes."""
-    import pyarrow as pa
-
-    if origin.compression in ("xz", "zip"):
-        return None
-    with pa.OSFile(os.fsencode(str(origin.path)), "rb") as file:
-        stream = file if origin.compression is None else pa.CompressedInputStream(file, origin.compression)
-        head = stream.read(HEAD)
-        taken, size = file.tell(), file.size()
-    if origin.compression and taken == size and len(head) == HEAD:  # the rest was read ahead, and may be long
-        return None
-    lines: float = head.count(b"\n") * size / max(1, taken)
-    return max(1, round(lines))
+    return max(1, round(head.count(b"\n") * size / max(1, len(head))))
 
 
 def is_large(file: str) -> bool:

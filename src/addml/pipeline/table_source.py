@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from addml.checkpoint import Storage
-from addml.errors import AddmlError, TextCellsWarning
+from addml.decisions.check import Fitted, check
+from addml.errors import AddmlError, DroppedColumnsWarning, TextCellsWarning
+from addml.findings import Findings
 from addml.inputs.census import draw
 from addml.inputs.disk import Source, open_source
-from addml.pipeline.batches import BATCH_ROWS, KNOWN, SCORE, Scored, joined, score_all
-from addml.pipeline.known import Known
-from addml.pipeline.labels import NORMAL, KnownLabels, evaluate, read_label, row_numbers
+from addml.model import Model
+from addml.pipeline.batches import BATCH_ROWS, score_all
+from addml.pipeline.evaluation import evaluate
+from addml.pipeline.labels import NORMAL, Known, KnownLabels, read_label, row_numbers
 from addml.pipeline.options import MEMORY, TABLE, Options
-from addml.pipeline.ranking import Result, ScoredRows, left_out_epochs, ranked_findings, settled, training_findings
+from addml.pipeline.ranking import (
+    KNOWN,
+    SCORE,
+    Result,
+    Scored,
+    ScoredRows,
+    left_out_epochs,
+    ranked_findings,
+    settled,
+    training_findings,
+)
+from addml.pipeline.run import fit_model, one_sided
 from addml.pipeline.sources import (
     Chosen,
     Input,
@@ -31,18 +47,9 @@ from addml.pipeline.sources import (
     open_for_model,
     open_input,
 )
-from addml.pipeline.training import train
-from addml.pipeline.workers import keep_freed_memory
 from addml.preprocessing.profile import EPOCH, TextCells, drift_warning
-from addml.progress import Advance, Progress
-from addml.text import counted
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
-    from addml.findings import Findings
-    from addml.model import Model
+from addml.progress import Progress, epochs_to, stages_to
+from addml.text import counted, listed
 
 
 class TableSource:
@@ -52,7 +59,7 @@ class TableSource:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.fitted_by: Callable[..., Model] | None = None  # on a cluster
+        self.fit: Callable[..., Model] = fit_model  # another on a cluster
         self.places: np.ndarray | None = None  # of the training rows among all; None for all of them
         self.rows = 0  # 0 until it was trained on
         self.notes: tuple[str, ...] = ()
@@ -83,69 +90,77 @@ class TableSource:
         self.chosen = chosen = choose(data.names, options, data.source)
         if data.table is not None and options.label is not None:  # a useless label is refused before training
             read_label(data.table[options.label], options.anomaly_value, options.label)
-        with progress.stage("Choosing training rows", None) as advance:
+        with progress.stage("Choosing training rows", None):
             labels = labels.in_table(data.names, chosen.ids, data.source)
-            wanted = list(dict.fromkeys([*chosen.features, *labels.columns]))
-            batches = _counted(data.batches(wanted, BATCH_ROWS), advance)
+            batches = data.batches(list(dict.fromkeys([*chosen.features, *labels.columns])), BATCH_ROWS)
             most = None if options.all_rows else options.sample
             table, places, self.rows = draw(batches, most, options.seed, labels.is_known if labels.names else None)
         if self.rows == 1:
             others = "".join(f" ({note}; --sheet names another)" for note in data.notes if "not read: " in note)
             raise AddmlError(f"{data.source}: holds a single row{others}; training needs at least two.")
-        self.notes = tuple(data.notes)
+        notes = list(data.notes)
         if len(places) < self.rows:
-            drawn = f"trained on {len(places):,} of {self.rows:,} rows, drawn at random (--all-rows takes all)"
-            self.notes = (*self.notes, drawn)
+            notes.append(f"trained on {len(places):,} of {self.rows:,} rows, drawn at random (--all-rows takes all)")
         marks = labels.marks(table, places, self.rows)
-        self.notes = (*self.notes, *([] if marks is None else [labels.words(marks)]))
-        table = table.select(chosen.features)
-        self.places, self.table = places, table
-        with self._checked_texts():
-            model, self.texts = train(table, options, progress, marks, by=self.chosen.by)
+        if marks is not None:
+            notes.append(labels.words(marks))
+        self.notes, self.places, self.table = tuple(notes), places, table.select(chosen.features)
+        names, rows = self.table.column_names, self.table.num_rows * options.members
+        with progress.stage("Training", options.epochs, rows) as advance, epochs_to(advance):
+            return self._fit(self.table, names, marks)
+
+    def _train_on_disk(self, source: Source, progress: Progress) -> Model:
+        options, labels = self.options, KnownLabels.of(self.options)
+        if options.by:
+            raise AddmlError("--by needs the rows in memory; train on a sample (without --all-rows), or give --memory.")
+        memory = options.memory or MEMORY
+        if labels.names:
+            raise AddmlError(
+                f"{labels.names}: labels are not learned from where a table is larger than --memory {memory}; "
+                "train on a sample (without --all-rows), or allow more memory."
+            )
+        self.chosen = choose(source.names, options, source.name)
+        self.data = Input(options, source.names, source.notes, None)
+        own = open_source(options.file, self.chosen.features)
+        self.rows, self.notes = len(own), tuple(source.notes)
+        why = f"more than {memory} of memory hold: read from disk" if options.engine is None else "on a cluster"
+        progress.note(f"{own.name}: {len(own):,} rows, {why}")
+        with stages_to(progress):
+            return self._fit(own, own.names)
+
+    def _fit(self, X: pa.Table | Source, names: Sequence[str], labels: np.ndarray | None = None) -> Model:
+        """The model of the training rows; text in number columns is kept, or with --strict an error."""
+        sides = one_sided(self.options.one_sided, names)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("ignore", DroppedColumnsWarning)  # findings list them
+            warnings.simplefilter("error" if self.options.strict else "always", TextCellsWarning)
+            try:
+                model = self.fit(self.options, X, labels, one_sided=sides, by=self.chosen.by or None)
+            except TextCellsWarning as found:
+                check_text(self.options, found.cells.placed(self.places))
+                raise
+        for one in caught:
+            if isinstance(one.message, TextCellsWarning):
+                self.texts.join(one.message.cells, 0)
+            else:
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
         return model
 
     def _check(self, model: Model) -> tuple[dict[str, Any], ...]:
         """Which kinds of planted faults a model of most of the training rows finds."""
-        from addml.decisions.check import Fitted, check
-
         if self.table is None:
             raise AddmlError("--check needs the rows in memory; leave --all-rows out.", option="check")
         options = replace(self.options, checkpoint=None)
 
         def fit(table: pa.Table) -> Fitted:
-            own, _ = train(table, options, Progress(), by=self.chosen.by)
+            sides = one_sided(options.one_sided, table.column_names)
+            own = fit_model(options, table, one_sided=sides, by=self.chosen.by or None)
             return lambda rows: own.scores(own.vectorizer.read(rows), "cpu", 1), own.training.values, own.threshold
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = check(self.table.select([*model.used, *model.by]), fit, options.seed)
         return tuple(one._asdict() for one in found)
-
-    def _train_on_disk(self, source: Source, progress: Progress) -> Model:
-        options, labels = self.options, KnownLabels.of(self.options)
-        if options.by:
-            raise AddmlError("--by needs the rows in memory; train on a sample (without --all-rows), or give --memory.")
-        if labels.names:
-            raise AddmlError(
-                f"{labels.names}: labels are not learned from where a table is larger than --memory "
-                f"{options.memory or MEMORY}; train on a sample (without --all-rows), or allow more memory."
-            )
-        self.chosen = choose(source.names, options, source.name)
-        self.data = Input(options, source.names, source.notes, None)
-        own = open_source(options.file, self.chosen.features)
-        self.rows, self.notes = len(own), tuple(source.notes)
-        with self._checked_texts():
-            model, self.texts = train(own, options, progress, fitted_by=self.fitted_by)
-        return model
-
-    @contextmanager
-    def _checked_texts(self) -> Iterator[None]:
-        """With --strict, text in a number column is an error that names its place in the file."""
-        try:
-            yield
-        except TextCellsWarning as found:
-            check_text(self.options, found.cells.placed(self.places))
-            raise
 
     def _trained(self, model: Model) -> dict[str, Any]:
         """Findings of training: how many rows, and the dropped columns in the order of the table."""
@@ -181,7 +196,6 @@ class TableSource:
         return replace(result, findings=replace(result.findings, **own))
 
     def _rank_new(self, model: Model, progress: Progress, mapped: bool) -> Result:
-        keep_freed_memory()
         source, known = self.options.source, Known.of(self.options.known_normal, NORMAL)
         with on_disk(self.options.file) as file:
             self.options = replace(self.options, file=file)
@@ -191,8 +205,8 @@ class TableSource:
             with progress.stage(f"Scoring {source}", rows) as advance:
                 scored, drift = score_all(model, self.options, data, carried, known, advance, rows, mapped)
         summary, hidden = tuple(drift.summary()), self.options.redact
-        texts, outside = drift.texts.words(hidden=hidden), _outside_words(drift.outside)
-        sentences = (*texts, outside, *drift.new_gaps, *drift.unseen_words, drift_warning(summary, hidden=hidden))
+        texts, strange = drift.texts.words(hidden=hidden), _outside_words(drift.outside)
+        sentences = (*texts, strange, *drift.new_gaps, *drift.unseen_words, drift_warning(summary, hidden=hidden))
         for sentence in filter(None, sentences):
             warnings.warn(sentence, stacklevel=2)
         result = self._result(model, scored, ids, known, source, data.notes, are_new=True)
@@ -214,17 +228,15 @@ class TableSource:
         *,
         are_new: bool,
     ) -> Result:
-        options, scores = self.options, joined(scored.pieces, SCORE, scored.rows)
+        options, scores = self.options, scored.pieces.column(SCORE, scored.rows)
         days = 0 if options.per_day is None else _days(model, scored)
-        codes = joined(scored.pieces, KNOWN, scored.rows) if known.entries else None
+        codes = scored.pieces.column(KNOWN, scored.rows) if known.entries else None
         model = settled(model, scores if codes is None else scores[codes < 0], options, days)
         hidden = () if codes is None else known.hidden(codes, scores, model.threshold)
         findings = ranked_findings(
-            model, scored, scores, ids, options.top, source, notes, are_new=are_new, hidden=hidden
+            model, scored.listed, scored.sample, scores, ids, options.top, source, notes, are_new=are_new, hidden=hidden
         )
         if options.label is not None:
-            import pyarrow as pa
-
             column = pa.chunked_array([piece[options.label] for piece in scored.pieces])
             marks = read_label(column, options.anomaly_value, options.label)
             evaluated = evaluate(findings.scores, marks, findings.threshold, options.label)
@@ -243,8 +255,6 @@ def _date_column(model: Model) -> str:
 
 def _days(model: Model, scored: Scored) -> int:
     """How many days the dates of the scored rows lie on."""
-    import numpy as np
-
     name = _date_column(model)
     assert model.columns is not None
     column = next(one for one in model.columns.fitted if one.name == name)
@@ -255,8 +265,6 @@ def _days(model: Model, scored: Scored) -> int:
 
 def use_threads(jobs: int | None) -> None:
     """Let Arrow use no more threads than this."""
-    import pyarrow as pa
-
     if jobs is not None:
         pa.set_cpu_count(jobs)
 
@@ -272,13 +280,6 @@ def _outside_words(counts: dict[str, int]) -> str | None:
     if not counts:
         return None
     ordered = sorted(counts.items(), key=lambda item: -item[1])
-    listed = ", ".join(f"{name} {count:,}" for name, count in ordered[:5])
-    more = f" and {counted(len(counts) - 5, 'more column')}" if len(counts) > 5 else ""
     total = counted(sum(counts.values()), "value")
-    return f"{total} far outside the training range or unseen in training: {listed}{more}"
-
-
-def _counted(batches: Iterable[pa.RecordBatch], advance: Advance) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield batch
-        advance(batch.num_rows)
+    columns = listed([f"{name} {count:,}" for name, count in ordered])
+    return f"{total} far outside the training range or unseen in training: {columns}"

@@ -15,8 +15,8 @@ from addml.arrays import to_numpy
 from addml.decisions.check import Checked, Fitted, check
 from addml.explain import Reasons, columns_of, reason_texts, reasons
 from addml.findings import Findings
-from addml.pipeline.batches import LISTED, MAPPED, Candidate, Sample, highest, reasons_for
-from addml.pipeline.ranking import Listed, left_out_epochs, ranked_findings
+from addml.pipeline.batches import reasons_for
+from addml.pipeline.ranking import LISTED, MAPPED, Candidate, Sample, highest, left_out_epochs, ranked_findings
 from addml.preprocessing.profile import ColumnProfile
 from addml.report import write_report
 from addml.report.elements import el
@@ -73,13 +73,13 @@ def findings_of(detector: ADDML, X: Any, top: int, source: str = "X") -> Finding
     places = highest(scores, min(max(int((scores > model.threshold).sum()), top), max(LISTED, top)))
     found, batch, features = _reasons(model, rows, places)
     listed = [
-        Candidate(int(place), float(scores[place]), batch.slice(at, 1), own, why)
-        for at, (place, own, why) in enumerate(zip(places, features, found, strict=True))
+        Candidate(int(place), float(scores[place]), values, own, why)
+        for place, values, own, why in zip(places, batch.to_pylist(), features, found, strict=True)
     ]
     some = np.sort(random.permutation(len(scores))[:MAPPED])
-    found_rows = Listed(listed, Sample(random.random(len(some)), some, rows.take(some)))
+    sample = Sample(random.random(len(some)), some, rows.take(some))
     is_new = not np.array_equal(scores, model.training.values)
-    findings = ranked_findings(model, found_rows, scores, [], top, source, [], are_new=is_new)
+    findings = ranked_findings(model, listed, sample, scores, [], top, source, [], are_new=is_new)
     findings = replace(findings, columns=tuple(model.used or _columns(model)), settings=model.settings)
     if is_new:
         return findings

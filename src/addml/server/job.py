@@ -30,8 +30,7 @@ from addml.io.image_folder import is_image_folder
 from addml.io.source import find_origin
 from addml.io.write import write_pieces
 from addml.pipeline import run
-from addml.pipeline.checks import check
-from addml.pipeline.options import Options, parse
+from addml.pipeline.options import Options, check, parse
 from addml.progress import Advance, Progress
 from addml.report import write_report
 from addml.report.redact import redacted

@@ -29,8 +29,7 @@ from addml.io.image_folder import SUFFIXES as PICTURES
 from addml.io.image_folder import ZIP
 from addml.io.read import NAMED
 from addml.io.source import COMPRESSION_NAMES
-from addml.pipeline.checks import check
-from addml.pipeline.options import Options, current_name, is_list, names_file, options_of, parse
+from addml.pipeline.options import Options, check, is_list, names_file, options_of, parse
 from addml.server import Limits, RefusedError
 from addml.server.job import GRACE, MODEL
 from addml.server.models import Models
@@ -102,7 +101,7 @@ class Jobs:
         if self.waiting >= self.limits.queue:
             raise RefusedError(f"{self.waiting} jobs are waiting already; try again later", 429)
         label, own = _label(file), None if model is None else self.models[model]
-        given, command = [(current_name(name), value) for name, value in options], "score" if own else "detect"
+        given, command = [(name.replace("-", "_"), value) for name, value in options], "score" if own else "detect"
         values = {**_values(given, command), "device": self.models.device, "file": f"input{_suffix(label)}"}
         if own is not None:
             values["model"] = str(own.folder)
@@ -122,7 +121,7 @@ class Jobs:
 
     def again(self, id: str, options: Iterable[tuple[str, str]]) -> Job:
         """The file of a job once more, with these options in place of earlier ones of the same names."""
-        job, asked = self[id], [(current_name(name), value) for name, value in options]
+        job, asked = self[id], [(name.replace("-", "_"), value) for name, value in options]
         names = {name for name, _ in asked}
         kept = [(name, value) for name, value in job.options if name not in names]
         new = self.new(job.file, job.model, [*kept, *((name, value) for name, value in asked if value)])
