@@ -251,7 +251,7 @@ def test_a_job_that_is_removed_while_its_model_is_loaded_leaves_none(monkeypatch
             names.discard(name)
 
     work = jobs.Jobs(Offered(), Limits())
-    job = work.new("a.csv", None, [("learn-from", "known")])
+    job = work.new("a.csv", None, [("train-labels", "known")])
     assert job.request["options"] == {"train_labels": "known", "device": "cpu", "file": str(job.folder / "input.csv")}
     assert job.options == [("train_labels", "known")]  # by its name of today
     work.start(job)
