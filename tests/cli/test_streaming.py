@@ -142,7 +142,7 @@ def test_a_home_folder_is_found_by_all_options(folder, tmp_path_factory):
 
 
 def test_every_stage_says_how_far_it_is(folder, monkeypatch):
-    monkeypatch.setattr("addml.inputs.disk.REPORTED", 1)
+    monkeypatch.setattr("addml.disk_fit.REPORTED", 1)
     monkeypatch.setattr("addml.disk_fit.LEAST_SAMPLE_BYTES", 0)
 
     class Bars(Progress):

@@ -12,7 +12,7 @@ import pytest
 
 from addml.cli import outputs
 from addml.compute import on_threads
-from addml.inputs.census import draw
+from addml.inputs.disk import draw
 from addml.io.read import open_batches
 from addml.pipeline import run, sources
 from addml.pipeline.options import Options

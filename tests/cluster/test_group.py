@@ -9,7 +9,6 @@ from addml import model_file
 from addml.arrays import copy
 from addml.checkpoint import Storage
 from addml.config import Config
-from addml.disk_fit import exact_quantile
 from addml.encoders import MLP
 from addml.fit import fit
 from addml.inputs import MemoryRows
@@ -149,14 +148,6 @@ def test_the_cut_off_of_a_group_is_exact(size):
         expected = [np.sort(row)[k - 1] for row, k in zip(values, ks, strict=True)]
         for found in group.run(lambda rank, ks=ks: group.smallest(parts[rank], ks)):
             np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.9, 0.993, 1])
-def test_a_quantile_of_a_group_is_exact(share):
-    values = np.random.default_rng(3).normal(size=1001)
-    parts, group = [np.sort(part) for part in np.array_split(values, 3)], Turns(3)
-    for found in group.run(lambda rank: exact_quantile(parts[rank], share, group)):
-        assert found == np.quantile(values, share)
 
 
 @pytest.mark.cluster

@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.inputs.census import Census, Held, Levels, Moments
+from addml.disk_fit import refined
+from addml.inputs.disk import Census, ExtremeRows, add_levels
 from addml.inputs.table import Columns, Standardised
 from addml.preprocessing.scaling import Features
 
@@ -66,12 +67,14 @@ def test_categories_and_truth_values_are_counted_in_all_rows(table):
 
 
 def test_too_many_values_are_not_counted(monkeypatch):
-    monkeypatch.setattr("addml.inputs.census.MOST_COUNTED", 10)
-    levels = Levels()
-    levels.add(pa.array([f"name {number}" for number in range(11)]))
-    levels.add(pa.array(["name 1"]))
-    assert levels.too_many
-    assert not levels.counts
+    monkeypatch.setattr("addml.inputs.disk.MOST_COUNTED", 10)
+    levels = {}
+    for counts in ({"name 1": 2, "": 1}, {"name 1": 1}):
+        add_levels(levels, "column", counts)
+    assert levels["column"] == {"name 1": 3, "": 1}
+    for counts in ({f"name {number}": 1 for number in range(11)}, {"name 1": 1}):
+        add_levels(levels, "column", counts)
+    assert levels == {"column": None}
 
 
 @pytest.mark.parametrize("robust", [False, True])
@@ -79,10 +82,8 @@ def test_means_deviations_and_gaps_are_those_of_all_rows(table, robust):
     found = census(table, 400)
     columns = found.columns()
     before = Features.fit(columns.transform(found.sample), robust=robust)
-    moments, standardised = Moments(before), Standardised(columns, before)
-    for batch in table.to_batches(max_chunksize=700):
-        moments.add(standardised.transform(batch))
-    features = moments.refined()
+    standardised = Standardised(columns, before)
+    features = refined(before, map(standardised.transform, table.to_batches(max_chunksize=700)))
     numbers = columns.transform(table)
     values = features.transform(numbers).astype(float)[:, : len(before.median)]
     np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-5)
@@ -91,21 +92,12 @@ def test_means_deviations_and_gaps_are_those_of_all_rows(table, robust):
     np.testing.assert_allclose(features.mean[len(before.median) :], np.isnan(numbers).mean(axis=0)[features.gaps])
 
 
-def test_a_row_that_many_columns_point_at_is_held_once():
-    random = np.random.default_rng(0)
-    values = random.normal(size=(50, 300))
-    values[7], values[40] = 9.0, -9.0
-    held = Held()
-    for start in (0, 25):
-        batch = pa.record_batch([*values[start : start + 25].T], names=[f"c{place}" for place in range(300)])
-        held.keep(np.array([7]) if start == 0 else np.array([7, 40]), batch, start)
-    assert held.places.tolist() == [7, 40]
-    assert held.table.num_rows == 2
-    assert held.table["c123"].to_pylist() == [9.0, -9.0]
-
-
-def test_rows_that_are_no_longer_the_ends_are_let_go():
-    held = Held()
-    for start, wanted in ((0, [1, 3]), (4, [1, 6]), (8, [1, 6])):
-        held.keep(np.array(wanted), pa.record_batch([pa.array(range(start, start + 4))], names=["place"]), start)
-    assert held.places.tolist() == held.table["place"].to_pylist() == [1, 6]
+def test_only_the_present_ends_of_a_column_are_kept():
+    extremes, values = ExtremeRows(), np.array([3.0, 1.0, 2.0, np.nan, 5.0, 2.0, 0.0, np.nan])
+    for start in (0, 4):
+        batch = pa.record_batch(
+            [pa.array(values[start : start + 4]), pa.array(range(start, start + 4))], ["x", "place"]
+        )
+        extremes.add(batch, {"x": batch.column(0)}, start)
+    rows = {end: (place, row["place"].to_pylist()) for (_, end), (place, row) in extremes.rows.items()}
+    assert rows == {"min": (6, [6]), "max": (4, [4]), "gap": (3, [3])}

@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from addml.inputs.disk import DiskRows, Portions, cached, open_source
+from addml.disk_fit import DiskRows, portions
+from addml.inputs.disk import open_source
 
 ROWS = 10_000
 
@@ -21,13 +22,9 @@ def source(tmp_path, values):
     return open_source(tmp_path / "a.parquet")
 
 
-def prepare(batch):
-    return 2 * np.column_stack([column.to_numpy() for column in batch.columns])
-
-
 @pytest.fixture
-def rows(source, tmp_path):
-    return DiskRows(source, Portions.of(ROWS, 4096 * 2, 5), "cpu", cached(source, prepare, 3, tmp_path))
+def rows(source, values):
+    return DiskRows(source, 2 * values, "cpu", 4096 * 2, 5)
 
 
 def test_rows_are_taken_by_their_ids(rows, values):
@@ -42,16 +39,15 @@ def test_blocks_are_all_rows_in_order(rows, values):
 
 @pytest.mark.parametrize("most", [512, 5000, 9999])
 def test_every_epoch_shuffles_each_row_once_in_other_portions(most):
-    portions = Portions.of(ROWS, most, 5)
-    first, second = (list(portions.portions(epoch)) for epoch in (0, 1))
+    first, second = (list(portions(ROWS, most, 5, epoch)) for epoch in (0, 1))
     for epoch in (first, second):
         rows = [row for portion in epoch for start, stop in portion for row in range(start, stop)]
         assert sorted(rows) == list(range(ROWS))
         assert all(portion == sorted(portion) for portion in epoch)
     assert first != second
-    assert first == list(Portions.of(ROWS, most, 5).portions(0))
-    assert first != list(Portions.of(ROWS, most, 6).portions(0))
+    assert first == list(portions(ROWS, most, 5, 0))
+    assert first != list(portions(ROWS, most, 6, 0))
 
 
 def test_rows_that_fit_make_one_portion():
-    assert list(Portions.of(ROWS, ROWS, 0).portions(3)) == [[(0, ROWS)]]
+    assert list(portions(ROWS, ROWS, 0, 3)) == [[(0, ROWS)]]

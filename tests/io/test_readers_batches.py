@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from addml.inputs.census import draw
+from addml.inputs.disk import draw
 from addml.io.read import ReadError, open_batches, read_table
 
 SCHEMA = pa.schema({"n": pa.float64(), "word": pa.string()})

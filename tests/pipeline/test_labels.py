@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from addml.errors import AddmlError
-from addml.inputs.census import draw
+from addml.inputs.disk import draw
 from addml.pipeline.labels import KnownLabels
 from addml.pipeline.options import Options
 

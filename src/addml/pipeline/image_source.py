@@ -20,7 +20,7 @@ from addml.explain import Reason, contributions_of
 from addml.findings import Findings, Picture
 from addml.inputs import LazyRows
 from addml.inputs.array import PHOTO_SIDE
-from addml.inputs.census import draw_places
+from addml.inputs.disk import draw_places
 from addml.io.image_folder import LARGEST, Heads, Pictures, look_at
 from addml.model import Model
 from addml.pipeline.batches import scoring_place

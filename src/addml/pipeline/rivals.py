@@ -34,7 +34,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from addml import parameters
 from addml.compute import resolve_device
 from addml.errors import AddmlError, DroppedColumnsWarning
-from addml.inputs.census import draw
+from addml.inputs.disk import draw
 from addml.inputs.table import Columns
 from addml.pipeline.labels import UNKNOWN, read_label
 from addml.pipeline.options import Options

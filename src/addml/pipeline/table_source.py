@@ -14,8 +14,7 @@ from addml.checkpoint import Storage
 from addml.decisions.check import Fitted, check
 from addml.errors import AddmlError, DroppedColumnsWarning, TextCellsWarning
 from addml.findings import Findings
-from addml.inputs.census import draw
-from addml.inputs.disk import Source, open_source
+from addml.inputs.disk import Source, draw, open_source
 from addml.model import Model
 from addml.pipeline.batches import BATCH_ROWS, score_all
 from addml.pipeline.evaluation import evaluate
