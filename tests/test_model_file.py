@@ -52,9 +52,9 @@ def test_the_columns_that_name_a_row_go_with_the_model(detector, saved):
     assert again.model_.ids == ("order", "line")
     again.save(saved)
     assert addml.load(saved).model_.ids == ("order", "line")
-    for wrong in ("order", [1], None):
+    for wrong in (3, None):
         rewrite(saved, ids=wrong)
-        with pytest.raises(ModelFileError, match="ids"):
+        with pytest.raises(ModelFileError, match="describes no model"):
             addml.load(saved)
 
 

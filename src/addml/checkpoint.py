@@ -1,4 +1,4 @@
-"""Training that goes on after a kill: its state after every epoch, in a folder that one run at a time may use.
+"""Training that resumes after a kill: its state after every epoch, in a folder that one run at a time may use.
 
 The state is written as a model is, as JSON and safetensors, whole or not at all, and never pickled. It belongs to one
 set of settings and one table; with others it is refused and not touched.
@@ -24,7 +24,6 @@ from addml.compute import on_device
 from addml.inputs.disk import changes
 from addml.learning.group import ALONE, Group
 from addml.learning.state import Member, TrainingState
-from addml.model_file import ModelFileError
 
 ON_DEVICE = ("weights", "first", "second", "healthy", "best")
 IN_MEMORY = ("steps", "active", "best_loss", "best_epoch", "patience_left", "collapsed", "untrained_spread")
@@ -48,7 +47,7 @@ class Storage:
 
     @property
     def folder(self) -> Path:
-        """Where files without a name are made: as said, else beside the checkpoint, else where temporary files are."""
+        """Where files without a name are made: as given, else beside the checkpoint, else with temporary files."""
         beside = None if self.checkpoint is None else Path(os.path.expanduser(self.checkpoint)).absolute().parent
         folder = Path(os.path.expanduser(self.scratch or beside or tempfile.gettempdir()))
         if not folder.is_dir():
@@ -57,125 +56,79 @@ class Storage:
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be gone on from; the message says why and what to do."""
+    """A checkpoint that cannot be resumed from; the message says why and what to do."""
 
 
 class Checkpoint:
-    """A folder for the state of one training: what it belongs to, and how far it is."""
+    """A folder for the state of one training: what it belongs to, and how far it is; without a folder, nothing."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any], group: Group = ALONE) -> None:
+    def __init__(self, folder: Path | None, settings: dict[str, Any], group: Group = ALONE) -> None:
         self.folder, self.group = folder, group
         self._owner: dict[str, Any] = {"addml": __version__, "settings": settings}
+        self._found: tuple[dict[str, Any], dict[str, np.ndarray]] | None = None
 
     def claim(self, data: Callable[[], dict[str, Any]]) -> None:
         """Say what rows it is for: what was kept before must belong to these settings and these rows."""
+        if self.folder is None:
+            return
         self._owner["data"] = data()
-        if self.is_begun:
-            with _whole(self.folder):
-                self._found()
-
-    def restored(self, state: TrainingState, members: Sequence[Member], device: str) -> TrainingState:
-        """The state that was saved last, with the members' generators as they were then; else the one given."""
-        if not self.is_begun:
-            return state
-        with _whole(self.folder):
-            found, arrays = self._found()
-            randoms = found["randoms"][self.group.rank]
-            own = {
-                name: np.frombuffer(arrays[name].tobytes(), np.dtype(dtype)).reshape(shape).copy()
-                for name, (dtype, shape) in found["arrays"].items()
-            }
-            for member, random in zip(members, randoms, strict=True):
-                member.random.bit_generator.state = random
-            return TrainingState(
-                **{name: on_device(own[name], device) for name in ON_DEVICE},
-                **{name: own[name] for name in IN_MEMORY},
-                epoch=found["epoch"],
-                history=[model_file.record_from_json(record) for record in found["history"]],
-                kept=list(own["kept"]) if "kept" in own else [],
-            )
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether anything was kept."""
         begun = (self.folder / "model.json").exists()
         if self.group.counts([begun])[0] not in (0, self.group.size):
             raise CheckpointError(f"{self.folder}: is not the same folder on all machines; name a shared one")
-        return begun
+        if not begun:
+            return
+        try:
+            document, arrays = model_file.read(self.folder, finite=False)
+            found = document["checkpoint"]
+            wrong = _difference(found["owner"], self._owner)
+            found["history"] = [model_file.record_from_json(record) for record in found["history"]]
+            self._found = found, {name: arrays[name] for name in (*ON_DEVICE, *IN_MEMORY, "kept")}
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"is no whole checkpoint ({error}); copy it again"
+            raise CheckpointError(f"{self.folder}: {what}, {BEGIN_ANEW}") from None
+        if wrong:
+            raise CheckpointError(f"{self.folder}: was made {wrong}, {BEGIN_ANEW}")
 
-    def _found(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        document, arrays = model_file.read(self.folder)
-        found = document["checkpoint"]
-        self._check(found["owner"])
-        return found, arrays
+    def restored(self, state: TrainingState, members: Sequence[Member], device: str) -> TrainingState:
+        """The state that was saved last, with the members' generators as they were then; else the one given."""
+        if self._found is None:
+            return state
+        found, arrays = self._found
+        for member, random in zip(members, found["randoms"][self.group.rank], strict=True):
+            member.random.bit_generator.state = random
+        return TrainingState(
+            **{name: on_device(arrays[name], device) for name in ON_DEVICE},
+            **{name: arrays[name] for name in IN_MEMORY},
+            epoch=found["epoch"],
+            history=found["history"],
+            kept=list(arrays["kept"]),
+        )
 
     def save(self, state: TrainingState, members: Sequence[Member]) -> None:
         """Write the state in place of the one before: the first process of a group does, for all of them."""
+        if self.folder is None:
+            return
         own = json.dumps([member.random.bit_generator.state for member in members])
         randoms = list(map(json.loads, self.group.gather(own.encode())))
         if self.group.rank:
             return
-        arrays = {name: to_numpy(getattr(state, name)) for name in (*ON_DEVICE, *IN_MEMORY)}
-        if state.kept:
-            arrays["kept"] = np.array(state.kept)
         checkpoint = {
             "owner": self._owner,
             "epoch": state.epoch,
             "history": [model_file.record_to_json(record) for record in state.history],
             "randoms": randoms,  # of every process
-            "arrays": {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()},
         }
-        as_bytes = {name: np.frombuffer(array.tobytes(), np.uint8) for name, array in arrays.items()}
-        model_file.write(self.folder, {"checkpoint": checkpoint}, as_bytes)
-
-    def remove(self) -> None:
-        """Leave nothing behind, once the training is over."""
-        for pattern in OURS:
-            for file in self.folder.glob(pattern):
-                file.unlink(missing_ok=True)
-        with suppress(OSError):  # somebody else's files are in it
-            self.folder.rmdir()
-
-    def _check(self, owner: dict[str, Any]) -> None:
-        """It must belong to these settings and this table."""
-        now = self._owner
-        if owner["addml"] != now["addml"]:
-            raise CheckpointError(
-                f"{self.folder}: was made by addml {owner['addml']}, this is {now['addml']}; use that one, {BEGIN_ANEW}"
-            )
-        for name in sorted({*owner["settings"], *now["settings"]}, key=lambda name: (name != "workers", name)):
-            before, after = (one["settings"].get(name) for one in (owner, now))
-            if before != after:
-                raise CheckpointError(
-                    f"{self.folder}: was made with {name}={before!r}, now it is {after!r}; set it back, {BEGIN_ANEW}"
-                )
-        if owner["data"] != now["data"]:
-            raise CheckpointError(
-                f"{self.folder}: was made of other rows ({_difference(owner['data'], now['data'])}); "
-                f"give the same table, {BEGIN_ANEW}"
-            )
-
-
-class NotKept:
-    """A checkpoint that keeps nothing."""
-
-    def claim(self, data: Callable[[], dict[str, Any]]) -> None:
-        """Nothing."""
-
-    def restored(self, state: TrainingState, members: Sequence[Member], device: str) -> TrainingState:
-        return state
-
-    def save(self, state: TrainingState, members: Sequence[Member]) -> None:
-        """Nothing."""
+        arrays = {name: to_numpy(getattr(state, name)) for name in (*ON_DEVICE, *IN_MEMORY)}
+        model_file.write(self.folder, {"checkpoint": checkpoint}, {**arrays, "kept": np.array(state.kept, np.uint8)})
 
 
 @contextmanager
 def open_checkpoint(
     folder: str | os.PathLike[str] | None, settings: dict[str, Any], group: Group = ALONE
-) -> Iterator[Checkpoint | NotKept]:
+) -> Iterator[Checkpoint]:
     """The checkpoint in a folder, for this run alone, removed when the block ends well; without a folder, none."""
     if folder is None:
-        yield NotKept()
+        yield Checkpoint(None, settings, group)
         return
     if not isinstance(settings["random_state"], int):
         raise ValueError(
@@ -185,39 +138,27 @@ def open_checkpoint(
     path = Path(os.path.expanduser(folder))
     if path.exists() and not path.is_dir():
         raise CheckpointError(f"{path}: is a file; a checkpoint is a folder: give another name")
-    one = Checkpoint(path, settings, group)
     if group.rank:  # the first process looks after the folder
-        yield one
+        yield Checkpoint(path, settings, group)
         return
     path.mkdir(parents=True, exist_ok=True)
     with _locked(path):
         try:
-            yield one
+            yield Checkpoint(path, settings, group)
         except BaseException:
             if not (path / "model.json").exists():
-                one.remove()
+                _remove(path)
             raise
-        one.remove()
+        _remove(path)
 
 
-def described(rows: Array, labels: np.ndarray | None) -> dict[str, Any]:
-    """What tells prepared rows and their labels from others."""
-    return {"digest": _digest(rows), "labels": None if labels is None else _digest(labels)}
-
-
-def _digest(rows: Array) -> str:
-    return hashlib.blake2b(np.ascontiguousarray(to_numpy(rows)).data, digest_size=16).hexdigest()
-
-
-@contextmanager
-def _whole(folder: Path) -> Iterator[None]:
-    """What cannot be read of a checkpoint is an error that says what to do."""
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except (ModelFileError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{folder}: is no whole checkpoint ({error}); copy it again, {BEGIN_ANEW}") from None
+def _remove(folder: Path) -> None:
+    """Leave nothing behind, once the training is over."""
+    for pattern in OURS:
+        for file in folder.glob(pattern):
+            file.unlink(missing_ok=True)
+    with suppress(OSError):  # somebody else's files are in it
+        folder.rmdir()
 
 
 @contextmanager
@@ -243,9 +184,27 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _difference(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """What differs between two descriptions of a table, in words."""
-    for name, what in changes(before.get("files") or {}, after.get("files") or {}):
-        return f"{name} {what}"
-    names = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-    return ", ".join(f"{name} {before.get(name)}, now {after.get(name)}" for name in names)
+def described(rows: Array, labels: np.ndarray | None) -> dict[str, Any]:
+    """What tells prepared rows and their labels from others."""
+    return {"digest": _digest(rows), "labels": None if labels is None else _digest(labels)}
+
+
+def _digest(rows: Array) -> str:
+    return hashlib.blake2b(np.ascontiguousarray(to_numpy(rows)).data, digest_size=16).hexdigest()
+
+
+def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    """How the owner of a checkpoint differs from the present one, and what to do; None if it does not."""
+    if before["addml"] != now["addml"]:
+        return f"by addml {before['addml']}, this is {now['addml']}; use that one"
+    settings = {*before["settings"], *now["settings"]}
+    for name in sorted(settings, key=lambda name: (name != "workers", name)):
+        then, given = (one["settings"].get(name) for one in (before, now))
+        if then != given:
+            return f"with {name}={then!r}, now it is {given!r}; set it back"
+    was, data = before["data"], now["data"]
+    for name, what in changes(was.get("files") or {}, data.get("files") or {}):
+        return f"of other rows ({name} {what}); give the same table"
+    names = [name for name in sorted({*was, *data}) if was.get(name) != data.get(name)]
+    other = ", ".join(f"{name} {was.get(name)}, now {data.get(name)}" for name in names)
+    return f"of other rows ({other}); give the same table" if names else None

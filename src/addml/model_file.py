@@ -26,6 +26,7 @@ from addml.encoders.module import ModuleNetwork
 from addml.inputs import vectorizer_from_json
 from addml.inputs.series import Sampling
 from addml.model import Examples, Model
+from addml.preprocessing.groups import Groups
 from addml.preprocessing.profile import ColumnProfile
 from addml.preprocessing.scaling import Features
 from addml.scoring import scorer_from_plain
@@ -54,7 +55,7 @@ def load(path: str | os.PathLike[str], encoder: Any = None) -> Model:
     """The model that `save` wrote; an encoder of the user's own, which no file holds, is given again."""
     document, arrays = read(path)
     if "checkpoint" in document:
-        raise ModelFileError(f"{path} is the checkpoint of a training that is not over: run it again, and it goes on")
+        raise ModelFileError(f"{path} is the checkpoint of an unfinished training: run it again to resume")
     try:
         model = _model_of(document, arrays, encoder)
         _check_shapes(model, arrays)
@@ -106,13 +107,10 @@ def _arrays_of(model: Model) -> dict[str, np.ndarray]:
 
 def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: Any) -> Model:
     """The model of a document and arrays."""
-    scorer, scores = scorer_from_plain(document["scorer"]), arrays["training_scores"]
-    features, photographs = Features(**_under("features", arrays)), document["encoder"]["name"] == "pretrained"
-    vectorizer = vectorizer_from_json(document["vectorizer"], features, photographs=photographs)
-    plain = document["vectorizer"]
+    scorer, scores, plain = scorer_from_plain(document["scorer"]), arrays["training_scores"], document["vectorizer"]
+    photographs = document["encoder"]["name"] == "pretrained"
+    vectorizer = vectorizer_from_json(plain, Features(**_under("features", arrays)), photographs=photographs)
     if (groups := (plain["columns"] or {}).get("groups") or plain.get("entities")) is not None:
-        from addml.preprocessing.groups import Groups
-
         vectorizer = vectorizer.with_groups(Groups.from_json(groups, _under("groups", arrays)))
     return Model(
         vectorizer=vectorizer,
@@ -131,7 +129,7 @@ def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: 
         examples=Examples(**_under("examples", arrays)),
         profiles=tuple(map(ColumnProfile.from_json, document["profiles"])),
         sampling=None if document["sampling"] is None else Sampling(**document["sampling"]),
-        ids=_texts(document["ids"]),
+        ids=tuple(map(str, document["ids"])),
         settings={**document["settings"]},
         version=str(document["addml"]),
     )
@@ -140,12 +138,6 @@ def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: 
 def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     start = f"{prefix}."
     return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-
-
-def _texts(values: Any) -> tuple[str, ...]:
-    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
-        raise ValueError(f"the ids {values!r}")
-    return tuple(values)
 
 
 def record_to_json(record: dict[str, Any]) -> dict[str, Any]:
@@ -206,21 +198,18 @@ def _check_shapes(model: Model, arrays: dict[str, np.ndarray]) -> None:
         )
         if array.dtype != dtype or not fits:
             sizes = ", ".join(str(length) if isinstance(length, int) else "n" for length in wanted)
-            raise ModelFileError(
-                f"{name} is {array.dtype} {array.shape}, not {dtype} ({sizes}) as the rest of the model asks for; "
-                "fit and save it again"
-            )
+            wrong = f"{name} is {array.dtype} {array.shape}, not {dtype} ({sizes}) as the rest of the model asks for"
+            raise ModelFileError(f"{wrong}; fit and save it again")
         lengths |= {one: have for one, have in zip(shape, array.shape, strict=True) if isinstance(one, str)}
     if (groups := model.vectorizer.groups) is not None and groups.own.any():
         members, places = len(model.encoder.weights), sum(len(embedded_places(int(own))) for own in groups.own if own)
-        views, embedded = model.scorer.count(members), (members, places, model.encoder.outputs)
+        asked = ((model.encoder.inputs,), (members, places, model.encoder.outputs), (2, model.scorer.count(members)))
         found = (groups.own_rows.shape[1:], groups.own_embedded.shape, groups.own_scale.shape[:2])
-        if found != ((model.encoder.inputs,), embedded, (2, views)):
+        if found != asked:
             raise ModelFileError(f"the references of groups have shapes {found}; fit and save it again")
-    if "embedded" in lengths and lengths["embedded"] != len(embedded_places(lengths["references"])):
-        raise ModelFileError(
-            f"{lengths['embedded']} embeddings of {lengths['references']} references; fit and save it again"
-        )
+    references, embedded = lengths.get("references", 0), lengths.get("embedded")
+    if embedded is not None and embedded != len(embedded_places(references)):
+        raise ModelFileError(f"{embedded} embeddings of {references} references; fit and save it again")
 
 
 def _check_values(model: Model) -> None:
@@ -248,15 +237,14 @@ def write(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, 
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     content = to_bytes(arrays)
     digest = hashlib.sha256(content).hexdigest()
-    shapes = {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()}
-    document = {"format": FORMAT, **meta, "arrays": shapes, "weights": digest}
+    document = {"format": FORMAT, **meta, "weights": digest}
     text = json.dumps({**document, "checksum": _checksum(document)}, indent=1, allow_nan=False)
     old, weights = list(folder.glob("weights-*.safetensors")), folder / f"weights-{digest}.safetensors"
     try:
         _replace(weights, content)
         _replace(folder / "model.json", text.encode())
     except BaseException:  # what is written goes, unless a model names it
-        if weights not in old and digest != _named_weights(folder):
+        if digest != _named_weights(folder):
             weights.unlink(missing_ok=True)
         if is_new:
             with suppress(OSError):  # another process may have put something into it
@@ -279,8 +267,8 @@ def _named_weights(folder: Path) -> str | None:
     return named if isinstance(named, str) and HASH.fullmatch(named) else None
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The document and the arrays of a folder, whole and unchanged."""
+def read(path: str | os.PathLike[str], *, finite: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The document and the arrays of a folder, whole and unchanged; unless told otherwise, of finite numbers alone."""
     if not os.fspath(path):  # which Path takes for the present folder
         raise ModelFileError(f"path={path!r} names no folder; give the folder of a saved model")
     folder = Path(os.path.expanduser(path))
@@ -297,7 +285,19 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
                 raise ModelFileError(f"{weights} is missing; copy the whole folder again, or fit anew") from None
     if hashlib.sha256(content).hexdigest() != document["weights"]:
         raise ModelFileError(f"{weights} is damaged or was changed: its hash is not the one in its name; copy it again")
-    return document, _checked_arrays(weights, content)
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as from_bytes
+
+    try:
+        arrays = from_bytes(content)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{weights} is not a safetensors file ({error}); copy it again") from None
+    for name, array in arrays.items() if finite else ():
+        if str(array.dtype) not in DTYPES:
+            raise ModelFileError(f"{weights}: {name} is {array.dtype}, which no model holds; fit and save it again")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ModelFileError(f"{weights}: {name} holds values that are not finite; fit the model anew")
+    return document, arrays
 
 
 def _document(file: Path) -> dict[str, Any]:
@@ -318,9 +318,8 @@ def _document(file: Path) -> dict[str, Any]:
     if document["format"] != FORMAT:
         remedy = "update addml" if document["format"] > FORMAT else "fit again"
         raise ModelFileError(f"{file} has format {document['format']}, this version of addml reads {FORMAT}: {remedy}")
-    checksum = document.pop("checksum", None)
     try:
-        unchanged = checksum == _checksum(document)
+        unchanged = document.pop("checksum", None) == _checksum(document)
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{file} holds what no saved model does ({error}); copy it again") from None
     if not unchanged:
@@ -328,22 +327,6 @@ def _document(file: Path) -> dict[str, Any]:
     if not HASH.fullmatch(str(document.get("weights"))):
         raise ModelFileError(f"{file} does not name its weights; copy it again")
     return document
-
-
-def _checked_arrays(file: Path, content: bytes) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load as from_bytes
-
-    try:
-        arrays = from_bytes(content)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise ModelFileError(f"{file} is not a safetensors file ({error}); copy it again") from None
-    for name, array in arrays.items():
-        if str(array.dtype) not in DTYPES:
-            raise ModelFileError(f"{file}: {name} is {array.dtype}, which no model holds; fit and save the model again")
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ModelFileError(f"{file}: {name} holds values that are not finite; fit the model anew")
-    return arrays
 
 
 def _checksum(document: dict[str, Any]) -> str:
