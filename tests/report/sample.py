@@ -116,8 +116,8 @@ def _evaluation(label: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
 
 
 DRIFT = (
-    {"column": "mean radius", "shift": 0.04, "gaps_share": 0.0, "outside_share": 0.003, "words": "as in training"},
-    {"column": "country", "shift": 0.41, "gaps_share": 0.002, "unseen_share": 0.06, "words": "unseen: 'Elbonia'"},
+    {"column": "mean radius", "psi": 0.04, "gaps_now": 0.0, "outside_count": 3, "words": "as in training"},
+    {"column": "country", "psi": 0.41, "gaps_now": 0.002, "figures": "'DE' 7% -> 9%", "words": "unseen: 'Elbonia'"},
 )
 
 

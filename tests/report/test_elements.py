@@ -7,9 +7,10 @@ import numpy as np
 
 from addml.findings import Findings, Track
 from addml.report.charts import MAX_SERIES_POINTS, envelope
-from addml.report.elements import BAR_EDGE, BAR_WIDTH, mark_position, range_bar
 from addml.report.html import to_html
 from addml.report.sections import build_document
+from addml.report.summary import BAR_EDGE, BAR_WIDTH, mark_position
+from tests.report.sample import shop
 
 
 def findings(steps, events=(), values=None):
@@ -58,4 +59,4 @@ def test_marks_stay_on_the_bar_and_in_order():
 
 
 def test_the_middle_of_a_bar_is_one_upright_line():
-    assert '<line x1="80.0" x2="80.0" y1="4" y2="12" class="middle">' in str(range_bar(0.5, "half of the way"))
+    assert '<line x1="80.0" x2="80.0" y1="4" y2="12" class="middle">' in to_html(build_document(shop()))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from addml.findings import Finding, Findings, Group, Reason, SpaceMap, Usual
+from addml.report import redacted
 from addml.report.html import static, to_html
-from addml.report.redact import redacted
 from addml.report.sections import build_document
 from tests.report.sample import shop
 

@@ -1,14 +1,14 @@
 """The report as Markdown."""
 
+import re
 from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
-from addml.report.document import Paragraph
-from addml.report.html import to_html
-from addml.report.markdown import escaped, to_markdown
+from addml.report.html import plain, to_html, to_markdown
 from addml.report.sections import build_document
 from tests.report.sample import shop
 from tests.report.test_html import NASTY, Reader, bare, nasty
@@ -17,7 +17,7 @@ HEADINGS = (
     "# 20 of 377 rows flagged",
     "## Scores of all rows",
     "## Ranked rows and their reasons",
-    "### Top rows compared with usual values",
+    "### Groups of similar rows",
     "## Map of the metric space",
     "## Evaluation against the labels",
     "### ROC curve",
@@ -39,7 +39,7 @@ def test_it_has_all_the_parts(findings):
     for heading in HEADINGS:
         assert f"\n{heading}\n" in f"\n{text}", heading
     first = findings.ranked[0]
-    assert f"| 1 | {first.row} | P-{84000 + 137 * (first.row - 1)} |" in text
+    assert f"| 1 | Row {first.row} patient P-{84000 + 137 * (first.row - 1)} |" in text
 
 
 def test_tables_are_tables(findings):
@@ -61,7 +61,7 @@ def test_values_stay_text(text):
 
 
 def test_escapes_only_what_needs_it():
-    assert escaped("batch_size (5%), −1.5 of 3") == "batch_size (5%), −1.5 of 3"
+    assert plain("batch_size (5%), −1.5 of 3") == "batch_size (5%), −1.5 of 3"
 
 
 @pytest.mark.parametrize("findings", [bare([]), bare([0.5]), bare([np.nan, 2.0]), shop(ranked=(), groups=(), usual=())])
@@ -70,12 +70,13 @@ def test_findings_with_next_to_nothing(findings):
 
 
 def test_without_usual_values_only_values_are_shown():
-    assert "### Top rows compared with usual values" in markdown(shop())
-    assert "### Top rows with their values" in markdown(replace(shop(), usual=()))
+    assert "#### Row 17 compared with usual values\n\n| Column | Value | Usual values |" in markdown(shop())
+    assert "#### Row 17\n\n| Column | Value | Contribution |" in markdown(replace(shop(), usual=()))
 
 
 def test_drift_is_a_table():
     assert "| country | 0.41 | 0.2% |" in markdown(shop())
+    assert "| amount | 51,234.75 | 12.5, mostly 3 to 40 | above the usual | 62% |" in markdown(shop())
 
 
 def test_a_million_rows(million):
@@ -90,8 +91,25 @@ def test_it_says_what_the_page_says(findings):
     for section in document.sections:
         assert f"\n## {section.title}\n" in text
         assert section.title in page
-        for block in section.blocks:
-            if isinstance(block, Paragraph) and block.text:
-                assert escaped(block.text) in text
-                assert f"{block.text} {block.hint}".strip() in page
-                assert not block.hint or block.hint not in text
+    for words in re.findall(r'<p class="about">([^<]+)', to_html(document)):
+        assert plain(unescape(words)) in text
+
+
+def test_what_only_the_page_has_is_left_out(findings):
+    text = markdown(findings)
+    for words in (
+        "The thin lines are",
+        "Numbers\n",
+        "Log scale\n",
+        "Open all details",
+        "Details",
+        "Zoom in",
+        "dot normal",
+    ):
+        assert words not in text
+
+
+def test_a_row_is_one_line(million):
+    (line,) = [line for line in markdown(million).splitlines() if line.startswith("| 7 | Row ")]
+    assert line.count("; ") == 4  # five reasons
+    assert line.count(" (20%)") == 5

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from addml.report import write_report
-from addml.report.redact import redacted
+from addml.report import redacted, write_report
 from addml.text import cell_text
 from tests.report.sample import shop
 from tests.report.test_html import numbers_of
@@ -57,8 +56,9 @@ def test_a_feature_named_after_a_value_is_called_by_its_column():
 
 def test_drift_keeps_what_tells_no_value():
     first, second = redacted(shop()).drift
-    numbers = {"shift": 0.04, "gaps_share": 0.0, "outside_share": 0.003}
+    numbers = {"psi": 0.04, "gaps_now": 0.0, "outside_count": 3}
     assert first == {"column": "mean radius", **numbers, "words": "as in training"}
+    assert "figures" not in second
     assert second["words"] == "unseen: [redacted]"
 
 

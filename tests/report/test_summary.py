@@ -7,21 +7,19 @@ import pytest
 
 from addml.findings import Finding, Group, Reason, Track, Usual
 from addml.report import write_report
-from addml.report.charts import MAX_ROWS
-from addml.report.sections import flat, left_out_words
+from addml.report.sections import build_document, flat
 from addml.report.summary import (
     MAX_COLUMNS,
+    MAX_ROWS,
+    RankedRows,
     comparisons,
-    direction,
     key_figures,
     lead,
-    ranking,
+    position,
     score_format,
-    similar,
-    ungrouped,
-    unlisted,
 )
 from tests.report.sample import shop
+from tests.report.test_html import Reader, rendered
 
 AMOUNT = Usual("amount", "number", "12, mostly 3 to 40", 3.0, 12.0, 40.0)
 COUNTRY = Usual("country", "category", "mostly DE", common=(("DE", 0.7), ("AT", 0.01)))
@@ -30,15 +28,18 @@ COUNTRY = Usual("country", "category", "mostly DE", common=(("DE", 0.7), ("AT", 
 @pytest.mark.parametrize(
     ("dropped", "said"),
     [
-        ([[1.0, 0.0], [1.0, 0.5]], "Every member left out every flagged row in every epoch."),
-        ([[1.0, 0.0], [0.5, 0.5]], "Flagged rows were left out 75% of the time, none of 1 always."),
-        ([[np.nan, 0.0]], "No flagged row was in the training sample."),
-        (np.zeros((0, 2)), ""),
-        (None, ""),
+        ([[1.0, 0.0], [1.0, 0.5]], "The flagged rows below were left out 100% of the time. Each line"),
+        ([[1.0, 0.0], [0.5, 0.5]], "The flagged rows below were left out 75% of the time. Each line"),
+        ([[np.nan, 0.0]], "leaves out the others as likely anomalies. Each line"),
     ],
 )
 def test_rows_left_out_of_training(dropped, said):
-    assert left_out_words(shop(dropped=None if dropped is None else np.array(dropped))) == said
+    assert said in Reader(rendered(shop(dropped=np.array(dropped)))).text
+
+
+@pytest.mark.parametrize("dropped", [np.zeros((0, 2)), None])
+def test_training_that_recorded_nothing_is_not_described(dropped):
+    assert "left-out" not in [section.name for section in build_document(shop(dropped=dropped)).sections]
 
 
 def test_the_first_sentence_stays_short():
@@ -50,17 +51,27 @@ def test_the_first_sentence_stays_short():
 
 def test_groups_of_one_row_are_only_counted():
     findings = shop(groups=(Group(("a",), "a", (1, 2)), Group(("b",), "b", (3,)), Group(("c",), "c", (4,))))
-    assert [group.words for group in similar(findings)] == ["a"]
-    assert ungrouped(findings) == "2 rows are in no group."
+    shown = RankedRows(findings).filters()
+    assert shown.count("<li>") == 1
+    assert '<b>2 rows</b><span class="words">a</span>' in shown
+    assert RankedRows(shop()).filters() == ""
+
+
+def test_hidden_groups_are_counted():
+    findings = shop(groups=tuple(Group((str(i),), str(i), (2 * i, 2 * i + 1)) for i in range(14)))
+    assert "2 more groups are not shown." in RankedRows(findings).filters()
 
 
 def test_the_steps_of_listed_events_are_not_left():
     scores = np.repeat([1.0, 9.0, 1.0], [5, 20, 5])
     drawn = Track(("", ""), scores, (), ((5, 25),))
     one = shop(scores=scores, threshold=2.0, rows=30, ranked=(Finding(6, 1, 9.0, True),), track=drawn)
-    assert unlisted(one) == ""
+    assert RankedRows(one).unlisted() == ""
     many = tuple(Finding(i, i, 9.0, True) for i in range(1, MAX_ROWS + 3))
-    assert unlisted(replace(one, ranked=many)) == "2 more events are flagged; the scored table has all of them."
+    assert (
+        RankedRows(replace(one, ranked=many)).unlisted()
+        == "2 more events are flagged; the scored table has all of them."
+    )
 
 
 def test_scores_of_a_list_have_the_same_decimals():
@@ -95,13 +106,13 @@ def decided():
 @pytest.mark.parametrize("redact", [False, True])
 def test_the_report_says_how_rare_and_how_decided(tmp_path, name, redact):
     text = write_report(decided(), tmp_path / name, redact=redact).read_text(encoding="utf-8")
-    assert ranking(decided()).rows[0].rarity in text
+    assert "1 in 2,400" in text
     assert "the 10% highest-scoring training rows" in text
 
 
 def test_rarity_and_threshold():
-    assert ranking(decided()).rows[0].rarity == "1 in 2,400"
-    assert ranking(shop()).rows[0].rarity == ""
+    assert "1 in 2,400" in RankedRows(decided()).top()
+    assert "1 in " not in RankedRows(shop()).top()
     assert ("Threshold", "higher scores are flagged") in [(label, note) for label, _, note in key_figures(shop())]
 
 
@@ -132,7 +143,7 @@ def test_without_p_values_nothing_is_said(tmp_path, name):
     ],
 )
 def test_where_a_value_lies(value, one, said):
-    assert direction(value, one) == said
+    assert position(value, one).words == said
 
 
 def test_reasons_come_first_and_belong_to_their_column():

@@ -7,9 +7,8 @@ import pytest
 
 from addml.findings import EventPicture, Finding, Findings, Track
 from addml.report import redacted
-from addml.report.elements import event_plot, time_ticks
-from addml.report.html import to_html
-from addml.report.markdown import to_markdown
+from addml.report.charts import event_plot, time_ticks
+from addml.report.html import to_html, to_markdown
 from addml.report.sections import MAX_SERIES, build_document
 
 START = np.datetime64("2026-03-01T00:00:00", "ns")

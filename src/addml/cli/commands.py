@@ -318,7 +318,7 @@ class Session:
         outputs.write_reports(self.files, reported, options)
         self.write_record({"rows": findings.rows, "anomalies": findings.anomalies})
         if options.redact:
-            from addml.report.redact import redacted
+            from addml.report import redacted
 
             findings = redacted(findings)
         screen.show_findings(self.screen, findings, options.top)

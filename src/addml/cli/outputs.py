@@ -214,8 +214,7 @@ def write_reports(files: Files, findings: Findings, options: Options) -> None:
 
         write_report(findings, files.report, format=options.format, redact=options.redact)  # type: ignore[arg-type]
     if files.figures is not None:
-        from addml.report import write_figures
-        from addml.report.redact import redacted
+        from addml.report import redacted, write_figures
 
         write_figures(redacted(findings) if options.redact else findings, files.figures)
 

@@ -1,24 +1,32 @@
-"""Findings as one self-contained HTML file, as Markdown, or as figures for a paper."""
+"""Findings as one self-contained HTML file, as Markdown, or as figures for a paper; with or without raw values."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
-from addml.findings import Findings
+from addml.findings import Finding, Findings, Group, Reason, Track, Usual
 from addml.io.write import write_whole
-from addml.report.html import to_html
-from addml.report.markdown import to_markdown
+from addml.report.html import to_html, to_markdown
 from addml.report.plots import write_figures
-from addml.report.redact import redacted
 from addml.report.sections import build_document
+from addml.report.summary import MAX_ROWS, column_of, position
+from addml.text import MISSING, cell_text
 
 __all__ = ["FORMATS", "redacted", "write_figures", "write_report"]
 
 FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}  # by file ending
+HIDDEN = "[redacted]"
+QUOTED = re.compile(
+    r"(?<=constant: ).+(?= in every row)"
+    r"|\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|“[^”]*”|‘[^’]*’|«[^»]*»|`[^`]*`"
+)
+KEPT_DRIFT = ("column", "kind", "psi", "gaps_then", "gaps_now", "unseen_share", "outside_count", "drifted", "words")
 
 
 def write_report(
@@ -47,3 +55,85 @@ def _link(file: str | None, folder: Path) -> str | None:
         return None if file is None else quote(Path(os.path.relpath(file, folder)).as_posix())
     except ValueError:  # on another drive
         return None
+
+
+def redacted(findings: Findings) -> Findings:
+    """The same findings without raw values, ids, usual values and images, also within sentences."""
+    columns, usual = set(findings.columns), {one.column: one for one in findings.usual}
+    scrub, track = _scrubber(findings), findings.track
+    hidden = {"anomaly_value": HIDDEN} if findings.settings.get("anomaly_value") is not None else {}
+    if track is not None:  # the scores alone; entities go by number
+        spans = enumerate(track.entities, start=1)
+        entities = tuple((f"series {place}", start, stop) for place, (_, start, stop) in spans)
+        track = Track(("", ""), track.scores, (), track.events, None, entities)
+    groups = []
+    for group in findings.groups:
+        bare = tuple(dict.fromkeys(column_of(column, columns) for column in group.columns))
+        groups.append(Group(bare, ", ".join(bare), group.ranks))
+    drift = [
+        {key: entry[key] if key == "column" else scrub(entry[key]) for key in KEPT_DRIFT if key in entry}
+        for entry in findings.drift
+    ]
+    return replace(
+        findings,
+        left_out=tuple((column, scrub(why)) for column, why in findings.left_out),
+        notes=tuple(map(scrub, findings.notes)),
+        ranked=(
+            *(_redacted_row(one, usual, columns) for one in findings.ranked[:MAX_ROWS]),
+            *(replace(one, ids={}, values={}, reasons=()) for one in findings.ranked[MAX_ROWS:]),
+        ),
+        groups=tuple(groups),
+        usual=tuple(Usual(one.column, one.kind, "") for one in findings.usual),
+        evaluation=scrub(findings.evaluation),
+        drift=tuple(drift),
+        settings=scrub(findings.settings) | hidden,
+        pictures=(),
+        track=track,
+    )
+
+
+def _redacted_row(finding: Finding, usual: dict[str, Usual], columns: set[str]) -> Finding:
+    """Every value becomes its position in words; the unusual ones come first."""
+    places = {
+        column: MISSING if cell_text(value) == MISSING else position(value, usual.get(column)).words or HIDDEN
+        for column, value in finding.values.items()
+    }
+    reasons = []
+    for reason in finding.reasons:
+        column = column_of(reason.column, columns)
+        place = places.get(column, HIDDEN)
+        reasons.append(Reason(column, reason.share, column if place == HIDDEN else f"{column} {place}"))
+    values = dict(sorted(places.items(), key=lambda item: item[1].startswith(("within", "a common", HIDDEN))))
+    return replace(finding, ids={}, values=values, reasons=tuple(reasons))
+
+
+def _scrubber(findings: Findings) -> Callable[[Any], Any]:
+    """Hides quoted text, constants, and every known raw value that is a word of its own, in text or structures."""
+    sources = [*findings.notes, dict(findings.left_out), findings.settings, findings.evaluation, *findings.drift]
+    text = "\n".join(_texts(sources))
+    cells = [value for one in findings.ranked[:MAX_ROWS] for value in (*one.ids.values(), *one.values.values())]
+    raw = {form for value in cells if cell_text(value) != MISSING for form in (cell_text(value), str(value))}
+    raw |= {name for one in findings.usual for name, _ in one.common}
+    # Shorter ones are more likely a count or a letter.
+    long = {value for value in raw if len(value) >= 4 or (len(value) >= 2 and not value.isdigit())}
+    known = {value for value in long if value in text} - set(findings.columns)
+    longest_first = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+    values = re.compile(rf"(?<!\w)(?:{longest_first})(?!\w)") if known else None
+
+    def scrub(value: Any) -> Any:
+        if isinstance(value, str):
+            sentence = QUOTED.sub(HIDDEN, value)
+            return values.sub(HIDDEN, sentence) if values else sentence
+        if isinstance(value, dict):
+            return {key: scrub(inner) for key, inner in value.items()}
+        return [scrub(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+    return scrub
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)

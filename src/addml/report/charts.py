@@ -1,16 +1,18 @@
-"""The numbers behind the charts, few enough for a page whatever the number of rows."""
+"""Charts: numbers that the page's script draws, and drawings of series as SVG; small, however many rows there are."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from addml.findings import Findings
+from addml.findings import EventPicture, Findings, Track
+from addml.report.html import Html, el, json_text
+from addml.report.summary import MAX_ROWS, score_format
+from addml.text import number, one_line
 
-MAX_ROWS = 200  # ranked rows in a report
 MAX_BINS = 60
 MIN_BINS = 12
 MAX_NORMAL_POINTS = 5000
@@ -22,35 +24,54 @@ MAX_SERIES_POINTS = 800  # of one line; each stands for the minimum and maximum 
 MAX_EVENTS = 500  # shaded in a series, the highest ranked ones
 LOG_RATIO = 40  # highest bar to lower quartile, from which the short bars need a logarithmic scale
 TAIL = 12  # scores farther from the median than so many spreads are counted in the outermost bar
+PANELS = {"train_loss": "Training loss", "validation_loss": "Validation loss", "rows_kept": "Rows kept"}
+CURVES = {
+    "roc": ("ROC curve", "fpr", "tpr", "Share of normal rows flagged", "Share of anomalies found"),
+    "pr": ("Precision and recall", "recall", "precision", "Recall", "Precision"),
+}
+WIDTH, PANEL_HEIGHT, PANEL_GAP, AXIS_HEIGHT = 1000, 90, 26, 24  # of a drawn series
+KNOTS = 64  # points of the axis that zooming goes by
+MAX_TICKS = 7
+SECOND, DAY = 10**9, 86_400  # of a datetime64, and in seconds
+TICKS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200]  # seconds
+TICKS += [DAY * days for days in (1, 2, 7, 14, 28, 91, 182, 365, 730, 1826, 3652)]
 
 
 def chart_data(findings: Findings) -> dict[str, Any]:
     """The numbers of all charts for the script of the page."""
+    show = score_format(findings)
+    ranked = [
+        {
+            "row": one.row,
+            "rank": one.rank,
+            "score": show(one.score),
+            "anomaly": one.is_anomaly,
+            "why": [one_line(reason.words, 90) for reason in one.reasons[:3]],
+        }
+        for one in findings.ranked[:MAX_ROWS]
+    ]
     found = histogram(findings.scores, findings.threshold)
+    scores = found and {
+        "edges": _numbers(found.edges, 10),
+        "counts": found.counts.tolist(),
+        "first": found.first_anomalous,
+        "below": found.below,
+        "above": found.above,
+        "log": found.log,
+    }
     return {
         "threshold": finite(findings.threshold, 10),
         "noun": findings.noun,
-        "scores": found
-        and {
-            "edges": _numbers(found.edges, 10),
-            "counts": found.counts.tolist(),
-            "first": found.first_anomalous,
-            "below": found.below,
-            "above": found.above,
-            "log": found.log,
-        },
+        "scores": scores,
         "training": training(findings),
         "space": space(findings),
         "dropped": dropped(findings),
         "curves": curves(findings),
+        "ranked": ranked,
     }
 
 
-# Scores -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Histogram:
+class Histogram(NamedTuple):
     """Counts of scores in bins; the threshold is an edge, so no bar mixes flagged and normal rows."""
 
     edges: np.ndarray  # (k + 1,)
@@ -59,12 +80,7 @@ class Histogram:
     below: int  # rows below the first edge, counted in the first bar
     above: int  # rows above the last edge, counted in the last bar
     not_finite: int
-
-    @property
-    def log(self) -> bool:
-        """Whether the bars differ so much that they need a logarithmic scale."""
-        filled = self.counts[self.counts > 0]
-        return bool(len(filled)) and float(filled.max()) >= LOG_RATIO * max(1.0, float(np.percentile(filled, 25)))
+    log: bool  # whether the bars differ so much that they need a logarithmic scale
 
 
 def histogram(scores: np.ndarray, threshold: float) -> Histogram | None:
@@ -74,7 +90,10 @@ def histogram(scores: np.ndarray, threshold: float) -> Histogram | None:
         return None
     low, high = _axis_range(known, threshold)
     anchor = threshold if low <= threshold <= high else low
-    width = _bin_width(known, low, high)
+    quarter, three_quarters = np.percentile(known, [25, 75])
+    width = 2 * float(three_quarters - quarter) / len(known) ** (1 / 3)  # the Freedman-Diaconis rule
+    bins = (high - low) / width if width > 0 else MAX_BINS
+    width = (high - low) / min(max(bins, MIN_BINS), MAX_BINS - 2)
     before, after = math.ceil((anchor - low) / width - 1e-9), max(1, math.ceil((high - anchor) / width - 1e-9))
     before = max(before, int((known <= anchor).any()))  # a score at the anchor belongs to the bin before it
     edges = anchor + width * np.arange(-before, after + 1)
@@ -84,7 +103,8 @@ def histogram(scores: np.ndarray, threshold: float) -> Histogram | None:
     first = before if anchor == threshold else (0 if threshold < low else len(counts))
     slack = 1e-6 * width  # rounded edges may exclude the outermost score
     below, above = int((known < edges[0] - slack).sum()), int((known > edges[-1] + slack).sum())
-    return Histogram(edges, counts, first, below, above, len(scores) - len(known))
+    log = bool(counts.max() >= LOG_RATIO * max(1.0, np.percentile(counts[counts > 0], 25)))
+    return Histogram(edges, counts, first, below, above, len(scores) - len(known), log)
 
 
 def _axis_range(known: np.ndarray, threshold: float) -> tuple[float, float]:
@@ -102,19 +122,6 @@ def _axis_range(known: np.ndarray, threshold: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _bin_width(known: np.ndarray, low: float, high: float) -> float:
-    """The width by the Freedman-Diaconis rule, limited to what a page can show."""
-    quarter, three_quarters = np.percentile(known, [25, 75])
-    width = 2 * float(three_quarters - quarter) / len(known) ** (1 / 3)
-    bins = (high - low) / width if width > 0 else MAX_BINS
-    return (high - low) / min(max(bins, MIN_BINS), MAX_BINS - 2)
-
-
-# Training ---------------------------------------------------------------------------------------------------
-
-PANELS = (("train_loss", "Training loss"), ("validation_loss", "Validation loss"), ("rows_kept", "Rows kept"))
-
-
 def training(findings: Findings) -> dict[str, Any] | None:
     """One panel per curve with the mean over members and each member; None without a history."""
     history = [findings.history[i] for i in thinned(len(findings.history), MAX_EPOCHS)]
@@ -122,7 +129,7 @@ def training(findings: Findings) -> dict[str, Any] | None:
     members = sorted({member for epoch in by_epoch for member in epoch})
     shown = members[:MAX_MEMBERS] if len(members) > 1 else []
     panels = []
-    for name, title in PANELS:
+    for name, title in PANELS.items():
         mean = [finite(entry.get(name)) for entry in history]
         lines = [[finite(epoch.get(member, {}).get(name)) for epoch in by_epoch] for member in shown]
         if any(name in entry for entry in history):
@@ -143,7 +150,8 @@ def finite(value: Any, digits: int = 5) -> float | None:
     return float(f"{float(value):.{digits}g}")
 
 
-# Map of the metric space ------------------------------------------------------------------------------------
+def _numbers(values: Any, digits: int = 4) -> list[float | None]:
+    return [finite(value, digits) for value in np.asarray(values).tolist()]
 
 
 def space(findings: Findings) -> dict[str, Any] | None:
@@ -172,13 +180,6 @@ def space(findings: Findings) -> dict[str, Any] | None:
     }
 
 
-def _numbers(values: Any, digits: int = 4) -> list[float | None]:
-    return [finite(value, digits) for value in np.asarray(values).tolist()]
-
-
-# Rows left out of training ----------------------------------------------------------------------------------
-
-
 def dropped(findings: Findings) -> dict[str, Any] | None:
     """For every ranked row, the percentage of members that left it out in each epoch; None if not recorded."""
     matrix = findings.dropped
@@ -188,14 +189,6 @@ def dropped(findings: Findings) -> dict[str, Any] | None:
     cells = np.asarray(matrix, float)[epochs, :MAX_ROWS].T
     percent = [[None if math.isnan(cell) else round(100 * cell) for cell in row] for row in cells.tolist()]
     return {"epochs": [epoch + 1 for epoch in epochs], "cells": percent}
-
-
-# Evaluation -------------------------------------------------------------------------------------------------
-
-CURVES = {
-    "roc": ("ROC curve", "fpr", "tpr", "Share of normal rows flagged", "Share of anomalies found"),
-    "pr": ("Precision and recall", "recall", "precision", "Recall", "Precision"),
-}
 
 
 def curves(findings: Findings) -> dict[str, dict[str, Any]]:
@@ -217,12 +210,130 @@ def curves(findings: Findings) -> dict[str, dict[str, Any]]:
     return found
 
 
-# Series -----------------------------------------------------------------------------------------------------
-
-
 def envelope(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Minimum and maximum (points,) of each stretch of a series; NaN where no step is known."""
+    values = np.where(np.isfinite(values), values, np.nan)
     edges = np.linspace(0, len(values), min(len(values), MAX_SERIES_POINTS) + 1).astype(np.int64)[:-1]
-    low = np.minimum.reduceat(np.where(np.isnan(values), np.inf, values), edges)
-    high = np.maximum.reduceat(np.where(np.isnan(values), -np.inf, values), edges)
-    return np.where(np.isinf(low), np.nan, low), np.where(np.isinf(high), np.nan, high)
+    return np.fmin.reduceat(values, edges), np.fmax.reduceat(values, edges)
+
+
+# SVG --------------------------------------------------------------------------------------------------------
+
+
+class Panel(NamedTuple):
+    """One line of a drawing."""
+
+    name: str
+    values: np.ndarray
+    band: np.ndarray | None = None  # (3, steps): low end, middle and high end of what was expected
+    threshold: float | None = None
+
+
+def series_plot(track: Track, threshold: float, label: str, entity: int = 0) -> Html:
+    """One panel each for the scores and the channels of a series, with its events shaded; the page's script zooms."""
+    name, start, stop = track.entities[entity] if track.entities else ("", 0, len(track.scores))
+    own = slice(start, stop)
+    panels = [Panel("score", track.scores[own], threshold=threshold)]
+    panels += [Panel(channel, values[own]) for channel, values in track.channels]
+    events = [(a - start, b - start) for a, b in track.events[:MAX_EVENTS] if start <= a < stop]
+    when = None if track.when is None else track.when[own]
+    knots = {} if when is None else {"data_times": json_text(_knots(when))}
+    return _drawing(panels, events, when, f"{name}: {label}" if name else label, **knots)
+
+
+def event_plot(picture: EventPicture, label: str) -> Html:
+    """The channels responsible for an event and around it, with the band that was expected of each."""
+    return _drawing([Panel(*channel) for channel in picture.channels], [picture.span], picture.when, label)
+
+
+def _drawing(
+    panels: Sequence[Panel],
+    events: Sequence[tuple[int, int]],
+    when: np.ndarray | None,
+    label: str,
+    **attributes: Any,
+) -> Html:
+    """Shapes that may be stretched along the axis, and texts that may not."""
+    steps, height = len(panels[0].values), len(panels) * (PANEL_HEIGHT + PANEL_GAP)
+    marks = [(f"{place * WIDTH:.1f}", words) for place, words in ([] if when is None else time_ticks(when))]
+    shapes = [el("line", x1=x, x2=x, y1=0, y2=height, class_="grid") for x, _ in reversed(marks)]
+    for start, stop in events:
+        x, width = WIDTH * start / steps, max(1.5, WIDTH * (stop - start) / steps)
+        shapes.append(el("rect", x=f"{x:.1f}", y=0, width=f"{width:.1f}", height=height, class_="event"))
+    texts = []
+    for place, panel in enumerate(panels):
+        top = PANEL_GAP + place * (PANEL_HEIGHT + PANEL_GAP)
+        drawn, words = _drawn(panel, top)
+        shapes += drawn
+        texts.append(el("text", words, x=2, y=top - 6))
+    names = [el("text", words, x=x, y=height + 17, text_anchor="middle") for x, words in marks]
+    view = {"width": WIDTH, "height": height, "viewBox": f"0 0 {WIDTH} {height}", "preserveAspectRatio": "none"}
+    content = [el("svg", *shapes, class_="stretched", **view), *texts, el("g", *names, class_="times")]
+    box = f"0 0 {WIDTH} {height + AXIS_HEIGHT}"
+    return el("svg", *content, viewBox=box, role="img", aria_label=label, class_="track", tabindex="0", **attributes)
+
+
+def _drawn(panel: Panel, top: int) -> tuple[list[Html], str]:
+    """The shapes of a panel, and its name with the range of its values."""
+    (low, high), band, threshold = envelope(np.asarray(panel.values, float)), panel.band, panel.threshold
+    known = np.concatenate([low, high, [] if threshold is None else [threshold], [] if band is None else band.ravel()])
+    known = known[~np.isnan(known)]
+    least, most = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+
+    def y(value: Any) -> np.ndarray:
+        return np.asarray(top + PANEL_HEIGHT * (1 - (np.asarray(value) - least) / ((most - least) or 1.0)))
+
+    parts = []
+    if band is not None:
+        bottom, ceiling = y(envelope(band[0])[0]), y(envelope(band[2])[1])
+        edge = _outline(ceiling, ceiling) + _outline(bottom, bottom, backwards=True) + "Z"
+        parts = [el("path", d=edge, class_="band"), el("path", d=_outline(*map(y, envelope(band[1]))), class_="middle")]
+    parts.append(el("path", d=_outline(y(low), y(high)), class_="line"))
+    if threshold is not None and math.isfinite(threshold):
+        at = f"{float(y(threshold)):.1f}"
+        parts.append(el("line", x1=0, x2=WIDTH, y1=at, y2=at, class_="threshold"))
+    return parts, f"{one_line(panel.name, 40)}: {number(least)} to {number(most)}"
+
+
+def _outline(low: np.ndarray, high: np.ndarray, *, backwards: bool = False) -> str:
+    """A path through the minimum and maximum of each point, interrupted where nothing is known."""
+    pieces, command = [], "L" if backwards else "M"
+    points = list(enumerate(zip(low.tolist(), high.tolist(), strict=True)))
+    for place, (bottom, top) in reversed(points) if backwards else points:
+        if math.isnan(bottom):
+            command = "M"
+            continue
+        x = f"{(place + 0.5) * WIDTH / len(low):.1f}"
+        pieces.append(f"{command}{x} {bottom:.1f}" + (f"V{top:.1f}" if bottom != top else ""))
+        command = "L"
+    return "".join(pieces)
+
+
+def time_ticks(when: np.ndarray) -> list[tuple[float, str]]:
+    """Round times within ascending ones, as shares of the steps before them, in words."""
+    if len(when) < 2 or when[0] == when[-1]:
+        return []
+    is_time = when.dtype.kind == "M"
+    values = when.astype("datetime64[ns]").astype(np.int64) / SECOND if is_time else when.astype(np.float64)
+    span = float(values[-1] - values[0])
+    if is_time and span >= 1:
+        unit = float(next((one for one in TICKS if span / one <= MAX_TICKS), TICKS[-1]))
+    else:
+        power = 10.0 ** math.floor(math.log10(span / MAX_TICKS))
+        unit = next(one * power for one in (1, 2, 5, 10) if span / (one * power) <= MAX_TICKS)
+    marks = np.arange(math.ceil(values[0] / unit), math.floor(values[-1] / unit) + 1) * unit
+    places = (np.searchsorted(values, marks) + 0.5) / len(when)
+    words = [number(mark) for mark in marks.tolist()]
+    if is_time:  # to the day, the minute, the second or a part of it
+        shown = slice(10) if unit >= DAY else slice(5, 16) if unit >= 60 else slice(11, 19 if unit >= 1 else 23)
+        words = [str(np.datetime64(round(mark * SECOND), "ns")).replace("T", " ")[shown] for mark in marks.tolist()]
+    return [(place, text) for place, text in zip(places.tolist(), words, strict=True) if 0.04 < place < 0.96]
+
+
+def _knots(when: np.ndarray) -> list[list[float]]:
+    """Places along the axis, from 0 to 1, with their times in seconds, or their numbers; the last says which."""
+    places = np.unique(np.linspace(0, len(when) - 1, KNOTS).astype(np.int64))
+    is_time = when.dtype.kind == "M"
+    values = when[places].astype("datetime64[ms]").astype(np.int64) / 1000 if is_time else when[places].astype(float)
+    at = (places + 0.5) / len(when)
+    return [at.round(6).tolist(), values.tolist(), [float(is_time)]]

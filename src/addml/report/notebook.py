@@ -19,7 +19,7 @@ from addml.pipeline.batches import reasons_for
 from addml.pipeline.ranking import LISTED, MAPPED, Candidate, Sample, highest, left_out_epochs, ranked_findings
 from addml.preprocessing.profile import ColumnProfile
 from addml.report import write_report
-from addml.report.elements import el
+from addml.report.html import el
 from addml.report.plots import ANOMALY, NORMAL, draw_scores
 from addml.text import counted, number, one_in, one_line
 

@@ -1,29 +1,31 @@
-"""What a report says first: headline, key figures, scores, and the ranked rows compared with usual values."""
+"""What a report says of the rows: headline, key figures, and the ranked rows compared with usual values."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from addml.findings import Finding, Findings, Group, Usual
-from addml.report import charts
-from addml.report.charts import MAX_ROWS
-from addml.report.document import Chart, Comparison, RankedRow, Ranking, RowGroup, Table
+from addml.findings import Finding, Findings, Usual
+from addml.report.html import Html, button, el, folded, joined, table
 from addml.text import MISSING, cell_text, counted, fixed, number, one_in, one_line, percent, python_value
 
+MAX_ROWS = 200  # ranked rows in a report
 MAX_DETAILS = 50  # ranked rows whose values are shown
 MAX_COLUMNS = 30  # compared for one row: those of its reasons, then the most unusual ones
+SHOWN_COLUMNS = 8  # of them; the others unfold
 MAX_REASONS = 5
+MAX_LEAD = 110  # characters of reasons below the headline
 MAX_IDS = 4
 MAX_GROUPS = 12
 TOP_ROWS = 5  # shown first, one of each group of similar rows
 COMMON = 0.05  # share of the usual rows from which a category is common
-MAX_LEAD = 110  # characters of reasons below the headline
-BAR_LENGTH = 30  # characters of the longest bar in a table
+BAR_WIDTH = 160
+BAND = (60, 100)  # the usual range on a bar
+BAR_EDGE = 6  # the closest that a mark comes to the ends
 
 
 def headline(findings: Findings) -> tuple[str, str]:
@@ -44,17 +46,17 @@ def lead(findings: Findings) -> str:
     """The sentences below the headline: the first row with as many reasons as fit, and the rule."""
     if not len(findings.scores):
         return ""
-    threshold = number(findings.threshold)
+    threshold, noun = number(findings.threshold), findings.noun.capitalize()
     if not findings.anomalies:
         known = findings.scores[np.isfinite(findings.scores)]
         highest = f"; the highest is {number(float(known.max()))}" if len(known) else ""
         return f"No score is above the threshold of {threshold}{highest}."
-    rule = f"{findings.noun.capitalize()}s with a score above {threshold} are flagged."
+    rule = f"{noun}s with a score above {threshold} are flagged."
     rule = f"Flagged: {findings.rule}." if findings.decided_by else rule
     if not findings.ranked:
         return rule
     first = findings.ranked[0]
-    name = f"{findings.noun.capitalize()} {first.row:,}"
+    name = f"{noun} {first.row:,}"
     if findings.pictures and first.ids:
         name = one_line(next(iter(first.ids.values())), 60)  # the file
     if findings.track is not None and "start" in first.ids:
@@ -89,99 +91,148 @@ def key_figures(findings: Findings) -> list[tuple[str, str, str]]:
     return [*figures, ("ROC-AUC", f"{area:.3f}", "against the labels")] if isinstance(area, int | float) else figures
 
 
-def caveat(findings: Findings) -> str:
-    """What to know about the data."""
-    dropped = [f"{counted(len(findings.left_out), 'column')} dropped"] if findings.left_out else []
-    notes = [f"{counted(len(findings.notes), 'note')} on the data"] if findings.notes else []
-    return ", ".join(dropped + notes)
-
-
-def score_chart(findings: Findings) -> Chart | None:
-    """The histogram of all scores; None without a finite score."""
-    found = charts.histogram(findings.scores, findings.threshold)
-    if found is None:
-        return None
-    first, last = number(found.edges[0]), number(found.edges[-1])
-    above = f"{findings.anomalies:,} above the threshold of {number(findings.threshold)}"
-    bars = np.log1p(found.counts) if found.log else found.counts
-    edges = [number(edge, 3) for edge in found.edges]
-    flags = ["flagged" if place >= found.first_anomalous else "" for place in range(len(bars))]
-    counts, drawn = [f"{count:,}" for count in found.counts], map(text_bar, bars / bars.max())
-    noun, threshold = findings.noun, findings.threshold
-    is_off = not found.edges[0] <= threshold <= found.edges[-1]
-    notes = [
-        (found.above, f"The last bar includes {counted(found.above, noun)} beyond the right end of the axis."),
-        (found.below, f"The first bar includes {counted(found.below, noun)} beyond the left end of the axis."),
-        (found.not_finite, f"{counted(found.not_finite, 'score is', 'scores are')} not finite and not shown."),
-        (is_off, f"The threshold of {number(threshold)} is off the axis."),
-    ]
-    head = ("above", "up to", f"{noun}s", "", "log scale" if found.log else "")
-    return Chart(
-        "scores",
-        f"Histogram of {counted(findings.rows, 'score')} from {first} to {last}: {above}.",
-        title=f"Scores of all {noun}s",
-        style="tall",
-        caption=" ".join(note for holds, note in notes if holds),
-        table=Table("Scores", head, list(zip(edges, edges[1:], counts, flags, drawn, strict=False))),
-    )
-
-
-def text_bar(part: float) -> str:
-    """A bar of characters for a part between 0 and 1."""
-    return "█" * max(1, round(BAR_LENGTH * part)) if part else ""
-
-
 # Ranked rows ------------------------------------------------------------------------------------------------
 
 
-def ranking(findings: Findings) -> Ranking:
-    """The first MAX_ROWS ranked rows."""
-    usual, noun = {one.column: one for one in findings.usual}, ranked_noun(findings)
-    similar = {group.ranks[0]: len(group.ranks) - 1 for group in findings.groups if len(group.ranks) > 1}
-    row = _row_maker(findings, usual)
-    listed = {
-        finding.rank: row(finding, place < MAX_DETAILS, similar.get(finding.rank, 0))
-        for place, finding in enumerate(findings.ranked[:MAX_ROWS])
-    }
-    divider = f"Not flagged: the next {noun}s below the threshold of {number(findings.threshold)}"
-    name, groups, rows = findings.noun.capitalize(), _groups(findings), list(listed.values())
-    examples = [listed[one.rank] for one in findings.examples if one.rank in listed][:TOP_ROWS]
-    return Ranking(noun, name, rows, examples, groups, ungrouped(findings) if groups else "", divider, bool(usual))
+class RankedRows:
+    """The ranked rows of findings as HTML."""
 
+    def __init__(self, findings: Findings) -> None:
+        """Prepare what all rows share: usual values, the range of the scores, sizes of groups."""
+        self.findings, self.listed = findings, findings.ranked[:MAX_ROWS]
+        self.noun = findings.noun if findings.track is None else "event"  # what is ranked
+        self.usual = {one.column: one for one in findings.usual}
+        ranks = {one.rank for one in self.listed}
+        self.examples = [one for one in findings.examples if one.rank in ranks][:TOP_ROWS]
+        self.groups = [group for group in findings.groups if len(group.ranks) > 1]
+        self.score = score_format(findings)
+        known = findings.scores[np.isfinite(findings.scores)]
+        self.low, self.high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
 
-def _row_maker(findings: Findings, usual: dict[str, Usual]) -> Callable[[Finding, bool, int], RankedRow]:
-    show, noun = score_format(findings), ranked_noun(findings)
-    known = findings.scores[np.isfinite(findings.scores)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    def name(self, finding: Finding) -> str:
+        """What a row is called: "Row 1,204"."""
+        return f"{self.findings.noun.capitalize()} {finding.row:,}"
 
-    def position(value: float) -> float:
-        return max(0.0, min(1.0, (value - low) / (high - low)))
+    def top(self) -> Html:
+        """The first rows to look at, one of each group."""
+        if not self.examples:
+            return el("p", f"No {self.noun} is ranked.", class_="muted")
+        similar, items = {group.ranks[0]: len(group.ranks) - 1 for group in self.groups}, []
+        for one in self.examples:
+            name = [el("a", self.name(one), href=f"#rank-{one.rank}", class_="row-link")]
+            ids = sorted(map(_id_text, list(one.ids.values())[:MAX_IDS]), key=lambda x: -sum(map(str.isalpha, x)))
+            name += [el("span", one_line(value, 40), class_="id") for value in ids[:1]]
+            reasons = joined([el("span", one_line(reason.words)) for reason in one.reasons[:2]], Html("<i>; </i>"))
+            about = [el("b", *name), el("span", reasons or "no reasons requested", class_="why")]
+            if one.rank in similar:
+                more = counted(similar[one.rank], f"similar {self.noun}")
+                about.append(el("small", f"and {more}", class_="muted"))
+            rank, score = el("span", one.rank, class_="rank"), el("span", self._score(one), class_="score")
+            items.append(el("li", rank, el("span", *about), score, class_=None if one.is_anomaly else "below"))
+        title = f"Top {self.noun}s" if self.examples[0].is_anomaly else "Highest scores"
+        title += ", one of each group" if self.groups else ""
+        return joined([el("h2", title), el("ol", *items, class_="top")])
 
-    def row(finding: Finding, has_details: bool, similar: int) -> RankedRow:
-        compared = comparisons(finding, usual) if has_details else []
-        ids, score = list(finding.ids.items())[:MAX_IDS], finding.score
-        has_bar = math.isfinite(score) and high > low
-        return RankedRow(
-            rank=finding.rank,
-            row=finding.row,
-            name=f"{findings.noun.capitalize()} {finding.row:,}",
-            is_flagged=finding.is_anomaly,
-            score=show(score),
-            bar=(position(score), position(findings.threshold)) if has_bar else None,
-            rarity="" if finding.p_value is None else one_in(finding.p_value, findings.least_p_value),
-            ids=[(one_line(name), MISSING if value is None else one_line(value)) for name, value in ids],
-            reasons=[(one_line(one.words), percent(one.share)) for one in finding.reasons[:MAX_REASONS]],
-            similar=f"and {counted(similar, f'similar {noun}')}" if similar else "",
-            comparisons=compared,
-            more_columns=len(finding.values) - len(compared),
-        )
+    def _score(self, finding: Finding) -> Html:
+        """The score with a bar between the lowest and the highest one, on which a tick marks the threshold."""
+        parts: list[str] = [self.score(finding.score)]
+        if math.isfinite(finding.score) and self.high > self.low:
+            ends = np.array([finding.score, self.findings.threshold])
+            score, threshold = np.clip((ends - self.low) / (self.high - self.low), 0, 1)
+            style = "fill out" if score > threshold else "fill"
+            track = el("rect", x=0, width=100, y=2, height=4, rx=2, class_="track")
+            fill = el("rect", x=0, width=f"{100 * score:.1f}", y=2, height=4, rx=2, class_=style)
+            tick = el("rect", x=f"{100 * threshold - 0.75:.1f}", width="1.5", y=0, height=8, class_="tick")
+            parts.append(el("svg", track, fill, tick, viewBox="0 0 100 8", class_="score-bar", aria_hidden="true"))
+        if finding.p_value is not None:
+            parts.append(el("small", one_in(finding.p_value, self.findings.least_p_value)))
+        return joined(parts)
 
-    return row
+    def filters(self) -> Html:
+        """The groups of similar rows; in the page they filter the list."""
+        cards, rows = [], {one.rank: one.row for one in self.listed}
+        for group in self.groups[:MAX_GROUPS]:
+            ranks = [rank for rank in group.ranks if rank in rows]
+            some = ", ".join(f"{rows[rank]:,}" for rank in ranks[:6]) + (" …" if len(group.ranks) > 6 else "")
+            words = one_line(group.words or ", ".join(group.columns))
+            content = [el("b", counted(len(group.ranks), self.noun)), el("span", words, class_="words")]
+            content += [el("small", f"{self.findings.noun}s {some}")] if ranks else []
+            shown = {"data_ranks": " ".join(map(str, ranks)), "aria_pressed": "false"}
+            cards.append(el("li", el("button", *content, type="button", **shown)))
+        hidden = len(self.groups) - len(cards)
+        more = el("p", f"{counted(hidden, 'more group is', 'more groups are')} not shown.", class_="muted")
+        title = el("h3", f"Groups of similar {self.noun}s")
+        return joined([title, el("ul", *cards, class_="groups"), more if hidden else ""]) if cards else Html("")
 
+    def table(self) -> Html:
+        """Every listed row; a button opens the details of the first ones.
 
-def ranked_noun(findings: Findings) -> str:
-    """What is ranked: rows, images, or the events of a series."""
-    return findings.noun if findings.track is None else "event"
+        Roles are explicit because narrow screens lay the rows out as blocks.
+        """
+        opener = button("all-details", "Open all details", aria_pressed="false")
+        tools = el("div", opener, button("all-rows", "Show all", hidden=True), class_="tools")
+        body: list[Html] = []
+        for place, one in enumerate(self.listed):
+            if place and self.listed[place - 1].is_anomaly and not one.is_anomaly:
+                words = f"Not flagged: the next {self.noun}s below the threshold of {number(self.findings.threshold)}"
+                body.append(el("tr", el("td", words, colspan=5, role="cell"), class_="divider", role="row"))
+            has_details = place < MAX_DETAILS and bool(one.values)
+            body.append(self._row(one, has_details))
+            if has_details:
+                body.append(self._details(one))
+        titles = ("Rank", self.findings.noun.capitalize(), "Score", "Reasons")
+        head = [el("th", title, scope="col", role="columnheader") for title in titles]
+        details = el("span", "Details", class_="unseen")
+        head.append(el("th", details, scope="col", role="columnheader", class_="opener"))
+        caption = el("caption", f"Ranked {self.noun}s with their reasons", class_="unseen")
+        content = [caption, el("thead", el("tr", *head, role="row"), role="rowgroup")]
+        rows = el("tbody", *body, role="rowgroup")
+        return joined([tools, el("table", *content, rows, class_="ranked", role="table")])
+
+    def _row(self, finding: Finding, has_details: bool) -> Html:
+        name, rank = self.name(finding), finding.rank
+        ids = [
+            el("span", el("span", one_line(key), class_="key"), " ", _id_text(value), class_="id")
+            for key, value in list(finding.ids.items())[:MAX_IDS]
+        ]
+        reasons = [
+            el("li", el("span", one_line(one.words)), " ", el("small", percent(one.share)))
+            for one in finding.reasons[:MAX_REASONS]
+        ]
+        label = el("span", f"Details of {name}", class_="unseen")
+        opener = el("button", label, type="button", aria_expanded="false", aria_controls=f"detail-{rank}")
+        cells = [
+            el("td", rank, class_="rank", role="cell"),
+            el("th", el("span", name, class_="row-name"), *ids, scope="row", class_="name", role="rowheader"),
+            el("td", self._score(finding), class_="score", role="cell"),
+            el("td", el("ul", *reasons) if reasons else el("span", "–", class_="muted"), class_="reasons", role="cell"),
+            el("td", opener if has_details else "", class_="opener", role="cell"),
+        ]
+        style = "finding" if finding.is_anomaly else "finding below"
+        return el("tr", *cells, id=f"rank-{rank}", class_=style, data_rank=rank, tabindex="-1", role="row")
+
+    def _details(self, finding: Finding) -> Html:
+        found, has_usual = comparisons(finding, self.usual), bool(self.usual)
+        title = f"{self.name(finding)} compared with usual values" if has_usual else self.name(finding)
+        content = [el("h4", title, aria_hidden="true"), _compared(title, found[:SHOWN_COLUMNS], has_usual)]
+        if rest := found[SHOWN_COLUMNS:]:
+            more = counted(len(rest), "more column") + (", less unusual" if has_usual else "")
+            content.append(folded(more, _compared(f"{title}, {more}", rest, has_usual)))
+        if hidden := len(finding.values) - len(found):
+            words = counted(hidden, "more column is", "more columns are")
+            content.append(el("p", f"{words} not shown.", class_="muted"))
+        is_printed = any(one.rank == finding.rank for one in self.examples)
+        cell = el("td", *content, colspan=5, role="cell")
+        style = "detail printed" if is_printed else "detail"
+        return el("tr", cell, id=f"detail-{finding.rank}", class_=style, data_rank=finding.rank, role="row")
+
+    def unlisted(self) -> str:
+        """How many flagged rows, or events of a series, are not listed."""
+        ranked = self.findings.ranked
+        flagged = self.findings.anomalies if self.findings.track is None else sum(one.is_anomaly for one in ranked)
+        more = flagged - sum(one.is_anomaly for one in self.listed)
+        words = counted(more, f"more {self.noun} is", f"more {self.noun}s are")
+        return f"{words} flagged; the scored table has all of them." if more > 0 else ""
 
 
 def score_format(findings: Findings) -> Callable[[float], str]:
@@ -193,44 +244,29 @@ def score_format(findings: Findings) -> Callable[[float], str]:
     return lambda score: fixed(score, max(0, 3 - math.floor(math.log10(largest))))
 
 
-def unlisted(findings: Findings) -> str:
-    """How many flagged rows, or events of a series, are not listed."""
-    flagged = findings.anomalies if findings.track is None else sum(one.is_anomaly for one in findings.ranked)
-    more = flagged - sum(finding.is_anomaly for finding in findings.ranked[:MAX_ROWS])
-    noun = f"more {ranked_noun(findings)}"
-    those = counted(more, f"{noun} is", f"{noun}s are")
-    return f"{those} flagged; the scored table has all of them." if more > 0 else ""
-
-
-# Groups -----------------------------------------------------------------------------------------------------
-
-
-def similar(findings: Findings) -> list[Group]:
-    """The first MAX_GROUPS groups of more than one row."""
-    return [group for group in findings.groups if len(group.ranks) > 1][:MAX_GROUPS]
-
-
-def _groups(findings: Findings) -> list[RowGroup]:
-    listed = {finding.rank: finding.row for finding in findings.ranked[:MAX_ROWS]}
-    groups = []
-    for group in similar(findings):
-        ranks = [rank for rank in group.ranks if rank in listed]
-        rows = ", ".join(f"{listed[rank]:,}" for rank in ranks[:6]) + (" …" if len(group.ranks) > 6 else "")
-        size, words = counted(len(group.ranks), ranked_noun(findings)), group.words or ", ".join(group.columns)
-        groups.append(RowGroup(size, one_line(words), ranks, f"{findings.noun}s {rows}" if ranks else ""))
-    return groups
-
-
-def ungrouped(findings: Findings) -> str:
-    """How many rows and groups the listed groups do not cover."""
-    alone = sum(len(group.ranks) == 1 for group in findings.groups)
-    hidden, noun = len(findings.groups) - alone - len(similar(findings)), ranked_noun(findings)
-    sentences = [f"{counted(hidden, 'more group is', 'more groups are')} not shown."] if hidden else []
-    sentences += [f"{counted(alone, f'{noun} is', f'{noun}s are')} in no group."] if alone else []
-    return " ".join(sentences)
+def _id_text(value: Any) -> str:
+    return MISSING if value is None else one_line(value)
 
 
 # Comparison with the usual values ---------------------------------------------------------------------------
+
+
+class Position(NamedTuple):
+    """Where a value lies among the usual values of its column; nothing of it reveals the value."""
+
+    offset: float | None = None  # of a number: -1 and 1 are the ends of the usual range, 0 is its middle
+    frequency: float | None = None  # of a category: the share of usual rows that have it
+    words: str = ""  # "above the usual"
+
+
+class Comparison(NamedTuple):
+    """One value of a row, and the usual values of its column."""
+
+    column: str
+    value: str
+    usual: str
+    contribution: str  # to the row's score; empty unless a reason names the column
+    position: Position
 
 
 def comparisons(finding: Finding, usual: dict[str, Usual]) -> list[Comparison]:
@@ -239,21 +275,19 @@ def comparisons(finding: Finding, usual: dict[str, Usual]) -> list[Comparison]:
     for reason in finding.reasons:
         column = column_of(reason.column, finding.values)
         shares[column] = shares.get(column, 0.0) + reason.share
+    positions = {column: position(value, usual.get(column)) for column, value in finding.values.items()}
 
-    def importance(item: tuple[str, Any]) -> tuple[bool, float, float]:
-        column, value = item
-        offset, frequency = _offset(value, usual.get(column)), _frequency(value, usual.get(column))
+    def importance(column: str) -> tuple[bool, float, float]:
+        offset, frequency, _ = positions[column]
         unusual = abs(offset) if offset is not None else 1 - frequency if frequency is not None else 0.0
         return column in shares, shares.get(column, 0.0), unusual
 
     found = []
-    for column, value in heapq.nlargest(MAX_COLUMNS, finding.values.items(), key=importance):
-        own = usual.get(column)
-        frequency = _frequency(value, own)
-        position = f"in {percent(frequency)} of rows" if frequency else direction(value, own)
-        words, share = one_line(own.words if own else ""), percent(shares[column]) if column in shares else ""
-        offset = _offset(value, own)
-        found.append(Comparison(one_line(column), cell_text(value), words, position, share, offset, frequency))
+    for column in heapq.nlargest(MAX_COLUMNS, positions, key=importance):
+        words = one_line(usual[column].words) if column in usual else ""
+        share = percent(shares[column]) if column in shares else ""
+        value = cell_text(finding.values[column])
+        found.append(Comparison(one_line(column), value, words, share, positions[column]))
     return found
 
 
@@ -265,36 +299,71 @@ def column_of(feature: str, columns: Collection[str]) -> str:
     return max(owners, key=len, default=feature.partition("=")[0])
 
 
-def direction(value: Any, usual: Usual | None) -> str:
-    """Where a value lies, without revealing it; empty if unknown."""
-    offset, frequency = _offset(value, usual), _frequency(value, usual)
-    if offset is not None:
-        return "above the usual" if offset > 1 else "below the usual" if offset < -1 else "within the usual"
-    if frequency is None:
-        return ""
-    return "rare or unseen" if frequency == 0 else "a common value" if frequency >= COMMON else "an uncommon value"
-
-
-def _offset(value: Any, usual: Usual | None) -> float | None:
-    """The distance of a number from the middle, in halves of the usual range; None if it is not a number."""
+def position(value: Any, usual: Usual | None) -> Position:
+    """Where a value lies; empty if it is missing or nothing is known of its column."""
     value = python_value(value)
-    if usual is None or usual.low is None or usual.middle is None or usual.high is None:
-        return None
+    if usual is None or cell_text(value) == MISSING:
+        return Position()
+    if usual.common:
+        shares = dict(usual.common)
+        if isinstance(value, bool):
+            shares = {name.lower(): share for name, share in usual.common}
+        frequency = shares.get(str(value).lower() if isinstance(value, bool) else str(value), 0.0)
+        words = "a common value" if frequency >= COMMON else "an uncommon value" if frequency else "rare or unseen"
+        return Position(frequency=frequency, words=words)
+    if usual.low is None or usual.middle is None or usual.high is None or isinstance(value, bool | str):
+        return Position()
     try:
-        distance = math.nan if isinstance(value, bool | str | None) else float(value) - usual.middle
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if math.isnan(distance):
-        return None
+        distance = float(value) - usual.middle
+    except (TypeError, ValueError, OverflowError):  # a date, or a number with hundreds of digits
+        return Position()
     half = usual.high - usual.middle if distance > 0 else usual.middle - usual.low
-    return distance / half if half > 0 else math.copysign(math.inf, distance) if distance else 0.0
+    offset = distance / half if half > 0 else math.copysign(math.inf, distance) if distance else 0.0
+    words = "above the usual" if offset > 1 else "below the usual" if offset < -1 else "within the usual"
+    return Position(offset=offset, words=words)
 
 
-def _frequency(value: Any, usual: Usual | None) -> float | None:
-    """The share of usual rows with this category; 0 if it is not among the common ones, None if it has none."""
-    value = python_value(value)
-    if usual is None or not usual.common or cell_text(value) == MISSING:
-        return None
-    if isinstance(value, bool):
-        return {name.lower(): share for name, share in usual.common}.get(str(value).lower(), 0.0)
-    return dict(usual.common).get(str(value), 0.0)
+def _compared(title: str, some: Sequence[Comparison], has_usual: bool) -> Html:
+    """Values with the usual ones if those are known; a redacted value is its position."""
+    if not any(one.usual or one.position.words for one in some):
+        rows = [(one.column, one.value, one.contribution) for one in some]
+        return table(title, ("Column", "Position" if has_usual else "Value", "Contribution"), rows, "compare short")
+    cells: list[list[str]] = []
+    for one in some:
+        value = el("span", one.value, class_="gap" if one.value == MISSING else "value")
+        frequency = one.position.frequency
+        words = f"in {percent(frequency)} of rows" if frequency else one.position.words
+        place = joined([_position_bar(one.position, words), el("small", words)])
+        cells.append([one.column, value, el("span", one.usual, class_="muted"), place, one.contribution])
+    return table(title, ("Column", "Value", "Usual values", "Position", "Contribution"), cells, "compare")
+
+
+def _position_bar(position: Position, label: str) -> Html:
+    """A number marked against the band of the usual range, or the share of usual rows that have a category."""
+    offset, share, _ = position
+    full = BAR_WIDTH - 2 * BAR_EDGE
+    if offset is not None:
+        shapes = [
+            el("line", x1=BAR_EDGE, x2=BAR_WIDTH - BAR_EDGE, y1=8, y2=8, class_="axis"),
+            el("rect", x=BAND[0], width=BAND[1] - BAND[0], y=4, height=8, rx=2, class_="band"),
+            el("line", x1=BAR_WIDTH / 2, x2=BAR_WIDTH / 2, y1=4, y2=12, class_="middle"),
+            el("circle", cx=f"{mark_position(offset):.1f}", cy=8, r=4.5, class_="out" if abs(offset) > 1 else "in"),
+        ]
+    elif share is not None:
+        size = {"x": BAR_EDGE, "y": 5, "height": 6, "rx": 3}
+        fill = el("rect", **size, width=f"{min(1.0, share) * full:.1f}", class_="fill")
+        none = el("circle", cx=BAR_EDGE + 4, cy=8, r=4.5, class_="out")
+        shapes = [el("rect", **size, width=full, class_="track"), fill if share else none]
+    else:
+        return Html("")
+    return el("svg", *shapes, viewBox=f"0 0 {BAR_WIDTH} 16", class_="bar", role="img", aria_label=label)
+
+
+def mark_position(offset: float) -> float:
+    """The x of a mark: linear within the usual range, ever more compressed outside."""
+    middle, half = BAR_WIDTH / 2, (BAND[1] - BAND[0]) / 2
+    if abs(offset) <= 1:
+        return middle + half * offset
+    room = middle - half - BAR_EDGE
+    beyond = 1 - 1 / (1 + (abs(offset) - 1) / 4) if math.isfinite(offset) else 1.0
+    return middle + math.copysign(half + room * beyond, offset)
