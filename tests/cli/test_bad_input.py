@@ -170,10 +170,10 @@ def test_the_input_is_never_overwritten(addml, small_csv):
 
 @pytest.mark.parametrize(
     ("option", "said"),
-    [("--report", "give the report one, or /dev/stdout to send it into a pipe"), ("--model", "give the model one.")],
+    [("--report", "name the report (/dev/stdout sends it into a pipe)."), ("--model", "name the model.")],
 )
 def test_a_dash_is_no_name_of_an_output(addml, small_csv, tmp_path, option, said):
-    addml("detect", "small.csv", *QUICK, option, "-").failed("-: is no name; " + said)
+    addml("detect", "small.csv", *QUICK, option, "-").failed("'-' is not a file name; " + said)
     assert left_in(tmp_path) == {"small.csv"}
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from addml.findings import Track
-from addml.io.write import WriteError
-from addml.report import plots, write_figures
+from addml.report.notebook import write_figures
 from tests.report.sample import shop
 from tests.report.test_html import bare
 
@@ -31,19 +30,19 @@ def test_the_same_findings_give_the_same_files(tmp_path):
 
 
 def test_what_is_not_there_is_not_drawn(tmp_path):
-    assert [file.name for file in write_figures(shop(), tmp_path, "png")] == ["scores.png"]
+    assert [file.name for file in write_figures(shop(), tmp_path, ("png",))] == ["scores.png"]
     assert write_figures(bare([np.nan]), tmp_path / "none") == []
 
 
 @pytest.mark.parametrize("noun", ["row", "image", "step"])
 def test_counts_are_of_what_is_scored(tmp_path, noun):
-    (file,) = write_figures(replace(shop(), noun=noun), tmp_path, "svg")
+    (file,) = write_figures(replace(shop(), noun=noun), tmp_path, ("svg",))
     assert f">{noun}s</text>" in file.read_text()
 
 
 def test_dollars_in_the_name_of_a_channel_are_no_formula(tmp_path):
     track = Track(("a", "b"), np.zeros(9), (("in $\\foo$ \n or $1$", np.arange(9.0)),), ())
-    write_figures(replace(bare(np.zeros(9)), track=track), tmp_path, "svg")
+    write_figures(replace(bare(np.zeros(9)), track=track), tmp_path, ("svg",))
     assert "in $\\foo$   or $1$" in (tmp_path / "series.svg").read_text()
 
 
@@ -63,18 +62,3 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch):
 def test_an_unknown_format_is_named(tmp_path):
     with pytest.raises(ValueError, match="must be among png, svg, pdf, eps"):
         write_figures(shop(), tmp_path, ("gif",))
-
-
-def test_all_figures_or_none(tmp_path, monkeypatch):
-    written = []
-
-    def once(path, content):
-        if written:
-            raise WriteError(f"{path}: cannot be written")
-        written.append(path)
-        path.write_bytes(content)
-
-    monkeypatch.setattr(plots, "write_whole", once)
-    with pytest.raises(WriteError):
-        write_figures(shop(), tmp_path, ("png", "svg"))
-    assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from addml import __version__
 from addml.errors import USAGE, AddmlError
-from addml.findings import versions
+from addml.findings import Findings, Hidden, versions
 from addml.io.source import PACKED_NAMES, STANDARD_INPUT, STREAMS, is_special
 from addml.pipeline.options import Options
 from addml.text import without_password
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from addml.findings import Findings
-    from addml.model import Model
+    from addml.pipeline.ranking import Result
 
 STDOUT = 1  # the number of the stream
 FOLDERS = ("figures", "maps", "model")
@@ -52,12 +49,16 @@ class Files:
 
     @property
     def to_stdout(self) -> list[str]:
-        return [what for what, path in self.named().items() if STREAMS.get(path) == STDOUT]
+        return [_spoken(what) for what, path in self.named().items() if STREAMS.get(path) == STDOUT]
 
     def named(self) -> dict[str, str]:
         """The paths that there are, by what they are."""
         paths = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: str(path) for name, path in paths.items() if path is not None}
+
+
+def _spoken(what: str) -> str:
+    return {"scored": "scored table", "record": "record of this run"}.get(what, what)
 
 
 def name_of(file: str) -> str:
@@ -68,7 +69,7 @@ def name_of(file: str) -> str:
         return Path(re.sub(r"[?#].*", "", file).rpartition("/")[2]).stem or file.partition("://")[0]
     path = Path(os.path.abspath(os.path.expanduser(file)))
     stem = path.stem if path.suffix.lower() in PACKED_NAMES else path.name
-    return Path(stem).stem if path.is_file() or not path.is_dir() else path.name
+    return path.name if path.is_dir() else Path(stem).stem
 
 
 def planned(
@@ -76,43 +77,25 @@ def planned(
 ) -> Files:
     """The files that the options ask for, and those named after `name` that the command writes by default."""
     if options.output_sql is not None:
-        _check_table(options)
+        from addml.io.sql import check_target, is_address
+
+        if not is_address(options.file):
+            remedy = "write a file with --output, or read from a database address such as sqlite:///shop.db"
+            raise AddmlError(f"--output-sql: {options.source} is no database; {remedy}.", USAGE, option="output_sql")
+        check_target(options.file, options.output_sql)
     ending = "xlsx" if options.file.lower().endswith(".xlsx") else "csv"
     table = options.output or (f"{name}.scored.{ending}" if scored and options.output_sql is None else None)
     page = options.report or (f"{name}.report.{options.format or 'html'}" if report else None)
     if options.format is not None and page is None:
         raise AddmlError("--format is that of a report; name one: --report FILE.", USAGE, option="format")
-    page = None if options.no_report else page
-    named = (table, page, options.figures, options.maps, model)
+    named = (table, None if options.no_report else page, options.figures, options.maps, model)
     files = Files(*(None if text is None else Path(os.path.expanduser(text)) for text in named))
     files = replace(files, record=_record_beside(files))
-    _check(options.file, files)
-    there = [*map(_spoken, files.to_stdout), *(["JSON document (--json)"] if options.json else [])]
+    _check(options, files)
+    there = [*files.to_stdout, *(["JSON document (--json)"] if options.json else [])]
     if len(there) > 1:
         raise AddmlError(f"the {' and the '.join(there)} cannot both go to standard output; give one a file.", USAGE)
-    if files.report is not None and options.format is None:
-        _check_ending(files.report)
     return files
-
-
-def _check_table(options: Options) -> None:
-    from addml.io.documents import is_address
-    from addml.io.write import check_target
-
-    if not is_address(options.file):
-        remedy = "write a file with --output, or read from a database address such as sqlite:///shop.db"
-        raise AddmlError(f"--output-sql: {options.source} is no database; {remedy}.", USAGE, option="output_sql")
-    check_target(options.file, str(options.output_sql))
-
-
-def _check_ending(report: Path) -> None:
-    """A name that promises another format is a slip; one without an ending is HTML."""
-    from addml.report import FORMATS as REPORTS
-
-    if report.suffix and report.suffix.lower() not in REPORTS:
-        raise AddmlError(
-            f"{report}: a report is HTML or Markdown; end its name in {', '.join(REPORTS)}, or give --format."
-        )
 
 
 def _record_beside(files: Files) -> Path | None:
@@ -120,51 +103,45 @@ def _record_beside(files: Files) -> Path | None:
     kept = [path for path in (files.scored, files.model, files.report) if path is not None and not is_special(path)]
     if not kept:  # what goes into a pipe leaves nothing
         return None
-    first = kept[0]
-    stem = first.name
+    stem = kept[0].name
     for ending in ENDINGS:
         stem = stem.removesuffix(ending) or stem
-    return first.parent / f"{stem}.run.toml"
+    return kept[0].parent / f"{stem}.run.toml"
 
 
-def _check(file: str, files: Files) -> None:
+def _check(options: Options, files: Files) -> None:
     """Find out before a long run what would fail after it."""
     from addml.inputs.disk import is_part
     from addml.io.write import table_format
+    from addml.report import FORMATS
 
-    source = Path(os.path.expanduser(file)).resolve()
+    source = Path(os.path.expanduser(options.file)).resolve()
     seen = {source: "input, which is never overwritten"}
     for what, text in files.named().items():
-        path = Path(text)
+        path, spoken, is_folder = Path(text), _spoken(what), what in FOLDERS
         if text == STANDARD_INPUT:
-            pipe = "" if what in FOLDERS else ", or /dev/stdout to send it into a pipe"
-            raise AddmlError(f"-: is no name; give the {_spoken(what)} one{pipe}.")
+            pipe = "" if is_folder else " (/dev/stdout sends it into a pipe)"
+            raise AddmlError(f"'-' is not a file name; name the {spoken}{pipe}.")
         if is_special(path):
             continue
-        if path.resolve() in seen:
-            other = seen[path.resolve()]
-            named, given = (other, "record of this run") if what == "record" else (_spoken(what), other)
+        if other := seen.get(path.resolve()):
+            named, given = (other, spoken) if what == "record" else (spoken, other)
             raise AddmlError(f"{path}: is also the {given}; give the {named} another name.")
-        seen[path.resolve()] = _spoken(what)
-        if is_part(path, file) or (what in ("figures", "maps") and source in path.resolve().parents):
-            raise AddmlError(
-                f"{path}: lies in the input, which would hold it the next time; write the {_spoken(what)} elsewhere."
-            )
-        is_folder = what in FOLDERS
+        seen[path.resolve()] = spoken
+        if is_part(path, options.file) or (what in ("figures", "maps") and source in path.resolve().parents):
+            raise AddmlError(f"{path}: lies in the input, which would read it next time; write the {spoken} elsewhere.")
         if path.exists() and path.is_dir() != is_folder:
-            raise AddmlError(
-                f"{path}: is a {'file' if is_folder else 'folder'}; give the {_spoken(what)} another name."
-            )
+            raise AddmlError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {spoken} another name.")
+        check_writable(path)
         if what == "scored":
             table_format(path)
-        check_writable(path)
-
-
-def _spoken(what: str) -> str:
-    return "scored table" if what == "scored" else what
+        if what == "report" and options.format is None and path.suffix and path.suffix.lower() not in FORMATS:
+            endings = f"end its name in {', '.join(FORMATS)}, or give --format"
+            raise AddmlError(f"{path}: a report is HTML or Markdown; {endings}.")
 
 
 def check_writable(path: Path) -> None:
+    """Refuse a path in a folder that is missing or read-only."""
     folder = path.parent
     if not folder.is_dir():
         raise AddmlError(f"{path}: cannot be written: the folder {folder} does not exist. Make it, or write elsewhere.")
@@ -174,49 +151,42 @@ def check_writable(path: Path) -> None:
         raise AddmlError(f"{path}: cannot be written: {error.strerror}. Write elsewhere.") from error
 
 
-def save_model(files: Files, model: Model) -> None:
-    from addml import model_file
-    from addml.io.write import naming
+def write_result(files: Files, result: Result, findings: Findings, options: Options) -> Findings:
+    """Write scored table, maps of images, report and figures; gives back the findings with the notes on writing."""
+    from addml.io.write import naming, write_pieces, write_whole
+    from addml.report import redacted, write_report
 
-    if files.model is not None:
-        with naming(files.model):
-            model_file.save(model, files.model)
+    notes, pieces = list[str](), result.scored
+    if options.output_sql is not None:
+        from addml.io.sql import stored
 
-
-def write_scored(files: Files, pieces: Iterable[pa.Table], options: Options | None = None) -> list[str]:
-    """The scored table, piece by piece, into a file, a database or both; gives back what is to be said."""
-    from addml.io.write import stored, write_pieces
-
-    if options is not None and options.output_sql is not None:
         pieces = stored(pieces, options.file, options.output_sql)
         if files.scored is None:
             rows = sum(piece.num_rows for piece in pieces)
-            return [f"database: {rows:,} rows written to the table {options.output_sql}"]
-    return [] if files.scored is None else write_pieces(pieces, files.scored)
-
-
-def write_maps(files: Files, maps: Iterable[tuple[str, bytes]]) -> None:
-    """The maps and masks of images, where they are asked for, in the folders of their images."""
-    from addml.io.write import naming, write_whole
-
-    for name, content in maps if files.maps is not None else ():
-        assert files.maps is not None
-        path = files.maps / name
+            notes = [f"database: {rows:,} rows written to the table {options.output_sql}"]
+    if files.scored is not None:
+        notes = write_pieces(pieces, files.scored)
+    findings = replace(findings, notes=(*findings.notes, *notes))
+    for name, content in result.maps if files.maps is not None else ():
+        path = Path(files.named()["maps"], name)
         with naming(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
-
-
-def write_reports(files: Files, findings: Findings, options: Options) -> None:
-    """The report and the figures, where they are asked for; with --redact without the table's values."""
+    reported = replace(findings, notes=(*findings.notes, *map(hidden_words, findings.hidden)))
     if files.report is not None:
-        from addml.report import write_report
-
-        write_report(findings, files.report, format=options.format, redact=options.redact)  # type: ignore[arg-type]
+        write_report(reported, files.report, format=options.format, redact=options.redact)  # type: ignore[arg-type]
     if files.figures is not None:
-        from addml.report import redacted, write_figures
+        from addml.report.notebook import write_figures
 
-        write_figures(redacted(findings) if options.redact else findings, files.figures)
+        write_figures(redacted(reported) if options.redact else reported, files.figures)
+    return findings
+
+
+def hidden_words(one: Hidden) -> str:
+    """How many rows an entry hides, why, and the strangest of them."""
+    until = f" until {one.expires}" if one.expires else ""
+    what = f"{one.reason}: {one.place}" if one.reason else one.place
+    return f"{one.rows:,} hidden{until} ({what}), the strangest is row {one.row} with {one.score:.4g}"
 
 
 def write_example(folder: Path) -> Path:
@@ -229,14 +199,13 @@ def write_example(folder: Path) -> Path:
 
     with naming(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    bundle = load_breast_cancer()
-    benign = bundle.target == 1
-    kept = np.sort(np.concatenate([np.flatnonzero(benign), np.flatnonzero(~benign)[:20]]))
-    columns = {name: bundle.data[kept, column] for column, name in enumerate(map(str, bundle.feature_names))}
-    named = {"patient": [f"patient {row + 1}" for row in kept]}
-    diagnosis = {"diagnosis": np.where(benign[kept], "benign", "malignant")}
-    write_table(pa.table({**named, **columns, **diagnosis}), folder / "breast-cancer.csv")
-    return folder / "breast-cancer.csv"
+    bundle, path = load_breast_cancer(), folder / "breast-cancer.csv"
+    kinds = bundle.target_names[bundle.target]
+    kept = np.sort(np.concatenate([np.flatnonzero(kinds == "benign"), np.flatnonzero(kinds == "malignant")[:20]]))
+    columns = {name: bundle.data[kept, place] for place, name in enumerate(map(str, bundle.feature_names))}
+    table = {"patient": [f"patient {row + 1}" for row in kept], **columns, "diagnosis": kinds[kept]}
+    write_table(pa.table(table), path)
+    return path
 
 
 # The record of a run: TOML that `--config` reads back ------------------------------------------------------
@@ -250,40 +219,29 @@ def record(command: str, options: Mapping[str, Any], started: datetime, outcome:
         "started": started.isoformat(timespec="seconds"),
         "seconds": round((datetime.now(UTC) - started).total_seconds(), 3),
     }
+    tables = {"run": about, "run.outcome": outcome, "run.versions": versions()}
+    path = Path(os.path.expanduser(options.get("file") or os.devnull))
+    if path.is_file():
+        stat = path.stat()
+        changed = datetime.fromtimestamp(stat.st_mtime, UTC).isoformat(timespec="seconds")
+        tables["run.input"] = {"path": str(path.resolve()), "bytes": stat.st_size, "changed": changed}
     repeat = f"addml {command} --config THIS_FILE"
     lines = [f"# Options of a run of addml {__version__}. Repeat it with: {repeat}", *_lines(options)]
-    lines += ["", "[run]", *_lines(about)]
-    for title, table in {
-        "input": _input(str(options.get("file", ""))),
-        "outcome": outcome,
-        "versions": versions(),
-    }.items():
-        lines += ["", f"[run.{title}]", *_lines(table)] if table else []
+    for title, table in tables.items():
+        lines += ["", f"[{title}]", *_lines(table)]
     return "\n".join(lines) + "\n"
 
 
-def _input(file: str) -> dict[str, Any]:
-    path = Path(os.path.expanduser(file))
-    if not file or not path.is_file():
-        return {}
-    about = path.stat()
-    changed = datetime.fromtimestamp(about.st_mtime, UTC).isoformat(timespec="seconds")
-    return {"path": str(path.resolve()), "bytes": about.st_size, "changed": changed}
-
-
 def _lines(values: Mapping[str, Any]) -> list[str]:
-    return [f"{_key(name)} = {_value(value)}" for name, value in values.items() if value is not None]
+    pairs = {name.replace("_", "-"): value for name, value in values.items() if value is not None}
+    is_bare = re.compile("[A-Za-z0-9-]+").fullmatch
+    return [f"{name if is_bare(name) else _toml(name)} = {_toml(value)}" for name, value in pairs.items()]
 
 
-def _key(name: str) -> str:
-    plain = name.replace("_", "-")
-    return plain if plain.replace("-", "").isalnum() and plain.isascii() else _value(name)
-
-
-def _value(value: Any) -> str:
+def _toml(value: Any) -> str:
     """A value in TOML, whose strings, numbers, booleans and lists are written as in JSON."""
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Findings as one self-contained HTML file, as Markdown, or as figures for a paper; with or without raw values."""
+"""Findings as one self-contained HTML file, or as Markdown, with or without raw values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from urllib.parse import quote
 from addml.findings import Finding, Findings, Group, Reason, Track, Usual
 from addml.io.write import write_whole
 from addml.report.html import to_html, to_markdown
-from addml.report.plots import write_figures
 from addml.report.sections import build_document
 from addml.report.summary import MAX_ROWS, column_of, position
 from addml.text import MISSING, cell_text
 
-__all__ = ["FORMATS", "redacted", "write_figures", "write_report"]
+__all__ = ["FORMATS", "redacted", "write_report"]
 
 FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}  # by file ending
 HIDDEN = "[redacted]"

@@ -1,10 +1,13 @@
-"""What a fitted detector shows in Python: reasons as sentences, a report, charts, and its summary in a notebook."""
+"""What Python users see of findings and of a fitted detector: reasons, a report, charts by matplotlib, a summary."""
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,24 +18,44 @@ from addml.arrays import to_numpy
 from addml.decisions.check import Checked, Fitted, check
 from addml.explain import Reasons, columns_of, reason_texts, reasons
 from addml.findings import Findings
+from addml.inputs import Rows
+from addml.inputs.frame import as_table
+from addml.io.write import write_whole
+from addml.model import Model
 from addml.pipeline.batches import reasons_for
 from addml.pipeline.ranking import LISTED, MAPPED, Candidate, Sample, highest, left_out_epochs, ranked_findings
 from addml.preprocessing.profile import ColumnProfile
-from addml.report import write_report
+from addml.report import charts, write_report
 from addml.report.html import el
-from addml.report.plots import ANOMALY, NORMAL, draw_scores
 from addml.text import counted, number, one_in, one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from addml.detector import ADDML
-    from addml.inputs import Rows
-    from addml.model import Model
 
 REASONS = 3  # of a row
 TOP = 5  # training rows that a notebook shows
 BARS = 10  # columns in the chart of a row
+FORMATS = ("png", "svg", "pdf", "eps")
+NO_DATE: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+WIDTH, HEIGHT = 5.2, 3.2  # inches
+NORMAL, ANOMALY, INK = "#5f7f9e", "#c2410c", "#1f2328"
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#8a8f98",
+    "axes.labelcolor": INK,
+    "xtick.color": "#5b616b",
+    "ytick.color": "#5b616b",
+    "legend.frameon": False,
+    "savefig.bbox": "tight",
+    "savefig.dpi": 200,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "addml",  # same findings, same file
+}
 
 
 def sentences(detector: ADDML, X: Any) -> list[str]:
@@ -66,8 +89,8 @@ def _columns(model: Model) -> list[str]:
     return names if model.vectorizer.names is not None else [f"column {name}" for name in names]
 
 
-def findings_of(detector: ADDML, X: Any, top: int, source: str = "X") -> Findings:
-    """What there is to say of the rows of X, those trained on or new ones."""
+def report(detector: ADDML, X: Any, path: str | os.PathLike[str], top: int, redact: bool) -> Path:
+    """Write the report of the rows of X, those trained on or new ones."""
     model, rows = detector.model_, detector._read(X)
     scores, random = to_numpy(detector.anomaly_score(X)), np.random.default_rng(0)
     places = highest(scores, min(max(int((scores > model.threshold).sum()), top), max(LISTED, top)))
@@ -79,24 +102,17 @@ def findings_of(detector: ADDML, X: Any, top: int, source: str = "X") -> Finding
     some = np.sort(random.permutation(len(scores))[:MAPPED])
     sample = Sample(random.random(len(some)), some, rows.take(some))
     is_new = not np.array_equal(scores, model.training.values)
-    findings = ranked_findings(model, listed, sample, scores, [], top, source, [], are_new=is_new)
+    findings = ranked_findings(model, listed, sample, scores, [], top, "X", [], are_new=is_new)
     findings = replace(findings, columns=tuple(model.used or _columns(model)), settings=model.settings)
-    if is_new:
-        return findings
-    dropped = left_out_epochs(model, None, findings.ranked)
-    return replace(findings, dropped=dropped, trained_rows=len(scores))
-
-
-def report(detector: ADDML, X: Any, path: str | os.PathLike[str], top: int, redact: bool) -> Path:
-    """Write the report of the rows of X."""
-    return write_report(findings_of(detector, X, top), path, redact=redact)
+    if not is_new:
+        dropped = left_out_epochs(model, None, findings.ranked)
+        findings = replace(findings, dropped=dropped, trained_rows=len(scores))
+    return write_report(findings, path, redact=redact)
 
 
 def checked(detector: ADDML, X: Any) -> tuple[Checked, ...]:
     """Which kinds of faults, planted in rows of X, a detector with the same parameters finds."""
     from sklearn.base import clone
-
-    from addml.inputs.frame import as_table
 
     model = detector.model_
     if model.form is not None:
@@ -117,23 +133,32 @@ def checked(detector: ADDML, X: Any) -> tuple[Checked, ...]:
         return check(table if is_array else table.select([*model.used, *model.by]), fit)
 
 
+def to_html(detector: ADDML) -> str:
+    """The fitted detector: how it decides, how training went, and the training rows with the highest scores."""
+    model = detector.model_
+    scores, noun = model.training.values, model.vectorizer.noun
+    flagged = f"{(scores > model.threshold).sum():,} of {counted(len(scores), f'training {noun}')} flagged"
+    parts = [el("p", el("b", "ADDML"), f": {flagged}: {model.decision.words} (score above {number(model.threshold)})")]
+    losses = [entry["train_loss"] for entry in model.history if "train_loss" in entry]
+    if losses:
+        epochs = counted(len(model.history), "epoch")
+        parts.append(el("p", f"Training: {epochs}, loss {number(losses[0], 3)} to {number(losses[-1], 3)}"))
+    first = highest(scores, min(TOP, len(scores)))
+    head = el("tr", *(el("th", name) for name in (noun, "score", "rarity")))
+    lines = [
+        el("tr", el("td", place + 1), el("td", f"{scores[place]:.4g}"), el("td", one_in(p_value)))
+        for place, p_value in zip(first.tolist(), model.training.rarity(scores[first])[0], strict=True)
+    ]
+    return el("div", *parts, el("table", el("thead", head), el("tbody", *lines)))
+
+
 # Charts -----------------------------------------------------------------------------------------------------
-
-
-def _axes(ax: Axes | None) -> Axes:
-    if ax is not None:
-        return ax
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError("charts need matplotlib: pip install 'addml[plots]'") from error
-    return pyplot.subplots(layout="constrained")[1]
 
 
 def plot_scores(detector: ADDML, X: Any, ax: Axes | None) -> Axes:
     """The histogram of the scores of X, or of the training rows, with the threshold."""
     scores, axes = detector.anomaly_scores_ if X is None else to_numpy(detector.anomaly_score(X)), _axes(ax)
-    draw_scores(axes, scores, detector.threshold_, detector.model_.vectorizer.noun)
+    _draw_scores(axes, scores, detector.threshold_, detector.model_.vectorizer.noun)
     return axes
 
 
@@ -151,23 +176,157 @@ def plot_row(detector: ADDML, X: Any, row: int, ax: Axes | None) -> Axes:
     return axes
 
 
-# Notebook ---------------------------------------------------------------------------------------------------
+def _axes(ax: Axes | None) -> Axes:
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError("charts need matplotlib: pip install 'addml[plots]'") from error
+    return pyplot.subplots(layout="constrained")[1]
 
 
-def to_html(detector: ADDML) -> str:
-    """The fitted detector: how it decides, how training went, and the training rows with the highest scores."""
-    model = detector.model_
-    scores, noun = model.training.values, model.vectorizer.noun
-    flagged = f"{(scores > model.threshold).sum():,} of {counted(len(scores), f'training {noun}')} flagged"
-    rule = f"{flagged}: {model.decision.words} (score above {number(model.threshold)})"
-    first = highest(scores, min(TOP, len(scores)))
-    p_values = model.training.rarity(scores[first])[0]
-    rows = [[place + 1, f"{scores[place]:.4g}", one_in(p)] for place, p in zip(first.tolist(), p_values, strict=True)]
-    parts = [el("p", el("b", "ADDML"), ": ", rule)]
-    losses = [entry["train_loss"] for entry in model.history if "train_loss" in entry]
-    if losses:
-        epochs = counted(len(model.history), "epoch")
-        parts.append(el("p", f"Training: {epochs}, loss {number(losses[0], 3)} to {number(losses[-1], 3)}"))
-    head = el("tr", *(el("th", name) for name in (noun, "score", "rarity")))
-    lines = [el("tr", *(el("td", cell) for cell in row)) for row in rows]
-    return el("div", *parts, el("table", el("thead", head), el("tbody", *lines)))
+def _draw_scores(axes: Axes, scores: np.ndarray, threshold: float, noun: str) -> None:
+    found = charts.histogram(scores, threshold)
+    if found is None:  # no score is finite
+        return
+    colors, widths = [NORMAL] * found.first_anomalous + [ANOMALY] * len(found.counts), np.diff(found.edges)
+    style: dict[str, Any] = {"color": colors[: len(widths)], "edgecolor": "white", "lw": 0.4}
+    axes.bar(found.edges[:-1], found.counts, widths, align="edge", **style)
+    if found.edges[0] <= threshold <= found.edges[-1]:
+        axes.axvline(threshold, color=INK, lw=1, ls="--", label=f"threshold {number(threshold, 3)}")
+        axes.legend()
+    if found.log:
+        axes.set_yscale("log")
+    axes.set(xlabel="score", ylabel=f"{noun}s")
+
+
+# Figures for a paper ----------------------------------------------------------------------------------------
+
+
+def write_figures(
+    findings: Findings, folder: str | os.PathLike[str], formats: Sequence[str] = ("png", "svg")
+) -> list[Path]:
+    """Write a figure for each chart of the report; returns the files."""
+    if unknown := [name for name in formats if name not in FORMATS]:
+        raise ValueError(f"formats={unknown!r} must be among {', '.join(FORMATS)}")
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'addml[plots]'") from error
+    target, drawn = Path(os.path.expanduser(folder)), dict[str, bytes]()  # in memory, so that a failure writes none
+    with matplotlib.rc_context(STYLE):
+        for name, draw in FIGURES.items():
+            if (figure := draw(findings)) is not None:
+                for ending in formats:
+                    buffer = io.BytesIO()
+                    figure.savefig(buffer, format=ending, metadata=NO_DATE.get(ending))
+                    drawn[f"{name}.{ending}"] = buffer.getvalue()
+    target.mkdir(parents=True, exist_ok=True)
+    for name, content in drawn.items():
+        write_whole(target / name, content)
+    return [target / name for name in drawn]
+
+
+def _figure(width: float = WIDTH, height: float = HEIGHT, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure that pyplot does not manage."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, list(np.atleast_1d(figure.subplots(rows, columns, sharex=rows > 1)))
+
+
+def _scores(findings: Findings) -> Figure | None:
+    if not np.isfinite(findings.scores).any():
+        return None
+    figure, (axes,) = _figure()
+    _draw_scores(axes, findings.scores, findings.threshold, findings.noun)
+    return figure
+
+
+def _series(findings: Findings) -> Figure | None:
+    """The scores and some channels of a series with its events shaded."""
+    track = findings.track
+    if track is None or len(track.scores) < 2:
+        return None
+    panels = [("score", track.scores), *track.channels]
+    figure, every = _figure(1.7 * WIDTH, 1.1 * len(panels) + 0.4, rows=len(panels))
+    for axes, (name, values) in zip(every, panels, strict=True):
+        low, high = charts.envelope(np.asarray(values, float))
+        steps = np.linspace(0, len(values), len(low), endpoint=False)
+        axes.fill_between(steps, low, high, color=NORMAL, lw=0.8)
+        for start, stop in track.events[: charts.MAX_EVENTS]:
+            axes.axvspan(start, max(stop, start + len(values) / 500), color=ANOMALY, alpha=0.25, lw=0)
+        axes.set_ylabel(one_line(name, 40), parse_math=False)  # dollars in a name are not a formula
+    every[0].axhline(findings.threshold, color=INK, lw=1, ls="--")
+    every[-1].set(xlabel=f"step, {track.times[0]} to {track.times[1]}" if track.times[0] else "step")
+    return figure
+
+
+def _training(findings: Findings) -> Figure | None:
+    found = charts.training(findings)
+    if found is None:
+        return None
+    count = len(found["panels"])
+    figure, several = _figure(WIDTH * (1 if count == 1 else 0.62 * count), HEIGHT * 0.8, columns=count)
+    for axes, panel in zip(several, found["panels"], strict=True):
+        for line in panel["members"]:
+            axes.plot(found["epochs"], np.array(line, float), color=NORMAL, lw=0.6, alpha=0.6)
+        axes.plot(found["epochs"], np.array(panel["mean"], float), color=INK, lw=1.6)
+        axes.set(xlabel="epoch", title=panel["title"])
+        axes.set_ylim(bottom=0)
+    return figure
+
+
+def _space(findings: Findings) -> Figure | None:
+    points = charts.space(findings)
+    if points is None:
+        return None
+    figure, (axes,) = _figure(height=HEIGHT * 1.2)
+    x, y, flags = np.array(points["x"]), np.array(points["y"]), np.array(points["anomaly"], bool)
+    axes.scatter(x[~flags], y[~flags], s=6, color=NORMAL, alpha=0.45, lw=0, label="normal", rasterized=len(x) > 2000)
+    axes.scatter(x[flags], y[flags], s=14, color=ANOMALY, lw=0, label="flagged")
+    axes.plot(*points["center"], "+", color=INK, ms=10, mew=1.5, label="centre")
+    for rank, at, flag in zip(points["rank"], zip(x, y, strict=True), flags, strict=True):
+        if 0 < rank <= 10 and flag:
+            axes.annotate(str(rank), at, (4, 3), textcoords="offset points", fontsize=7, color=INK)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.legend(loc="best")
+    axes.set(xticks=[], yticks=[])
+    return figure
+
+
+def _distillation(findings: Findings) -> Figure | None:
+    found = charts.dropped(findings)
+    if found is None:
+        return None
+    cells = np.array(found["cells"], float) / 100
+    figure, (axes,) = _figure(height=min(8.0, 1.2 + 0.12 * len(cells)))
+    ends = (found["epochs"][0] - 0.5, found["epochs"][-1] + 0.5, len(cells) + 0.5, 0.5)
+    image = axes.imshow(cells, aspect="auto", cmap="Oranges", vmin=0, vmax=1, extent=ends, interpolation="nearest")
+    figure.colorbar(image, ax=axes, label="share of members that left it out")
+    axes.set(xlabel="epoch", ylabel="rank")
+    return figure
+
+
+def _curve(name: str, findings: Findings) -> Figure | None:
+    curve = charts.curves(findings).get(name)
+    if curve is None:
+        return None
+    figure, (axes,) = _figure()
+    if name == "roc":
+        axes.plot([0, 1], [0, 1], color="#b4b9c0", lw=1, ls="--")
+    axes.plot(curve["x"], curve["y"], color=ANOMALY, lw=1.6)
+    axes.set(xlabel=curve["x_label"], ylabel=curve["y_label"], xlim=(-0.02, 1.02), ylim=(-0.02, 1.04))
+    return figure
+
+
+FIGURES: dict[str, Callable[[Findings], Figure | None]] = {
+    "series": _series,
+    "scores": _scores,
+    "map": _space,
+    "training": _training,
+    "distillation": _distillation,
+    "roc": partial(_curve, "roc"),
+    "precision_recall": partial(_curve, "pr"),
+}
