@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from addml.preprocessing.profile import ColumnProfile
 
 MOST_COMMON = 5  # values named
+MEASURES = {  # of an evaluation: areas under curves
+    "roc_auc": "ROC-AUC",
+    "average_precision": "average precision",
+    "vus_pr": "VUS-PR",
+    "vus_roc": "VUS-ROC",
+    "pixel_roc_auc": "pixel ROC-AUC",
+    "pro": "PRO",
+}
 PACKAGES = ("addml", "numpy", "pyarrow", "scikit-learn", "scipy", "torch")
 
 
@@ -66,6 +74,13 @@ class Hidden:
     rows: int
     row: int  # the strangest of them, counted from 1
     score: float
+
+    @property
+    def words(self) -> str:
+        """How many rows the entry hides, why, and the strangest of them."""
+        until = f" until {self.expires}" if self.expires else ""
+        what = f"{self.reason}: {self.place}" if self.reason else self.place
+        return f"{self.rows:,} hidden{until} ({what}), the strangest is row {self.row} with {self.score:.4g}"
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,14 @@ import shutil
 import subprocess
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from addml.findings import Findings, Track
 from addml.report import write_report
 from tests.report.sample import DRIFT, shop
 from tests.report.test_html import NASTY, nasty
-from tests.report.test_tracks import series
+from tests.report.test_tracks import series, times
 
 pytestmark = pytest.mark.slow
 
@@ -233,4 +235,25 @@ def test_a_series_is_zoomed_by_keys_and_shown_whole_again(browser, tmp_path):
     assert browser.value(view).split()[0::2] == ["375", "500"]
     browser.value(press % "Escape")
     assert (browser.value(view), browser.value(times)) == (whole, named)
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize(
+    ("when", "words"),
+    [
+        (times(2880, 300), ["2026-03-02", "2026-03-04", "2026-03-06", "2026-03-08", "2026-03-10"]),
+        (times(97, 900), ["03-01 06:00", "03-01 12:00", "03-01 18:00"]),
+        (times(61, 1), ["00:00:10", "00:00:20", "00:00:30", "00:00:40", "00:00:50"]),
+        (np.arange(1000), ["200", "400", "600", "800"]),
+        (np.zeros(3), []),
+    ],
+)
+def test_the_axis_of_a_series_has_round_times(browser, tmp_path, when, words):
+    scores = np.zeros(len(when))
+    track = Track(("a", "b"), scores, (), (), when)
+    found = Findings("s", len(when), ("x",), (), (), scores, 1.0, (), track=track, noun="step")
+    browser.open(write_report(found, tmp_path / "series.html"))
+    names = "[...document.querySelectorAll('svg.track .times text')].map((one) => one.textContent)"
+    assert browser.value(names) == words
+    assert browser.value("document.querySelectorAll('svg.track .grid').length") == len(words)
     assert browser.complaints() == []

@@ -48,7 +48,7 @@ def test_without_redaction_they_are_there(tmp_path):
         assert secret in text
 
 
-def test_a_feature_named_after_a_value_is_called_by_its_column():
+def test_reasons_and_groups_name_columns_alone():
     finding = redacted(shop()).ranked[0]
     assert [reason.words for reason in finding.reasons] == ["amount above the usual", "country rare or unseen"]
     assert redacted(shop()).groups[0].words == "amount, country"

@@ -150,7 +150,7 @@ def test_reasons_come_first_and_belong_to_their_column():
     findings = shop()
     found = comparisons(findings.ranked[0], {one.column: one for one in findings.usual})
     assert [one.column for one in found[:2]] == ["amount", "country"]
-    assert found[1].contribution == "21%"  # the reason names the feature country=Elbonia
+    assert found[1].contribution == "21%"
     assert found[-1].contribution == ""
 
 

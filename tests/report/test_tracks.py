@@ -7,7 +7,7 @@ import pytest
 
 from addml.findings import EventPicture, Finding, Findings, Track
 from addml.report import redacted
-from addml.report.charts import event_plot, time_ticks
+from addml.report.charts import event_plot
 from addml.report.html import to_html, to_markdown
 from addml.report.sections import MAX_SERIES, build_document
 
@@ -16,30 +16,6 @@ START = np.datetime64("2026-03-01T00:00:00", "ns")
 
 def times(steps, seconds):
     return START + np.arange(steps) * np.timedelta64(seconds, "s")
-
-
-@pytest.mark.parametrize(
-    ("when", "words"),
-    [
-        (times(2880, 300), ["2026-03-02", "2026-03-04", "2026-03-06", "2026-03-08", "2026-03-10"]),
-        (times(97, 900), ["03-01 06:00", "03-01 12:00", "03-01 18:00"]),
-        (times(61, 1), ["00:00:10", "00:00:20", "00:00:30", "00:00:40", "00:00:50"]),
-        (np.arange(1000), ["200", "400", "600", "800"]),
-        (times(1, 1), []),
-    ],
-)
-def test_ticks_are_round_times(when, words):
-    found = time_ticks(when)
-    assert [text for _, text in found] == words
-    assert all(0 < place < 1 for place, _ in found)
-
-
-def test_a_tick_stands_at_its_step_even_behind_a_gap():
-    when = np.concatenate([times(50, 3600), times(50, 3600) + np.timedelta64(30, "D")])
-    found = time_ticks(when)
-    assert len(found) > 1
-    for place, text in found:
-        assert place == pytest.approx((np.searchsorted(when, np.datetime64(text)) + 0.5) / 100)
 
 
 def series(entities, events, pictures=3):

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import Field
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -17,20 +17,10 @@ import typer
 from typer.models import ArgumentInfo
 
 from addml.errors import USAGE, AddmlError
-from addml.pipeline.options import (
-    DECISIONS,
-    Options,
-    flag,
-    is_list,
-    is_switch,
-    metavar,
-    options_of,
-    parse,
-    types,
-)
+from addml.pipeline import options as known_options
+from addml.pipeline.options import DECISIONS, Options, flag, is_list, is_switch, options_of
 from addml.text import did_you_mean
 
-RUN = "run"  # the table of a run's record that is no option
 WRITES_MODEL = ("detect", "fit")
 REPLACES = {  # an option of the command line, and the options of a file that it replaces
     **{name: tuple(other for other in DECISIONS if other != name) for name in DECISIONS},
@@ -50,85 +40,80 @@ def with_options(name: str) -> Callable[[Callable[..., None]], Callable[..., Non
     """The command with its options, `--config` and `--help-all` as parameters for typer to read."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints, own = get_type_hints(command, include_extras=True), options_of(name)
+        arguments = {key for key in hints if any(isinstance(part, ArgumentInfo) for part in get_args(hints[key]))}
+
         @functools.wraps(command)
         def spread(context: typer.Context, config: str | None = None, help_all: bool = False, **values: Any) -> None:
             _replace_from_file(context, values)
-            _check_not_empty(command, values)
-            own = {one.name: parse(one.name, values.pop(one.name)) for one in options_of(name)}
+            for key, value in values.items():
+                if value == "" or (isinstance(value, list) and "" in value):  # as an unset variable of a script leaves
+                    shown = key.upper() if key in arguments else flag(key)
+                    raise AddmlError(f"{shown} is empty; give a value, or leave it out.", USAGE, option=key)
+            parsed = {one.name: known_options.parse(one.name, values.pop(one.name)) for one in own}
             try:
-                command(**values, options=Options(file=values.get("file", ""), **own))
+                command(**values, options=Options(file=values.get("file", ""), **parsed))
             except KeyboardInterrupt:
                 print("Interrupted. No unfinished file was left.", file=sys.stderr)
                 raise
 
-        spread.__signature__ = inspect.Signature([*_parameters(command, name)])  # type: ignore[attr-defined]
+        given = inspect.signature(command).parameters.items()
+        parameters = [(key, hints[key], one.default) for key, one in given if key != "options"]
+        parameters += [(one.name, *_typer_option(one)) for one in own]
+        parameters.append(("config", CONFIG, None))
+        if not all(one.metadata["basic"] for one in own):
+            parameters.append(("help_all", HELP_ALL, False))
+        parameters.append(("context", typer.Context, inspect.Parameter.empty))
+        kind = inspect.Parameter.KEYWORD_ONLY
+        found = [inspect.Parameter(key, kind, annotation=own, default=default) for key, own, default in parameters]
+        spread.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
         spread.__annotations__ = {}
         return spread
 
     return decorate
 
 
-def _parameters(command: Callable[..., None], name: str) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(command, include_extras=True)
-    for own, parameter in inspect.signature(command).parameters.items():
-        if own != "options":
-            yield _parameter(own, hints[own], parameter.default)
-    for one in options_of(name):
-        yield _parameter(one.name, *_typer_option(one))
-    yield _parameter("config", CONFIG, None)
-    if not all(one.metadata["basic"] for one in options_of(name)):
-        yield _parameter("help_all", HELP_ALL, False)
-    yield _parameter("context", typer.Context, inspect.Parameter.empty)
-
-
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-
-
 def _typer_option(one: Field[Any]) -> tuple[Any, Any]:
-    """The annotation and the default from which typer makes an option."""
-    about, switch = one.metadata, is_switch(one.name)
+    """The annotation and the default from which typer makes an option; the help ends with the default."""
+    about, switch, several = one.metadata, is_switch(one.name), is_list(one.name)
     off = "" if not switch or one.name == "no_report" else f"/--no-{flag(one.name)[2:]}"  # --report undoes --no-report
+    words, _, default = about["help"].partition(" [default: ")
+    has_default = one.default is not None and not switch and not several
+    default = default.removesuffix("]") or (str(one.default) if has_default else "")
     option = typer.Option(
         flag(one.name) + off,
         *about["flags"],
-        help=_help(one),
-        metavar="" if switch else metavar(one),
+        help=f"{words} (default: {default})." if default else f"{words}.",
+        metavar="" if switch else known_options.metavar(one),
         show_default=False,
         rich_help_panel=about["panel"],
         hidden=not about["basic"],
     )
-    if is_list(one.name):
+    if several:
         return Annotated[list[str] | None, option], None
     if switch:
-        return Annotated[types()[one.name], option], one.default
+        return Annotated[known_options.types()[one.name], option], one.default
     return Annotated[str | None, option], None if one.default is None else str(one.default)
 
 
-def _help(one: Field[Any]) -> str:
-    """The help text with the default at its end: (default: 0.1)."""
-    words, _, default = one.metadata["help"].partition(" [default: ")
-    has_default = one.default is not None and not is_switch(one.name) and not is_list(one.name)
-    default = default.removesuffix("]") or (str(one.default) if has_default else "")
-    return f"{words} (default: {default})." if default else f"{words}."
-
-
-def _check_not_empty(command: Callable[..., None], values: dict[str, Any]) -> None:
-    """An empty text means nothing; an unset variable of a script leaves one."""
-    hints = get_type_hints(command, include_extras=True)
-    for name, value in values.items():
-        if value == "" or (isinstance(value, list) and "" in value):
-            is_argument = any(isinstance(part, ArgumentInfo) for part in get_args(hints.get(name)))
-            shown = name.upper() if is_argument else flag(name)
-            raise AddmlError(f"{shown} is empty; give a value, or leave it out.", USAGE, option=name)
-
-
-# --config and --help-all ------------------------------------------------------------------------------------
+def _replace_from_file(context: typer.Context, values: dict[str, Any]) -> None:
+    """Reset the options of a file that an option of the command line replaces."""
+    defaults = {parameter.name: parameter.default for parameter in context.command.params}
+    sources = {name: getattr(context.get_parameter_source(name), "name", None) for name in values}
+    for name, others in REPLACES.items():
+        if sources.get(name) == "COMMANDLINE" and values[name] is not False:  # a switch that is off replaces nothing
+            for other in others:
+                if sources.get(other) == "DEFAULT_MAP":
+                    values[other] = defaults[other]
 
 
 def _use_config(context: typer.Context, value: str | None) -> str | None:
     if value is not None and not context.resilient_parsing:
-        known = {parameter.name or "": _type(parameter) for parameter in context.command.params}
+        known: dict[str, type] = {}
+        for parameter in context.command.params:
+            one: Any = parameter
+            is_flag, is_multiple = getattr(one, "is_flag", False), getattr(one, "multiple", False)
+            known[one.name] = bool if is_flag else list if is_multiple else str
         context.default_map = read_config(value, known, context.info_name or "")
     return value
 
@@ -156,22 +141,15 @@ HELP_ALL = Annotated[
 ]
 
 
-def _type(parameter: Any) -> type:
-    """What an option takes: bool for a switch, list for several texts, str for one text or number."""
-    if getattr(parameter, "is_flag", False):
-        return bool
-    return list if getattr(parameter, "multiple", False) else str
-
-
 def read_config(path: str, known: dict[str, type], command: str) -> dict[str, Any]:
-    """The options in a TOML file, checked against those that the command knows."""
+    """The options in a TOML file, checked against those that the command knows and the types that they take."""
     try:
         document = tomllib.loads(Path(os.path.expanduser(path)).read_text("utf-8-sig", "surrogateescape"))
     except OSError as error:
         raise typer.BadParameter(f"{path}: cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{path}: is not a TOML file: {error}.") from error
-    run = document.pop(RUN, None)
+    run = document.pop("run", None)  # of a record: no option
     words = str(run.get("command", "")).split() if isinstance(run, dict) else []
     other = words[1] if len(words) > 1 else None  # the command that wrote the record
     found = {name.replace("-", "_"): value for name, value in document.items()}
@@ -187,8 +165,9 @@ def read_config(path: str, known: dict[str, type], command: str) -> dict[str, An
         if not _fits(value, known[name]):
             shown = json.dumps(value, ensure_ascii=False, default=str)
             raise typer.BadParameter(f"{path}: {name} = {shown}: {name!r} takes {TYPE_WORDS[known[name]]}.")
-    as_list = {name for name, value in found.items() if known[name] is list and not isinstance(value, list)}
-    return {name: [value] if name in as_list else value for name, value in found.items()}
+        if known[name] is list and not isinstance(value, list):
+            found[name] = [value]
+    return found
 
 
 def _fits(value: Any, kind: type) -> bool:
@@ -197,15 +176,3 @@ def _fits(value: Any, kind: type) -> bool:
     if kind is list and isinstance(value, list):
         return all(_fits(one, str) for one in value)
     return isinstance(value, str | int | float)
-
-
-def _replace_from_file(context: typer.Context, values: dict[str, Any]) -> None:
-    """Reset the options of a file that an option of the command line replaces."""
-    defaults = {parameter.name: parameter.default for parameter in context.command.params}
-    sources = {name: getattr(context.get_parameter_source(name), "name", None) for name in values}
-    for name, others in REPLACES.items():
-        if sources.get(name) != "COMMANDLINE" or values[name] is False:  # a switch that is off replaces nothing
-            continue
-        for other in others:
-            if sources.get(other) == "DEFAULT_MAP":
-                values[other] = defaults[other]

@@ -267,9 +267,6 @@ def serve(
     )
 
 
-# One run ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Session:
     """One run of a command: its options and files, and where it prints."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from addml import __version__
 from addml.errors import USAGE, AddmlError
-from addml.findings import Findings, Hidden, versions
+from addml.findings import Findings, versions
 from addml.io.source import PACKED_NAMES, STANDARD_INPUT, STREAMS, is_special
 from addml.pipeline.options import Options
 from addml.text import without_password
@@ -172,7 +172,7 @@ def write_result(files: Files, result: Result, findings: Findings, options: Opti
         with naming(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
-    reported = replace(findings, notes=(*findings.notes, *map(hidden_words, findings.hidden)))
+    reported = replace(findings, notes=(*findings.notes, *(one.words for one in findings.hidden)))
     if files.report is not None:
         write_report(reported, files.report, format=options.format, redact=options.redact)  # type: ignore[arg-type]
     if files.figures is not None:
@@ -180,13 +180,6 @@ def write_result(files: Files, result: Result, findings: Findings, options: Opti
 
         write_figures(redacted(reported) if options.redact else reported, files.figures)
     return findings
-
-
-def hidden_words(one: Hidden) -> str:
-    """How many rows an entry hides, why, and the strangest of them."""
-    until = f" until {one.expires}" if one.expires else ""
-    what = f"{one.reason}: {one.place}" if one.reason else one.place
-    return f"{one.rows:,} hidden{until} ({what}), the strangest is row {one.row} with {one.score:.4g}"
 
 
 def write_example(folder: Path) -> Path:
@@ -206,9 +199,6 @@ def write_example(folder: Path) -> Path:
     table = {"patient": [f"patient {row + 1}" for row in kept], **columns, "diagnosis": kinds[kept]}
     write_table(pa.table(table), path)
     return path
-
-
-# The record of a run: TOML that `--config` reads back ------------------------------------------------------
 
 
 def record(command: str, options: Mapping[str, Any], started: datetime, outcome: Mapping[str, Any]) -> str:

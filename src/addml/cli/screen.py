@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from addml.cli.outputs import hidden_words
-from addml.findings import Findings
+from addml.findings import MEASURES, Findings
 from addml.pipeline.options import Options
 from addml.progress import Advance, Progress, Silent
 from addml.text import counted, json_value, listed, one_in, one_line, percent, visible
@@ -26,14 +25,6 @@ MOST_GROUPS = 5  # of similar rows
 MOST_IDS, LONGEST_ID = 6, 40  # columns shown with each row; characters of a value
 MOST_DRIFTED = 10  # columns that have changed
 UNCHANGED = "much as in training"
-AREAS = {
-    "roc_auc": "ROC-AUC",
-    "average_precision": "average precision",
-    "vus_pr": "VUS-PR",
-    "vus_roc": "VUS-ROC",
-    "pixel_roc_auc": "pixel ROC-AUC",
-    "pro": "PRO",
-}
 FILE_NAMES = {"scored": "scored table", "record": "options of this run"}
 
 
@@ -211,7 +202,7 @@ def _show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     events = "" if findings.track is None else f"{counted(found, 'event')}: "
     screen.title(f"{events}{flagged} (*): {findings.rule}")
     for hidden in findings.hidden:
-        screen.say(f"  {hidden_words(hidden)}")
+        screen.say(f"  {hidden.words}")
     for group in [group for group in findings.groups if len(group.ranks) > 1][:MOST_GROUPS]:
         ranks = listed(list(map(str, group.ranks)), MOST_NAMED)
         screen.say(f"  {len(group.ranks):,} similar {findings.noun}s: {group.words} (ranks {ranks})")
@@ -221,7 +212,7 @@ def _show_evaluation(screen: Screen, evaluation: Mapping[str, Any], noun: str) -
     marked, rows = counted(evaluation["anomalies"], "anomaly", "anomalies"), counted(evaluation["rows"], noun)
     what = "" if "kinds" in evaluation else "label column "
     screen.title(f"Compared with the {what}{evaluation['label']} ({marked} in {rows})")
-    for name, words in AREAS.items():
+    for name, words in MEASURES.items():
         if name in evaluation:
             screen.say(f"  {words}: {evaluation[name]:.4f}")
     at = ", ".join(f"{share:.3f} at {k:,}" for k, share in evaluation["precision_at"].items())
@@ -237,7 +228,7 @@ def _show_evaluation(screen: Screen, evaluation: Mapping[str, Any], noun: str) -
         screen.say(f"  not counted: {counted(evaluation['unlabelled'], noun)} without a label")
     if kinds := evaluation.get("kinds"):
         keys = list(dict.fromkeys(key for one in kinds for key in one))
-        names = ["kind of defect", *(AREAS.get(key, key) for key in keys[1:])]
+        names = ["kind of defect", *(MEASURES.get(key, key) for key in keys[1:])]
         values = [[one.get(key, "") for key in keys] for one in kinds]
         cells = [[f"{value:.3f}" if isinstance(value, float) else value for value in line] for line in values]
         screen.grid(names, cells, right=names[1:])
@@ -288,7 +279,7 @@ def _show_days(screen: Screen, diff: DayDiff, top: int) -> None:
     kinds = ", ".join(f"{count:,} {status}" for status, count in diff.counts.items() if count) or "none"
     screen.say(f"  flagged: {diff.flagged(0):,} before, {diff.flagged(1):,} after; kinds of anomaly: {kinds}")
     for hidden in diff.hidden:
-        screen.say(f"  {hidden_words(hidden)}")
+        screen.say(f"  {hidden.words}")
     found = [one for one in diff.kinds if one.status in ("new", "grown", "gone")][:top]
     if found:
         screen.say()

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from addml.findings import Finding, Findings, Group, Reason, Track, Usual
+from addml.findings import Finding, Findings, Track, Usual
 from addml.io.write import write_whole
 from addml.report.html import to_html, to_markdown
 from addml.report.sections import build_document
-from addml.report.summary import MAX_ROWS, column_of, position
+from addml.report.summary import MAX_ROWS, position
 from addml.text import MISSING, cell_text
 
 __all__ = ["FORMATS", "redacted", "write_report"]
@@ -58,17 +58,13 @@ def _link(file: str | None, folder: Path) -> str | None:
 
 def redacted(findings: Findings) -> Findings:
     """The same findings without raw values, ids, usual values and images, also within sentences."""
-    columns, usual = set(findings.columns), {one.column: one for one in findings.usual}
+    usual = {one.column: one for one in findings.usual}
     scrub, track = _scrubber(findings), findings.track
     hidden = {"anomaly_value": HIDDEN} if findings.settings.get("anomaly_value") is not None else {}
     if track is not None:  # the scores alone; entities go by number
         spans = enumerate(track.entities, start=1)
         entities = tuple((f"series {place}", start, stop) for place, (_, start, stop) in spans)
         track = Track(("", ""), track.scores, (), track.events, None, entities)
-    groups = []
-    for group in findings.groups:
-        bare = tuple(dict.fromkeys(column_of(column, columns) for column in group.columns))
-        groups.append(Group(bare, ", ".join(bare), group.ranks))
     drift = [
         {key: entry[key] if key == "column" else scrub(entry[key]) for key in KEPT_DRIFT if key in entry}
         for entry in findings.drift
@@ -78,10 +74,10 @@ def redacted(findings: Findings) -> Findings:
         left_out=tuple((column, scrub(why)) for column, why in findings.left_out),
         notes=tuple(map(scrub, findings.notes)),
         ranked=(
-            *(_redacted_row(one, usual, columns) for one in findings.ranked[:MAX_ROWS]),
+            *(_redacted_row(one, usual) for one in findings.ranked[:MAX_ROWS]),
             *(replace(one, ids={}, values={}, reasons=()) for one in findings.ranked[MAX_ROWS:]),
         ),
-        groups=tuple(groups),
+        groups=tuple(replace(group, words=", ".join(group.columns)) for group in findings.groups),
         usual=tuple(Usual(one.column, one.kind, "") for one in findings.usual),
         evaluation=scrub(findings.evaluation),
         drift=tuple(drift),
@@ -91,7 +87,7 @@ def redacted(findings: Findings) -> Findings:
     )
 
 
-def _redacted_row(finding: Finding, usual: dict[str, Usual], columns: set[str]) -> Finding:
+def _redacted_row(finding: Finding, usual: dict[str, Usual]) -> Finding:
     """Every value becomes its position in words; the unusual ones come first."""
     places = {
         column: MISSING if cell_text(value) == MISSING else position(value, usual.get(column)).words or HIDDEN
@@ -99,9 +95,8 @@ def _redacted_row(finding: Finding, usual: dict[str, Usual], columns: set[str]) 
     }
     reasons = []
     for reason in finding.reasons:
-        column = column_of(reason.column, columns)
-        place = places.get(column, HIDDEN)
-        reasons.append(Reason(column, reason.share, column if place == HIDDEN else f"{column} {place}"))
+        place = places.get(reason.column, HIDDEN)
+        reasons.append(replace(reason, words=reason.column if place == HIDDEN else f"{reason.column} {place}"))
     values = dict(sorted(places.items(), key=lambda item: item[1].startswith(("within", "a common", HIDDEN))))
     return replace(finding, ids={}, values=values, reasons=tuple(reasons))
 

@@ -31,10 +31,8 @@ CURVES = {
 }
 WIDTH, PANEL_HEIGHT, PANEL_GAP, AXIS_HEIGHT = 1000, 90, 26, 24  # of a drawn series
 KNOTS = 64  # points of the axis that zooming goes by
-MAX_TICKS = 7
-SECOND, DAY = 10**9, 86_400  # of a datetime64, and in seconds
-TICKS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200]  # seconds
-TICKS += [DAY * days for days in (1, 2, 7, 14, 28, 91, 182, 365, 730, 1826, 3652)]
+
+Panel = tuple[str, np.ndarray, np.ndarray | None]  # name, values, and (3, steps): ends and middle of what was expected
 
 
 def chart_data(findings: Findings) -> dict[str, Any]:
@@ -217,33 +215,20 @@ def envelope(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.fmin.reduceat(values, edges), np.fmax.reduceat(values, edges)
 
 
-# SVG --------------------------------------------------------------------------------------------------------
-
-
-class Panel(NamedTuple):
-    """One line of a drawing."""
-
-    name: str
-    values: np.ndarray
-    band: np.ndarray | None = None  # (3, steps): low end, middle and high end of what was expected
-    threshold: float | None = None
-
-
 def series_plot(track: Track, threshold: float, label: str, entity: int = 0) -> Html:
-    """One panel each for the scores and the channels of a series, with its events shaded; the page's script zooms."""
+    """One panel each for the scores and the channels of a series, with its events shaded."""
     name, start, stop = track.entities[entity] if track.entities else ("", 0, len(track.scores))
     own = slice(start, stop)
-    panels = [Panel("score", track.scores[own], threshold=threshold)]
-    panels += [Panel(channel, values[own]) for channel, values in track.channels]
+    panels: list[Panel] = [("score", track.scores[own], None)]
+    panels += [(channel, values[own], None) for channel, values in track.channels]
     events = [(a - start, b - start) for a, b in track.events[:MAX_EVENTS] if start <= a < stop]
     when = None if track.when is None else track.when[own]
-    knots = {} if when is None else {"data_times": json_text(_knots(when))}
-    return _drawing(panels, events, when, f"{name}: {label}" if name else label, **knots)
+    return _drawing(panels, events, when, f"{name}: {label}" if name else label, threshold)
 
 
 def event_plot(picture: EventPicture, label: str) -> Html:
     """The channels responsible for an event and around it, with the band that was expected of each."""
-    return _drawing([Panel(*channel) for channel in picture.channels], [picture.span], picture.when, label)
+    return _drawing(picture.channels, [picture.span], picture.when, label)
 
 
 def _drawing(
@@ -251,33 +236,36 @@ def _drawing(
     events: Sequence[tuple[int, int]],
     when: np.ndarray | None,
     label: str,
-    **attributes: Any,
+    threshold: float = math.nan,
 ) -> Html:
-    """Shapes that may be stretched along the axis, and texts that may not."""
-    steps, height = len(panels[0].values), len(panels) * (PANEL_HEIGHT + PANEL_GAP)
-    marks = [(f"{place * WIDTH:.1f}", words) for place, words in ([] if when is None else time_ticks(when))]
-    shapes = [el("line", x1=x, x2=x, y1=0, y2=height, class_="grid") for x, _ in reversed(marks)]
+    """Shapes that may be stretched along the axis, and texts that may not; the page's script zooms and names times."""
+    steps, height = len(panels[0][1]), len(panels) * (PANEL_HEIGHT + PANEL_GAP)
+    shapes, texts = [], []
     for start, stop in events:
         x, width = WIDTH * start / steps, max(1.5, WIDTH * (stop - start) / steps)
         shapes.append(el("rect", x=f"{x:.1f}", y=0, width=f"{width:.1f}", height=height, class_="event"))
-    texts = []
     for place, panel in enumerate(panels):
         top = PANEL_GAP + place * (PANEL_HEIGHT + PANEL_GAP)
-        drawn, words = _drawn(panel, top)
+        drawn, words = _drawn(panel, top, math.nan if place else threshold)
         shapes += drawn
         texts.append(el("text", words, x=2, y=top - 6))
-    names = [el("text", words, x=x, y=height + 17, text_anchor="middle") for x, words in marks]
     view = {"width": WIDTH, "height": height, "viewBox": f"0 0 {WIDTH} {height}", "preserveAspectRatio": "none"}
-    content = [el("svg", *shapes, class_="stretched", **view), *texts, el("g", *names, class_="times")]
-    box = f"0 0 {WIDTH} {height + AXIS_HEIGHT}"
-    return el("svg", *content, viewBox=box, role="img", aria_label=label, class_="track", tabindex="0", **attributes)
+    content = [el("svg", *shapes, class_="stretched", **view), *texts, el("g", class_="times")]
+    frame: dict[str, Any] = {"viewBox": f"0 0 {WIDTH} {height + AXIS_HEIGHT}", "role": "img", "aria_label": label}
+    if when is not None:  # places along the axis from 0 to 1, their times in seconds or numbers, and which
+        places, is_time = np.unique(np.linspace(0, steps - 1, KNOTS).astype(np.int64)), when.dtype.kind == "M"
+        values = when.astype("datetime64[ms]").astype(np.int64) / 1000 if is_time else when.astype(float)
+        at = ((places + 0.5) / steps).round(6)
+        frame["data_times"] = json_text([at.tolist(), values[places].tolist(), [float(is_time)]])
+    return el("svg", *content, class_="track", tabindex="0", **frame)
 
 
-def _drawn(panel: Panel, top: int) -> tuple[list[Html], str]:
+def _drawn(panel: Panel, top: int, threshold: float) -> tuple[list[Html], str]:
     """The shapes of a panel, and its name with the range of its values."""
-    (low, high), band, threshold = envelope(np.asarray(panel.values, float)), panel.band, panel.threshold
-    known = np.concatenate([low, high, [] if threshold is None else [threshold], [] if band is None else band.ravel()])
-    known = known[~np.isnan(known)]
+    name, values, band = panel
+    low, high = envelope(np.asarray(values, float))
+    known = np.concatenate([low, high, [threshold], [] if band is None else band.ravel()])
+    known = known[np.isfinite(known)]
     least, most = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
 
     def y(value: Any) -> np.ndarray:
@@ -289,10 +277,10 @@ def _drawn(panel: Panel, top: int) -> tuple[list[Html], str]:
         edge = _outline(ceiling, ceiling) + _outline(bottom, bottom, backwards=True) + "Z"
         parts = [el("path", d=edge, class_="band"), el("path", d=_outline(*map(y, envelope(band[1]))), class_="middle")]
     parts.append(el("path", d=_outline(y(low), y(high)), class_="line"))
-    if threshold is not None and math.isfinite(threshold):
+    if math.isfinite(threshold):
         at = f"{float(y(threshold)):.1f}"
         parts.append(el("line", x1=0, x2=WIDTH, y1=at, y2=at, class_="threshold"))
-    return parts, f"{one_line(panel.name, 40)}: {number(least)} to {number(most)}"
+    return parts, f"{one_line(name, 40)}: {number(least)} to {number(most)}"
 
 
 def _outline(low: np.ndarray, high: np.ndarray, *, backwards: bool = False) -> str:
@@ -307,33 +295,3 @@ def _outline(low: np.ndarray, high: np.ndarray, *, backwards: bool = False) -> s
         pieces.append(f"{command}{x} {bottom:.1f}" + (f"V{top:.1f}" if bottom != top else ""))
         command = "L"
     return "".join(pieces)
-
-
-def time_ticks(when: np.ndarray) -> list[tuple[float, str]]:
-    """Round times within ascending ones, as shares of the steps before them, in words."""
-    if len(when) < 2 or when[0] == when[-1]:
-        return []
-    is_time = when.dtype.kind == "M"
-    values = when.astype("datetime64[ns]").astype(np.int64) / SECOND if is_time else when.astype(np.float64)
-    span = float(values[-1] - values[0])
-    if is_time and span >= 1:
-        unit = float(next((one for one in TICKS if span / one <= MAX_TICKS), TICKS[-1]))
-    else:
-        power = 10.0 ** math.floor(math.log10(span / MAX_TICKS))
-        unit = next(one * power for one in (1, 2, 5, 10) if span / (one * power) <= MAX_TICKS)
-    marks = np.arange(math.ceil(values[0] / unit), math.floor(values[-1] / unit) + 1) * unit
-    places = (np.searchsorted(values, marks) + 0.5) / len(when)
-    words = [number(mark) for mark in marks.tolist()]
-    if is_time:  # to the day, the minute, the second or a part of it
-        shown = slice(10) if unit >= DAY else slice(5, 16) if unit >= 60 else slice(11, 19 if unit >= 1 else 23)
-        words = [str(np.datetime64(round(mark * SECOND), "ns")).replace("T", " ")[shown] for mark in marks.tolist()]
-    return [(place, text) for place, text in zip(places.tolist(), words, strict=True) if 0.04 < place < 0.96]
-
-
-def _knots(when: np.ndarray) -> list[list[float]]:
-    """Places along the axis, from 0 to 1, with their times in seconds, or their numbers; the last says which."""
-    places = np.unique(np.linspace(0, len(when) - 1, KNOTS).astype(np.int64))
-    is_time = when.dtype.kind == "M"
-    values = when[places].astype("datetime64[ms]").astype(np.int64) / 1000 if is_time else when[places].astype(float)
-    at = (places + 0.5) / len(when)
-    return [at.round(6).tolist(), values.tolist(), [float(is_time)]]

@@ -169,9 +169,6 @@ def _hashes(parts: Iterable[str]) -> str:
     return " ".join(f"'sha256-{digest}'" for digest in digests)
 
 
-# Markdown ---------------------------------------------------------------------------------------------------
-
-
 def to_markdown(document: Document) -> str:
     """The texts, lists and tables of the page."""
     writer = _Markdown()

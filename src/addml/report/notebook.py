@@ -152,9 +152,6 @@ def to_html(detector: ADDML) -> str:
     return el("div", *parts, el("table", el("thead", head), el("tbody", *lines)))
 
 
-# Charts -----------------------------------------------------------------------------------------------------
-
-
 def plot_scores(detector: ADDML, X: Any, ax: Axes | None) -> Axes:
     """The histogram of the scores of X, or of the training rows, with the threshold."""
     scores, axes = detector.anomaly_scores_ if X is None else to_numpy(detector.anomaly_score(X)), _axes(ax)
@@ -199,9 +196,6 @@ def _draw_scores(axes: Axes, scores: np.ndarray, threshold: float, noun: str) ->
     if found.log:
         axes.set_yscale("log")
     axes.set(xlabel="score", ylabel=f"{noun}s")
-
-
-# Figures for a paper ----------------------------------------------------------------------------------------
 
 
 def write_figures(

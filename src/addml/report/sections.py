@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from addml.findings import Findings, Picture
+from addml.findings import MEASURES, Findings, Picture
 from addml.report import charts
 from addml.report.charts import event_plot, series_plot
 from addml.report.html import Document, Html, Section, button, chart, el, facts, folded, joined, paragraph, table
@@ -27,6 +27,7 @@ CONTRIBUTION = {
     "step": "the channel's part of the distance from what was expected",
 }
 HEADINGS = {  # of keys of an evaluation or of drift
+    **MEASURES,
     "kind": "Column type",
     "psi": "PSI",
     "gaps_then": "Missing in training",
@@ -35,11 +36,6 @@ HEADINGS = {  # of keys of an evaluation or of drift
     "outside_count": "Far out of range",
     "words": "Summary",
     "f1": "F1",
-    "roc_auc": "ROC-AUC",
-    "vus_pr": "VUS-PR",
-    "vus_roc": "VUS-ROC",
-    "pixel_roc_auc": "Pixel ROC-AUC",
-    "pro": "PRO",
 }
 SHARES = ("gaps_then", "gaps_now", "unseen_share")  # keys of percentages
 
@@ -116,9 +112,6 @@ def _scores(findings: Findings) -> Html | str:
         caption=" ".join(note for holds, note in notes if holds),
         numbers=table("Scores", head, zip(edges, edges[1:], counts, flags, drawn, strict=False)),
     )
-
-
-# Rows, images, series, map ----------------------------------------------------------------------------------
 
 
 def _ranked(findings: Findings, rows: RankedRows) -> Html:
@@ -219,9 +212,6 @@ def _map(findings: Findings, points: dict[str, Any] | None) -> Html:
     return joined([paragraph(about), chart("space", label, style="map", legend=legend)])
 
 
-# Training ---------------------------------------------------------------------------------------------------
-
-
 def _training(findings: Findings, found: dict[str, Any] | None) -> Html:
     if found is None:
         return Html("")
@@ -275,9 +265,6 @@ def _cell(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else number(value, digits)
 
 
-# Evaluation, drift, data, settings --------------------------------------------------------------------------
-
-
 def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> Html:
     if not findings.evaluation:
         return Html("")
@@ -306,8 +293,8 @@ def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> Html:
 
 def heading(key: str) -> str:
     """A key of an evaluation or of drift as a heading."""
-    words = one_line(key).replace("_", " ")
-    return HEADINGS.get(key, words[:1].upper() + words[1:])
+    words = HEADINGS.get(key) or one_line(key).replace("_", " ")
+    return words[:1].upper() + words[1:]
 
 
 def cell(value: Any, key: str = "") -> str:
@@ -336,13 +323,7 @@ def _drift(findings: Findings) -> Html:
 
 
 def _data(findings: Findings) -> Html:
-    nouns, columns = f"{findings.noun.capitalize()}s", len(findings.columns)
-    pairs = [("Source", one_line(findings.source)), (nouns, f"{findings.rows:,}")]
-    if findings.noun != "image":
-        pairs += [("Columns used", f"{columns:,}"), ("Columns dropped", f"{len(findings.left_out):,}")]
-    if findings.trained_rows:
-        pairs.append((f"{nouns} used for training", f"{findings.trained_rows:,}"))
-    parts = [facts(pairs)]
+    columns, parts = len(findings.columns), list[Html]()
     if findings.notes:
         notes = el("ul", *(el("li", one_line(note, 600)) for note in findings.notes[:MAX_ITEMS]), class_="notes")
         parts.append(el("div", el("h3", "Notes"), notes, _more(len(findings.notes), "note")))

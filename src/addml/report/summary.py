@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,9 +89,6 @@ def key_figures(findings: Findings) -> list[tuple[str, str, str]]:
         figures.append(("Highest score", number(float(known.max()), 3), median))
     area = (findings.evaluation or {}).get("roc_auc")
     return [*figures, ("ROC-AUC", f"{area:.3f}", "against the labels")] if isinstance(area, int | float) else figures
-
-
-# Ranked rows ------------------------------------------------------------------------------------------------
 
 
 class RankedRows:
@@ -248,9 +245,6 @@ def _id_text(value: Any) -> str:
     return MISSING if value is None else one_line(value)
 
 
-# Comparison with the usual values ---------------------------------------------------------------------------
-
-
 class Position(NamedTuple):
     """Where a value lies among the usual values of its column; nothing of it reveals the value."""
 
@@ -273,8 +267,7 @@ def comparisons(finding: Finding, usual: dict[str, Usual]) -> list[Comparison]:
     """The columns of the row's reasons, then the most unusual ones."""
     shares: dict[str, float] = {}
     for reason in finding.reasons:
-        column = column_of(reason.column, finding.values)
-        shares[column] = shares.get(column, 0.0) + reason.share
+        shares[reason.column] = shares.get(reason.column, 0.0) + reason.share
     positions = {column: position(value, usual.get(column)) for column, value in finding.values.items()}
 
     def importance(column: str) -> tuple[bool, float, float]:
@@ -289,14 +282,6 @@ def comparisons(finding: Finding, usual: dict[str, Usual]) -> list[Comparison]:
         value = cell_text(finding.values[column])
         found.append(Comparison(one_line(column), value, words, share, positions[column]))
     return found
-
-
-def column_of(feature: str, columns: Collection[str]) -> str:
-    """The column of a feature: `country` of `country=DE`."""
-    if feature in columns or "=" not in feature:
-        return feature
-    owners = [column for column in columns if feature.startswith(f"{column}=")]
-    return max(owners, key=len, default=feature.partition("=")[0])
 
 
 def position(value: Any, usual: Usual | None) -> Position:

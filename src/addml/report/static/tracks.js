@@ -26,10 +26,10 @@ function ticks(low, high, isTime) {
 }
 
 function zoomable(svg) {
-  const inner = svg.querySelector(".stretched"), names = svg.querySelector(".times"), whole = names.cloneNode(true);
+  const inner = svg.querySelector(".stretched"), names = svg.querySelector(".times"), named = "http://www.w3.org/2000/svg";
   const [places, values, [isTime]] = JSON.parse(svg.dataset.times);
   const wide = 1000, high = Number(inner.getAttribute("height")), least = Math.min(wide, 4 * wide / (places.length * 50));
-  const band = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  const band = document.createElementNS(named, "rect");
   let view = [0, wide], from = null;
 
   function show(start, size) {
@@ -37,16 +37,22 @@ function zoomable(svg) {
     start = Math.max(0, Math.min(wide - size, start));
     view = [start, size];
     inner.setAttribute("viewBox", `${start} 0 ${size} ${high}`);
-    if (size === wide) return names.replaceChildren(...[...whole.children].map((one) => one.cloneNode(true)));
+    for (const line of all(".grid", inner)) line.remove();
+    names.replaceChildren();
     const ends = [start, start + size].map((x) => between(places, values, x / wide));
-    names.replaceChildren(...ticks(...ends, isTime).map(([at, words]) => {
-      const text = document.createElementNS("http://www.w3.org/2000/svg", "text");
-      text.setAttribute("x", (between(values, places, at) * wide - start) / size * wide);
-      text.setAttribute("y", high + 17);
-      text.setAttribute("text-anchor", "middle");
+    if (!(ends[1] > ends[0])) return;
+    for (const [at, words] of ticks(...ends, isTime)) {
+      const within = between(values, places, at) * wide, x = (within - start) / size * wide;
+      if (x <= 40 || x >= wide - 40) continue;
+      const text = document.createElementNS(named, "text"), line = document.createElementNS(named, "line");
+      for (const [name, value] of Object.entries({ x, y: high + 17, "text-anchor": "middle" })) text.setAttribute(name, value);
+      for (const [name, value] of Object.entries({ x1: within, x2: within, y1: 0, y2: high, class: "grid" })) {
+        line.setAttribute(name, value);
+      }
       text.textContent = words;
-      return text;
-    }).filter((text) => text.getAttribute("x") > 40 && text.getAttribute("x") < wide - 40));
+      names.append(text);
+      inner.prepend(line);
+    }
   }
 
   const at = (event) => {
@@ -85,6 +91,7 @@ function zoomable(svg) {
     event.preventDefault();
     show(...moves[event.key]);
   });
+  show(0, wide);
 }
 
 function readTracks() {
