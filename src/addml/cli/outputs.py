@@ -77,7 +77,8 @@ def planned(
 ) -> Files:
     """The files that the options ask for, and those named after `name` that the command writes by default."""
     if options.output_sql is not None:
-        from addml.io.sql import check_target, is_address
+        from addml.io.documents import is_address
+        from addml.io.write import check_target
 
         if not is_address(options.file):
             remedy = "write a file with --output, or read from a database address such as sqlite:///shop.db"
@@ -153,13 +154,11 @@ def check_writable(path: Path) -> None:
 
 def write_result(files: Files, result: Result, findings: Findings, options: Options) -> Findings:
     """Write scored table, maps of images, report and figures; gives back the findings with the notes on writing."""
-    from addml.io.write import naming, write_pieces, write_whole
+    from addml.io.write import naming, stored, write_pieces, write_whole
     from addml.report import redacted, write_report
 
     notes, pieces = list[str](), result.scored
     if options.output_sql is not None:
-        from addml.io.sql import stored
-
         pieces = stored(pieces, options.file, options.output_sql)
         if files.scored is None:
             rows = sum(piece.num_rows for piece in pieces)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from addml.findings import MEASURES, Findings
 from addml.pipeline.options import Options
-from addml.progress import Advance, Progress, Silent
+from addml.progress import Advance, Progress
 from addml.text import counted, json_value, listed, one_in, one_line, percent, visible
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ FILE_NAMES = {"scored": "scored table", "record": "options of this run"}
 
 def bars(screen: Screen) -> Progress:
     """Progress bars, unless nothing is to be printed."""
-    return Silent() if screen.silent else Bars()
+    return Progress() if screen.silent else Bars()
 
 
-class Bars:
+class Bars(Progress):
     """One bar a stage, with rows per second and time left; it disappears when the stage is over."""
 
     @contextmanager
@@ -236,12 +236,10 @@ def _show_evaluation(screen: Screen, evaluation: Mapping[str, Any], noun: str) -
 
 def _show_drift(screen: Screen, drift: Sequence[dict[str, Any]]) -> None:
     """How the table differs from the training rows."""
-    from addml.preprocessing.drift import drift_words
-
     changed = [entry for entry in drift if entry["words"] != UNCHANGED]
     screen.title("Compared with the training rows")
     for entry in changed[:MOST_DRIFTED]:
-        screen.say(f"  {entry['column']}: {drift_words(entry)}")
+        screen.say(f"  {entry['column']}: {', '.join(filter(None, (entry.get('figures'), entry['words'])))}")
     more = len(changed) - MOST_DRIFTED
     if more > 0:
         screen.say(f"  and {counted(more, 'more column has', 'more columns have')} changed; --json lists all")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 REASONS = 3  # of a row
 TOP = 5  # training rows that a notebook shows
 BARS = 10  # columns in the chart of a row
-FORMATS = ("png", "svg", "pdf", "eps")
-NO_DATE: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 WIDTH, HEIGHT = 5.2, 3.2  # inches
 NORMAL, ANOMALY, INK = "#5f7f9e", "#c2410c", "#1f2328"
 STYLE: dict[Any, Any] = {
@@ -198,12 +196,8 @@ def _draw_scores(axes: Axes, scores: np.ndarray, threshold: float, noun: str) ->
     axes.set(xlabel="score", ylabel=f"{noun}s")
 
 
-def write_figures(
-    findings: Findings, folder: str | os.PathLike[str], formats: Sequence[str] = ("png", "svg")
-) -> list[Path]:
-    """Write a figure for each chart of the report; returns the files."""
-    if unknown := [name for name in formats if name not in FORMATS]:
-        raise ValueError(f"formats={unknown!r} must be among {', '.join(FORMATS)}")
+def write_figures(findings: Findings, folder: str | os.PathLike[str]) -> list[Path]:
+    """Write a figure for each chart of the report, as PNG and SVG; returns the files."""
     try:
         import matplotlib
     except ImportError as error:
@@ -212,9 +206,9 @@ def write_figures(
     with matplotlib.rc_context(STYLE):
         for name, draw in FIGURES.items():
             if (figure := draw(findings)) is not None:
-                for ending in formats:
+                for ending, metadata in (("png", None), ("svg", {"Date": None})):
                     buffer = io.BytesIO()
-                    figure.savefig(buffer, format=ending, metadata=NO_DATE.get(ending))
+                    figure.savefig(buffer, format=ending, metadata=metadata)
                     drawn[f"{name}.{ending}"] = buffer.getvalue()
     target.mkdir(parents=True, exist_ok=True)
     for name, content in drawn.items():
