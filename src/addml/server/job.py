@@ -32,8 +32,7 @@ from addml.io.write import write_pieces
 from addml.pipeline import run
 from addml.pipeline.options import Options, check, parse
 from addml.progress import Advance, Progress
-from addml.report import write_report
-from addml.report import redacted
+from addml.report import redacted, write_report
 from addml.server import NO_ROOM
 from addml.server.models import model_hash
 from addml.text import json_value
