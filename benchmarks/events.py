@@ -18,8 +18,8 @@ from unittest.mock import patch
 import numpy as np
 
 from addml import ADDML, Window
+from addml.decisions.decision import alarm_threshold
 from addml.decisions.events import FALSE_RATE, event_figures, events, peaks, tail_threshold
-from addml.decisions.p_values import alarm_threshold
 from addml.inputs.series import Series, choose_window
 from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown

@@ -19,7 +19,7 @@ from addml.checkpoint import Storage
 from addml.compute import max_threads, resolve_device
 from addml.config import Config, settings_to_json, with_usual_parts
 from addml.decisions.check import Checked
-from addml.decisions.p_values import adjusted
+from addml.decisions.decision import adjusted
 from addml.encoders.mlp import MLP
 from addml.errors import warn
 from addml.explain import Nearest, contributions_of, nearest

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__
-from addml.decisions.p_values import Curve, p_value_table
+from addml.decisions.decision import Curve, p_value_table
 from addml.detector import ADDML
 from addml.distances import normalised
 from addml.encoders.mlp import MLPNetwork

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import false_discovery_control
 
 from addml import ADDML
-from addml.decisions.p_values import (
+from addml.decisions.decision import (
     Tail,
     adjusted,
     alarm_threshold,

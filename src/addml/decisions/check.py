@@ -33,13 +33,6 @@ class Checked(NamedTuple):
     first: float  # share of them among the 1 % of the highest scores
     verdict: str  # "found", "partly found", "missed", or why it was not tried
 
-    @classmethod
-    def of(cls, kind: str, scores: np.ndarray, training: np.ndarray, threshold: float) -> Checked:
-        """The outcome of planted rows with these scores."""
-        flagged, first = (float((scores > limit).mean()) for limit in (threshold, np.quantile(training, TOP)))
-        verdict = "found" if flagged >= FOUND else "missed" if flagged < MISSED else "partly found"
-        return cls(kind, len(scores), flagged, first, verdict)
-
 
 def check(table: pa.Table, fit: Callable[[pa.Table], Fitted], seed: int = 0) -> tuple[Checked, ...]:
     """Plant faults of each kind in rows that `fit` has not seen; only the rows of a cluster are trained on too."""
@@ -57,13 +50,19 @@ def check(table: pa.Table, fit: Callable[[pa.Table], Fitted], seed: int = 0) -> 
     found = []
     for kind, (plant, missing) in KINDS.items():
         planted = [plant(faults, row) for row in rows.take(random.choice(hosts, PLANTED)).to_pylist()]
-        found.append((kind, None if None in planted else faults.as_table(planted), missing))
-    return tuple(
-        Checked(kind, 0, np.nan, np.nan, f"not tried: {missing}")
-        if planted is None
-        else Checked.of(kind, score(planted), training, threshold)
-        for kind, planted, missing in (*found, (CLUSTERED, cluster, NO_NUMBERS))
-    )
+        scores = None if None in planted else score(faults.as_table(planted))
+        found.append(_outcome(kind, scores, missing, training, threshold))
+    scores = None if cluster is None else score(cluster)
+    return (*found, _outcome("a small cluster of similar rows", scores, NO_NUMBERS, training, threshold))
+
+
+def _outcome(kind: str, scores: np.ndarray | None, missing: str, training: np.ndarray, threshold: float) -> Checked:
+    """What became of planted rows with these scores, or what was missing to plant them."""
+    if scores is None:
+        return Checked(kind, 0, np.nan, np.nan, f"not tried: {missing}")
+    flagged, first = (float((scores > limit).mean()) for limit in (threshold, np.quantile(training, TOP)))
+    verdict = "found" if flagged >= FOUND else "missed" if flagged < MISSED else "partly found"
+    return Checked(kind, len(scores), flagged, first, verdict)
 
 
 class _Faults:
@@ -84,7 +83,8 @@ class _Faults:
         types = [(field.name, field.type) for field in self.table.schema]
         names = [name for name, own in types if pa.types.is_integer(own) or pa.types.is_floating(own)]
         found = {name: self.table[name].to_numpy().astype(np.float64) for name in names}
-        return {name: own for name, own in found.items() if _quantile(own, 0.05) < _quantile(own, 0.95)}
+        known = {name: own for name, own in found.items() if np.isfinite(own).any()}
+        return {name: own for name, own in known.items() if _quantile(own, 0.05) < _quantile(own, 0.95)}
 
     @cached_property
     def related(self) -> list[tuple[str, str, float]]:
@@ -94,22 +94,23 @@ class _Faults:
             return []
         columns = [self.numbers[name] for name in names]
         filled = [np.where(np.isnan(own), np.nanmedian(own), own) for own in columns]
-        ranks = np.argsort(np.argsort(filled, axis=1, kind="stable"), axis=1)
-        together = np.triu(np.corrcoef(ranks), 1)
+        together = np.triu(np.corrcoef(_ranks(np.array(filled))), 1)
         return [(names[a], names[b], together[a, b]) for a, b in np.argwhere(abs(together) >= RELATED)]
 
     @cached_property
     def groups(self) -> tuple[str, list[Any]] | None:
         """The column whose levels tell apart some number best, and these levels."""
-        found = list[tuple[float, str, list[Any]]]()
+        best, found = APART, None
         for name in [name for name in self.table.column_names if name not in self.numbers][:WIDEST]:
             texts = np.array(self.table[name].to_pylist(), str)
             levels, codes, counts = np.unique(texts, return_inverse=True, return_counts=True)
             if 1 < len(levels) <= LEVELS and counts.min() > 1:
-                known = self.table[name].drop_null().unique().to_pylist()
-                found += [(_explained(own, codes), name, known) for own in self.numbers.values()]
-        share, name, known = max(found, key=lambda one: one[0], default=(0.0, "", []))
-        return (name, known) if share >= APART else None
+                for ranks in map(_ranks, self.numbers.values()):
+                    means = np.bincount(codes, ranks) / counts
+                    explained = means[codes].var() / ranks.var()
+                    if explained > best:
+                        best, found = explained, (name, self.table[name].drop_null().unique().to_pylist())
+        return found
 
     def cluster(self, count: int) -> pa.Table | None:
         """Rows that lie together, off in up to three columns; None without numbers."""
@@ -153,17 +154,14 @@ class _Faults:
 
 
 def _quantile(values: np.ndarray, share: float) -> float:
-    return float(np.nanquantile(values, share)) if np.isfinite(values).any() else np.nan
+    return float(np.nanquantile(values, share))
 
 
-def _explained(values: np.ndarray, codes: np.ndarray) -> float:
-    """The share of the variance of the ranks of values that groups explain."""
-    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64)
-    means = np.bincount(codes, ranks) / np.bincount(codes)
-    return float(means[codes].var() / ranks.var())
+def _ranks(values: np.ndarray) -> np.ndarray:
+    return np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64)
 
 
-NO_NUMBERS, CLUSTERED = "no column of numbers varies", "a small cluster of similar rows"
+NO_NUMBERS = "no column of numbers varies"
 KINDS: dict[str, tuple[Callable[[_Faults, Row], Row | None], str]] = {
     "a value out of range": (_Faults.out_of_range, NO_NUMBERS),
     "columns that contradict each other": (_Faults.contradiction, "no columns of numbers are related"),

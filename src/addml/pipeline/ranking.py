@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from addml.arrays import folder_of, mapped, room
 from addml.compute import blas_threads
-from addml.decisions.decision import FLAG, MAX_FALSE_ALARMS, PER_DAY, Decision, budget_threshold
-from addml.decisions.p_values import discovery_threshold
+from addml.decisions.decision import FLAG, MAX_FALSE_ALARMS, PER_DAY, Decision, budget_threshold, discovery_threshold
 from addml.explain import Reason as ColumnReason
 from addml.explain import groups
 from addml.findings import Finding, Findings, Group, Hidden, Reason, SpaceMap, Usual, versions
