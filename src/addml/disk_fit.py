@@ -222,8 +222,6 @@ class DiskRows(Rows):
     The table they come from must not change meanwhile.
     """
 
-    resident = False
-
     def __init__(self, source: Source, values: np.ndarray, device: str, most: int, seed: int) -> None:
         """`most` rows are shuffled together, in an order by the seed."""
         self.source, self.values, self.device, self.most, self.seed = source, values, device, most, seed

@@ -25,10 +25,9 @@ from addml.encoders.pretrained import LEVELS, PretrainedNetwork, shipped_network
 from addml.io.write import write_whole
 from addml.model import Model
 from addml.preprocessing.scaling import FARTHEST, Features
-from addml.scoring.base import EnsembleScale, ViewScale
+from addml.scoring.base import Center, EnsembleScale, ViewScale
 from addml.scoring.guidance import Guided
 from addml.scoring.patches import PatchMemory, top_count
-from addml.scoring.simple import Center
 from addml.scoring.views import NEIGHBOURS, ROUNDING, Views, embedded_places
 from addml.text import listed
 

@@ -7,6 +7,7 @@ import pytest
 
 from addml import ADDML, MLP
 from addml.scoring import guidance, scorer_from_plain
+from addml.scoring.base import Center
 from addml.scoring.guidance import (
     CLEAR,
     LEAST,
@@ -18,7 +19,6 @@ from addml.scoring.guidance import (
     forgiven,
     plausible,
 )
-from addml.scoring.simple import Center
 from addml.scoring.views import Views
 
 

@@ -50,10 +50,10 @@ def check(table: pa.Table, fit: Callable[[pa.Table], Fitted], seed: int = 0) -> 
     found = []
     for kind, (plant, missing) in KINDS.items():
         planted = [plant(faults, row) for row in rows.take(random.choice(hosts, PLANTED)).to_pylist()]
-        scores = None if None in planted else score(faults.as_table(planted))
-        found.append(_outcome(kind, scores, missing, training, threshold))
-    scores = None if cluster is None else score(cluster)
-    return (*found, _outcome("a small cluster of similar rows", scores, NO_NUMBERS, training, threshold))
+        planted_scores = None if None in planted else score(faults.as_table(planted))
+        found.append(_outcome(kind, planted_scores, missing, training, threshold))
+    cluster_scores = None if cluster is None else score(cluster)
+    return (*found, _outcome("a small cluster of similar rows", cluster_scores, NO_NUMBERS, training, threshold))
 
 
 def _outcome(kind: str, scores: np.ndarray | None, missing: str, training: np.ndarray, threshold: float) -> Checked:

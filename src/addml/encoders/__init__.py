@@ -38,22 +38,5 @@ def from_plain(document: dict[str, Any], weights: np.ndarray, module: Any = None
     return network
 
 
-__all__ = [
-    "ACTIVATIONS",
-    "ENCODERS",
-    "MLP",
-    "Autoencoder",
-    "AutoencoderNetwork",
-    "Conv",
-    "ConvNetwork",
-    "Encoder",
-    "MLPNetwork",
-    "ModuleNetwork",
-    "Network",
-    "Pretrained",
-    "PretrainedNetwork",
-    "Recurrent",
-    "RecurrentNetwork",
-    "WrongModuleError",
-    "from_plain",
-]
+__all__ = ["ACTIVATIONS", "MLP", "Autoencoder", "AutoencoderNetwork", "Conv", "Encoder", "MLPNetwork", "ModuleNetwork"]
+__all__ += ["ENCODERS", "Network", "Pretrained", "Recurrent", "RecurrentNetwork", "WrongModuleError", "from_plain"]

@@ -98,52 +98,47 @@ class ConvNetwork(FlatNetwork):
         if x.ndim > 3:
             return namespace(x).stack([self.embed(block) for block in x])
         if isinstance(x, np.ndarray):
-            return self._ahead(x)[0]
+            return self._in_pieces(x, keep=False)[0]
         widest = max([KERNEL**2 * a.channels * b.height * b.width for a, b in pairwise(self.sizes)], default=1)
         some = max(1, NUMBERS_ON_A_DEVICE // (len(self.weights) * widest))  # rows whose neighbourhoods fit
         parts = [self._forward(x[:, start : start + some])[0] for start in range(0, x.shape[1], some)]
-        return parts[0] if len(parts) == 1 else namespace(x).concat(parts, axis=1)
+        return namespace(x).concat(parts, axis=1)
 
     def forward(self, x: Array) -> tuple[Array, _Back]:
-        if not isinstance(x, np.ndarray):
-            return self._forward(x)
-        z, ways = self._ahead(x, keep=True)
-        return z, lambda grad: self._behind(ways, grad)
+        return self._in_pieces(x) if isinstance(x, np.ndarray) else self._forward(x)
 
-    # The CPU takes one member and a few rows at a time, which a core's cache holds, on as many threads as matrix
-    # products may use. The sums do not depend on how many these are.
+    def _in_pieces(self, x: np.ndarray, *, keep: bool = True) -> tuple[np.ndarray, _Back]:
+        """Embeddings, and the way back where it is to be kept.
 
-    def _ahead(self, x: np.ndarray, *, keep: bool = False) -> tuple[np.ndarray, dict[int, _Back]]:
-        """Embeddings, and the ways back of all pieces where they are to be kept."""
-        pieces, ways = self._pieces(x.shape[1]), dict[int, _Back]()
+        The CPU takes one member and a few rows at a time, which a core's cache holds, on as many threads as matrix
+        products may use. The sums do not depend on how many these are.
+        """
         members = [self.with_weights(self.weights[e : e + 1]) for e in range(len(self.weights))]
-        z = np.empty((len(members), x.shape[1], self.outputs), x.dtype)
+        starts = range(0, x.shape[1], ROWS_AT_ONCE)
+        pieces = [(e, slice(start, start + ROWS_AT_ONCE)) for e in range(len(members)) for start in starts]
+        z, ways = np.empty((len(members), x.shape[1], self.outputs), x.dtype), dict[int, _Back]()
 
         def work(piece: int) -> None:
             e, rows = pieces[piece]
-            z[e, rows], back = members[e]._forward(x[e % len(x), rows][None])
+            z[e, rows], way = members[e]._forward(x[e % len(x), rows][None])
             if keep:
-                ways[piece] = back
+                ways[piece] = way
+
+        def back(grad: Array) -> Array:
+            parts = dict[int, Array]()
+
+            def work(piece: int) -> None:
+                e, rows = pieces[piece]
+                parts[piece] = ways[piece](grad[e : e + 1, rows])
+
+            in_threads(work, len(pieces), blas_threads.allowed)
+            gradient = np.zeros_like(self.weights)
+            for piece, (e, _) in enumerate(pieces):  # in order, as a sum in another one rounds otherwise
+                gradient[e] += parts[piece][0]
+            return gradient
 
         in_threads(work, len(pieces), blas_threads.allowed)
-        return z, ways
-
-    def _behind(self, ways: dict[int, _Back], grad: Array) -> Array:
-        pieces, parts = self._pieces(grad.shape[1]), dict[int, Array]()
-
-        def work(piece: int) -> None:
-            e, rows = pieces[piece]
-            parts[piece] = ways[piece](grad[e : e + 1, rows])
-
-        in_threads(work, len(pieces), blas_threads.allowed)
-        gradient = np.zeros_like(self.weights)
-        for piece, (e, _) in enumerate(pieces):  # in order, as a sum in another one rounds otherwise
-            gradient[e] += parts[piece][0]
-        return gradient
-
-    def _pieces(self, rows: int) -> list[tuple[int, slice]]:
-        starts = range(0, rows, ROWS_AT_ONCE)
-        return [(e, slice(start, start + ROWS_AT_ONCE)) for e in range(len(self.weights)) for start in starts]
+        return z, back
 
     def _forward(self, x: Array) -> tuple[Array, _Back]:
         """The same for all members and rows at once."""

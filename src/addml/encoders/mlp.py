@@ -91,11 +91,6 @@ class MLPNetwork(FlatNetwork):
 
     def _layer(self, layer: int, x: Array, product: Callable[[Array, Array], Array] = operator.matmul) -> Array:
         matrix, bias = self.layers[layer]
-        if not isinstance(x, np.ndarray) and len(matrix) == 1:
-            flat = namespace(x).addmm(bias[0, 0], x.reshape(-1, x.shape[-1]), matrix[0])  # one pass over the result
-            return self._acts[layer].apply(flat.reshape(*x.shape[:-1], flat.shape[-1]))
-        if not isinstance(x, np.ndarray) and x.ndim == 3:
-            return self._acts[layer].apply(namespace(x).baddbmm(bias, x, matrix))  # one launch less
         x = product(x, matrix)
         x += bias
         return self._acts[layer].apply(x)

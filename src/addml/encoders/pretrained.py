@@ -7,6 +7,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -123,9 +124,8 @@ class PretrainedNetwork:
         if not self.is_tiled:
             return _run(image, self.size)
         whole = [np.empty(level, np.float32) for level in self.levels]
-        for top in range(0, self.size[0], TILE):
-            for left in range(0, self.size[1], TILE):
-                _fill(whole, image, top, left)
+        for top, left in product(range(0, self.size[0], TILE), range(0, self.size[1], TILE)):
+            _fill(whole, image, top, left)
         return whole
 
 

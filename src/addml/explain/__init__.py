@@ -4,16 +4,5 @@ from addml.explain.attribution import Nearest, attributions, baseline_row, contr
 from addml.explain.contributions import columns_of
 from addml.explain.reasons import Reason, Reasons, groups, reason_texts, reasons
 
-__all__ = [
-    "Nearest",
-    "Reason",
-    "Reasons",
-    "attributions",
-    "baseline_row",
-    "columns_of",
-    "contributions_of",
-    "groups",
-    "nearest",
-    "reason_texts",
-    "reasons",
-]
+__all__ = ["Nearest", "attributions", "baseline_row", "columns_of", "contributions_of", "nearest"]
+__all__ += ["Reason", "Reasons", "groups", "reason_texts", "reasons"]

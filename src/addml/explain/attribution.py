@@ -27,8 +27,8 @@ from addml.inputs import Rows
 from addml.inputs.array import heat_map
 from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
+from addml.scoring.base import Center, Dissimilarity
 from addml.scoring.patches import resized
-from addml.scoring.simple import Center, Dissimilarity
 from addml.scoring.windows import WindowViews
 
 ROWS_AT_ONCE = 1024

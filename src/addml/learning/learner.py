@@ -52,11 +52,6 @@ class MetricLearner:
     def __init__(self, encoder: Any, loss: CenterCloseness, group: Group = ALONE) -> None:
         self.encoder, self.loss, self.group = encoder, loss, group
 
-    @property
-    def capturable(self) -> bool:
-        """Whether a step is the same operations for every batch of one shape, so that a device may record them."""
-        return getattr(self.loss, "miner", None) is None
-
     def set_weights(self, weights: Array) -> None:
         """Go on with these weights, which the loop changes in place."""
         if weights is not self.encoder.weights:
@@ -163,8 +158,6 @@ class ReconstructionLearner(MetricLearner):
     """
 
     can_collapse: ClassVar[bool] = False  # windows that are all reconstructed equally well are no mistake
-
-    capturable = property(lambda self: False)  # one network is small
 
     def _to_center(self, blocks: Iterable[Array], center: Array, ids: Array) -> Array:
         """The residuals (E, n), which take the place of distances."""

@@ -1,9 +1,7 @@
-"""What training remembers between two epochs, as plain arrays, and steps of Adam, which CUDA devices record."""
+"""What training remembers between two epochs, as plain arrays, and steps of Adam."""
 
 from __future__ import annotations
 
-import copy as copying
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,13 +9,9 @@ from typing import Any
 import numpy as np
 
 from addml.arrays import Array, as_like, copy, index_like, namespace
-from addml.learning.losses import Batch
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 NUMBERS_AT_ONCE = 16384  # which a core's cache holds through all passes of a step
-WORTH_RECORDING = 4  # batches of one shape in a row
-
-logger = logging.getLogger("addml")
 
 
 @dataclass(frozen=True)
@@ -137,83 +131,3 @@ def held_out(members: Sequence[Member], rows: int) -> np.ndarray:
     for mark, member in zip(marks, members, strict=True):
         mark[member.validation], mark[member.train] = True, False
     return marks
-
-
-class Recorder:
-    """Runs of full batches on CUDA: a step is recorded once for its shape and replayed, one launch in place of dozens.
-
-    It does nothing for learners that are not `capturable`.
-    """
-
-    def __init__(self, learner: Any, rows: Any, learning_rate: float, decay: Array) -> None:
-        self.learner, self.rows, self.learning_rate, self.decay = learner, rows, learning_rate, decay
-        self._possible = learner.capturable and getattr(rows, "resident", True)
-        self._recordings: dict[tuple[int, int], _Recording] = {}  # by members and rows of a batch
-
-    def replay(self, part: TrainingState, center: Array, batches: Sequence[Batch], sums: Array) -> bool:
-        """Make the steps of these full batches and add up losses and cut-offs (2, A); False if it cannot."""
-        shape = len(part.weights), batches[0].normal
-        if not self._possible or isinstance(center, np.ndarray) or center.device.type != "cuda":
-            return False
-        if shape not in self._recordings:
-            if len(batches) < WORTH_RECORDING:
-                return False
-            try:
-                self._recordings[shape] = _Recording(self, part, center, shape[1])
-            except RuntimeError as error:  # an operation that cannot be recorded
-                logger.info("training steps are not recorded: %s", error)
-                self._possible = False
-                return False
-        self._recordings[shape].run(part, center, batches, sums, self.learning_rate)
-        return True
-
-
-class _Recording:
-    """One step on buffers that stay where they are."""
-
-    def __init__(self, recorder: Recorder, part: TrainingState, center: Array, width: int) -> None:
-        import torch
-
-        weights, members = part.weights, len(part.weights)
-        self.learner, self.rows, self.decay = copying.copy(recorder.learner), recorder.rows, recorder.decay
-        self.buffers = [torch.zeros_like(one) for one in (weights, part.first, part.second, center)]
-        self.ids = torch.zeros(members, width, dtype=torch.int64, device=weights.device)
-        self.rates = torch.ones(members, 2, dtype=weights.dtype, device=weights.device)
-        self.sums = torch.zeros(2, members, dtype=weights.dtype, device=weights.device)
-        self.learner.set_weights(self.buffers[0])
-        beside, self.graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            self._step()  # what is made once, on first use, is made outside of the graph
-        torch.cuda.current_stream().wait_stream(beside)
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-            self._step()
-
-    def _step(self) -> None:
-        weights, first, second, center = self.buffers
-        members, width = self.ids.shape
-        batch = Batch(self.ids, width, [width] * members, [0] * members)
-        loss, gradient = self.learner.loss_and_grad(self.rows.take(self.ids), center, batch)
-        gradient.addcmul_(weights, self.decay)
-        move(weights, first, second, gradient, self.rates[:, :1], self.rates[:, 1:])
-        self.sums[0] += loss.value
-        self.sums[1] += loss.cutoff
-
-    def run(
-        self, part: TrainingState, center: Array, batches: Sequence[Batch], sums: Array, learning_rate: float
-    ) -> None:
-        """Make these steps."""
-        own = (part.weights, part.first, part.second, center)
-        for mine, theirs in zip(self.buffers, own, strict=True):
-            mine.copy_(theirs)
-        counts = part.steps + 1 + np.arange(len(batches))[:, None]  # (steps, A)
-        rates = as_like(np.stack(corrected(learning_rate, counts), axis=-1), part.weights)
-        self.sums.zero_()
-        for batch, rate in zip(batches, rates, strict=True):
-            self.ids.copy_(batch.ids)
-            self.rates.copy_(rate)
-            self.graph.replay()
-        for mine, theirs in zip(self.buffers[:3], own[:3], strict=True):
-            theirs.copy_(mine)
-        sums += self.sums
-        part.steps += len(batches)

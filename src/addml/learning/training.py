@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import chain, groupby
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from addml.distances import count_of
 from addml.learning.group import ALONE, Group, average, rounds, steps_together
 from addml.learning.learner import MetricLearner, Portion, TakesRows, distill, packed, padded, within
 from addml.learning.losses import Batch
-from addml.learning.state import Member, Recorder, TrainingState, adam
+from addml.learning.state import Member, TrainingState, adam
 
 logger = logging.getLogger("addml")
 
@@ -60,7 +60,8 @@ def train(
     with no_grad(state.weights), blas_threads(schedule.threads), np.errstate(over="ignore", invalid="ignore"):
         distinct = [cache(partial(distinct_rows, rows, member, state.weights)) for member in members]
         loop = _Loop(learner, rows, schedule, state, group)
-        state.choose(_most_steps_first(state, members, group))
+        kept_rows = group.counts([count_of(members[e].normal_ratio, len(members[e].train)) for e in state.active])
+        state.choose(np.argsort(-np.asarray(kept_rows), stable=True))  # those with rows late in an epoch come first
         while state.epoch < schedule.epochs and len(state.active):
             began = time.perf_counter()
             present = [members[e] for e in state.active]
@@ -84,12 +85,6 @@ def train(
     return state
 
 
-def _most_steps_first(state: TrainingState, members: Sequence[Member], group: Group) -> np.ndarray:
-    """An order in which the members that still have rows late in an epoch are the first ones."""
-    kept = [count_of(members[e].normal_ratio, len(members[e].train)) for e in state.active]
-    return np.argsort(-np.asarray(group.counts(kept)), stable=True)
-
-
 class _Loop:
     """What all steps share."""
 
@@ -98,7 +93,6 @@ class _Loop:
     ) -> None:
         self.learner, self.rows, self.schedule, self.state, self.group = learner, rows, schedule, state, group
         self.decay = learner.encoder.is_matrix() * schedule.weight_decay  # (P,)
-        self.recorder = Recorder(learner, rows, schedule.learning_rate, self.decay)
 
     def survey(self, present: Sequence[Member]) -> tuple[Array, Array]:
         """The centre and the distances of all of M under the present networks."""
@@ -132,46 +126,26 @@ class _Loop:
 
     def _own_steps(self, batches: Iterator[Batch], center: Array, made: np.ndarray, sums: Array) -> None:
         """A step for each batch, counted in `made` (A,), its loss and its cut-off added to `sums` (2, A)."""
-        schedule = self.schedule
-        for (members, width, full), run in groupby(batches, _kind):
-            own = slice(members)
-            part, cut = self.state.leading(members), [_of_members(batch, own) for batch in run]
-            worth = full and width >= schedule.least_batch
-            if worth and self.recorder.replay(part, center[own], cut, sums[:, own]):
-                made[own] += len(cut)
-                continue
+        schedule, part = self.schedule, self.state
+        for whole in batches:
+            own = slice(
+                1 + max(e for e, count in enumerate(whole.normal_counts) if count)
+            )  # the others have no rows left
+            batch = Batch(whole.ids[own], whole.normal, whole.normal_counts[own], whole.anomaly_counts[own])
+            if own.stop != len(part.active):
+                part = self.state.leading(own.stop)
             self.learner.set_weights(part.weights)
-            total = namespace(center).zeros_like(sums[:, own])
-            for batch in cut:
-                loss, gradient = self.learner.loss_and_grad(self.rows.take(batch.ids), center[own], batch)
-                gradient += part.weights * self.decay
-                moving = np.asarray(batch.normal_counts) >= schedule.least_batch
-                if moving.all():
-                    total[0] += loss.value
-                    total[1] += loss.cutoff
-                else:  # some members have no rows left, or one that makes no pair
-                    flags = index_like(np.flatnonzero(moving), loss.value)
-                    total[0, flags] += loss.value[flags]
-                    total[1, flags] += loss.cutoff[flags]
-                adam(part, gradient, schedule.learning_rate, None if moving.all() else moving)
-                made[own] += moving
-            sums[:, own] += total
+            loss, gradient = self.learner.loss_and_grad(self.rows.take(batch.ids), center[own], batch)
+            gradient += part.weights * self.decay
+            moving = np.asarray(batch.normal_counts) >= schedule.least_batch
+            at = own if moving.all() else index_like(np.flatnonzero(moving), sums)  # one row makes no pair
+            sums[0, at] += loss.value[at]
+            sums[1, at] += loss.cutoff[at]
+            adam(part, gradient, schedule.learning_rate, None if moving.all() else moving)
+            made[own] += moving
 
 
 # Batches ----------------------------------------------------------------------------------------------------
-
-
-def _kind(batch: Batch) -> tuple[int, int, bool]:
-    """How many of the first members have rows, how many normal ones at most, and whether all have as many."""
-    counts = batch.normal_counts
-    members = len(counts)
-    while not counts[members - 1]:
-        members -= 1
-    return members, batch.normal, min(counts[:members]) == batch.normal and not any(batch.anomaly_counts)
-
-
-def _of_members(batch: Batch, own: slice) -> Batch:
-    return Batch(batch.ids[own], batch.normal, batch.normal_counts[own], batch.anomaly_counts[own])
 
 
 def minibatches(

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from addml.scoring.base import Scorer
+from addml.scoring.base import KNN, Center, Dissimilarity, Scorer
 from addml.scoring.guidance import Guided
 from addml.scoring.patches import PatchMemory
-from addml.scoring.simple import KNN, Center, Dissimilarity
 from addml.scoring.views import Views
 from addml.scoring.windows import WindowViews
 
@@ -25,15 +24,5 @@ def scorer_from_plain(document: dict[str, Any]) -> Scorer:
     return scorer
 
 
-__all__ = [
-    "KNN",
-    "SCORERS",
-    "Center",
-    "Dissimilarity",
-    "Guided",
-    "PatchMemory",
-    "Scorer",
-    "Views",
-    "WindowViews",
-    "scorer_from_plain",
-]
+__all__ = ["KNN", "SCORERS", "Center", "Dissimilarity", "Guided", "PatchMemory", "Scorer", "Views", "WindowViews"]
+__all__ += ["scorer_from_plain"]

@@ -1,4 +1,4 @@
-"""What all scorers share: the space they are fitted to, blocks of rows, and one score a row from several."""
+"""What all scorers share: their contract, blocks of rows, one score a row from several; and scorers of embeddings."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from addml.arrays import Array, as_like, namespace, to_numpy
 from addml.compute import in_threads, on_device
-from addml.distances import Distance
-from addml.parameters import Part, to_json
+from addml.distances import Distance, center_distances, cross_distances
+from addml.parameters import Part, check_whole, to_json
 from addml.scoring.references import Overlaps, SelfMatches
 
 # Names and shapes of a scorer's arrays: None is any length of at least one, ... any at all, a name always the same one,
@@ -70,10 +70,9 @@ class Scorer(Part, ABC):
         """Which rows of scores are distances of embeddings."""
         return np.ones(members, bool)
 
-    def fit_scale(self, scores: np.ndarray) -> EnsembleScale | ViewScale:
+    def fit_scale(self, scores: np.ndarray) -> Any:
         """How scores (E, n) of training rows become one a row."""
-        scale: EnsembleScale | ViewScale = self.scale.fit(scores)
-        return scale
+        return self.scale.fit(scores)
 
     @abstractmethod
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
@@ -164,7 +163,9 @@ def in_blocks(
     def work(stack: int) -> None:
         part = rows.slice(stack * size, size)
         own = slice(stack * size, stack * size + len(part))
-        result = to_numpy(compute(on_device(_stacked(part, block), device), own))
+        filled = np.zeros((-(-len(part) // block) * block, part.shape[1]), part.dtype)
+        filled[: len(part)] = part
+        result = to_numpy(compute(on_device(filled.reshape(-1, 1, block, part.shape[1]), device), own))
         result = np.moveaxis(result, 1, 0).reshape(result.shape[1], -1, *result.shape[3:])
         write(own, result[:, : len(part)])
 
@@ -179,22 +180,9 @@ def in_resident_blocks(
     parts = []
     for begin in range(0, len(X), block):
         rows = prepare(X[begin : begin + block])
-        filled = rows
-        if len(rows) < block:
-            filled = rows.new_zeros(block, rows.shape[1])
-            filled[: len(rows)] = rows
+        filled = namespace(X).nn.functional.pad(rows, (0, 0, 0, block - len(rows)))
         parts.append(compute(filled[None, None], slice(begin, begin + len(rows)))[0][:, : len(rows)])
     return namespace(X).cat(parts, 1)
-
-
-def _stacked(rows: np.ndarray, block: int) -> np.ndarray:
-    """Rows (n, d) as blocks (s, 1, block, d), the last one padded with zeros."""
-    blocks = -(-len(rows) // block)
-    if len(rows) < blocks * block:
-        whole = np.zeros((blocks * block, rows.shape[1]), rows.dtype)
-        whole[: len(rows)] = rows
-        rows = whole
-    return rows.reshape(blocks, 1, block, rows.shape[1])
 
 
 # One score a row: the mean of all members, or the strangest of several views.
@@ -211,23 +199,14 @@ NOT_FINITE = (
 )
 
 
-class Scale(ABC):
-    """Turns the scores (E, n) of all members or views into one a row, by how those of training rows lie."""
-
-    def combine(self, scores: Array) -> Array:
-        """One score a row (n,) from scores (E, n)."""
-        combined = self._combined(scores)
-        if not bool(namespace(combined).isfinite(combined).all()):
-            raise ValueError(NOT_FINITE)
-        return combined
-
-    @abstractmethod
-    def _combined(self, scores: Array) -> Array:
-        """One score a row (n,), finite or not."""
+def _finite(combined: Array) -> Array:
+    if not bool(namespace(combined).isfinite(combined).all()):
+        raise ValueError(NOT_FINITE)
+    return combined
 
 
 @dataclass(frozen=True)
-class EnsembleScale(Scale):
+class EnsembleScale:
     """The mean over members of their standardised log scores; a single member's score stays untouched."""
 
     floor: np.ndarray  # (E, 1)
@@ -255,18 +234,19 @@ class EnsembleScale(Scale):
         with np.errstate(over="ignore"):
             return (scores.clip(0) * xp.exp((deviation * by).clip(-STRONGEST, STRONGEST))).clip(0, LARGEST)
 
-    def _combined(self, scores: Array) -> Array:
+    def combine(self, scores: Array) -> Array:
+        """One score a row (n,) from scores (E, n)."""
         if len(scores) == 1:
-            return scores[0]
+            return _finite(scores[0])
         xp = namespace(scores)
         logs = xp.log(xp.maximum(scores, as_like(self.floor, scores)))
         logs -= as_like(self.mean, scores)
         logs /= as_like(self.deviation, scores)
-        return sum(logs) / len(logs)  # in order: a mean may add a lone row's in another
+        return _finite(sum(logs) / len(logs))  # in order: a mean may add a lone row's in another
 
 
 @dataclass(frozen=True)
-class ViewScale(Scale):
+class ViewScale:
     """The strangest view, each measured from the median of its training scores, in units of (0.9 quantile - median).
 
     A row that is ordinary in every view but one is still strange. The result is compressed, sign(z) log(1 + |z|).
@@ -299,8 +279,9 @@ class ViewScale(Scale):
         """The scores (V, n) from their medians in their units."""
         return (scores - as_like(self.median, scores)) / as_like(self.unit, scores)
 
-    def _combined(self, scores: Array) -> Array:
-        return _compressed(namespace(scores).amax(self.measured(scores), 0))
+    def combine(self, scores: Array) -> Array:
+        """One score a row (n,) from scores (V, n)."""
+        return _finite(_compressed(namespace(scores).amax(self.measured(scores), 0)))
 
 
 def _compressed(x: Array) -> Array:
@@ -321,3 +302,92 @@ def _unit(scores: np.ndarray, median: float, high: float) -> float:
         above = scores[scores > median + least]
         unit = float(np.quantile(above, high)) - median if len(above) else 1.0
     return unit
+
+
+# Scorers of embeddings alone: the distance to the centre, to all training rows, or to the nearest of them -----
+
+REFERENCES_AT_ONCE = 4096
+
+
+def mean_of_nearest(distances: Array, k: int) -> Array:
+    """The mean (...) of the k least of distances (..., R); of all where there are fewer."""
+    k = min(k, distances.shape[-1])
+    if not isinstance(distances, np.ndarray):
+        return namespace(distances).topk(distances, k, largest=False).values.mean(axis=-1)
+    return np.asarray(np.sort(np.partition(distances, k - 1, axis=-1)[..., :k], axis=-1).mean(axis=-1))
+
+
+@dataclass(repr=False)
+class Center(Scorer):
+    """The distance to the centre of the training rows: constant time and memory."""
+
+    name: ClassVar[str] = "center"
+    tile = 1
+
+    def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
+        return {"center": space.center}
+
+    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+        return center_distances(z, ready["center"], distance)[0]
+
+    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
+        return {"center": (members, w)}
+
+
+@dataclass(repr=False)
+class Dissimilarity(Scorer):
+    """The mean distance to all training rows.
+
+    With squared distances that is the distance to the centre plus the spread of the training rows, in constant
+    time. With others the embeddings of all training rows are kept and their distances added up.
+    """
+
+    name: ClassVar[str] = "dissimilarity"
+
+    def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
+        if space.distance == "sqeuclidean":
+            spread = space.scores.mean(axis=1, keepdims=True, dtype=np.float64)
+            return {"center": space.center, "spread": spread.astype(space.center.dtype)}
+        return {"references": space.embed(space.train)}
+
+    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+        if "spread" in ready:
+            return center_distances(z, ready["center"], distance)[0] + ready["spread"]
+        if z.ndim > 3:  # block by block: distances to references fill memory soon
+            return namespace(z).stack([self.score(block, ready, distance) for block in z])
+        total, references = 0.0, ready["references"]
+        for start in range(0, references.shape[1], REFERENCES_AT_ONCE):
+            total = total + cross_distances(z, references[:, start : start + REFERENCES_AT_ONCE], distance).sum(axis=-1)
+        return total / references.shape[1]
+
+    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
+        if distance == "sqeuclidean":
+            return {"center": (members, w), "spread": (members, 1)}
+        return {"references": (members, None, w)}
+
+
+@dataclass(repr=False)
+class KNN(Scorer):
+    """The mean distance to the k nearest of a bounded set of training rows that distillation keeps."""
+
+    k: int = 20
+    references: int = 2048
+    name: ClassVar[str] = "knn"
+
+    def check(self) -> None:
+        """Raise ValueError for a parameter that has no meaning."""
+        check_whole("k", self.k)
+        check_whole("references", self.references)
+
+    def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
+        size = min(self.references, *(len(kept) for kept in space.kept))
+        chosen = [np.sort(space.random.choice(kept, size, replace=False)) for kept in space.kept]
+        return {"references": space.embed(chosen)}
+
+    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+        if z.ndim > 3:
+            return namespace(z).stack([self.score(block, ready, distance) for block in z])
+        return mean_of_nearest(cross_distances(z, ready["references"], distance), self.k)
+
+    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
+        return {"references": (members, None, w)}

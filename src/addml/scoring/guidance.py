@@ -10,7 +10,7 @@ import numpy as np
 
 from addml.arrays import Array, as_like, evenly_spaced, evenly_spaced_by, namespace, to_numpy
 from addml.distances import Distance
-from addml.scoring.base import EnsembleScale, MetricSpace, Scorer, Shapes, ViewScale
+from addml.scoring.base import EnsembleScale, MetricSpace, Scorer, Shapes, ViewScale, mean_of_nearest
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 
 ANOMALIES, NORMALS = 256, 512  # labelled anomalies and normal rows to compare with, at most
@@ -130,11 +130,11 @@ class Guided(Scorer):
         if len(located.self_matches[0]):
             distances[located.self_matches] = np.inf
         normals, anomalies = len(ready["counter"]["normals"]), len(ready["counter"]["anomalies"])
-        normal = _mean_of_nearest(distances[:, :normals], min(NEIGHBOURS, max(1, normals - 1)))
+        normal = _mean_distance(distances[:, :normals], min(NEIGHBOURS, max(1, normals - 1)))
         normal[namespace(normal).isinf(normal)] = 0.0  # all but copies of it
         count, both = sum(anomalies >= labels for labels in LABELS_PER_NEIGHBOUR), normals + anomalies
-        anomalous = _mean_of_nearest(distances[:, normals:both], count)
-        return Near(normal, anomalous, _mean_of_nearest(distances[:, both:], 1))
+        anomalous = _mean_distance(distances[:, normals:both], count)
+        return Near(normal, anomalous, _mean_distance(distances[:, both:], 1))
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
         counter: Shapes = {
@@ -170,13 +170,11 @@ def forgiven(near: Near, scale: SimilarityScale) -> Array:
     return ((xp.log(near.normal + scale.least) - allowed) / scale.spread).clip(0)
 
 
-def _mean_of_nearest(distances: Array, k: int) -> Array:
-    """The mean (b,) of the k least of distances (b, R); where there are none, infinity."""
+def _mean_distance(distances: Array, k: int) -> Array:
+    """The mean (b,) of the k least of distances (b, R); infinity if there are none."""
     if not distances.shape[1]:
         return namespace(distances).full_like(distances.sum(1), np.inf)
-    if isinstance(distances, np.ndarray):
-        return np.asarray(np.sort(np.partition(distances, k - 1, axis=1)[:, :k], axis=1).mean(axis=1))
-    return namespace(distances).topk(distances, k, largest=False).values.mean(1)
+    return mean_of_nearest(distances, k)
 
 
 # What labels are worth, learned from features of training rows (n, d): arrays in, arrays out.
