@@ -255,8 +255,7 @@ def test_a_job_that_is_removed_while_its_model_is_loaded_leaves_none(monkeypatch
     assert job.request["options"] == {"train_labels": "known", "device": "cpu", "file": str(job.folder / "input.csv")}
     assert job.options == [("train_labels", "known")]  # by its name of today
     work.start(job)
-    work._waiting.put(None)
-    work._thread.join(60)
+    work._thread.shutdown()
     assert job.state == "stopped"
     assert names == set()
     assert list(work) == []
@@ -323,8 +322,7 @@ def test_commands_do_not_know_the_token(work, monkeypatch):
     monkeypatch.setattr(jobs.subprocess, "Popen", begin)
     monkeypatch.setenv("ADDML_TOKEN", "s" * 20)
     work.start(work.new("a.csv", None, []))
-    work._waiting.put(None)
-    work._thread.join(60)
+    work._thread.shutdown()
     (environment,) = environments
     assert environment["PATH"] == os.environ["PATH"]
     assert "s" * 20 not in environment.values()

@@ -1,7 +1,4 @@
-"""The endpoints, what each answers, and what is counted and logged of every request.
-
-static/openapi.json describes them; a test compares both.
-"""
+"""The endpoints, which static/openapi.json describes, and what is counted and logged of every request."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import queue
 import re
 import secrets
 import shutil
@@ -87,9 +86,7 @@ class Jobs:
         _lock(self._held)
         Path(self._held.name).rename(Path(self._root.name) / LOCK)  # which no other server ever sees unlocked
         self._jobs: dict[str, Job] = {}
-        self._lock, self._waiting = threading.Lock(), queue.SimpleQueue[Job | None]()
-        self._thread = threading.Thread(target=self._work, name="addml jobs", daemon=True)
-        self._thread.start()
+        self._lock, self._thread = threading.Lock(), ThreadPoolExecutor(1, "addml jobs")
 
     @property
     def waiting(self) -> int:
@@ -144,7 +141,7 @@ class Jobs:
         for old in over[:-KEPT]:
             with suppress(RefusedError):  # already removed
                 self.remove(old.id)
-        self._waiting.put(job)
+        self._thread.submit(self._run, job)
 
     def __iter__(self) -> Iterator[Job]:
         return iter([job for job in list(self._jobs.values()) if job.state != "uploading"])
@@ -170,29 +167,34 @@ class Jobs:
         for id in list(self._jobs):
             with suppress(RefusedError):
                 self.remove(id)
-        self._waiting.put(None)
-        self._thread.join(GRACE)
+        self._thread.shutdown()
         self._held.close()
         self._root.cleanup()
 
     # One after another --------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        while (job := self._waiting.get()) is not None:
-            try:
-                self._run(job)
-            except Exception as error:  # whatever it is, the next job must have its turn
-                if job.state != "stopped":  # and its files removed
-                    job.state, job.error = "failed", {"message": type(error).__name__, "code": "internal"}
-                    logging.getLogger("addml").error("job %s", job.id, exc_info=error)
-            job.process, job.progress, job.ended = None, None, time.monotonic()
-
     def _run(self, job: Job) -> None:
+        try:
+            self._finish(job)
+        except Exception as error:
+            if job.state != "stopped":  # and its files removed
+                job.state, job.error = "failed", {"message": type(error).__name__, "code": "internal"}
+                logging.getLogger("addml").error("job %s", job.id, exc_info=error)
+        job.process, job.progress, job.ended = None, None, time.monotonic()
+
+    def _finish(self, job: Job) -> None:
         with self._lock:
             if job.state != "waiting":
                 return
             job.began, job.state = time.monotonic(), "running"
-            job.process = _start(job.folder)
+            environment = {name: value for name, value in os.environ.items() if name != "ADDML_TOKEN"}
+            job.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "addml.server.job"],  # -P: no module of the folder is imported
+                cwd=job.folder,
+                env=environment | {"PYTHONUTF8": "1", "TMPDIR": str(job.folder)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
         with ThreadPoolExecutor(1, "addml watch") as watching:
             stopped = watching.submit(watch, job.process, self.limits)
             outcome = _outcome(job, job.process)
@@ -201,30 +203,22 @@ class Jobs:
         if error := stopped.result() or outcome.get("error"):
             job.state, job.error = "failed", error
             return
-        job.summary, folder, made = outcome["result"], job.folder / MODEL, None
-        if folder.is_dir():
-            name = job.file.rpartition(".")[0] or job.file
-            with zipfile.ZipFile(job.folder / ZIPPED, "w", zipfile.ZIP_DEFLATED) as archive:
-                for file in sorted(folder.iterdir()):
-                    archive.write(file, f"{name}.model/{file.name}")
-            made = self.models.add(name, folder).name
+        job.summary, made = outcome["result"], self._add_model(job)
         with self._lock:
             if job.state != "stopped":
                 job.made, job.state = made, "done"
         if job.state == "stopped" and made is not None:  # removed while its model was loaded
             self.models.pop(made, None)
 
-
-def _start(folder: Path) -> subprocess.Popen[bytes]:
-    """A process that waits for its request; its tracebacks go to the server's terminal. No job needs the token."""
-    environment = {name: value for name, value in os.environ.items() if name != "ADDML_TOKEN"}
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "addml.server.job"],  # -P: no module of the folder is imported
-        cwd=folder,
-        env=environment | {"PYTHONUTF8": "1", "TMPDIR": str(folder)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    def _add_model(self, job: Job) -> str | None:
+        """Zip and serve the model that came of a job, if one did; its name."""
+        name, folder = job.file.rpartition(".")[0] or job.file, job.folder / MODEL
+        if not folder.is_dir():
+            return None
+        with zipfile.ZipFile(job.folder / ZIPPED, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in sorted(folder.iterdir()):
+                archive.write(file, f"{name}.model/{file.name}")
+        return self.models.add(name, folder).name
 
 
 def _outcome(job: Job, process: subprocess.Popen[bytes]) -> dict[str, Any]:
