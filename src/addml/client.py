@@ -152,7 +152,8 @@ class Client:
             if answer.isclosed():
                 self._idle.append(connection)
         except (OSError, HTTPException) as error:
-            raise ServerError(f"{self.url} does not answer ({error}); is addml serve running there?") from None
+            words = f"does not answer ({error}); is addml serve running there? Client(timeout=...) waits longer"
+            raise ServerError(f"{self.url} {words}") from None
 
     def _send(self, method: str, path: str, body: Any) -> tuple[_Connection, HTTPResponse]:
         """Send a request, by a connection that is open or by a new one; redirects are not followed."""
