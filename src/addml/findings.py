@@ -47,9 +47,6 @@ class Finding:
     p_value: float | None = None  # share of ordinary rows that are at least this unusual
     probability: float | None = None  # 1 - q, q being the p-value adjusted for all rows looked at
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     def event_to_json(self) -> dict[str, Any]:
         channels = [{"channel": one.column, "share": one.share, "words": one.words} for one in self.reasons]
         return {"rank": self.rank, **self.ids, "score": self.score, "channels": channels}
@@ -217,7 +214,7 @@ class Findings:
             "anomalies": self.anomalies,
             "hidden": [asdict(one) for one in self.hidden],
             "clear": self.clear,
-            "top": [finding.to_json() for finding in self.ranked[:top]],
+            "top": [asdict(finding) for finding in self.ranked[:top]],
             **({} if self.track is None else {"events": [one.event_to_json() for one in flagged]}),
             "groups": [asdict(group) for group in self.groups],
             "evaluation": self.evaluation,

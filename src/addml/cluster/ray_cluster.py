@@ -11,7 +11,7 @@ from addml import __version__
 from addml.cluster.scorer import check_version
 from addml.compute import max_threads
 from addml.errors import AddmlError
-from addml.pipeline.batches import ONE_THREAD, Ended, Task, run_task
+from addml.pipeline.batches import ONE_THREAD, Ended, run_task
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # Ray's only switch for an address of 127.0.0.1
@@ -51,14 +51,14 @@ def _cores(ray: Any) -> int:
 
 
 def run_on_ray(
-    tasks: Sequence[Task], machine: Any, jobs: int, *, address: str | None = None
+    tasks: Sequence[Any], machine: Any, jobs: int, *, address: str | None = None
 ) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
     """Each task of a comparison as it ends, with its rows, as `run_tasks` gives them, from a cluster."""
     with connected(address, jobs if jobs > 1 else None) as (ray, _):
         yield from completed(ray, _run_task, [(task, machine, __version__) for task in tasks])
 
 
-def _run_task(task: Task, machine: Any, version: str) -> Any:
+def _run_task(task: Any, machine: Any, version: str) -> Any:
     check_version(version)
     return run_task(task, machine)
 

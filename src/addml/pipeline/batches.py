@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.queues import Queue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -274,28 +274,22 @@ def _packed(batch: pa.RecordBatch) -> pa.Buffer:
 # Tasks of a comparison -------------------------------------------------------------------------------------------
 
 
-class Task(Protocol):
-    @property
-    def title(self) -> str: ...
-    def run(self, machine: Any) -> list[dict[str, Any]]: ...
-
-
 class Ended(NamedTuple):
     """A task that has ended: its seconds, or why it failed."""
 
-    task: Task
+    task: Any  # has a title and run(machine), which gives rows of results
     seconds: float
     failure: str | None = None
 
 
-def run_tasks(tasks: Sequence[Task], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
+def run_tasks(tasks: Sequence[Any], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
     """Each task as it ends, with its rows; a task that fails has none, and the others go on."""
     if jobs > 1 and len(tasks) > 1:
         return _tasks_in_processes(tasks, machine, jobs)
     return (run_task(task, machine) for task in tasks)
 
 
-def run_task(task: Task, machine: Any) -> tuple[Ended, list[dict[str, Any]]]:
+def run_task(task: Any, machine: Any) -> tuple[Ended, list[dict[str, Any]]]:
     began = time.perf_counter()
     try:
         rows = task.run(machine)
@@ -306,7 +300,7 @@ def run_task(task: Task, machine: Any) -> tuple[Ended, list[dict[str, Any]]]:
     return Ended(task, time.perf_counter() - began), rows
 
 
-def _tasks_in_processes(tasks: Sequence[Task], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
+def _tasks_in_processes(tasks: Sequence[Any], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
     """The tasks in `jobs` processes of one thread each, which end as soon as this one is stopped."""
     with one_thread(), ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent) as pool:
         futures = [pool.submit(run_task, task, machine) for task in tasks]

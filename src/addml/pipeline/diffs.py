@@ -23,15 +23,7 @@ from addml.compute import blas_threads
 from addml.errors import AddmlError
 from addml.findings import Hidden
 from addml.model import Model
-from addml.pipeline.batches import (
-    BATCH_ROWS,
-    drift_of,
-    features_of,
-    reasons_for,
-    scores_of,
-    scoring_place,
-    with_starts,
-)
+from addml.pipeline import batches
 from addml.pipeline.labels import NORMAL, Known
 from addml.pipeline.options import IMAGE, SERIES, TABLE, Options, check_applies
 from addml.pipeline.ranking import highest, rank_correlation, ranks
@@ -81,12 +73,12 @@ def _scored_batches(
     beside: Sequence[tuple[str, str]] = (),
 ) -> Iterator[ScoredBatch]:
     """The batches of a file as they are scored; `drift` counts how they differ from training."""
-    device = scoring_place(options, model)[0]
-    data, ids = open_for_model(options, model, BATCH_ROWS, beside)
+    device = batches.scoring_place(options, model)[0]
+    data, ids = open_for_model(options, model, batches.BATCH_ROWS, beside)
     with progress.stage(stage, expected_rows(options.file, data.rows)) as advance, blas_threads(1):
-        for start, batch in with_starts(data):
-            features = features_of(model, batch, start, drift)
-            yield ScoredBatch(batch, start, features, scores_of(model, batch, features, device), ids)
+        for start, batch in batches.with_starts(data):
+            features = batches.features_of(model, batch, start, drift)
+            yield ScoredBatch(batch, start, features, batches.scores_of(model, batch, features, device), ids)
             advance(batch.num_rows)
     check_text(options, drift.texts)
 
@@ -198,7 +190,7 @@ def compare_models(before: str, after: str, options: Options, progress: Progress
 
 def _score_table(model: Model, options: Options, progress: Progress) -> tuple[np.ndarray, pa.Table, list[str]]:
     """The scores of all rows, their ids, and what is to be said of text in number columns."""
-    drift = drift_of(model)
+    drift = batches.drift_of(model)
     parts = _scored_batches(model, options, f"Scoring by {options.model}", progress, drift)
     scores, ids = zip(*((part.scores, part.batch.select(part.ids)) for part in parts), strict=True)
     table = pa.Table.from_batches(ids) if ids[0].num_columns else pa.table({})
@@ -299,7 +291,7 @@ class Day(NamedTuple):
 
 
 def _scored_day(model: Model, options: Options, known: Known, progress: Progress) -> Day:
-    scores, entries, kinds, drift = [], [], dict[str, list[Example]](), drift_of(model)
+    scores, entries, kinds, drift = [], [], dict[str, list[Example]](), batches.drift_of(model)
     with on_disk(options.file) as file:
         own, stage = replace(options, file=file), f"Scoring {options.source}"
         for part in _scored_batches(model, own, stage, progress, drift, known.columns):
@@ -317,7 +309,7 @@ def _scored_day(model: Model, options: Options, known: Known, progress: Progress
 def _examples(model: Model, part: ScoredBatch, flagged: np.ndarray) -> Iterator[tuple[str, Example]]:
     """The flagged rows of a batch, each with the words of its kind."""
     rows = part.batch.take(flagged)
-    reasons, named = reasons_for(model, rows, part.features[flagged], 1), rows.select(part.ids).to_pylist()
+    reasons, named = batches.reasons_for(model, rows, part.features[flagged], 1), rows.select(part.ids).to_pylist()
     for place, own, (reason,) in zip(flagged.tolist(), named or [{}] * len(flagged), reasons, strict=True):
         group = ", ".join(f"{name} {own[name]}" for name in model.by)
         words = f"{group}: {reason.summary}" if group else reason.summary

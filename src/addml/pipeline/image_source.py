@@ -23,24 +23,9 @@ from addml.inputs.array import PHOTO_SIDE
 from addml.inputs.disk import draw_places
 from addml.io.image_folder import LARGEST, Heads, Pictures, look_at
 from addml.model import Model
+from addml.pipeline import ranking
 from addml.pipeline.batches import scoring_place
 from addml.pipeline.options import IMAGE, Options, decisions_given
-from addml.pipeline.ranking import (
-    LISTED,
-    MAPPED,
-    Candidate,
-    Part,
-    Result,
-    Sample,
-    Scored,
-    ScoredRows,
-    highest,
-    left_out_epochs,
-    piece_of,
-    ranked_findings,
-    settled,
-    training_findings,
-)
 from addml.pipeline.run import fit_model
 from addml.pipeline.sources import free_memory
 from addml.progress import Progress, epochs_to
@@ -122,7 +107,7 @@ class ImageSource:
         """What training found; the images are not ranked."""
         assert self.pictures is not None
         known = {"rows": len(self.pictures.names), "trained_rows": len(self.places), "noun": "image"}
-        return training_findings(model, self.options.file, self.notes, **known)
+        return ranking.training_findings(model, self.options.file, self.notes, **known)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -134,25 +119,26 @@ class ImageSource:
 
     # Scoring ------------------------------------------------------------------------------------------------
 
-    def rank(self, model: Model, progress: Progress, mapped: bool = True) -> Result:
+    def rank(self, model: Model, progress: Progress, mapped: bool = True) -> ranking.Result:
         """Score and rank the images; `mapped` for the map of the metric space, which only a report shows."""
         is_own, top = self.pictures is not None, self.options.top
         pictures = self.pictures = self.pictures or self._read_for(model, progress)
         scores = self._in_parts("Scoring", model.scores, model, pictures.images, progress)
-        model = settled(model, scores, self.options)
-        shown = highest(scores, max(min(int((scores > model.threshold).sum()), LISTED), top))
+        model = ranking.settled(model, scores, self.options)
+        shown = ranking.highest(scores, max(min(int((scores > model.threshold).sum()), ranking.LISTED), top))
         places = self.places_of(model, progress) if self.options.maps is not None else None
         heat = self._heat(model, shown, progress) if self.options.reasons else None
         scored = self._scored(model, pictures, scores, shown, heat, mapped)
-        source, listed, sample = self.options.file, scored.listed, scored.sample
-        findings = ranked_findings(model, listed, sample, scores, [FILE], top, source, self.notes, are_new=not is_own)
-        picked = thumbnails(pictures, scores, shown, highest(-scores, top), heat)
+        listed, sample, about = scored.listed, scored.sample, (self.options.file, self.notes)
+        findings = ranking.ranked_findings(model, listed, sample, scores, [FILE], top, *about, are_new=not is_own)
+        picked = thumbnails(pictures, scores, shown, ranking.highest(-scores, top), heat)
         findings = replace(findings, pictures=picked, noun="image", groups=())  # a place in common means nothing
         if is_own:
-            dropped = left_out_epochs(model, self.places, findings.ranked)
+            dropped = ranking.left_out_epochs(model, self.places, findings.ranked)
             findings = replace(findings, dropped=dropped, trained_rows=len(self.places))
         maps = () if places is None else map_files(pictures, places, model.threshold)
-        return Result(findings, ScoredRows(scored, scores, model, [FILE], top, not is_own), model, maps)
+        tables = ranking.scored_tables(scored, scores, model, [FILE], top, are_new=not is_own)
+        return ranking.Result(findings, tables, model, maps)
 
     def places_of(self, model: Model, progress: Progress) -> np.ndarray:
         """How strange each place of all images is, (n, height, width); worked out once."""
@@ -221,20 +207,21 @@ class ImageSource:
         shown: np.ndarray,
         heat: np.ndarray | None,
         mapped: bool,
-    ) -> Scored:
+    ) -> ranking.Scored:
         """The scores as those of a table's rows; the file's name is the only column."""
         reasons = [()] * len(shown) if heat is None else reasons_of(heat, self.options.reasons)
         words = pa.array(["; ".join(one.words for one in own) for own in reasons], pa.string())
         features = model.prepare(pictures.images[shown])
         listed = [
-            Candidate(int(place), float(scores[place]), {FILE: pictures.names[place]}, own, why)
+            ranking.Candidate(int(place), float(scores[place]), {FILE: pictures.names[place]}, own, why)
             for place, own, why in zip(shown, features, reasons, strict=True)
         ]
-        most = min(MAPPED, MAPPED_NUMBERS // model.encoder.inputs) if mapped else 0
-        drawn = Sample.of(np.arange(len(scores)), 0, most)  # places, which are features afterwards
+        most = min(ranking.MAPPED, MAPPED_NUMBERS // model.encoder.inputs) if mapped else 0
+        drawn = ranking.Sample.of(np.arange(len(scores)), 0, most)  # places, which are features afterwards
         sample = drawn._replace(features=model.prepare(pictures.images[drawn.places]))
-        scored, names = Scored(max(LISTED, self.options.top), most), pa.record_batch({FILE: pa.array(pictures.names)})
-        scored.add(Part(piece_of(scores, names, shown, words), listed, sample))
+        scored = ranking.Scored(max(ranking.LISTED, self.options.top), most)
+        names = pa.record_batch({FILE: pa.array(pictures.names)})
+        scored.add(ranking.Part(ranking.piece_of(scores, names, shown, words), listed, sample))
         return scored
 
 

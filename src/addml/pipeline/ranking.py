@@ -271,43 +271,38 @@ def _space(model: Model, sample: Sample | None, listed: Sequence[Candidate], sco
 # The scored table ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ScoredRows:
-    """The scored table, in pieces: ids, row, score, rank, decision, p-value, probability and reasons."""
-
-    scored: Scored
-    scores: np.ndarray
-    model: Model
-    ids: Sequence[str]
-    top: int
-    are_new: bool  # not trained on
-    known: Sequence[str] = ()  # the entries by which rows are known to be normal, in words
-
-    def __iter__(self) -> Iterator[pa.Table]:
-        start, places = 0, ranks(self.scores)
-        for piece in self.scored.pieces:
-            yield self._table(piece, start, places[start : start + piece.num_rows])
-            start += piece.num_rows
-
-    def _table(self, piece: pa.RecordBatch, start: int, places: np.ndarray) -> pa.Table:
-        scores = piece[SCORE].to_numpy()
-        p_values, probability = self.model.training.rarity(scores, self.scores if self.are_new else None)
-        codes = piece[KNOWN].to_numpy()
-        flagged, words = (scores > self.model.threshold) & (codes < 0), piece[WORDS]
-        wanted = pc.and_(pa.array(flagged | (places <= self.top)), pc.not_equal(words, ""))
-        return pa.table(
+def scored_tables(
+    scored: Scored,
+    scores: np.ndarray,
+    model: Model,
+    ids: Sequence[str],
+    top: int,
+    known: Sequence[str] = (),
+    *,
+    are_new: bool,
+) -> Iterator[pa.Table]:
+    """The scored table, in pieces; `known` are the entries by which rows are known to be normal, in words."""
+    start, every_rank, names = 0, ranks(scores), names_beside(ids, RESERVED)
+    for piece in scored.pieces:
+        own, codes, words = piece[SCORE].to_numpy(), piece[KNOWN].to_numpy(), piece[WORDS]
+        rank = every_rank[start : start + len(own)]
+        p_values, probability = model.training.rarity(own, scores if are_new else None)
+        flagged = (own > model.threshold) & (codes < 0)
+        wanted = pc.and_(pa.array(flagged | (rank <= top)), pc.not_equal(words, ""))
+        yield pa.table(
             {
-                **dict(zip(names_beside(self.ids, RESERVED), map(piece.column, self.ids), strict=True)),
-                "row": pa.array(np.arange(start + 1, start + len(scores) + 1)),
+                **dict(zip(names, map(piece.column, ids), strict=True)),
+                "row": pa.array(np.arange(start + 1, start + len(own) + 1)),
                 "score": piece[SCORE],
-                "rank": pa.array(places),
+                "rank": pa.array(rank),
                 "is_anomaly": pa.array(flagged),
                 "p_value": pa.array(p_values),
                 "probability": pa.array(probability),
                 "reasons": pc.if_else(pc.fill_null(wanted, False), words, None),
-                **({"known": pa.array(self.known).take(pa.array(codes, mask=codes < 0))} if self.known else {}),
+                **({"known": pa.array(known).take(pa.array(codes, mask=codes < 0))} if known else {}),
             }
         )
+        start += len(own)
 
 
 def ranks(scores: np.ndarray) -> np.ndarray:

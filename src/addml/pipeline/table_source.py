@@ -16,36 +16,12 @@ from addml.errors import AddmlError, DroppedColumnsWarning, TextCellsWarning
 from addml.findings import Findings
 from addml.inputs.disk import Source, draw, open_source
 from addml.model import Model
+from addml.pipeline import ranking, sources
 from addml.pipeline.batches import BATCH_ROWS, score_all
 from addml.pipeline.evaluation import evaluate
 from addml.pipeline.labels import NORMAL, Known, KnownLabels, read_label, row_numbers
 from addml.pipeline.options import MEMORY, TABLE, Options
-from addml.pipeline.ranking import (
-    KNOWN,
-    SCORE,
-    Result,
-    Scored,
-    ScoredRows,
-    left_out_epochs,
-    ranked_findings,
-    settled,
-    training_findings,
-)
 from addml.pipeline.run import fit_model, one_sided
-from addml.pipeline.sources import (
-    Chosen,
-    Input,
-    check_text,
-    choose,
-    expected_rows,
-    find,
-    identifiers,
-    kept_columns,
-    on_disk,
-    on_disk_source,
-    open_for_model,
-    open_input,
-)
 from addml.preprocessing.profile import EPOCH, TextCells, drift_warning
 from addml.progress import Progress, epochs_to, stages_to
 from addml.text import counted, listed
@@ -64,14 +40,14 @@ class TableSource:
         self.notes: tuple[str, ...] = ()
         self.table: pa.Table | None = None  # the training rows, unless on disk
         self.texts = TextCells()  # in number columns of the training rows
-        self.data: Input
-        self.chosen: Chosen
+        self.data: sources.Input
+        self.chosen: sources.Chosen
         use_threads(options.jobs)
 
     # Training -----------------------------------------------------------------------------------------------
 
     def train(self, progress: Progress) -> Model:
-        source = on_disk_source(self.options)
+        source = sources.on_disk_source(self.options)
         model = self._train_in_memory(progress) if source is None else self._train_on_disk(source, progress)
         assert model.columns is not None
         self.notes = (*self.notes, *model.columns.notes)
@@ -80,13 +56,13 @@ class TableSource:
     def training_findings(self, model: Model) -> Findings:
         """What training found; the rows are not ranked."""
         _warn_of_texts(self.texts.placed(self.places), self.options)
-        return training_findings(model, self.data.source, self.notes, rows=self.rows, **self._trained(model))
+        return ranking.training_findings(model, self.data.source, self.notes, rows=self.rows, **self._trained(model))
 
     def _train_in_memory(self, progress: Progress) -> Model:
         options, labels = self.options, KnownLabels.of(self.options)
         with progress.stage(f"Reading {options.source}", None):
-            self.data = data = open_input(options)
-        self.chosen = chosen = choose(data.names, options, data.source)
+            self.data = data = sources.open_input(options)
+        self.chosen = chosen = sources.choose(data.names, options, data.source)
         if data.table is not None and options.label is not None:  # a useless label is refused before training
             read_label(data.table[options.label], options.anomaly_value, options.label)
         with progress.stage("Choosing training rows", None):
@@ -118,8 +94,8 @@ class TableSource:
                 f"{labels.names}: labels are not learned from where a table is larger than --memory {memory}; "
                 "train on a sample (without --all-rows), or allow more memory."
             )
-        self.chosen = choose(source.names, options, source.name)
-        self.data = Input(options, source.names, source.notes, None)
+        self.chosen = sources.choose(source.names, options, source.name)
+        self.data = sources.Input(options, source.names, source.notes, None)
         own = open_source(options.file, self.chosen.features)
         self.rows, self.notes = len(own), tuple(source.notes)
         why = f"more than {memory} of memory hold: read from disk" if options.engine is None else "on a cluster"
@@ -136,7 +112,7 @@ class TableSource:
             try:
                 model = self.fit(self.options, X, labels, one_sided=sides, by=self.chosen.by or None)
             except TextCellsWarning as found:
-                check_text(self.options, found.cells.placed(self.places))
+                sources.check_text(self.options, found.cells.placed(self.places))
                 raise
         for one in caught:
             if isinstance(one.message, TextCellsWarning):
@@ -170,17 +146,17 @@ class TableSource:
 
     # Scoring ------------------------------------------------------------------------------------------------
 
-    def rank(self, model: Model, progress: Progress, mapped: bool = True) -> Result:
+    def rank(self, model: Model, progress: Progress, mapped: bool = True) -> ranking.Result:
         """Score and rank the rows; `mapped` for the map of the metric space, which only a report shows."""
         return self._rank_own(model, progress, mapped) if self.rows else self._rank_new(model, progress, mapped)
 
-    def _rank_own(self, model: Model, progress: Progress, mapped: bool) -> Result:
-        kept = kept_columns(self.options, self.data.names)
-        ids = list(dict.fromkeys([*model.by, *identifiers(model, self.data.names), *kept]))
+    def _rank_own(self, model: Model, progress: Progress, mapped: bool) -> ranking.Result:
+        kept = sources.kept_columns(self.options, self.data.names)
+        ids = list(dict.fromkeys([*model.by, *sources.identifiers(model, self.data.names), *kept]))
         carried = self._carried(model, ids)
         known = Known.of((one for one in self.options.known_normal if not row_numbers(one)), NORMAL)
         for name, who in known.columns:
-            find(name, self.data.names, who, self.data.source)
+            sources.find(name, self.data.names, who, self.data.source)
         beside = [*carried, *(name for name, _ in known.columns)]
         batches = self.data.batches(list(dict.fromkeys([*model.used, *beside])), BATCH_ROWS)
         folder = str(Storage(scratch=self.options.scratch).folder)
@@ -189,18 +165,18 @@ class TableSource:
             scored, drift = score_all(model, self.options, batches, carried, known, advance, self.rows, mapped, folder)
         _warn_of_texts(drift.texts, self.options)
         result = self._result(model, scored, ids, known, self.data.source, self.notes, are_new=False)
-        dropped = left_out_epochs(model, self.places, result.findings.ranked)
+        dropped = ranking.left_out_epochs(model, self.places, result.findings.ranked)
         checked = self._check(model) if self.options.check else ()
         own = {"dropped": dropped, "check": checked, **self._trained(model)}
         return replace(result, findings=replace(result.findings, **own))
 
-    def _rank_new(self, model: Model, progress: Progress, mapped: bool) -> Result:
+    def _rank_new(self, model: Model, progress: Progress, mapped: bool) -> ranking.Result:
         source, known = self.options.source, Known.of(self.options.known_normal, NORMAL)
-        with on_disk(self.options.file) as file:
+        with sources.on_disk(self.options.file) as file:
             self.options = replace(self.options, file=file)
-            data, ids = open_for_model(self.options, model, BATCH_ROWS, known.columns)
+            data, ids = sources.open_for_model(self.options, model, BATCH_ROWS, known.columns)
             known = known.naming_rows(ids, model.by)
-            carried, rows = self._carried(model, ids), expected_rows(file, data.rows)
+            carried, rows = self._carried(model, ids), sources.expected_rows(file, data.rows)
             with progress.stage(f"Scoring {source}", rows) as advance:
                 scored, drift = score_all(model, self.options, data, carried, known, advance, rows, mapped)
         summary, hidden = tuple(drift.summary()), self.options.redact
@@ -219,20 +195,20 @@ class TableSource:
     def _result(
         self,
         model: Model,
-        scored: Scored,
+        scored: ranking.Scored,
         ids: Sequence[str],
         known: Known,
         source: str,
         notes: Sequence[str],
         *,
         are_new: bool,
-    ) -> Result:
-        options, scores = self.options, scored.pieces.column(SCORE, scored.rows)
+    ) -> ranking.Result:
+        options, scores = self.options, scored.pieces.column(ranking.SCORE, scored.rows)
         days = 0 if options.per_day is None else _days(model, scored)
-        codes = scored.pieces.column(KNOWN, scored.rows) if known.entries else None
-        model = settled(model, scores if codes is None else scores[codes < 0], options, days)
+        codes = scored.pieces.column(ranking.KNOWN, scored.rows) if known.entries else None
+        model = ranking.settled(model, scores if codes is None else scores[codes < 0], options, days)
         hidden = () if codes is None else known.hidden(codes, scores, model.threshold)
-        findings = ranked_findings(
+        findings = ranking.ranked_findings(
             model, scored.listed, scored.sample, scores, ids, options.top, source, notes, are_new=are_new, hidden=hidden
         )
         if options.label is not None:
@@ -241,7 +217,8 @@ class TableSource:
             evaluated = evaluate(findings.scores, marks, findings.threshold, options.label)
             findings = replace(findings, evaluation=evaluated)
         words = [entry.words for entry in known.entries]
-        return Result(findings, ScoredRows(scored, scores, model, ids, options.top, are_new, words), model)
+        tables = ranking.scored_tables(scored, scores, model, ids, options.top, words, are_new=are_new)
+        return ranking.Result(findings, tables, model)
 
 
 def _date_column(model: Model) -> str:
@@ -252,7 +229,7 @@ def _date_column(model: Model) -> str:
     return dates[0]
 
 
-def _days(model: Model, scored: Scored) -> int:
+def _days(model: Model, scored: ranking.Scored) -> int:
     """How many days the dates of the scored rows lie on."""
     name = _date_column(model)
     assert model.columns is not None
