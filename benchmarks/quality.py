@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from addml.pipeline.ranking import rank_correlation
-from addml.pipeline.rivals import fits
 from benchmarks import robustness
 from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown
 from research import datasets, plans, reproduce
+from research.experiment import fits
 from research.statistics import ranks
 
 DOCUMENT, DETAILS, CURVES = (DOCS / name for name in ("quality.md", "results/quality.md", "results/robustness.md"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 
 from addml.pipeline import rivals
-from addml.pipeline.rivals import OWN, PAPER, RIVALS, Data, Fit, Fitted, Machine, Method, Row
+from addml.pipeline.rivals import FOLDS, ONE_CLASS, OWN, PAPER, RIVALS, SEEDS, SEEN, UNSEEN, Machine, Method, Row
 from research import datasets
 from research.autoencoder import AUTOENCODERS
 from research.classic_rivals import CLASSIC_RIVALS
 from research.datasets import LabelledArray
+
+Data = Any  # a LabelledArray, or what else has name, y, rows() and standardised()
+Fitted = tuple[Any, float]  # a detector with anomaly_scores_ and anomaly_score(X), and the seconds of its fit
 
 METHODS: Mapping[str, Method] = {**AUTOENCODERS, **RIVALS, **CLASSIC_RIVALS}  # HBOS and PCA are ours, not PyOD's
 DRAWN = "drawn-"
@@ -33,6 +36,35 @@ SAVINGS: Mapping[str, Mapping[str, Any]] = {
 }
 
 load = lru_cache(maxsize=2)(datasets.load)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One fit: its training rows and the fold that was held out."""
+
+    seed: int
+    fold: int
+    one_class: bool
+    train: np.ndarray
+    test: np.ndarray
+
+    @property
+    def random_state(self) -> int:
+        """The detector's seed, different for each of the nine runs."""
+        return FOLDS * self.seed + self.fold
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return (ONE_CLASS,) if self.one_class else (SEEN, UNSEEN)
+
+
+def fits(y: np.ndarray) -> list[Fit]:
+    """The eighteen fits of a set with labels y (1 anomaly, 0 normal)."""
+    found = []
+    for seed in SEEDS:
+        for fold, (train, test) in enumerate(rivals.folds(y, seed)):
+            found += [Fit(seed, fold, False, train, test), Fit(seed, fold, True, train[y[train] == 0], test)]
+    return found
 
 
 @dataclass(frozen=True)
@@ -53,16 +85,47 @@ def new_detector(case: Case, machine: Machine, *, one_class: bool, seed: int) ->
     return rivals.new_detector(case.method, machine, one_class=one_class, seed=seed, rivals=METHODS, **case.settings)
 
 
+def rows_for(method: str, data: Data, fit: Fit, part: np.ndarray) -> Any:
+    """Rows as the method takes them: ADDML has its own preprocessing, the others get them standardised."""
+    return data.rows(part) if method in OWN else data.standardised(fit.train, part)[0]
+
+
+def fit_each(method: str, data: Data, planned: Sequence[Fit], detectors: Iterable[Any]) -> Iterator[Fitted]:
+    """The detectors, each fitted when it is asked for."""
+    for fit, detector in zip(planned, detectors, strict=True):
+        rows = rows_for(method, data, fit, fit.train)
+        began = time.perf_counter()
+        detector.fit(rows)
+        yield detector, time.perf_counter() - began
+
+
+def results(method: str, data: Data, planned: Sequence[Fit], fitted: Iterable[Fitted]) -> list[Row]:
+    """One row of results for each fit and setting."""
+    found = []
+    for fit, (detector, fit_seconds) in zip(planned, fitted, strict=True):
+        rows = rows_for(method, data, fit, fit.test)
+        for setting in fit.settings:
+            began = time.perf_counter()
+            if setting == SEEN:  # the training rows, which were scored by the fit itself
+                tested, scores, seconds = fit.train, detector.anomaly_scores_, None
+            else:
+                tested, scores = fit.test, detector.anomaly_score(rows)
+                seconds = time.perf_counter() - began
+            own = {"seed": fit.seed, "fold": fit.fold, "setting": setting, **rivals.measure(data.y[tested], scores)}
+            found.append({**own, "fit_seconds": fit_seconds, "score_seconds": seconds})
+    return found
+
+
 def run_case(case: Case, data: Data, machine: Machine) -> list[Row]:
     """Fit and test by the whole protocol; ADDML's eighteen fits share one training call where they can."""
     rivals.check(data.y, data.name)
-    planned, together = rivals.fits(data.y), trains_together(case, data)
+    planned, together = fits(data.y), trains_together(case, data)
     detectors = (new_detector(case, machine, one_class=fit.one_class, seed=fit.random_state) for fit in planned)
     if together:
         fitted = fit_together(data, planned, list(detectors))
     else:
-        fitted = rivals.fit_each(case.method, data, planned, detectors)
-    rows = rivals.results(case.method, data, planned, fitted)
+        fitted = fit_each(case.method, data, planned, detectors)
+    rows = results(case.method, data, planned, fitted)
     return [{**row, "together": len(planned) if together else 1} for row in rows]
 
 

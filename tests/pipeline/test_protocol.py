@@ -5,8 +5,9 @@ import pyarrow as pa
 import pytest
 
 from addml.pipeline import rivals
-from addml.pipeline.rivals import LabelledTable, Machine, MethodTask, check, fit_each, fits, results
+from addml.pipeline.rivals import LabelledTable, Machine, MethodTask, check
 from research.datasets import LabelledArray
+from research.experiment import fit_each, fits, results
 
 Y = np.array([0, 0, 0, 0, 0, 0, 1, 1, 1])  # six normal rows, three anomalies: two and one in each fold
 FOLDS_OF_SEED_0 = [[2, 4, 7], [1, 3, 8], [0, 5, 6]]  # worked out below
@@ -128,7 +129,7 @@ def test_stability_is_how_alike_seeds_rank_one_held_out_fold():
         for seed in (0, 3, 6)  # those of the first fold in the three seeds of the protocol
     ]
     expected = np.mean([spearmanr(*pair).statistic for pair in combinations(scores, 2)])
-    found = MethodTask("IsolationForest", data).stability(first, Machine())
+    found = MethodTask("IsolationForest", data).stability(Machine())
     assert found == pytest.approx(expected)
     assert 0 < found < 0.999
 
@@ -137,4 +138,14 @@ def test_methods_without_a_seed_are_stable(monkeypatch):
     monkeypatch.setattr(rivals, "new_detector", None)  # nothing is fitted for it
     y = (np.arange(60) % 6 == 0).astype(int)
     data = LabelledArray("toy", np.zeros((60, 1)), y)
-    assert MethodTask("KNN", data).stability(fits(y)[0], Machine()) == 1
+    assert MethodTask("KNN", data).stability(Machine()) == 1
+
+
+def test_a_comparison_follows_the_protocol():
+    random, y = np.random.default_rng(0), (np.arange(60) % 6 == 0).astype(int)
+    data = LabelledArray("toy", random.standard_normal((60, 3)) + 2 * y[:, None], y)
+    fitted = fit_each("KNN", data, fits(y), (rivals.make("KNN") for _ in range(18)))
+    expected = results("KNN", data, fits(y), fitted)
+    found = MethodTask("KNN", data).run(Machine())
+    names = ("seed", "fold", "setting", "auc", "ap")
+    assert [[row[name] for name in names] for row in found] == [[row[name] for name in names] for row in expected]

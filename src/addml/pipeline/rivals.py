@@ -14,13 +14,13 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from inspect import signature
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -52,8 +52,6 @@ METHODS = (DEFAULT, "IsolationForest", "OCSVM", "KNN", "LOF")  # of `addml compa
 BATCH_ROWS = 65_536
 
 Row = dict[str, Any]
-Data = Any  # a LabelledTable, or what else has y, rows() and standardised()
-Fitted = tuple[Any, float]  # a detector with anomaly_scores_ and anomaly_score(X), and the seconds of its fit
 
 
 # Rivals ------------------------------------------------------------------------------------------------------
@@ -263,34 +261,9 @@ def check(y: np.ndarray, name: str) -> None:
 # The protocol ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Fit:
-    """One fit: its training rows and the fold that was held out."""
-
-    seed: int
-    fold: int
-    one_class: bool
-    train: np.ndarray
-    test: np.ndarray
-
-    @property
-    def random_state(self) -> int:
-        """The detector's seed, different for each of the nine runs."""
-        return FOLDS * self.seed + self.fold
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        return (ONE_CLASS,) if self.one_class else (SEEN, UNSEEN)
-
-
-def fits(y: np.ndarray) -> list[Fit]:
-    """The eighteen fits of a set with labels y (1 anomaly, 0 normal)."""
-    found = []
-    for seed in SEEDS:
-        folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(np.zeros((len(y), 1)), y)
-        for fold, (train, test) in enumerate(folds):
-            found += [Fit(seed, fold, False, train, test), Fit(seed, fold, True, train[y[train] == 0], test)]
-    return found
+def folds(y: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Training and held-out rows of each fold."""
+    return list(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(np.zeros((len(y), 1)), y))
 
 
 class Machine(NamedTuple):
@@ -317,37 +290,6 @@ def new_detector(
     return detector.set_params(**{**clean, **settings})
 
 
-def rows_for(method: str, data: Data, fit: Fit, part: np.ndarray) -> Any:
-    """Rows as the method takes them: ADDML has its own preprocessing, the others get them standardised."""
-    return data.rows(part) if method in OWN else data.standardised(fit.train, part)[0]
-
-
-def fit_each(method: str, data: Data, planned: Sequence[Fit], detectors: Iterable[Any]) -> Iterator[Fitted]:
-    """The detectors, each fitted when it is asked for."""
-    for fit, detector in zip(planned, detectors, strict=True):
-        rows = rows_for(method, data, fit, fit.train)
-        began = time.perf_counter()
-        detector.fit(rows)
-        yield detector, time.perf_counter() - began
-
-
-def results(method: str, data: Data, planned: Sequence[Fit], fitted: Iterable[Fitted]) -> list[Row]:
-    """One row of results for each fit and setting."""
-    found = []
-    for fit, (detector, fit_seconds) in zip(planned, fitted, strict=True):
-        rows = rows_for(method, data, fit, fit.test)
-        for setting in fit.settings:
-            began = time.perf_counter()
-            if setting == SEEN:  # the training rows, which were scored by the fit itself
-                tested, scores, seconds = fit.train, detector.anomaly_scores_, None
-            else:
-                tested, scores = fit.test, detector.anomaly_score(rows)
-                seconds = time.perf_counter() - began
-            own = {"seed": fit.seed, "fold": fit.fold, "setting": setting, **measure(data.y[tested], scores)}
-            found.append({**own, "fit_seconds": fit_seconds, "score_seconds": seconds})
-    return found
-
-
 def measure(y: np.ndarray, scores: np.ndarray) -> dict[str, float]:
     return {"auc": float(roc_auc_score(y, scores)), "ap": float(average_precision_score(y, scores))}
 
@@ -360,25 +302,44 @@ class MethodTask:
     data: LabelledTable
 
     def run(self, machine: Machine) -> list[Row]:
-        """The results of the protocol, and the method's stability; dropped columns were reported before."""
-        planned = fits(self.data.y)
+        """One row of results for each fit and setting; dropped columns were reported before."""
+        y, found = self.data.y, list[Row]()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DroppedColumnsWarning)
-            same = {"method": self.title, "stability": self.stability(planned[0], machine)}
-            rows = results(self.title, self.data, planned, self._fitted(planned, machine))
-        return [{**same, **row} for row in rows]
+            same = {"method": self.title, "stability": self.stability(machine)}
+            for seed, fold, one_class in product(SEEDS, range(FOLDS), (False, True)):
+                train, test = folds(y, seed)[fold]
+                train = train[y[train] == 0] if one_class else train
+                detector, rows, seconds = self._fit(train, test, machine, FOLDS * seed + fold, one_class)
+                fitted = {**same, "seed": seed, "fold": fold, "fit_seconds": seconds}
+                if not one_class:  # the training rows were scored by the fit
+                    own = measure(y[train], detector.anomaly_scores_)
+                    found.append({**fitted, "setting": SEEN, **own, "score_seconds": None})
+                began = time.perf_counter()
+                scores = detector.anomaly_score(rows)
+                fitted |= {"setting": ONE_CLASS if one_class else UNSEEN, "score_seconds": time.perf_counter() - began}
+                found.append({**fitted, **measure(y[test], scores)})
+        return found
 
-    def _fitted(self, planned: Sequence[Fit], machine: Machine) -> Iterator[Fitted]:
-        detectors = (
-            new_detector(self.title, machine, one_class=fit.one_class, seed=fit.random_state) for fit in planned
-        )
-        return fit_each(self.title, self.data, planned, detectors)
+    def _fit(
+        self, train: np.ndarray, test: np.ndarray, machine: Machine, seed: int, one_class: bool = False
+    ) -> tuple[Any, Any, float]:
+        """A fitted detector, the held-out rows as it takes them, and the seconds of the fit."""
+        detector = new_detector(self.title, machine, one_class=one_class, seed=seed)
+        if self.title in OWN:  # which have their own preprocessing
+            rows, held_out = self.data.rows(train), self.data.rows(test)
+        else:
+            rows, held_out = self.data.standardised(train, train, test)
+        began = time.perf_counter()
+        detector.fit(rows)
+        return detector, held_out, time.perf_counter() - began
 
-    def stability(self, first: Fit, machine: Machine) -> float:
+    def stability(self, machine: Machine) -> float:
         """How alike seeds rank the first fold, having learned from the others: the mean rank correlation of pairs."""
         if self.title in RIVALS and not RIVALS[self.title].seeded:
             return 1.0
-        planned = [replace(first, seed=seed) for seed in SEEDS]
-        rows = rows_for(self.title, self.data, first, first.test)
-        scores = [detector.anomaly_score(rows) for detector, _ in self._fitted(planned, machine)]
+        scores, (train, test) = [], folds(self.data.y, SEEDS[0])[0]
+        for seed in SEEDS:
+            detector, rows, _ = self._fit(train, test, machine, FOLDS * seed)
+            scores.append(detector.anomaly_score(rows))
         return float(np.mean([rank_correlation(*pair) for pair in combinations(scores, 2)]))
