@@ -59,7 +59,7 @@ def test_a_checkpoint_is_no_model_yet(tmp_path, monkeypatch, read):
     table = pa.table({"x": np.arange(50.0) % 11})
     with pytest.raises(KeyboardInterrupt):
         ADDML(epochs=2, members=1, random_state=0).fit(table, checkpoint=tmp_path / "begun")
-    with pytest.raises(ModelFileError, match="begun is the checkpoint of a training that is not over: run it again"):
+    with pytest.raises(ModelFileError, match="begun is the checkpoint of an unfinished training: run it again"):
         read(tmp_path / "begun")
 
 
