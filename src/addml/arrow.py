@@ -106,8 +106,6 @@ def _numpy(column: pa.Array) -> np.ndarray:
 
 
 # Numbers as text ---------------------------------------------------------------------------------------------
-
-
 MISSING_MARKERS = (
     *("", "NA", "N/A", "n/a", "na", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None", "?", "-"),
     *("#N/A", "#N/A N/A", "#NA", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?"),
@@ -255,8 +253,6 @@ def _any(mask: pa.Array) -> bool:
 
 
 # Dates as text ------------------------------------------------------------------------------------------------------
-
-
 READ_AT_LEAST = 0.95  # of the rows: a column of dates may hold a slip, which counts as missing
 FEW_DATES = 50  # texts that suffice to say no
 MINUTES = 1440  # of a day

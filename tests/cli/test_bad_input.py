@@ -232,7 +232,7 @@ def test_a_text_in_a_column_of_numbers(addml, model, tmp_path):
     scored = addml("score", "text.csv", "--model", model, "--quiet").succeeded()
     assert scored.err.startswith("Warning: column 'height': 1 cell is text, not a number, ")
     assert "(row 200)" in scored.err
-    place = "text.csv, line 201: column 'height' holds \"unknown"
+    place = "text.csv, row 200: column 'height' holds \"unknown"
     addml("score", "text.csv", "--model", model, "--strict").failed(place, "leave the cell empty")
     addml("detect", "text.csv", "--strict").failed(place, "without --strict")
     addml("detect", "text.csv", "--strict", "--time", "when").failed(

@@ -229,7 +229,7 @@ def test_parquet_is_cast(tmp_path: Path) -> None:
 def test_parquet_number_that_turned_into_text(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"n": ["1", "2", "many"], "word": ["a"] * 3}), tmp_path / "t.parquet")
     batches = open_batches(tmp_path / "t.parquet", schema=SCHEMA, batch_rows=2)
-    with pytest.raises(ReadError, match=r"t\.parquet, row 3: column 'n' \(string\) cannot be read as double"):
+    with pytest.raises(ReadError, match=r"t\.parquet, rows 3 to 3: column 'n' \(string\) cannot be read as double"):
         list(batches)
 
 

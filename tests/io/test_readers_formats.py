@@ -397,20 +397,6 @@ def test_rows_of_a_json_document(tmp_path: Path, document: Any, expected: Any, i
     assert read_table(tmp_path / "t.json").table.to_pydict() == expected
 
 
-def test_geojson_is_a_table_of_its_features(tmp_path: Path) -> None:
-    point = {"type": "Feature", "id": "p", "properties": {"mag": 2.5}, "geometry": {"type": "Point"}}
-    point["geometry"]["coordinates"] = [10.0, 50.0, 7.0]
-    line = {"type": "LineString", "coordinates": [[0, 2], [2, 4]]}
-    other = {"type": "Feature", "id": "l", "properties": {"mag": 3.5}, "geometry": line}
-    document = {"type": "FeatureCollection", "bbox": [0, 0, 1, 1], "features": [point, other]}
-    (tmp_path / "t.geojson").write_text(json.dumps(document))
-    result = read_table(tmp_path / "t.geojson")
-    table = result.table.to_pydict()
-    assert table["id"] == ["p", "l"]
-    assert (table["longitude"], table["latitude"], table["z"]) == ([10, None], [50, None], [7, None])
-    assert "not read: type, bbox" in result.notes
-
-
 @pytest.mark.parametrize("content", ["", "\n\n", "a,b\n", "[]", "{}"])
 def test_a_file_without_rows_has_its_own_error(tmp_path: Path, content: str) -> None:
     path = tmp_path / ("t.json" if content[:1] in ("[", "{") else "t.csv")

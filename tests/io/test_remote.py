@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from addml.io import source
 from addml.io.read import ReadError, read_table
 
 TEXT = b"a,b\n1,2\n3,4\n"
@@ -93,12 +92,6 @@ def test_a_password_goes_to_its_own_host_alone(address: str) -> None:
     SEEN.clear()
     read_table(f"http://user:secret@{address}/away")
     assert SEEN == [("/away", "Basic dXNlcjpzZWNyZXQ="), ("/t.csv", None)]
-
-
-def test_a_download_has_a_limit(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "MOST_BYTES", 5)
-    with pytest.raises(ReadError, match="the limit of a download"):
-        read_table(f"http://{address}/t.csv?large")
 
 
 def test_an_object_of_s3(address: str, tmp_path: Path) -> None:

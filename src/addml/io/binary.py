@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,32 +66,20 @@ def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[data
     with reading(origin.name):
         first = dataset.dataset(files, **how)
         fragments = list(first.get_fragments())
-    schemas = list[pa.Schema]()
+    schemas, schema = list[pa.Schema](), pa.schema([])
     for fragment in fragments:
         with reading(fragment.path):
             schemas.append(fragment.physical_schema)
-    schema = _joined(files, schemas, first.schema)
+        try:
+            schema = pa.unify_schemas([schema, schemas[-1]], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise ReadError(f"{fragment.path}: {error}. Write the column in one type in all files.") from None
+    schema = pa.unify_schemas([schema, first.schema], promote_options="permissive")
     partial = [name for name in schema.names if 0 < sum(name in one.names for one in schemas) < len(schemas)]
     notes = [f"folder: {len(files):,} Parquet files"]
     if partial:
         notes.append(f"{PARTIAL}: {', '.join(partial[:8])}")
     return dataset.dataset(files, schema, **how), notes
-
-
-def _joined(files: Sequence[str], schemas: Sequence[pa.Schema], first: pa.Schema) -> pa.Schema:
-    """One schema for all files; a column whose types have nothing in common is named, with the two files."""
-    with suppress(pa.ArrowException):
-        return pa.unify_schemas([*schemas, first], promote_options="permissive")
-    seen: dict[str, tuple[pa.Schema, str]] = {}
-    for file, own in ((file, pa.schema([own])) for file, schema in zip(files, schemas, strict=True) for own in schema):
-        (name,) = own.names
-        before, where = seen.get(name, (own, file))
-        try:
-            seen[name] = pa.unify_schemas([before, own], promote_options="permissive"), where
-        except pa.ArrowException:
-            kinds = f"{own.field(0).type} here and {before.field(0).type} in {where}"
-            raise ReadError(f"{file}: the column {name!r} is {kinds}. Write both in one type.") from None
-    return pa.unify_schemas([*schemas, first], promote_options="permissive")
 
 
 def parquet_files(origin: Origin) -> list[str]:
@@ -126,8 +114,6 @@ def reading(source: str, kind: str = "Parquet") -> Iterator[None]:
 
 
 # Arrays: X becomes the columns x0, x1, ..., labels beside it a column only if asked for -----------------------
-
-
 FEATURES = "X"
 LABELS = (
     *("y", "label", "labels", "target", "targets", "class", "classes"),

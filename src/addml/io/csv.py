@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -157,8 +157,6 @@ def _check_last_row(origin: Origin, dialect: Dialect, table: pa.Table | pa.Recor
 
 
 # Values that Arrow takes for text ---------------------------------------------------------------------------
-
-
 def _with_values(table: pa.Table, dialect: Dialect, notes: list[str]) -> pa.Table:
     """The table with its numbers and dates, each column decided by all its values."""
     for place, name in enumerate(table.column_names):
@@ -237,18 +235,9 @@ def _refuse_others(wrong: np.ndarray, texts: pa.Array, column: int, kind: str) -
 
 
 # Which line is wrong: the text is read again slowly after Arrow's reader has failed --------------------------
-
-
 CONVERSION = re.compile(r"CSV column #(\d+): .*?conversion error to (\w+)[^:]*: invalid value '(.*)'", re.DOTALL)
 TYPE_NAMES = {"double": "a number", "timestamp": "a date", "bool": "true or false"}
 SENTINEL = "a line after the last"
-
-
-def csv_line(origin: Origin, dialect: Dialect, row: int) -> int:
-    """The line on which a row, counted from 1, begins."""
-    if len(dialect.names) == 1:  # in which an empty line is a row
-        return dialect.skip_lines + row
-    return next(islice(_body(origin, dialect), row - 1, None)).first
 
 
 def explained(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:

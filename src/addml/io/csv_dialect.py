@@ -22,9 +22,7 @@ from addml.io.values import (
     ISO_DATE,
     MOST_ABOVE,
     filled_cells,
-    grouped_names,
     has_header,
-    is_missing,
     numbered_names,
     table_start,
     unique_names,
@@ -41,7 +39,6 @@ LONGEST_CELL = 1 << 30
 DELIMITERS = ",;\t|"
 NO_DELIMITER = "\x1f"  # stands in no text, so that all of a line is one cell
 DELIMITER_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space", NO_DELIMITER: "none"}
-NEARLY = 0.9  # of the score of the best delimiter, from which on another fits too
 SEPARATOR_LINE = re.compile(r"sep=(.)(\r\n|\r|\n)", re.IGNORECASE)  # as Excel writes and understands it
 EDGES = r"(^|[,;\t|\r\n]){}(?=[,;\t|\r\n]|$)"
 SINGLE_QUOTED = re.compile(EDGES.format(r"'(?:[^'\r\n]|'')*'"))
@@ -105,49 +102,51 @@ class Dialect:
     schema: pa.Schema | None = None  # in whose types to read, as text what it does not have
 
 
-class Sample(NamedTuple):
-    """The first text of a file; `whole` when there is no more of it."""
-
-    text: str
-    whole: bool
-    encoding: str
-    encoding_name: str
-
-
 def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
     """The dialect of a delimited text, and notes on it."""
-    sample = _take_sample(origin, hints.encoding)
-    separator = SEPARATOR_LINE.match(sample.text)
+    sample, whole = _sample(origin)
+    encoding, encoding_name = hints.encoding, f"{hints.encoding}, as given"
+    if encoding is None:
+        encoding, encoding_name = encoding_of(sample, origin.name)
+    text = decode_start(sample, encoding, origin.name)
+    separator = SEPARATOR_LINE.match(text)
     skipped = int(separator is not None) + (hints.skip_rows or 0)
-    text = "".join(islice(io.StringIO(sample.text, newline=""), skipped, None))
+    text = "".join(islice(io.StringIO(text, newline=""), skipped, None))
     if not text.strip():
         raise NoRowsError(f"{origin.name}: is empty: it holds no rows, only blank lines.")
-    given = hints.delimiter or (separator[1] if separator else None)
-    writing, others = _find_writing(text, sample.whole, given, origin.name)
-    found = sample_rows(text, sample.whole, writing)
+    writing = _find_writing(text, whole, hints.delimiter or (separator[1] if separator else None), origin.name)
+    found = sample_rows(text, whole, writing)
     start, named = _find_table([row.cells for row in found], hints)
     rows, first = [row.cells for row in found[start:]], found[start]
-    if named and len(rows) == 1 and sample.whole:
+    if named and len(rows) == 1 and whole:
         raise NoRowsError(f"{origin.name}: holds a header and no rows: {listed(rows[0], 8)}.")
-    above = found[start - 1].cells if start else []
-    names, renamed = _names(rows, above) if named else (numbered_names(len(rows[0])), [])
+    names, renamed = _names(rows) if named else (numbered_names(len(rows[0])), [])
     dialect = Dialect(
         writing,
-        sample.encoding,
+        encoding,
         tuple(names),
         skip_lines=skipped + (first.last if named else first.first - 1),
         encoding_is_given=hints.encoding is not None,
         block_bytes=max(BLOCK_BYTES, 4 * max(map(len, text.splitlines()))),
         texts=tuple(name for name in names if name in hints.texts),
     )
+    notes = [*_writing_notes(writing), f"encoding: {encoding_name}"]
+    if start:
+        notes.append(f"above the table: {counted(first.first - 1, 'line')} not read (--skip-rows 0 reads them)")
+    called = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+    header = f"line {skipped + first.first}" if named else f"none found, the columns are called {called}"
     dialect, cell_notes = _with_cells(dialect, [row for row in rows[named:] if len(row) == len(names)], hints)
-    header = f"header: line {skipped + first.first}"
-    if not named:
-        called = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-        header = f"header: none found, the columns are called {called}"
-    lines = f"above the table: {counted(first.first - 1, 'line')} not read (--skip-rows 0 reads them)"
-    notes = [*_writing_notes(writing, others, sample), *([lines] if start else [])]
-    return dialect, [*notes, header, *renamed, *cell_notes]
+    return dialect, [*notes, f"header: {header}", *renamed, *cell_notes]
+
+
+def _sample(origin: Origin) -> tuple[bytes, bool]:
+    """The first bytes of a file, and whether they are all of it."""
+    size = SAMPLE_BYTES
+    raw = origin.head(size)
+    while raw.count(b"\n") + raw.count(b"\r") < 3 and len(raw) == size and size < SAMPLE_LIMIT:
+        size *= 4
+        raw = origin.head(size)
+    return raw, len(raw) < size
 
 
 def _find_table(rows: list[list[str]], hints: CsvHints) -> tuple[int, bool]:
@@ -163,7 +162,7 @@ def _find_table(rows: list[list[str]], hints: CsvHints) -> tuple[int, bool]:
     return start, has_header([row for row in rows[start:] if len(row) == len(rows[start])])
 
 
-def _names(rows: list[list[str]], above: list[str]) -> tuple[list[str], list[str]]:
+def _names(rows: list[list[str]]) -> tuple[list[str], list[str]]:
     """The names in the first row, made unique, and what was changed."""
     first, body = rows[0], rows[1:]
     width, agreeing = usual_width(body)
@@ -172,9 +171,7 @@ def _names(rows: list[list[str]], above: list[str]) -> tuple[list[str], list[str
         return names, ["header: one name short, as R writes row names: they are in the column x0", *renamed[1:]]
     if len(first) == width + 1 and not first[-1].strip():  # a delimiter at the end of the header alone
         first = first[:-1]
-    grouped = grouped_names(above, first)
-    names, renamed = unique_names(grouped or first)
-    return names, renamed + (["column names: joined with the titles above them"] if grouped else [])
+    return unique_names(first)
 
 
 def csv_rows(lines: Iterable[str], writing: Writing) -> Iterator[CsvRow]:
@@ -200,24 +197,11 @@ def sample_rows(text: str, whole: bool, writing: Writing, limit: int = SAMPLE_RO
     return rows if whole and len(rows) <= limit else rows[:-1] or rows
 
 
-def _take_sample(origin: Origin, encoding: str | None) -> Sample:
-    size = SAMPLE_BYTES
-    raw = origin.head(size)
-    while raw.count(b"\n") + raw.count(b"\r") < 3 and len(raw) == size and size < SAMPLE_LIMIT:
-        size *= 4
-        raw = origin.head(size)
-    found, name = encoding_of(raw, origin.name) if encoding is None else (encoding, f"{encoding}, as given")
-    return Sample(decode_start(raw, found, origin.name), len(raw) < size, found, name)
-
-
 # Delimiter and quotes ---------------------------------------------------------------------------------------
-
-
-def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> tuple[Writing, list[str]]:
-    """How the text is written, and other delimiters that fit nearly as well."""
+def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> Writing:
+    """How the text is written."""
     if delimiter is not None and len(delimiter) != 1:
         raise ReadError(f"{name}: the delimiter must be one character, not {delimiter!r}.")
-    writings = _possible_writings(text, delimiter)
 
     def first_cells(text: str, writing: Writing) -> list[list[str]]:
         return [row.cells for row in sample_rows(text, whole, writing, WRITING_ROWS)]
@@ -227,17 +211,17 @@ def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> t
         "'": SINGLE_QUOTED.sub(r"\1''", text),
         '"': DOUBLE_QUOTED.sub(r'\1""', text),
     }
-    parsed = {one: first_cells(text, one) for one in writings}
-    scores = {one: _score(parsed[one], first_cells(bare[one.quote], one), one.delimiter) for one in writings}
-    best = max(writings, key=scores.__getitem__)
-    if delimiter is None and _is_column_of_commas(parsed[best], best.delimiter):
-        return Writing(NO_DELIMITER), []
+    parsed = {one: first_cells(text, one) for one in _possible_writings(text, delimiter)}
+    scores = {one: _score(rows, first_cells(bare[one.quote], one), one.delimiter) for one, rows in parsed.items()}
+    best = max(parsed, key=scores.__getitem__)
+    first, *lines = (best.delimiter.join(row) for row in parsed[best])
+    if delimiter is None and lines and "," not in first and all(map(PLAIN_NUMBER.fullmatch, filter(None, lines))):
+        return Writing(NO_DELIMITER)  # one column, of numbers with decimal commas
     table = parsed[best][table_start(parsed[best]) :]
     width, agreeing = _table_width(table, best.delimiter)
     is_believable = width > 1 and (agreeing >= AGREEMENT * len(table) or len(parsed[best][0]) > 1)
     if delimiter is not None or is_believable:
-        near = [one.delimiter for one in writings if scores[one] >= (scores[best][0], NEARLY * scores[best][1])]
-        return best, list(dict.fromkeys(mark for mark in near if mark != best.delimiter))
+        return best
     rows = [line.split() for line in text.splitlines()[1:SAMPLE_ROWS] if line.strip()][:-1]
     width, agreeing = usual_width(rows)
     if width > 1 and agreeing == len(rows) and all(PLAIN_NUMBER.fullmatch(cell) for row in rows for cell in row):
@@ -245,7 +229,7 @@ def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> t
             f"{name}: its columns seem to be separated by several spaces, which is not supported. "
             f"Write commas instead, as by: sed 's/^ *//; s/  */,/g' {name}"
         )
-    return Writing(","), []
+    return Writing(",")
 
 
 def _possible_writings(text: str, delimiter: str | None) -> list[Writing]:
@@ -284,33 +268,29 @@ def _table_width(rows: list[list[str]], delimiter: str) -> tuple[int, int]:
     return (width, agreeing) if delimiter != " " or is_numeric else (1, 0)
 
 
-def _is_column_of_commas(rows: list[list[str]], delimiter: str) -> bool:
-    """Whether it is one column of numbers with decimal commas below its name."""
-    cells = [",".join(row) for row in rows[1:]]
-    alone = delimiter == "," and len(rows[0]) == 1 and any(len(row) == 2 for row in rows)
-    return alone and all(PLAIN_NUMBER.fullmatch(cell) or is_missing(cell) for cell in cells)
-
-
 # Cells ------------------------------------------------------------------------------------------------------
-
-
 def _with_cells(dialect: Dialect, rows: list[list[str]], hints: CsvHints) -> tuple[Dialect, list[str]]:
     """The dialect with what the cells tell: decimal mark, codes, numbers and dates that Arrow takes for text."""
     columns = {name: filled_cells(cells) for name, cells in zip(dialect.names, zip(*rows, strict=True), strict=False)}
-    decimal = hints.decimal
-    if decimal is None:
-        decimal = _decimal_mark((cell for cells in columns.values() for cell in cells), dialect.writing.delimiter)
-    codes = [name for name, cells in columns.items() if hints.codes and _are_codes(cells)]
-    zoned = [name for name, cells in columns.items() if any(map(ZONED_DATE.fullmatch, cells))]
+    cells = [cell for own in columns.values() for cell in own]
+    decimal = hints.decimal or _decimal_mark(cells, dialect.writing.delimiter)
+    codes = [name for name, own in columns.items() if hints.codes and _are_codes(own)]
+    zoned = [name for name, own in columns.items() if any(map(ZONED_DATE.fullmatch, own))]
     texts = tuple(dict.fromkeys((*dialect.texts, *codes, *zoned)))
-    others = {name: cells for name, cells in columns.items() if cells and name not in texts}
-    numbers = {name: found for name, cells in others.items() if (found := _number_format(cells, decimal))}
-    dates = {
-        name: form for name, cells in others.items() if name not in numbers and (form := _date_form(cells, decimal))
-    }
-    dialect = replace(dialect, decimal=decimal, numbers=numbers, dates=dates, texts=texts)
-    note = [f"codes: {listed(codes, 5)}, digits with zeros or 0x before them, so read as text"] if codes else []
-    return dialect, [*note, *_number_notes(decimal, numbers)]
+    numbers, dates = dict[str, NumberFormat](), dict[str, str]()
+    for name, own in columns.items():
+        if not own or name in texts:
+            continue
+        if (written := _number_format(own, decimal)) is not None:
+            numbers[name] = written
+        elif (form := _date_form(own, decimal)) is not None:
+            dates[name] = form
+    notes = [f"codes: {listed(codes, 5)}, digits with zeros or 0x before them, so read as text"] if codes else []
+    notes += ["decimal mark: comma"] if decimal == "," else []
+    for name, one in list(numbers.items())[:5]:
+        between = f"{one.thousands!r} between thousands, " if one.thousands else ""
+        notes.append(f"numbers of {name}: {between}decimal mark {one.decimal!r}")
+    return replace(dialect, decimal=decimal, numbers=numbers, dates=dates, texts=texts), notes
 
 
 def _are_codes(cells: list[str]) -> bool:
@@ -351,24 +331,10 @@ def _date_form(cells: list[str], decimal: str) -> str | None:
     return found.form if found is not None and found.form in ("iso", DAY_FIRST, MONTH_FIRST) else None
 
 
-def _writing_notes(writing: Writing, others: list[str], sample: Sample) -> list[str]:
-    ends = {"CRLF": r"\r\n", "LF": r"(?<!\r)\n", "CR": r"\r(?!\n)"}
-    found = [name for name, pattern in ends.items() if re.search(pattern, sample.text.rstrip("\r\n"))]
-    delimiter, *near = (DELIMITER_NAMES.get(mark, repr(mark)) for mark in (writing.delimiter, *others))
-    notes = [f"delimiter: {delimiter}" + (f" (a guess: {' or '.join(near)} fits too; --delimiter)" if near else "")]
-    notes.append(f"encoding: {sample.encoding_name}")
-    if len(found) > 1:
-        notes.append(f"line ends: mixed ({' and '.join(found)})")
+def _writing_notes(writing: Writing) -> list[str]:
+    notes = [f"delimiter: {DELIMITER_NAMES.get(writing.delimiter, repr(writing.delimiter))}"]
     if writing.quote != '"':
         notes.append("quotes: single" if writing.quote else "quotes: none, they are part of the text")
     if writing.escape:
         notes.append("quotes inside cells: escaped by a backslash")
     return notes
-
-
-def _number_notes(decimal: str, formats: dict[str, NumberFormat]) -> list[str]:
-    notes = ["decimal mark: comma"] if decimal == "," else []
-    for name, one in list(formats.items())[:5]:
-        between = f"{one.thousands!r} between thousands, " if one.thousands else ""
-        notes.append(f"numbers of {name}: {between}decimal mark {one.decimal!r}")
-    return notes + ([f"numbers of {counted(len(formats) - 5, 'more column')} likewise"] if len(formats) > 5 else [])

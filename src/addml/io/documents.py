@@ -8,7 +8,6 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from addml.io.source import (
     library,
     no_such_file,
 )
-from addml.io.values import grouped_names, has_header, is_missing, numbered_names, table_from_rows, table_start
+from addml.io.values import has_header, is_missing, numbered_names, table_from_rows, table_start
 from addml.text import counted, did_you_mean, listed, without_password
 
 Rows = list[dict[str, Any]]
@@ -35,7 +34,6 @@ LARGEST_BLOCK = 1 << 30
 SAMPLE_BYTES = 1 << 18
 ROW_NAMES = ("features", "data", "rows", "records", "results", "items", "values")  # what lists of rows are called
 DEEPEST = 3  # levels at which the rows of a document are looked for
-POSITION = ("longitude", "latitude", "z")  # of a point in GeoJSON; the third is a height or, of earthquakes, a depth
 
 
 def read_json(origin: Origin, encoding: str | None) -> tuple[pa.Table, list[str]]:
@@ -47,14 +45,6 @@ def read_json(origin: Origin, encoding: str | None) -> tuple[pa.Table, list[str]
     except OSError as error:
         raise origin.unreadable(error) from error
     return table, [f"encoding: {name}", *notes]
-
-
-def json_line(origin: Origin, encoding: str | None, row: int) -> int | None:
-    """The line on which a row, counted from 1, stands; None in a document, whose rows are not lines."""
-    found = _encoding(origin, encoding)[0]
-    if _document(origin, found) is not None:
-        return None
-    return next(islice(_items(origin, found), row - 1, None))[0]
 
 
 def as_json(value: Any) -> str:
@@ -107,9 +97,6 @@ def _table_of(document: Any, source: str) -> tuple[pa.Table, list[str]]:
     notes = [f"format: one JSON document, its rows under {place!r}" if place else "format: one JSON list"]
     if place and (others := [key for key in document if key != place.partition(".")[0]]):
         notes.append(f"not read: {listed(others, 8)}")
-    if all(row.get("type") == "Feature" and isinstance(row.get("properties"), dict) for row in rows):
-        rows = [_feature(row) for row in rows]
-        notes.append("GeoJSON: a point's position as longitude, latitude, z")
     table, changed = _table(rows)
     return table, [*notes, *changed]
 
@@ -144,14 +131,6 @@ def _from_columns(document: dict[str, Any]) -> Rows | None:
     if len(keys) > 1 or not all(key.isdigit() for own in keys for key in own):
         return None
     return [dict(zip(document, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _feature(row: dict[str, Any]) -> Any:
-    """The properties of a feature of GeoJSON, and its position if it is a point."""
-    geometry, properties = row.get("geometry") or {}, row["properties"]
-    point = geometry.get("coordinates") if geometry.get("type") == "Point" else ()
-    position = dict(zip(POSITION, point or (), strict=False))
-    return ({"id": row["id"]} if "id" in row else {}) | position | properties
 
 
 def _table(items: Sequence[dict[str, Any]]) -> tuple[pa.Table, list[str]]:
@@ -191,8 +170,6 @@ def _items(origin: Origin, encoding: str) -> Iterator[tuple[int, dict[str, Any]]
 
 
 # Excel, through openpyxl -------------------------------------------------------------------------------------
-
-
 HEADER_ROWS = 500
 SHEET_ROWS = 1_048_576  # that Excel allows; a few bytes can claim any number
 
@@ -208,11 +185,9 @@ def read_excel(
         raise NoRowsError(f"{origin.name}: sheet {name!r} is empty.{elsewhere}")
     texts = [["" if cell is None else str(cell) for cell in row] for row in rows[:HEADER_ROWS]]
     start = table_start(texts) if skip_rows is None else 0
-    above = texts[start - 1] if start else []
     rows, texts = _trimmed(rows[start:]), texts[start:]
     named = has_header(texts) if header is None else header
     names = texts[0][: len(rows[0])] if named else numbered_names(len(rows[0]))
-    names = (grouped_names(above, names) if named else None) or names
     body = rows[1:] if named else rows
     if not body:
         held = f"holds a header and no rows: {', '.join(names[:8])}"
@@ -271,8 +246,6 @@ def _length(row: list[Any]) -> int:
 
 
 # Databases, through SQLAlchemy -------------------------------------------------------------------------------
-
-
 ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*)://")
 READING = re.compile(r"(\s|\(|--[^\n]*\n|/\*.*?\*/)*(select|with|values|table|show|from)\b", re.DOTALL | re.IGNORECASE)
 NOT_DATABASES = ("ftp", "file", "abfs", "hdfs")

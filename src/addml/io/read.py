@@ -6,18 +6,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from addml.io.binary import folder_batches, parquet_batches, read_arrays, read_arrow, read_folder, read_parquet
-from addml.io.csv import csv_batches, csv_line, read_csv_table
+from addml.io.csv import csv_batches, read_csv_table
 from addml.io.csv_dialect import CsvHints, sniff
-from addml.io.documents import is_address, json_line, read_excel, read_json, read_sql
+from addml.io.documents import is_address, read_excel, read_json, read_sql
 from addml.io.source import (
-    STANDARD_INPUT,
-    ZIP,
     NoRowsError,
     Origin,
     ReadError,
@@ -25,7 +22,6 @@ from addml.io.source import (
     decode_start,
     encoding_of,
     find_origin,
-    is_special,
     zip_names,
 )
 from addml.io.values import check_columns, conformed, shaped
@@ -42,6 +38,7 @@ TAKEN_BY = {  # what a caller may know of a file, and the formats that it says s
 }
 STREAMED = ("csv", "parquet", "folder")
 SIGNATURES = {
+    **dict.fromkeys((b"PK\x03\x04", b"PK\x05\x06"), "zip"),  # `find_origin` leaves workbooks and .npz files
     b"PAR1": "parquet",
     b"ARROW1": "arrow",
     b"\xff\xff\xff\xff": "arrow stream",
@@ -165,17 +162,6 @@ def csv_columns(source: str | os.PathLike[str], **known: Any) -> list[str]:
     return list(sniff(_locate(source, options)[0], options)[0].names)
 
 
-def line_of(source: str | os.PathLike[str], row: int, column: str, **known: Any) -> int | None:
-    """The line of a text on which a row with this column stands; None where the file has no lines, or comes once."""
-    if is_address(os.fspath(source)) or os.fspath(source) == STANDARD_INPUT or is_special(Path(source)):
-        return None
-    options = FileOptions(columns=(column,), **known)
-    origin, kind, _ = _locate(source, options)
-    if kind == "csv":
-        return csv_line(origin, sniff(origin, options)[0], row)
-    return json_line(origin, options.encoding, row) if kind == "json" else None
-
-
 def refuse_idle(source: str, kind: str, known: Mapping[str, Any]) -> None:
     """What is known of a file must say something of its format."""
     for name, formats in TAKEN_BY.items():
@@ -207,10 +193,9 @@ def _by_content(origin: Origin, named: str | None) -> str:
     head = origin.head(4096)
     if not head:
         raise NoRowsError(f"{origin.name}: is empty (0 bytes).")
-    if head.startswith(ZIP):  # of which `find_origin` left these
-        return archive_format(zip_names(origin)) or "zip"
-    if (kind := next((kind for mark, kind in SIGNATURES.items() if head.startswith(mark)), None)) is not None:
-        return kind
+    kind = next((kind for mark, kind in SIGNATURES.items() if head.startswith(mark)), None)
+    if kind is not None:
+        return archive_format(zip_names(origin)) or kind if kind == "zip" else kind
     if head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
         return "html"
     if named == "mat":  # MATLAB 4 files begin with no mark

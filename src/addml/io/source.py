@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import codecs
-import io
 import lzma
 import os
 import re
@@ -20,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from addml.text import counted, did_you_mean, listed
@@ -35,11 +34,12 @@ COMPRESSION_MARKS = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\x04\x22\x4d\x18": "lz4",
     b"\xfd7zXZ\x00": "xz",
+    **dict.fromkeys((b"PK\x03\x04", b"PK\x05\x06"), "zip"),
     **{b"BZh%d1AY&SY" % level: "bz2" for level in range(1, 10)},
 }
 COMPRESSION_NAMES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}  # also written
 PACKED_NAMES = {**COMPRESSION_NAMES, ".xz": "xz", ".zip": "zip"}  # only read
-ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+UNPACKED = ("xz", "zip")  # in memory, where an origin holds what they contain
 
 
 class ReadError(ValueError):
@@ -56,7 +56,7 @@ class Origin:
 
     name: str
     path: Path | None = None
-    content: bytes | None = None
+    content: bytes | None = None  # in place of the path
     compression: str | None = None
     member: str | None = None  # of a zip archive
     is_chosen: bool = False  # whether `member` was one of several
@@ -68,10 +68,12 @@ class Origin:
         """The bytes from the start, decompressed while reading."""
         import pyarrow as pa
 
-        stream = pa.BufferReader(self.content) if self.path is None else pa.OSFile(os.fsencode(self.path), "rb")
-        if self.compression in ("xz", "zip"):
-            return pa.PythonFile(_Stream(stream, self), mode="r")
-        return stream if self.compression is None else pa.CompressedInputStream(stream, self.compression)
+        if self.content is not None:
+            stream = pa.BufferReader(self.content)
+        else:
+            stream = pa.OSFile(os.fsencode(str(self.path)), "rb")
+        is_packed = self.compression is not None and self.compression not in UNPACKED
+        return pa.CompressedInputStream(stream, self.compression) if is_packed else stream
 
     def open_seekable(self) -> pa.NativeFile:
         """As `open`, for formats read from their end; what is compressed is first unpacked in memory."""
@@ -91,41 +93,14 @@ class Origin:
         """The error for bytes that cannot be had: no permission, a damaged disk or archive."""
         if self.compression is None:
             return ReadError(f"{self.name}: cannot be read: {error}")
-        return ReadError(
-            f"{self.name}: the {self.compression} data is damaged or cut short ({error}). "
-            "Copy or download the file again."
-        )
+        problem = f"the {self.compression} data is damaged or cut short ({error})"
+        return ReadError(f"{self.name}: {problem}. Copy or download the file again.")
 
     @property
     def suffix(self) -> str:
         """The extension in lower case, without that of the compression."""
         path = Path((self.member or self.name).lower())
         return Path(path.stem).suffix if path.suffix in PACKED_NAMES else path.suffix
-
-
-class _Stream(io.RawIOBase):
-    """Bytes that Python decompresses; damage is an OSError, as it is for the formats that Arrow decompresses."""
-
-    def __init__(self, packed: Any, origin: Origin) -> None:
-        try:
-            is_zip = origin.compression == "zip"
-            self._stream = zipfile.ZipFile(packed).open(str(origin.member)) if is_zip else lzma.LZMAFile(packed)  # noqa: SIM115
-        except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way that Python does not know
-            raise ReadError(f"{origin.name}: {origin.member} cannot be unpacked: {error}. Unpack it first.") from error
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        try:
-            return self._stream.read(size)
-        except (lzma.LZMAError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise OSError(str(error)) from error
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
 
 
 def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Origin:
@@ -139,10 +114,18 @@ def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Orig
     if origin.path is not None and origin.path.is_dir():
         return origin
     head = origin.head(16)
-    if head.startswith(ZIP):
-        return _in_zip(origin, part)
     compression = next((kind for mark, kind in COMPRESSION_MARKS.items() if head.startswith(mark)), None)
-    return replace(origin, compression=compression)
+    found = replace(origin, compression=compression)
+    if compression == "zip":
+        names = zip_names(origin)
+        return origin if archive_format(names) is not None else _in_zip(found, names, part)
+    if compression == "xz":
+        try:
+            with origin.open() as stream:
+                return replace(found, content=lzma.LZMAFile(stream).read())
+        except (lzma.LZMAError, EOFError) as error:
+            raise found.unreadable(error) from error
+    return found
 
 
 def _located(name: str) -> Origin:
@@ -166,16 +149,20 @@ def is_special(path: Path) -> bool:
     return str(path) in STREAMS or (path.exists() and not path.is_file() and not path.is_dir())
 
 
-def _in_zip(origin: Origin, part: str | None) -> Origin:
-    """The only file of a zip archive, or the one named; a workbook and an .npz are archives themselves."""
-    names = zip_names(origin)
-    if archive_format(names) is not None:
-        return origin
+def _in_zip(origin: Origin, names: list[str], part: str | None) -> Origin:
+    """The only file of a zip archive, or the one named, unpacked in memory."""
     found = part if part in names else names[0] if len(names) == 1 else None
     if found is None:
         held = f"{counted(len(names), 'file')} ({listed(names)})" if names else "nothing"
         raise ReadError(f"{origin.name}: is a zip archive of {held}. Name one of them as the sheet, or unpack it.")
-    return replace(origin, compression="zip", member=found, is_chosen=len(names) > 1)
+    try:
+        with origin.open() as stream, zipfile.ZipFile(stream) as archive:
+            content = archive.read(found)
+    except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way that Python does not know
+        raise ReadError(f"{origin.name}: {found} cannot be unpacked: {error}. Unpack it first.") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise origin.unreadable(error) from error
+    return replace(origin, content=content, member=found, is_chosen=len(names) > 1)
 
 
 def zip_names(origin: Origin) -> list[str]:
@@ -189,7 +176,7 @@ def zip_names(origin: Origin) -> list[str]:
 
 
 def archive_format(names: list[str]) -> str | None:
-    """The format that is itself a zip archive of these files."""
+    """The format that is itself a zip archive of these files: a workbook or an .npz."""
     if any(name.startswith("xl/") for name in names):
         return "excel"
     return "npz" if names and all(name.endswith(".npy") for name in names) else None
@@ -213,12 +200,8 @@ def library(name: str, extra: str, what: str) -> Any:
 
 
 # Files of the web (https://) and of object stores (s3://, gs://), downloaded once to a temporary file --------
-
-
 WEB, STORES = ("https", "http"), ("s3", "gs", "gcs")
 TIMEOUT = 30  # seconds without an answer
-MOST_BYTES = 20 << 30  # of a download; a larger file is better downloaded by hand
-SPARE_BYTES = 1 << 30  # that a download leaves free on the disk
 CHUNK = 1 << 20
 
 
@@ -258,49 +241,27 @@ def _temporary() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="addml-")
 
 
-def _copy(stream: IO[bytes] | Any, target: Path, address: str, size: int) -> None:
-    """Copy a stream of `size` bytes, 0 where that is not known, into a file, unless it is too large or cut short."""
-    most, done = min(MOST_BYTES, shutil.disk_usage(target.parent).free - SPARE_BYTES), 0
+def _copy(stream: Any, target: Path, address: str, size: int) -> None:
+    """Copy a stream of `size` bytes, 0 where that is not known, into a file."""
     with target.open("wb") as file:
-        while size <= most and (chunk := stream.read(CHUNK)):
-            done += len(chunk)
-            if done > most:
-                break
-            file.write(chunk)
-    if max(size, done) > most:
-        raise ReadError(
-            f"{shown(address)}: is larger than {max(0, most) / 1e9:.3g} GB, the limit of a download here. Download it "
-            "yourself and give its path."
-        )
-    if done < size:
+        shutil.copyfileobj(stream, file, CHUNK)
+    if (done := target.stat().st_size) < size:
         raise ReadError(f"{shown(address)}: the download ended after {done:,} of {size:,} bytes. Try again.")
 
 
-class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Redirects lead to the web only, never from https to http, and take a password along to the same host alone."""
-
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        before, after = urlsplit(req.full_url), urlsplit(newurl)
-        if after.scheme not in WEB or (before.scheme, after.scheme) == ("https", "http"):
-            raise OSError(f"it redirects to a {after.scheme}: address")
-        new = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if new is not None and before.netloc != after.netloc:
-            new.remove_header("Authorization")
-        return new
-
-
 def _answer(address: str) -> Any:
-    """The server's answer to a request."""
+    """The server's answer to a request; a redirect takes no password along."""
     parts = urlsplit(address)
     url = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
     request = urllib.request.Request(url, headers={"User-Agent": "addml"})
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        request.add_header("Authorization", "Basic " + base64.b64encode(pair.encode()).decode())
+        request.add_unredirected_header("Authorization", "Basic " + base64.b64encode(pair.encode()).decode())
     try:
-        return urllib.request.build_opener(_SafeRedirects).open(request, timeout=TIMEOUT)
+        return urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        raise OSError(f"the server answered {error.code} {error.reason}") from None
+        with error:
+            raise OSError(f"the server answered {error.code} {error.reason}") from None
 
 
 def _from_store(address: str, folder: Path, name: str) -> Path:
@@ -325,8 +286,6 @@ def _from_store(address: str, folder: Path, name: str) -> Path:
 
 
 # Encoding ----------------------------------------------------------------------------------------------------
-
-
 MARKS = {
     codecs.BOM_UTF8: ("utf-8-sig", "UTF-8 with a byte order mark"),
     codecs.BOM_UTF32_LE: ("utf-32", "UTF-32"),

@@ -6,17 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from itertools import chain, count, zip_longest
+from itertools import chain, count
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from addml.arrow import MISSING_MARKERS, plain_chunks
 from addml.io.source import ReadError
 from addml.text import did_you_mean, listed
-
-QUOTED = re.compile(r"'(.*)'", re.DOTALL)
 
 
 def table_from_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> tuple[pa.Table, list[str]]:
@@ -41,8 +38,6 @@ def _array(values: Sequence[Any]) -> tuple[pa.Array, str | None]:
 
 
 # Column names -------------------------------------------------------------------------------------------------
-
-
 def numbered_names(count: int) -> list[str]:
     """x0, x1, ...: the names of columns that have none."""
     return [f"x{position}" for position in range(count)]
@@ -75,8 +70,6 @@ def check_columns(columns: Sequence[str] | None, names: Sequence[str], source: s
 
 
 # Chosen columns, in the types of a schema ---------------------------------------------------------------------
-
-
 def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple[pa.Table, list[str]]:
     """The table with nested columns spread out, unique names and the chosen columns; and what changed."""
     notes = []
@@ -115,17 +108,13 @@ def _cast(table: pa.Table, schema: pa.Schema | None, done: int, source: str) -> 
         try:
             table = table.set_column(position, name, column.cast(kind))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            place, value = f"rows {done + 1:,} to {done + len(column):,}", QUOTED.search(str(error))
-            if value is not None and (row := pc.index(column.cast("string"), value[1]).as_py()) >= 0:
-                place = f"row {done + row + 1:,}"
+            place = f"rows {done + 1:,} to {done + len(column):,}"
             problem = f"column {name!r} ({column.type}) cannot be read as {kind}: {error}."
             raise ReadError(f"{source}, {place}: {problem}") from error
     return table
 
 
 # Where a table begins: titles and notes above it, its header, cells that are values --------------------------
-
-
 Rows = Sequence[Sequence[str]]
 
 MOST_ABOVE = 30  # rows above a table
@@ -163,13 +152,7 @@ def usual_width(rows: Rows) -> tuple[int, int]:
 
 
 def table_start(rows: Rows) -> int:
-    """How many rows stand above the names of the columns: titles, notes and dates of a report, titles of groups."""
-    start = _first_full_row(rows)
-    return start + _is_split_header(rows[start:])
-
-
-def _first_full_row(rows: Rows) -> int:
-    """How many rows at the top fill few columns of the table.
+    """How many rows stand above the names of the columns: titles, notes and dates, which fill few columns of the table.
 
     Where the rows below have no clear header, only rows of a single cell are taken for such: a header that is too
     short or too long is an error to report, not a title.
@@ -188,27 +171,6 @@ def _first_full_row(rows: Rows) -> int:
     apart = votes == 0 or not min(filled[:start]) or all(len(row) != width for row in above)
     is_title = apart and (max(filled[:start]) == 1 or all(row[0].startswith("#") for row in above))
     return start if is_title else 0
-
-
-def _is_split_header(rows: Rows) -> bool:
-    """Whether the first row holds titles over several columns, and the second their names, which repeat."""
-    if len(rows) < 3 or any(len(row) != len(rows[0]) for row in rows):
-        return False
-    above, names = ([cell.strip() for cell in row] for row in rows[:2])
-    is_text = not any(map(is_typed, (*above, *names)))
-    return is_text and not all(above) and grouped_names(above, names) is not None and _votes(rows[1:]) > 0
-
-
-def grouped_names(above: Sequence[str], names: Sequence[str]) -> list[str] | None:
-    """Names that repeat, each after the title above it, which may span several columns; None where that is no help."""
-    named = [name for name in names if name]
-    if len(set(named)) == len(named) or sum(map(bool, above)) < 2:
-        return None
-    titles, joined = "", list[str]()
-    for title, name in zip_longest(above[: len(names)], names, fillvalue=""):
-        titles = title.strip() or titles
-        joined.append(f"{titles} {name}".strip())
-    return joined if len(set(joined)) == len(joined) else None
 
 
 def has_header(rows: Rows) -> bool:

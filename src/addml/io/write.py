@@ -149,8 +149,6 @@ def naming(target: Path) -> Iterator[None]:
 
 
 # Formats ------------------------------------------------------------------------------------------------------
-
-
 class TableWriter:
     """Writes a table to `target` in one format, piece by piece."""
 
@@ -290,8 +288,6 @@ WRITERS = {"csv": CsvWriter, "parquet": ParquetWriter, "json": JsonWriter, "exce
 
 
 # Scores back into a database ---------------------------------------------------------------------------------
-
-
 def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.Table]:
     """The pieces, each written into the database on its way, all in one transaction: a failure changes nothing.
 

@@ -21,7 +21,7 @@ from addml.errors import AddmlError
 from addml.inputs.disk import LEAST_STREAMED, Source, open_source
 from addml.io.documents import is_address
 from addml.io.image_folder import is_image_folder
-from addml.io.read import STREAMED, Batches, csv_columns, format_of, line_of, open_batches, read_table, refuse_idle
+from addml.io.read import STREAMED, Batches, csv_columns, format_of, open_batches, read_table, refuse_idle
 from addml.io.source import PACKED_NAMES, STANDARD_INPUT, ReadError, fetched, find_origin, is_remote, is_special
 from addml.model import Model
 from addml.pipeline.options import MEMORY, Options
@@ -287,12 +287,10 @@ def check_text(options: Options, cells: TextCells) -> None:
     if not options.strict or not cells:
         return
     cell, source = min((own[0] for own in cells.first.values()), key=lambda one: one.row), options.source
-    line = line_of(options.file, cell.row, cell.column, **options.reading)
-    place = f"row {cell.row:,}" if line is None else f"line {line}"
     raise AddmlError(
-        f"{source}, {place}: column {cell.column!r} holds {cell.shown} where a number is expected (--strict). Correct "
-        "the value, or leave the cell empty if it is not known; without --strict it counts as missing and makes its "
-        "row strange.",
+        f"{source}, row {cell.row:,}: column {cell.column!r} holds {cell.shown} where a number is expected (--strict). "
+        "Correct the value, or leave the cell empty if it is not known; without --strict it counts as missing and "
+        "makes its row strange.",
         file=source,
         row=cell.row,
         column=cell.column,

@@ -131,8 +131,6 @@ def _categories(name: str, texts: DistinctTexts) -> Decision:
 
 
 # Text --------------------------------------------------------------------------------------------------------
-
-
 SAMPLE = 1000  # distinct texts that are looked at closely
 MIXED = r"^\s*(?:[A-Za-z]+[-./]?\d|\d+[-./]?[A-Za-z])[A-Za-z\d./-]*\s*$"  # V57, 85123A: a code among numbers
 FEW = 50  # texts that suffice to say no
@@ -222,8 +220,6 @@ def _may_be_numbers(values: pa.Array) -> bool:
 
 
 # Identifiers ------------------------------------------------------------------------------------------------
-
-
 FEWEST = 10  # numbers that can tell an identifier
 NEARLY_ALL = 0.95  # distinct, of the rows
 WITH_A_HINT = 0.9  # the same where the name says identifier; for texts HALF suffices
@@ -288,8 +284,6 @@ def _whole(values: np.ndarray) -> bool:
 
 
 # Copies -----------------------------------------------------------------------------------------------------
-
-
 LOOKED_AT = 1000  # rows that tell which pairs are worth a full comparison
 TOLERANCE = 1e-9  # of a column's range: rounding of the copy
 

@@ -79,8 +79,6 @@ def _known(values: np.ndarray) -> np.ndarray:
 
 
 # What every fitted column offers -----------------------------------------------------------------------------
-
-
 RARE = 0.02  # of the rows; what is at least as rare as this begins to stand out
 HALF = 2.0  # scale of a 0/1 feature of a category: two different values lie half a squared deviation apart
 TEXT = math.inf  # what `read` gives for a text in a column of numbers, in which no infinity is allowed
@@ -157,8 +155,6 @@ def flag_distance(share: np.ndarray | float) -> np.ndarray:
 
 
 # Numbers ------------------------------------------------------------------------------------------------------
-
-
 BEYOND = 10.0  # lengths of the training range: how far outside a text lies where training had none
 LARGEST = float(np.finfo(np.float64).max)
 
@@ -239,8 +235,6 @@ def refuse_infinity(values: np.ndarray, name: str) -> None:
 
 
 # Dates and times: when, at what hour, on which day of the week, in which season ------------------------------
-
-
 YEAR = 365.2425
 SEASONS_FROM = 60  # days between first and last, under which the season is only the date again
 TIME, WEEKEND = "time", "weekend"

@@ -181,8 +181,6 @@ def _hours(days: np.ndarray) -> tuple[int, int] | None:
 
 
 # Texts in columns of numbers ----------------------------------------------------------------------------------
-
-
 LISTED = 5  # cells of a column
 LONGEST = 40  # characters of a text
 
@@ -246,8 +244,6 @@ class TextCells:
 
 
 # Drift --------------------------------------------------------------------------------------------------------
-
-
 SOMEWHAT, CLEARLY = 0.1, 0.25  # the customary bounds of the population stability index
 UNSEEN_GAPS = "missing values in categories that had none in training count as unseen"
 GAPS_SAID = 0.05  # a change in the share of missing values from which on it is reported
