@@ -6,9 +6,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,10 +19,8 @@ from addml.cli.compare import compare
 from addml.cli.outputs import Files
 from addml.cli.screen import Screen, bars
 from addml.errors import USAGE, AddmlError
-from addml.findings import Findings
 from addml.io.source import STANDARD_INPUT, NoRowsError, is_special
 from addml.pipeline.options import Options, check
-from addml.progress import Progress
 from addml.text import counted, visible
 
 if TYPE_CHECKING:
@@ -111,10 +107,9 @@ def _detect(options: Options, folder: Path = Path()) -> None:
     name = str(folder / outputs.name_of(options.file))
     files = outputs.planned(options, name, scored=True, report=True, model=options.model)
     options = _with_checkpoint(options, options.model or name, "detect")
-    with _session("detect", options, files) as session:
-        result = run.detect(options, session.progress, files.shows_map)
-        session.save(result)
-        session.finish(result)
+    session = Session("detect", options, files)
+    with session.screen.warned():
+        session.finish(run.detect(options, session.progress, files.shows_map))
 
 
 @app.command()
@@ -127,15 +122,15 @@ def fit(file: File, options: Options) -> None:
     name = outputs.name_of(options.file)
     files = outputs.planned(options, name, model=options.model or f"{name}.model")
     options = _with_checkpoint(options, str(files.model), "fit")
-    with _session("fit", options, files) as session:
+    session = Session("fit", options, files)
+    with session.screen.warned():
         if options.engine is None:
             result = run.fit(options, session.progress)
         else:
             from addml.cluster.ray_fit import fit_as_told
 
             result = fit_as_told(options, str(files.model), session.progress)
-        session.save(result)
-        session.finish_training(result.findings)
+        session.finish_training(result)
 
 
 def _with_checkpoint(options: Options, name: str, command: str) -> Options:
@@ -157,12 +152,14 @@ def score(file: File, options: Options) -> None:
     name = outputs.name_of(options.file)
     if options.engine is None:
         files = outputs.planned(options, name, scored=True)
-        with _session("score", options, files) as session:
+        session = Session("score", options, files)
+        with session.screen.warned():
             return session.finish(run.score(options, session.progress, files.shows_map))
     from addml.cluster.parts import score_as_told
 
     output = options.output or f"{name}.scored"
-    with _session("score", options, Files()) as session:
+    session = Session("score", options, Files())
+    with session.screen.warned():
         told = score_as_told(options, output, session.progress)
         parts = counted(told["parts"], "part")
         session.screen.say(f"{options.source}: {told['rows']:,} rows in {parts}, {told['scored']} of them scored now")
@@ -177,7 +174,8 @@ def evaluate(file: File, options: Options) -> None:
 
     options = check(options, "evaluate")
     files = outputs.planned(options, outputs.name_of(options.file))
-    with _session("evaluate", options, files) as session:
+    session = Session("evaluate", options, files)
+    with session.screen.warned():
         session.finish(run.evaluate(options, session.progress, files.shows_map))
 
 
@@ -201,7 +199,8 @@ def diff(before: Model, after: After, file: File, options: Options) -> None:
 
     options = check(options, "diff")
     files = outputs.planned(options, "diff")
-    with _session("diff", options, files, before=before, after=after) as session:
+    session = Session("diff", options, files, before=before, after=after)
+    with session.screen.warned():
         moved = diffs.compare(before, after, options, session.progress)
         if files.scored is not None:
             write_table(moved.table, files.scored)
@@ -267,26 +266,15 @@ def serve(
     )
 
 
-@dataclass(frozen=True)
 class Session:
     """One run of a command: its options and files, and where it prints."""
 
-    command: str
-    options: Options
-    files: Files
-    screen: Screen
-    progress: Progress
-    started: datetime
-    arguments: dict[str, str]  # that are no options
-
-    def save(self, result: Result) -> None:
-        """Write the model, where it is asked for."""
-        from addml import model_file
-        from addml.io.write import naming
-
-        if self.files.model is not None:
-            with naming(self.files.model):
-                model_file.save(result.model, self.files.model)
+    def __init__(self, command: str, options: Options, files: Files, **arguments: str) -> None:
+        """Start the clock; `arguments` are those that are no options."""
+        self.command, self.options, self.files, self.arguments = command, options, files, arguments
+        self.screen = Screen(options, aside=bool(files.to_stdout))
+        self.progress = bars(self.screen)
+        self.started = datetime.now(UTC)
 
     def finish(self, result: Result) -> None:
         """Write the files, then show what was found and where it is."""
@@ -308,8 +296,10 @@ class Session:
             print(f"{flagged} flagged, more than {options.fail_above:,} (--fail-above)", file=sys.stderr)
             raise typer.Exit(MORE_ANOMALIES)
 
-    def finish_training(self, findings: Findings) -> None:
-        """Write the record of a training alone, then show it."""
+    def finish_training(self, result: Result) -> None:
+        """Write the model and the record of a training alone, then show it."""
+        findings = result.findings
+        outputs.save_model(self.files, result.model)
         self.write_record({"rows": findings.rows, "threshold": findings.threshold})
         screen.show_reading(self.screen, findings)
         screen.show_training(self.screen, findings)
@@ -323,14 +313,6 @@ class Session:
             options = self.arguments | self.options.of(self.command) | {"file": self.options.source}
             text = outputs.record(self.command, options, self.started, outcome)
             write_whole(self.files.record, text.encode("utf-8", "surrogateescape"))
-
-
-@contextmanager
-def _session(command: str, options: Options, files: Files, **arguments: str) -> Iterator[Session]:
-    """A run whose warnings are printed in one line each."""
-    out = Screen(options, aside=bool(files.to_stdout))
-    with out.warned():
-        yield Session(command, options, files, out, bars(out), datetime.now(UTC), arguments)
 
 
 def run(app: typer.Typer = app, name: str = "addml") -> None:

@@ -23,6 +23,7 @@ from addml.pipeline.options import Options
 from addml.text import without_password
 
 if TYPE_CHECKING:
+    from addml.model import Model
     from addml.pipeline.ranking import Result
 
 STDOUT = 1  # the number of the stream
@@ -152,11 +153,22 @@ def check_writable(path: Path) -> None:
         raise AddmlError(f"{path}: cannot be written: {error.strerror}. Write elsewhere.") from error
 
 
+def save_model(files: Files, model: Model) -> None:
+    """The model, where it is asked for."""
+    from addml import model_file
+    from addml.io.write import naming
+
+    if files.model is not None:
+        with naming(files.model):
+            model_file.save(model, files.model)
+
+
 def write_result(files: Files, result: Result, findings: Findings, options: Options) -> Findings:
-    """Write scored table, maps of images, report and figures; gives back the findings with the notes on writing."""
+    """Write model, scored table, maps of images, report and figures; the findings get the notes on writing."""
     from addml.io.write import naming, stored, write_pieces, write_whole
     from addml.report import redacted, write_report
 
+    save_model(files, result.model)
     notes, pieces = list[str](), result.scored
     if options.output_sql is not None:
         pieces = stored(pieces, options.file, options.output_sql)

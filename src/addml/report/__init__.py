@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -104,13 +104,13 @@ def _redacted_row(finding: Finding, usual: dict[str, Usual]) -> Finding:
 def _scrubber(findings: Findings) -> Callable[[Any], Any]:
     """Hides quoted text, constants, and every known raw value that is a word of its own, in text or structures."""
     sources = [*findings.notes, dict(findings.left_out), findings.settings, findings.evaluation, *findings.drift]
-    text = "\n".join(_texts(sources))
+    text = str(sources)
     cells = [value for one in findings.ranked[:MAX_ROWS] for value in (*one.ids.values(), *one.values.values())]
     raw = {form for value in cells if cell_text(value) != MISSING for form in (cell_text(value), str(value))}
     raw |= {name for one in findings.usual for name, _ in one.common}
     # Shorter ones are more likely a count or a letter.
     long = {value for value in raw if len(value) >= 4 or (len(value) >= 2 and not value.isdigit())}
-    known = {value for value in long if value in text} - set(findings.columns)
+    known = {value for value in long if repr(value)[1:-1] in text} - set(findings.columns)
     longest_first = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
     values = re.compile(rf"(?<!\w)(?:{longest_first})(?!\w)") if known else None
 
@@ -123,11 +123,3 @@ def _scrubber(findings: Findings) -> Callable[[Any], Any]:
         return [scrub(inner) for inner in value] if isinstance(value, list | tuple) else value
 
     return scrub
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _texts(inner)

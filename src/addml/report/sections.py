@@ -169,9 +169,8 @@ def _series(findings: Findings) -> Html:
         title = f"{one_line(track.entities[place][0], 60)}: {counted(count, 'event') if count else 'no event'}"
         drawing = series_plot(track, findings.threshold, label, place)
         parts.append(folded(title, el("figure", drawing), is_open=rank < 3))
-    more = len(starts) - len(parts)
-    words = f"{counted(more, 'more series is', 'more series are')} not drawn." if more else ""
-    return joined([paragraph(label, hint), *parts, paragraph(words, style="more")])
+    more = _more(len(starts) - len(parts), "series", "series", "drawn")
+    return joined([paragraph(label, hint), *parts, more])
 
 
 def _events(findings: Findings) -> Html:
@@ -187,9 +186,8 @@ def _events(findings: Findings) -> Html:
         title = f"{picture.rank}. {event_name(finding)}"
         drawing = el("figure", event_plot(picture, title))
         parts.append(folded(one_line(title), drawing, is_open=picture.rank <= OPEN_EVENTS))
-    more = len(findings.ranked) - len(pictures)
-    words = f"{counted(more, 'more event is', 'more events are')} not drawn." if more else ""
-    return joined([paragraph(f"{about}."), *parts, paragraph(words, style="more")])
+    more = _more(len(findings.ranked) - len(pictures), "event", "events", "drawn")
+    return joined([paragraph(f"{about}."), *parts, more])
 
 
 def _map(findings: Findings, points: dict[str, Any] | None) -> Html:
@@ -222,10 +220,8 @@ def _training(findings: Findings, found: dict[str, Any] | None) -> Html:
     about = f"{counted(len(findings.history), 'epoch')}{mean}."
     plots = []
     for panel in panels:
-        known = [value for value in panel["mean"] if value is not None]
-        ends = f" from {number(known[0])} to {number(known[-1])}" if known else ""
-        label = f"{panel['title']} by epoch{ends}."
-        plots.append(chart(f"training-{panel['name']}", label, el("h3", panel["title"]), "short"))
+        title = panel["title"]
+        plots.append(chart(f"training-{panel['name']}", f"{title} by epoch.", el("h3", title), "short"))
     picked = charts.thinned(len(epochs), 50)
     rows = [[epochs[i], *(_cell(panel["mean"][i], 4) for panel in panels)] for i in picked]
     numbers = table("Training by epoch", ("Epoch", *(panel["title"] for panel in panels)), rows, "numeric")
@@ -326,7 +322,7 @@ def _data(findings: Findings) -> Html:
     columns, parts = len(findings.columns), list[Html]()
     if findings.notes:
         notes = el("ul", *(el("li", one_line(note, 600)) for note in findings.notes[:MAX_ITEMS]), class_="notes")
-        parts.append(el("div", el("h3", "Notes"), notes, _more(len(findings.notes), "note")))
+        parts.append(el("div", el("h3", "Notes"), notes, _more(len(findings.notes) - MAX_ITEMS, "note", "notes")))
     if findings.left_out:
         rows = [(one_line(column), one_line(why, 300)) for column, why in findings.left_out]
         dropped = _capped("Dropped columns", ("Column", "Reason"), rows, "column")
@@ -371,9 +367,10 @@ def setting(value: Any) -> str:
 
 
 def _capped(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], noun: str, style: str = "") -> Html:
-    return joined([table(title, head, rows[:MAX_ITEMS], style), _more(len(rows), noun)])
+    more = _more(len(rows) - MAX_ITEMS, noun, f"{noun}s")
+    return joined([table(title, head, rows[:MAX_ITEMS], style), more])
 
 
-def _more(count: int, noun: str) -> Html:
-    words = counted(count - MAX_ITEMS, f"more {noun} is", f"more {noun}s are")
-    return paragraph(f"{words} not shown." if count > MAX_ITEMS else "", style="muted")
+def _more(count: int, one: str, many: str, verb: str = "shown") -> Html:
+    words = counted(count, f"more {one} is", f"more {many} are")
+    return paragraph(f"{words} not {verb}." if count > 0 else "", style="more")

@@ -290,10 +290,7 @@ def position(value: Any, usual: Usual | None) -> Position:
     if usual is None or cell_text(value) == MISSING:
         return Position()
     if usual.common:
-        shares = dict(usual.common)
-        if isinstance(value, bool):
-            shares = {name.lower(): share for name, share in usual.common}
-        frequency = shares.get(str(value).lower() if isinstance(value, bool) else str(value), 0.0)
+        frequency = {name.lower(): share for name, share in usual.common}.get(str(value).lower(), 0.0)
         words = "a common value" if frequency >= COMMON else "an uncommon value" if frequency else "rare or unseen"
         return Position(frequency=frequency, words=words)
     if usual.low is None or usual.middle is None or usual.high is None or isinstance(value, bool | str):
@@ -346,9 +343,6 @@ def _position_bar(position: Position, label: str) -> Html:
 
 def mark_position(offset: float) -> float:
     """The x of a mark: linear within the usual range, ever more compressed outside."""
-    middle, half = BAR_WIDTH / 2, (BAND[1] - BAND[0]) / 2
-    if abs(offset) <= 1:
-        return middle + half * offset
-    room = middle - half - BAR_EDGE
-    beyond = 1 - 1 / (1 + (abs(offset) - 1) / 4) if math.isfinite(offset) else 1.0
-    return middle + math.copysign(half + room * beyond, offset)
+    middle, half, size = BAR_WIDTH / 2, (BAND[1] - BAND[0]) / 2, abs(offset)
+    beyond = 1 - 1 / (1 + max(0.0, size - 1) / 4)
+    return middle + math.copysign(half * min(1.0, size) + (middle - half - BAR_EDGE) * beyond, offset)
