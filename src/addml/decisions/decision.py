@@ -156,7 +156,12 @@ class TrainingScores:
             return Decision(quantile_threshold(self.values, share), QUANTILE, share)
         tau = alarm_threshold(self.calibration, share)
         if not np.isfinite(tau):
-            raise ValueError(too_few_rows("alarm_rate", share, len(self.calibration)))
+            rows = len(self.calibration)
+            raise ValueError(
+                f"alarm_rate={share:g} flags nothing with {counted(rows, 'calibration row')}: p-values are at least "
+                f"1 in {rows + 1:,}; give a rate of at least {1 / (rows + 1):.2g}, "
+                f"or train on {int(np.ceil(1 / share)):,} rows"
+            )
         return Decision(tau, ALARM_RATE, share)
 
 
@@ -287,14 +292,6 @@ def probability_curve(ordered: np.ndarray, compressed: bool) -> Curve:
 # Thresholds -------------------------------------------------------------------------------------------------
 
 
-def too_few_rows(name: str, rate: float, rows: int) -> str:
-    """Why nothing can be flagged at this rate."""
-    return (
-        f"{name}={rate:g} flags nothing with {counted(rows, 'calibration row')}: p-values are at least 1 in "
-        f"{rows + 1:,}; give a rate of at least {1 / (rows + 1):.2g}, or train on {int(np.ceil(1 / rate)):,} rows"
-    )
-
-
 def quantile_threshold(scores: np.ndarray, contamination: float) -> float:
     """tau, above which the given share of the scores lies (exactly, unless scores tie at it)."""
     return float(np.quantile(scores, 1 - contamination))
@@ -350,6 +347,5 @@ def foreign_threshold(scores: np.ndarray, thresholder: Any) -> float:
     if marked.all():
         return float(np.nextafter(scores.min(), -np.inf))
     ordinary, strange = scores[~marked].max(), scores[marked].min()
-    if strange > ordinary:
-        return float(ordinary + (strange - ordinary) / 2)
-    return quantile_threshold(scores, float(marked.mean()))
+    is_apart = strange > ordinary
+    return float(ordinary + (strange - ordinary) / 2) if is_apart else quantile_threshold(scores, marked.mean())

@@ -181,12 +181,8 @@ def sizes(shape: Sequence[int], channels: Sequence[int]) -> list[Size]:
     """The size of a picture before every convolution and after the last; each one halves it, rounding up."""
     found = [Size(*shape)]
     for count in channels:
-        found.append(_halved(found[-1])._replace(channels=count))
+        found.append(Size(count, (found[-1].height + 1) // STRIDE, (found[-1].width + 1) // STRIDE))
     return found
-
-
-def _halved(size: Size) -> Size:
-    return Size(size.channels, (size.height + 1) // STRIDE, (size.width + 1) // STRIDE)
 
 
 def neighbourhoods(pixels: Array, size: Size) -> Array:
@@ -200,8 +196,8 @@ def neighbourhoods(pixels: Array, size: Size) -> Array:
 
 def pixels_of(found: Array, rows: int, size: Size) -> Array:
     """The way back from neighbourhoods: what all of them hold of a pixel added up, (E, b, height, width, c)."""
-    framed, halved = _framed((len(found), rows), size, found), _halved(size)
-    found = found.reshape(len(found), rows, halved.height, halved.width, KERNEL**2, size.channels)
+    framed = _framed((len(found), rows), size, found)
+    found = found.reshape(len(found), rows, (size.height + 1) // STRIDE, -1, KERNEL**2, size.channels)
     for k, place in enumerate(_places(size)):
         framed[place] += found[..., k, :]
     return framed[:, :, PAD:-PAD, PAD:-PAD]
@@ -217,6 +213,6 @@ def _framed(leading: Sequence[int], size: Size, like: Array) -> Array:
 
 def _places(size: Size) -> Iterator[tuple[slice, ...]]:
     """Where the first, second, ... ninth pixels of all neighbourhoods lie in a framed picture."""
-    high, wide = STRIDE * _halved(size).height, STRIDE * _halved(size).width
+    high, wide = (side + side % STRIDE for side in size[1:])
     for i, j in product(range(KERNEL), repeat=2):
         yield slice(None), slice(None), slice(i, i + high, STRIDE), slice(j, j + wide, STRIDE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -104,20 +104,14 @@ class ModuleNetwork:
 
         if any(buffer.device != weights.device for buffer in self.module.buffers()):
             self.module = copy.deepcopy(self.module).to(weights.device)
-        rows = x.reshape(*x.shape[:2], *self.shape)
-        members = [
-            functional_call(self.module, dict(self._parameters(own)), (rows[min(e, len(rows) - 1)],))
-            for e, own in enumerate(weights)
-        ]
+        rows, members = x.reshape(*x.shape[:2], *self.shape), []
+        shapes = dict(self.module.named_parameters())
+        for e, own in enumerate(weights):
+            parts = zip(shapes.values(), own.split([part.numel() for part in shapes.values()]), strict=True)
+            values = [(own if part.requires_grad else own.detach()).reshape(part.shape) for part, own in parts]
+            parameters = dict(zip(shapes, values, strict=True))
+            members.append(functional_call(self.module, parameters, (rows[min(e, len(rows) - 1)],)))
         return torch.stack(members)
-
-    def _parameters(self, own: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """The parameters that lie one after another in one member's weights (P,); frozen ones have no gradient."""
-        start = 0
-        for name, part in self.module.named_parameters():
-            values = own[start : start + part.numel()].reshape(part.shape)
-            yield name, values if part.requires_grad else values.detach()
-            start += part.numel()
 
 
 def _tensor(x: Any) -> Tensor:

@@ -120,24 +120,21 @@ class PretrainedNetwork:
         return found.reshape(*x.shape[:-1], found.shape[1])
 
     def _features(self, image: np.ndarray) -> list[np.ndarray]:
-        """The features of both blocks of one image, tile by tile where it is large."""
+        """The features of both blocks of one image; tile by tile, with the pixels around it, where it is large."""
         if not self.is_tiled:
             return _run(image, self.size)
         whole = [np.empty(level, np.float32) for level in self.levels]
-        for top, left in product(range(0, self.size[0], TILE), range(0, self.size[1], TILE)):
-            _fill(whole, image, top, left)
+        sides = image.shape[1:]
+        for corner in product(range(0, sides[0], TILE), range(0, sides[1], TILE)):
+            own = [(start, min(start + TILE, side)) for start, side in zip(corner, sides, strict=True)]
+            seen = [(max(0, a - CONTEXT), min(side, b + CONTEXT)) for (a, b), side in zip(own, sides, strict=True)]
+            part = image[:, slice(*seen[0]), slice(*seen[1])]
+            for target, found, stride in zip(whole, _run(part, part.shape[1:]), STRIDES, strict=True):
+                spans = zip(own, seen, strict=True)
+                rows, columns = (slice((a - s) // stride, (b - s) // stride) for (a, b), (s, _) in spans)
+                there = tuple(slice(a // stride, b // stride) for a, b in own)
+                target[:, *there] = found[:, rows, columns]
         return whole
-
-
-def _fill(whole: list[np.ndarray], image: np.ndarray, top: int, left: int) -> None:
-    """Compute one tile with the pixels around it, and keep the features of its own places."""
-    own = [(start, min(start + TILE, side)) for start, side in zip((top, left), image.shape[1:], strict=True)]
-    seen = [(max(0, a - CONTEXT), min(side, b + CONTEXT)) for (a, b), side in zip(own, image.shape[1:], strict=True)]
-    part = image[:, slice(*seen[0]), slice(*seen[1])]
-    for target, found, stride in zip(whole, _run(part, part.shape[1:]), STRIDES, strict=True):
-        rows, columns = (slice((a - s) // stride, (b - s) // stride) for (a, b), (s, _) in zip(own, seen, strict=True))
-        (y, y_end), (x, x_end) = ((a // stride, b // stride) for a, b in own)
-        target[:, y:y_end, x:x_end] = found[:, rows, columns]
 
 
 def _run(image: np.ndarray, size: tuple[int, ...]) -> list[np.ndarray]:

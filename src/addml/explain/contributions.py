@@ -171,7 +171,9 @@ def _block(
         if not len(own):
             continue
         if name == "tails":
-            parts[own] = _in_tails(x, ready, located, own)
+            itself = np.flatnonzero(np.isin(own, located.self_matches[0]))
+            parts[own] = 0
+            parts[own[:, None], ready["tails"].counted] = ready["tails"].terms(x[own], itself).T
         elif name == "space":
             parts[own] = _in_space(model, x, z, ready, located, own)
         else:
@@ -179,14 +181,6 @@ def _block(
             near, counted = _neighbours(located.distances[own, :kept], NEIGHBOURS[name])
             parts[own] = _mean(abs(x[own, None] - ready["rows"][near]), counted) * ready["column_weight"]
     return np.asarray(model.scale.combine(scores)), view, parts
-
-
-def _in_tails(x: np.ndarray, ready: dict[str, Any], located: ColumnDistances, rows: np.ndarray) -> np.ndarray:
-    """What each feature adds to the tails of these rows (k,), (k, d')."""
-    parts = np.zeros((len(rows), x.shape[1]))
-    own = np.flatnonzero(np.isin(rows, located.self_matches[0]))
-    parts[:, ready["tails"].counted] = ready["tails"].terms(x[rows], own).T
-    return parts
 
 
 def _neighbours(distances: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -277,59 +271,37 @@ def _window_parts(
         chosen = slice(part * WINDOWS_AT_ONCE, (part + 1) * WINDOWS_AT_ONCE)
         x = rows.take(ends[chosen])
         located = model.scorer.locate(x, ready, context.matches(chosen))
-        result[chosen] = sums_by_column(_WINDOW_PARTS[view](model, x, ready, located), features)
+        result[chosen] = sums_by_column(_window_features(view, model, x, ready, located), features)
 
     in_threads(work, -(-len(ends) // WINDOWS_AT_ONCE), min(threads, model.scorer.max_threads))
     return result
 
 
-def _along_channels(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
-    near, weight = _window_neighbours(located.distances, "step")
-    away = np.einsum("bk,bkd->bd", weight, abs(x[:, None] - ready["rows"][near]))
-    return np.asarray(away * ready["column_weight"])
-
-
-def _from_neighbours(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
-    near, weight = _window_neighbours(_window_distances(x, "neighbours", ready, located), "neighbours")
-    squares = (x[:, None].astype(np.float64) - ready["rows"][near]) ** 2
-    distances = np.sqrt(squares.sum(axis=2))
-    return np.asarray(np.einsum("bk,bkd->bd", weight / np.maximum(distances, TINY), squares))
-
-
-def _window_space(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
+def _window_features(
+    view: str, model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances
+) -> np.ndarray:
+    """What each feature adds to one view of windows x, (b, d)."""
     network: Any = model.encoder
-    z = side_by_side(network.embed(x[None])[..., :-1], model.distance)
-    near, weight = _window_neighbours(_window_distances(z, "space", ready, located), "space")
+    if view == "residual":
+        missed = (network.reconstructed(network.embed(x[None])[..., :-1]) - x).astype(np.float64) ** 2  # (E, b, d)
+        return np.asarray((missed / np.maximum(np.sqrt(missed.sum(axis=2, keepdims=True)), TINY)).mean(axis=0))
+    z = side_by_side(network.embed(x[None])[..., :-1], model.distance) if view == "space" else x
+    distances = located.distances
+    if view != "step":  # squared, but for what is the same to all references
+        distances = np.asarray(ready[view].squares(z, singly=False))
+        distances[located.self_matches] = np.inf
+    near, known = _neighbours(distances, WINDOW_NEIGHBOURS[view])
+    weight = known / np.maximum(known.sum(axis=1, keepdims=True), 1)
+    if view == "step":
+        away = np.einsum("bk,bkd->bd", weight, abs(x[:, None] - ready["rows"][near]))
+        return np.asarray(away * ready["column_weight"])
+    if view == "neighbours":
+        squares = (x[:, None].astype(np.float64) - ready["rows"][near]) ** 2
+        weight = weight / np.maximum(np.sqrt(squares.sum(axis=2)), TINY)
+        return np.asarray(np.einsum("bk,bkd->bd", weight, squares))
     apart = z[:, None] - side_by_side(ready["references"][..., :-1], model.distance)[near]
     weight = weight / np.maximum(np.sqrt((apart**2).sum(axis=2)), TINY)
     grad = np.einsum("bk,bkw->bw", weight, apart).reshape(len(x), len(network.weights), -1).swapaxes(0, 1)
     away = abs(x[:, None] - ready["rows"][near]).mean(axis=1)
     parts = abs(network.input_gradient(x, grad.astype(np.float32))) * away
     return np.asarray(np.where(parts.any(axis=1, keepdims=True), parts, away))
-
-
-def _from_residual(model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
-    network: Any = model.encoder
-    missed = (network.reconstructed(network.embed(x[None])[..., :-1]) - x).astype(np.float64) ** 2  # (E, b, d)
-    return np.asarray((missed / np.maximum(np.sqrt(missed.sum(axis=2, keepdims=True)), TINY)).mean(axis=0))
-
-
-_WINDOW_PARTS = {
-    "neighbours": _from_neighbours,
-    "space": _window_space,
-    "residual": _from_residual,
-    "step": _along_channels,
-}
-
-
-def _window_distances(x: np.ndarray, view: str, ready: dict[str, Any], located: WindowDistances) -> np.ndarray:
-    """Squared distances (b, R) but for what is the same to all references; infinite where windows overlap."""
-    apart = np.asarray(ready[view].squares(x, singly=False))
-    apart[located.self_matches] = np.inf
-    return apart
-
-
-def _window_neighbours(distances: np.ndarray, view: str) -> tuple[np.ndarray, np.ndarray]:
-    """The references (b, k) at the least of distances (b, R), and how much each of them counts."""
-    near, known = _neighbours(distances, WINDOW_NEIGHBOURS[view])
-    return near, known / np.maximum(known.sum(axis=1, keepdims=True), 1)

@@ -167,8 +167,11 @@ class _Rows:
             return (Reason((), 1.0, WHOLE, WHOLE),)
         farthest = max(out, key=out.__getitem__)
         if farthest in found and out[farthest] > FAR_OUTSIDE:
-            is_gross = out[farthest] > GROSS and largest[farthest] >= CLEAR * max(largest.values())
-            _put_farthest(ranked, found[farthest], most, first=is_gross)
+            reason = found[farthest]  # first if it is gross, else last if it is not among those to be said
+            if out[farthest] > GROSS and largest[farthest] >= CLEAR * max(largest.values()):
+                ranked = [reason, *(one for one in ranked if one is not reason)]
+            elif most > 1 and reason not in ranked[:most]:
+                ranked[most - 1] = reason
         return tuple(ranked[:most]) or (Reason((), 0.0, NOTHING, NOTHING),)
 
     def _led(self, row: int, columns: Sequence[int], shares: Sequence[float]) -> dict[int, list[int]]:
@@ -214,15 +217,6 @@ class _Rows:
         phrase = self._phrase(row, columns[0], uncommon if said == UNCOMMON else unusual_together)
         assert phrase is not None
         return Reason(names, share, *phrase)
-
-
-def _put_farthest(ranked: list[Reason], farthest: Reason, most: int, *, first: bool) -> None:
-    """Put the number that lies farthest out first, or last among those to be said if it is not among them."""
-    if first:
-        ranked.remove(farthest)
-        ranked.insert(0, farthest)
-    elif most > 1 and farthest not in ranked[:most]:
-        ranked[most - 1] = farthest
 
 
 def and_list(names: Sequence[str]) -> str:

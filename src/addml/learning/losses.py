@@ -45,13 +45,6 @@ def hard_normals(distances: Array, sizes: Sequence[int], hard_ratio: float) -> H
     return hardest(distances, [count_of(hard_ratio, size) for size in sizes])  # tau^h, Q^(m)
 
 
-def hard_pairs(distances: Array, sizes: Sequence[int], hard_ratio: float) -> tuple[Hardest, Array]:
-    """The hard ones of the distances (E, b, b) between sizes[e] rows of a member, and 1 where they are, 0 elsewhere."""
-    pairs = [size * (size - 1) // 2 for size in sizes]
-    found = hard_normals(unordered(distances), pairs, hard_ratio)
-    return found, from_cutoff(distances, found.cutoff[:, None, None])
-
-
 def mined_pairs(miner: Miner, embeddings: Array, anomalous: Array) -> tuple[Array, Array]:
     """Positive and negative pairs that a pytorch-metric-learning miner chose, each unordered pair once.
 
@@ -66,14 +59,11 @@ def mined_pairs(miner: Miner, embeddings: Array, anomalous: Array) -> tuple[Arra
             "(anchors, positives, anchors, negatives): choose one of those"
         )
     anchors, positives, others, negatives = (part.cpu().numpy() for part in chosen)
-    return _pairs(anchors, positives, embeddings), _pairs(others, negatives, embeddings)
-
-
-def _pairs(first: np.ndarray, second: np.ndarray, like: Array) -> Array:
-    pairs = np.zeros((like.shape[0], like.shape[0]))
-    pairs[first, second] = pairs[second, first] = 1
-    np.fill_diagonal(pairs, 0)
-    return as_like(pairs, like)
+    pairs = np.zeros((2, len(embeddings), len(embeddings)))
+    for own, first, second in zip(pairs, (anchors, others), (positives, negatives), strict=True):
+        own[first, second] = own[second, first] = 1
+        np.fill_diagonal(own, 0)
+    return as_like(pairs[0], embeddings), as_like(pairs[1], embeddings)
 
 
 @dataclass(repr=False)
@@ -135,9 +125,9 @@ class Loss(NamedTuple):
 
 def instance_closeness(z: Array, center: Array, batch: Batch, part: InstanceCloseness) -> Loss:
     """Mean distance over the hard pairs of normal rows, and the hinge over pairs of a normal row and an anomaly."""
-    if isinstance(z, np.ndarray) and _is_plain(part, batch):
-        pairs = batch.normal * (batch.normal - 1) // 2
-        return Loss(*hard_closeness(z, count_of(part.hard_ratio, pairs)))
+    is_full = min(batch.normal_counts) == batch.normal and not any(batch.anomaly_counts)
+    if isinstance(z, np.ndarray) and is_full and part.distance == "sqeuclidean" and part.miner is None:
+        return Loss(*hard_closeness(z, count_of(part.hard_ratio, batch.normal * (batch.normal - 1) // 2)))
     distances, back = pair_distances(z, part.distance)  # D^(m)
     if part.miner is not None:
         return _mined_by(part.miner, z, distances, back, batch, part.used_margin)
@@ -147,15 +137,17 @@ def instance_closeness(z: Array, center: Array, batch: Batch, part: InstanceClos
     if min(batch.normal_counts) < size:
         absent = ~present(batch.normal_counts, size, z)
         pulled[absent[:, :, None] | absent[:, None, :]] = NOT_A_DISTANCE
-    (cutoff, count, mean), hard = hard_pairs(pulled, batch.normal_counts, part.hard_ratio)  # tau^h, Q^(m)
+    pairs = [count * (count - 1) // 2 for count in batch.normal_counts]
+    cutoff, count, mean = hard_normals(unordered(pulled), pairs, part.hard_ratio)  # tau^h
+    hard = from_cutoff(pulled, cutoff[:, None, None])  # Q^(m), as 0 and 1
     if not any(batch.anomaly_counts):
         grad = back(hard)
         grad *= (1 / at_least_one(count))[:, None, None]
         return Loss(mean, grad, cutoff)
     coefficients = namespace(z).zeros_like(distances)
     coefficients[:, :size, :size] = hard
-    total, pairs = _push(coefficients, distances, batch, part)
-    total, count = total + mean * count, at_least_one(count + pairs)
+    total, pushed = _push(coefficients, distances, batch, part)
+    total, count = total + mean * count, at_least_one(count + pushed)
     return Loss(total / count, back(coefficients) / count[:, None, None], cutoff)
 
 
@@ -178,12 +170,6 @@ def hard_closeness(z: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.nd
     grad *= (-4 / at_least_one(degree.sum(axis=1)))[:, None, None]
     flat = (len(z), -1)
     return dots(z.reshape(flat), grad.reshape(flat)) / 2, grad, 2 * cutoff
-
-
-def _is_plain(part: InstanceCloseness, batch: Batch) -> bool:
-    """Whether squared distances of full batches are meant, without labelled anomalies or a miner."""
-    is_full = min(batch.normal_counts) == batch.normal and not any(batch.anomaly_counts)
-    return is_full and part.distance == "sqeuclidean" and part.miner is None
 
 
 def _push(coefficients: Array, distances: Array, batch: Batch, part: InstanceCloseness) -> tuple[Array, Array]:

@@ -26,7 +26,6 @@ RELUCTANCE = 0.02  # of AUC, for a weight that is twice or half of 1, over the r
 DOUBTABLE = 8  # labels from which on one may be dropped: of fewer, each is worth more than the doubt
 DOUBTING_ROWS = 2048  # training rows that a doubtful label is compared with
 ROWS_AT_ONCE = 1024
-PARTS = ("anomalies", "normals", "known", "column_weight", "similarity", "label_weight", "scale")
 
 logger = logging.getLogger("addml")
 
@@ -95,12 +94,12 @@ class Guided(Scorer):
         return self.inner.fit(space) | {f"counter_{name}": array for name, array in counter.items()}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        counter = {name: arrays[f"counter_{name}"] for name in PARTS}
-        inner = {name: array for name, array in arrays.items() if not name.startswith("counter_")}
-        xp = namespace(counter["normals"])
-        rows = xp.concatenate([counter["normals"], counter["anomalies"]], 0)
-        everything = xp.concatenate([rows, counter["known"]], 0)
-        counter["columns"] = ColumnReferences.of(everything, counter["column_weight"])
+        own = [name for name in arrays if name.startswith("counter_")]
+        counter = {name.removeprefix("counter_"): arrays[name] for name in own}
+        inner = {name: array for name, array in arrays.items() if name not in own}
+        concatenate = namespace(counter["normals"]).concatenate
+        rows = concatenate([counter["normals"], counter["anomalies"]], 0)
+        counter["columns"] = ColumnReferences.of(concatenate([rows, counter["known"]], 0), counter["column_weight"])
         counter["keys"] = reference_keys(rows)
         counter["similarity"] = SimilarityScale(*counter["similarity"])
         counter["scale"] = self.scale(*to_numpy(counter["scale"])[..., None])
@@ -254,16 +253,11 @@ def best_weight(base: np.ndarray, similarities: np.ndarray, anomalous: np.ndarra
     labels = int(anomalous.sum())
     if labels < FEW or labels == len(base):
         return 1.0
-    reluctance = RELUCTANCE / np.sqrt(labels)
-    gains = [_auc(base + weight * similarities, anomalous) - reluctance * abs(np.log2(weight)) for weight in WEIGHTS]
-    return WEIGHTS[int(np.argmax(gains))]
-
-
-def _auc(scores: np.ndarray, anomalous: np.ndarray) -> float:
     from scipy.stats import rankdata
 
-    count = int(anomalous.sum())
-    return float((rankdata(scores)[anomalous].sum() - count * (count + 1) / 2) / (count * (len(scores) - count)))
+    ranks = np.array([rankdata(base + weight * similarities)[anomalous].sum() for weight in WEIGHTS])
+    auc = (ranks - labels * (labels + 1) / 2) / (labels * (len(base) - labels))
+    return WEIGHTS[int(np.argmax(auc - RELUCTANCE / np.sqrt(labels) * abs(np.log2(WEIGHTS))))]
 
 
 def _nearest(scorer: Guided, rows: np.ndarray, ready: dict[str, Any]) -> Near:

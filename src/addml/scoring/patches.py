@@ -55,8 +55,14 @@ class PatchMemory(Scorer):
         arrays = {"levels": np.array(levels, np.float32), "keys": np.concatenate(keys)}
         for level, count in enumerate(counts):
             candidates, found[level] = np.concatenate(found[level]), []  # which would take memory twice
-            memory = _memory(candidates, np.repeat(np.arange(len(kept)), count))
-            arrays |= {f"{name}{level}": array for name, array in memory.items()}
+            mean = candidates.mean(axis=0, dtype=np.float64)
+            candidates -= mean.astype(np.float32)
+            deviation = np.sqrt(np.einsum("ij,ij->j", candidates, candidates, dtype=np.float64) / len(candidates))
+            standard = np.stack([mean, np.where(deviation > 0, deviation, 1.0)]).astype(np.float32)
+            candidates /= standard[1]
+            chosen = coreset(candidates, REFERENCES)
+            owners = np.repeat(np.arange(len(kept)), count)[chosen].astype(np.float32)
+            arrays |= {f"references{level}": candidates[chosen], f"owners{level}": owners, f"standard{level}": standard}
         return arrays | {"units": self._units(space, arrays)}
 
     def _units(self, space: MetricSpace, arrays: dict[str, np.ndarray]) -> np.ndarray:
@@ -87,9 +93,7 @@ class PatchMemory(Scorer):
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
         maps = self.maps(to_numpy(z)[0, : len(located)], ready, located).reshape(len(located), -1)
         count = top_count(ready["levels"][0])
-        scores = np.zeros(z.shape[1])
-        scores[: len(located)] = np.sort(maps, axis=1)[:, -count:].mean(axis=1)
-        return as_like(scores[None, : len(located)], z)
+        return as_like(np.sort(maps, axis=1)[None, :, -count:].mean(axis=2), z)
 
     def maps(self, z: np.ndarray, ready: dict[str, Any], owners: np.ndarray) -> np.ndarray:
         """The distance (b, height, width) of every place of images with features z (b, ...), 1 being usual."""
@@ -139,17 +143,6 @@ def split_levels(z: np.ndarray, levels: Any) -> list[np.ndarray]:
         parts.append(z[:, start:stop].reshape(len(z), channels, height * width).swapaxes(1, 2))
         start = stop
     return parts
-
-
-def _memory(candidates: np.ndarray, owners: np.ndarray) -> dict[str, np.ndarray]:
-    """The references of one block, standardised, and the image of each."""
-    mean = candidates.mean(axis=0, dtype=np.float64)
-    candidates -= mean.astype(np.float32)
-    deviation = np.sqrt(np.einsum("ij,ij->j", candidates, candidates, dtype=np.float64) / len(candidates))
-    standard = np.stack([mean, np.where(deviation > 0, deviation, 1.0)]).astype(np.float32)
-    candidates /= standard[1]
-    chosen = coreset(candidates, REFERENCES)
-    return {"references": candidates[chosen], "owners": owners[chosen].astype(np.float32), "standard": standard}
 
 
 def coreset(points: np.ndarray, count: int) -> np.ndarray:

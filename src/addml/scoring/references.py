@@ -152,7 +152,7 @@ class ColumnReferences:
         counted = np.flatnonzero(to_numpy(weight))
         if 0 < len(counted) < len(weight):
             places = index_like(counted, rows)
-            return replace(cls.of(_columns(rows, places), weight[places]), counted=places)
+            return replace(cls.of(rows[:, places], weight[places]), counted=places)
         weighted = rows * weight
         xp, columns = namespace(rows), copy(weighted.T)
         low, high = xp.amin(weighted, 0), xp.amax(weighted, 0)
@@ -164,27 +164,16 @@ class ColumnReferences:
 
     def distances(self, x: Array) -> tuple[Array, Array]:
         """The distances (b, R) of rows (b, d) to the references within their range, and what lies beyond it (b,)."""
-        x = (x if self.counted is None else _columns(x, self.counted)) * self.weight
+        x = (x if self.counted is None else x[:, self.counted]) * self.weight
         inside = namespace(x).minimum(namespace(x).maximum(x, self.low), self.high)
-        return self._inside(inside), abs(x - inside).sum(1)
-
-    def _inside(self, inside: Array) -> Array:
-        """The distances (b, R) of places (b, d) within the range of the references."""
+        beyond = abs(x - inside).sum(1)
         if self.levels is None:
-            return _added_up(inside, self.columns, np.arange(len(self.columns)))
+            return _added_up(inside, self.columns, np.arange(len(self.columns))), beyond
         whole, many = _whole((inside - self.low) / self.step), np.flatnonzero(self.levels.many)
-        if not len(many):
-            return self.levels.distances(whole) * self.step
-        steps = convert(_added_up(whole, self.columns, many), inside)
-        if len(many) < len(self.columns):
-            steps += self.levels.distances(whole)
-        steps *= self.step
-        return steps
-
-
-def _columns(x: Array, places: Array) -> Array:
-    """Some columns of x (b, d), in one piece."""
-    return x.take(places, axis=1) if isinstance(x, np.ndarray) else x[:, places]
+        steps = self.levels.distances(whole) if len(many) < len(self.columns) else 0
+        if len(many):
+            steps = convert(_added_up(whole, self.columns, many), inside) + steps
+        return steps * self.step, beyond
 
 
 def _whole(x: Array) -> Array:

@@ -46,9 +46,8 @@ class Tails:
 
     def score(self, x: Array, own: Array) -> Array:
         """The sum over columns (b,) of rows (b, d), of which those at the places `own` are references themselves."""
-        terms = self.terms(x, own)
         total = as_like(np.zeros(len(x)), x)
-        for column in terms:  # one after the other: a row's bits are the same among any others
+        for column in self.terms(x, own):  # one after the other: a row's bits are the same among any others
             total += column
         return total
 
@@ -56,25 +55,20 @@ class Tails:
         """What each column that counts adds, (c, b); a reference leaves itself out."""
         xp, size = namespace(x), self.columns.shape[1]
         values = xp.ascontiguousarray(x[:, self.counted].T) if xp is np else x[:, self.counted].T.contiguous()
-        extreme = self._extreme(values)
-        terms = self.worth[extreme]
-        if len(own):
-            fewer = xp.maximum(extreme[:, own] - 1, 0 * extreme[:, own])
-            terms[:, own] = self.worth[fewer] - (self.worth[0] - as_like(np.log(size), self.worth))
-        return terms
-
-    def _extreme(self, values: Array) -> Array:
-        """How many references are at least as extreme as each of values (c, b), on the side where these are fewer."""
-        xp, size = namespace(values), self.columns.shape[1]
         if isinstance(values, np.ndarray):
             pairs = zip(self.columns, values, strict=True)
-            less = np.array([column.searchsorted(own) for column, own in pairs], np.int64).reshape(values.shape)
+            less = np.array([column.searchsorted(one) for column, one in pairs], np.int64).reshape(values.shape)
         else:
             less = xp.searchsorted(self.columns, values)
         each = index_like(np.arange(len(values))[:, None], values)
         is_one = self.columns[each, less.clip(0, size - 1)] == values
         at_most = less + is_one * self.equal[each, less]
-        return xp.minimum(at_most, size - less)
+        extreme = xp.minimum(at_most, size - less)  # references at least as extreme, on the side where these are fewer
+        terms = self.worth[extreme]
+        if len(own):
+            fewer = xp.maximum(extreme[:, own] - 1, 0 * extreme[:, own])
+            terms[:, own] = self.worth[fewer] - (self.worth[0] - as_like(np.log(size), self.worth))
+        return terms
 
 
 class ColumnDistances(NamedTuple):
