@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import pyarrow as pa
 from addml.arrays import to_numpy
 from addml.decisions.check import Checked, Fitted, check
 from addml.explain import Reasons, columns_of, reason_texts, reasons
-from addml.findings import Findings
+from addml.findings import Findings, Track
 from addml.inputs import Rows
 from addml.inputs.frame import as_table
 from addml.io.write import write_whole
@@ -44,10 +43,6 @@ STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": "#8a8f98",
-    "axes.labelcolor": INK,
-    "xtick.color": "#5b616b",
-    "ytick.color": "#5b616b",
     "legend.frameon": False,
     "savefig.bbox": "tight",
     "savefig.dpi": 200,
@@ -204,16 +199,30 @@ def write_figures(findings: Findings, folder: str | os.PathLike[str]) -> list[Pa
         raise ImportError("figures need matplotlib: pip install 'addml[plots]'") from error
     target, drawn = Path(os.path.expanduser(folder)), dict[str, bytes]()  # in memory, so that a failure writes none
     with matplotlib.rc_context(STYLE):
-        for name, draw in FIGURES.items():
-            if (figure := draw(findings)) is not None:
-                for ending, metadata in (("png", None), ("svg", {"Date": None})):
-                    buffer = io.BytesIO()
-                    figure.savefig(buffer, format=ending, metadata=metadata)
-                    drawn[f"{name}.{ending}"] = buffer.getvalue()
+        for name, figure in _figures(findings):
+            for ending, metadata in (("png", None), ("svg", {"Date": None})):
+                buffer = io.BytesIO()
+                figure.savefig(buffer, format=ending, metadata=metadata)
+                drawn[f"{name}.{ending}"] = buffer.getvalue()
     target.mkdir(parents=True, exist_ok=True)
     for name, content in drawn.items():
         write_whole(target / name, content)
     return [target / name for name in drawn]
+
+
+def _figures(findings: Findings) -> Iterator[tuple[str, Figure]]:
+    """The charts that there are, by their names."""
+    numbers = charts.chart_data(findings)
+    if findings.track is not None and len(findings.track.scores) > 1:
+        yield "series", _series(findings.track, findings.threshold)
+    if numbers["scores"]:
+        yield "scores", _scores(findings)
+    drawings = {"map": ("space", _space), "training": ("training", _training), "distillation": ("dropped", _left_out)}
+    for name, (key, draw) in drawings.items():
+        if numbers[key]:
+            yield name, draw(numbers[key])
+    for key, curve in numbers["curves"].items():
+        yield {"pr": "precision_recall"}.get(key, key), _curve(curve)
 
 
 def _figure(width: float = WIDTH, height: float = HEIGHT, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
@@ -224,19 +233,14 @@ def _figure(width: float = WIDTH, height: float = HEIGHT, rows: int = 1, columns
     return figure, list(np.atleast_1d(figure.subplots(rows, columns, sharex=rows > 1)))
 
 
-def _scores(findings: Findings) -> Figure | None:
-    if not np.isfinite(findings.scores).any():
-        return None
+def _scores(findings: Findings) -> Figure:
     figure, (axes,) = _figure()
     _draw_scores(axes, findings.scores, findings.threshold, findings.noun)
     return figure
 
 
-def _series(findings: Findings) -> Figure | None:
+def _series(track: Track, threshold: float) -> Figure:
     """The scores and some channels of a series with its events shaded."""
-    track = findings.track
-    if track is None or len(track.scores) < 2:
-        return None
     panels = [("score", track.scores), *track.channels]
     figure, every = _figure(1.7 * WIDTH, 1.1 * len(panels) + 0.4, rows=len(panels))
     for axes, (name, values) in zip(every, panels, strict=True):
@@ -246,15 +250,12 @@ def _series(findings: Findings) -> Figure | None:
         for start, stop in track.events[: charts.MAX_EVENTS]:
             axes.axvspan(start, max(stop, start + len(values) / 500), color=ANOMALY, alpha=0.25, lw=0)
         axes.set_ylabel(one_line(name, 40), parse_math=False)  # dollars in a name are not a formula
-    every[0].axhline(findings.threshold, color=INK, lw=1, ls="--")
+    every[0].axhline(threshold, color=INK, lw=1, ls="--")
     every[-1].set(xlabel=f"step, {track.times[0]} to {track.times[1]}" if track.times[0] else "step")
     return figure
 
 
-def _training(findings: Findings) -> Figure | None:
-    found = charts.training(findings)
-    if found is None:
-        return None
+def _training(found: dict[str, Any]) -> Figure:
     count = len(found["panels"])
     figure, several = _figure(WIDTH * (1 if count == 1 else 0.62 * count), HEIGHT * 0.8, columns=count)
     for axes, panel in zip(several, found["panels"], strict=True):
@@ -266,10 +267,7 @@ def _training(findings: Findings) -> Figure | None:
     return figure
 
 
-def _space(findings: Findings) -> Figure | None:
-    points = charts.space(findings)
-    if points is None:
-        return None
+def _space(points: dict[str, Any]) -> Figure:
     figure, (axes,) = _figure(height=HEIGHT * 1.2)
     x, y, flags = np.array(points["x"]), np.array(points["y"]), np.array(points["anomaly"], bool)
     axes.scatter(x[~flags], y[~flags], s=6, color=NORMAL, alpha=0.45, lw=0, label="normal", rasterized=len(x) > 2000)
@@ -284,10 +282,7 @@ def _space(findings: Findings) -> Figure | None:
     return figure
 
 
-def _distillation(findings: Findings) -> Figure | None:
-    found = charts.dropped(findings)
-    if found is None:
-        return None
+def _left_out(found: dict[str, Any]) -> Figure:
     cells = np.array(found["cells"], float) / 100
     figure, (axes,) = _figure(height=min(8.0, 1.2 + 0.12 * len(cells)))
     ends = (found["epochs"][0] - 0.5, found["epochs"][-1] + 0.5, len(cells) + 0.5, 0.5)
@@ -297,24 +292,10 @@ def _distillation(findings: Findings) -> Figure | None:
     return figure
 
 
-def _curve(name: str, findings: Findings) -> Figure | None:
-    curve = charts.curves(findings).get(name)
-    if curve is None:
-        return None
+def _curve(curve: dict[str, Any]) -> Figure:
     figure, (axes,) = _figure()
-    if name == "roc":
+    if curve["title"].startswith("ROC"):
         axes.plot([0, 1], [0, 1], color="#b4b9c0", lw=1, ls="--")
     axes.plot(curve["x"], curve["y"], color=ANOMALY, lw=1.6)
     axes.set(xlabel=curve["x_label"], ylabel=curve["y_label"], xlim=(-0.02, 1.02), ylim=(-0.02, 1.04))
     return figure
-
-
-FIGURES: dict[str, Callable[[Findings], Figure | None]] = {
-    "series": _series,
-    "scores": _scores,
-    "map": _space,
-    "training": _training,
-    "distillation": _distillation,
-    "roc": partial(_curve, "roc"),
-    "precision_recall": partial(_curve, "pr"),
-}

@@ -70,14 +70,13 @@ def build_document(findings: Findings, *, is_redacted: bool = False) -> Document
 
 def _summary(findings: Findings, rows: RankedRows) -> Html:
     count, rest = headline(findings)
-    words = lead(findings)
     dropped = [f"{counted(len(findings.left_out), 'column')} dropped"] if findings.left_out else []
     notes = [f"{counted(len(findings.notes), 'note')} on the data"] if findings.notes else []
     caveat = el("p", el("a", ", ".join(dropped + notes), href="#data"), class_="caveat")
     parts = [
         el("p", "Anomaly report", el("span", one_line(findings.source), class_="source"), class_="eyebrow"),
         el("h1", el("span", count, class_="count some" if count[0].isdigit() else "count"), " ", rest),
-        paragraph(words, style="lead"),
+        paragraph(lead(findings), style="lead"),
         facts(((name, joined([value, el("small", note)])) for name, value, note in key_figures(findings)), "numbers"),
         caveat if dropped or notes else "",
         el("div", el("div", rows.top()), _scores(findings), class_="split"),
@@ -94,10 +93,13 @@ def _scores(findings: Findings) -> Html | str:
     flags = ["flagged" if place >= found.first_anomalous else "" for place in range(len(bars))]
     counts = [f"{count:,}" for count in found.counts]
     drawn = ["█" * math.ceil(BAR_LENGTH * part) for part in bars / bars.max()]
+    beyond = found.below + found.above
     is_off = not found.edges[0] <= threshold <= found.edges[-1]
     notes = [
-        (found.above, f"The last bar includes {counted(found.above, noun)} beyond the right end of the axis."),
-        (found.below, f"The first bar includes {counted(found.below, noun)} beyond the left end of the axis."),
+        (
+            found.below + found.above,
+            f"The outer bars include {counted(found.below + found.above, noun)} beyond the ends of the axis.",
+        ),
         (found.not_finite, f"{counted(found.not_finite, 'score is', 'scores are')} not finite and not shown."),
         (is_off, f"The threshold of {number(threshold)} is off the axis."),
     ]

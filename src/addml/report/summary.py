@@ -120,7 +120,7 @@ class RankedRows:
             ids = sorted(map(_id_text, list(one.ids.values())[:MAX_IDS]), key=lambda x: -sum(map(str.isalpha, x)))
             name += [el("span", one_line(value, 40), class_="id") for value in ids[:1]]
             reasons = joined([el("span", one_line(reason.words)) for reason in one.reasons[:2]], Html("<i>; </i>"))
-            about = [el("b", *name), el("span", reasons or "no reasons requested", class_="why")]
+            about = [el("b", *name), el("span", reasons or "no reason listed", class_="why")]
             if one.rank in similar:
                 more = counted(similar[one.rank], f"similar {self.noun}")
                 about.append(el("small", f"and {more}", class_="muted"))
