@@ -96,10 +96,7 @@ def _scores(findings: Findings) -> Html | str:
     beyond = found.below + found.above
     is_off = not found.edges[0] <= threshold <= found.edges[-1]
     notes = [
-        (
-            found.below + found.above,
-            f"The outer bars include {counted(found.below + found.above, noun)} beyond the ends of the axis.",
-        ),
+        (beyond, f"The outer bars include {counted(beyond, noun)} beyond the ends of the axis."),
         (found.not_finite, f"{counted(found.not_finite, 'score is', 'scores are')} not finite and not shown."),
         (is_off, f"The threshold of {number(threshold)} is off the axis."),
     ]
