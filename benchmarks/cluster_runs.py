@@ -1,7 +1,7 @@
 """Runs on a cluster of this machine: how good two workers are, how fast Ray Data scores, what memory workers take.
 
-`python -m benchmarks.cluster_runs quality` compares the scores of one and two workers (ADDML_DATA). It writes its
-table into docs/cluster.md.
+`python -m benchmarks.cluster_runs quality` compares the scores of one and two workers (ADDML_DATA), `scoring` the speed
+of Ray Data and of `addml score`, `memory` the memory of workers and its bound. Tables go into docs/cluster.md.
 """
 
 from __future__ import annotations
@@ -11,15 +11,23 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from addml.learning.group import Group, TorchGroup
-from benchmarks.cluster import EVERY, PAGE
+from addml.progress import Progress
+from benchmarks.cluster import COLUMNS, EVERY, PAGE
+from benchmarks.large import anonymous
 
 SEEDS = 3
+WORKERS, FILE_ROWS = 2, 100_000
+SCORED, TURNS = 1_600_000, 3  # rows; each turn with both, one after the other
+FITTED = {"256MiB": 1_000_000, "512MiB": 2_000_000}  # rows that take more than that
 
 
 def quality(store: str, rank: int) -> None:
@@ -64,6 +72,128 @@ def quality(store: str, rank: int) -> None:
         write_part(PAGE, "quality", "\n".join(lines))
 
 
+# Ray ------------------------------------------------------------------------------------------------------------
+
+
+class Peaks:
+    """The most anonymous memory of each worker of Ray whose title has a name in it, and what it had at first."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.first, self.most = name, dict[int, int](), dict[int, int]()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Peaks:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.1):
+            for folder in Path("/proc").glob("[0-9]*"):
+                with suppress(OSError, StopIteration, ValueError):
+                    if self.name in (folder / "cmdline").read_text():
+                        bytes_now, own = anonymous(folder / "status"), int(folder.name)
+                        self.first.setdefault(own, bytes_now)
+                        self.most[own] = max(self.most.get(own, 0), bytes_now)
+
+    def told(self) -> str:
+        """A cell of two columns: at first, at most."""
+        largest = max(self.most, key=lambda own: self.most[own])
+        return f"{self.first[largest] / 2**20:.0f} | {self.most[largest] / 2**20:.0f}"
+
+
+def write_files(folder: Path, rows: int) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    folder.mkdir()
+    for number in range(rows // FILE_ROWS):
+        random = np.random.default_rng(number)
+        table = pa.table({f"c{place}": random.normal(size=FILE_ROWS).astype(np.float32) for place in range(COLUMNS)})
+        parquet.write_table(table, folder / f"{number}.parquet", row_group_size=50_000)
+
+
+class Steady(Progress):
+    """How fast rows are scored once every worker has begun: from the end of so many parts on."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[float, float]] = []  # seconds, rows
+
+    def stage(self, words: str, total: float | None, rows_each: float = 1) -> Any:
+        """Remember when rows are done."""
+        return nullcontext(lambda rows: self.ends.append((time.perf_counter(), rows * rows_each)) if rows else None)
+
+    def rate(self) -> float:
+        """Rows a second."""
+        after = self.ends[WORKERS:]
+        return sum(rows for _, rows in after) / (after[-1][0] - self.ends[WORKERS - 1][0])
+
+
+def scoring() -> None:
+    """Rows a second of `addml score` and of Ray Data with as many processes, start-up excluded, and their memory."""
+    import pyarrow as pa
+
+    from addml import ADDML
+    from addml.cluster.parts import score_as_told
+    from addml.pipeline import run
+    from addml.pipeline.options import Options
+    from benchmarks.documents import write_part
+
+    rates: dict[str, list[float]] = {"processes": [], "ray": []}
+    loads: list[float] = []
+    with tempfile.TemporaryDirectory() as folder, Peaks("MapWorker") as peaks:
+        write_files(Path(folder, "rows"), SCORED)
+        X = np.random.default_rng(9).normal(size=(20_000, COLUMNS))
+        table = pa.table(list(X.T), names=[f"c{place}" for place in range(COLUMNS)])
+        ADDML(epochs=2, random_state=0).fit(table).save(Path(folder, "model"))
+        options = Options(file=f"{folder}/rows", model=f"{folder}/model", jobs=WORKERS, workers=WORKERS)
+        for turn in range(TURNS):
+            loads.append(os.getloadavg()[0])
+            for engine, own in rates.items():
+                steady = Steady()
+                if engine == "ray":
+                    score_as_told(options, f"{folder}/scored-{turn}", steady)
+                else:
+                    run.score(options, steady, mapped=False)
+                own.append(steady.rate())
+                print(engine, f"{own[-1]:,.0f} rows/s", flush=True)
+    lines = [
+        "| turn | `addml score`, rows/s | `--engine ray`, rows/s | ratio | load of the machine |",
+        "|--:|--:|--:|--:|--:|",
+    ]
+    for turn, (alone, ray) in enumerate(zip(*rates.values(), strict=True)):
+        lines.append(f"| {turn + 1} | {alone:,.0f} | {ray:,.0f} | {ray / alone:.2f} | {loads[turn]:.1f} |")
+    lines += ["", f"A worker took {peaks.told().replace(' | ', ' MiB at first and ')} MiB at most."]
+    write_part(PAGE, "scoring", "\n".join(lines))
+
+
+def memory() -> None:
+    """The most memory that a worker takes while it fits, beside what it may take."""
+    from addml.checkpoint import Storage
+    from addml.cluster.ray_fit import fit_rows
+    from benchmarks.documents import write_part
+
+    lines = ["| `memory` | rows | a worker at first, MiB | at most, MiB |", "|--:|--:|--:|--:|"]
+    with tempfile.TemporaryDirectory() as name:
+        for bound, rows in FITTED.items():
+            folder = Path(name) / str(rows)
+            write_files(folder, rows)
+            with Peaks("RayTrainWorker") as peaks:
+                storage = Storage(memory=bound, scratch=name)
+                settings = {"epochs": 1, "random_state": 0, "n_jobs": 1}
+                fit_rows(settings, folder, f"{folder}.model", storage=storage, workers=WORKERS)
+            lines.append(f"| {bound} | {rows:,} | {peaks.told()} |")
+            print(lines[-1], flush=True)
+    write_part(PAGE, "memory", "\n".join(lines))
+
+
+# Start ----------------------------------------------------------------------------------------------------------
+
+
 def two_processes() -> None:
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -76,12 +206,13 @@ def two_processes() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["quality"])
+    parts = {"quality": two_processes, "scoring": scoring, "memory": memory}
+    parser.add_argument("part", choices=parts)
     parser.add_argument("--worker", nargs=2, metavar=("STORE", "RANK"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
         return quality(given.worker[0], int(given.worker[1]))
-    return two_processes()
+    return parts[given.part]()
 
 
 if __name__ == "__main__":

@@ -89,9 +89,9 @@ class Watch:
             self.most = max(self.most, anonymous())
 
 
-def anonymous() -> int:
-    """Bytes of anonymous resident memory."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+def anonymous(status: Path = Path("/proc/self/status")) -> int:
+    """Bytes of anonymous resident memory of a process."""
+    lines = status.read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
