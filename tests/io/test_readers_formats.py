@@ -20,7 +20,7 @@ import scipy.sparse
 from pyarrow import feather, ipc, parquet
 
 from addml.io.read import ReadError, open_batches, read_table
-from addml.io.source import NoRowsError
+from addml.io.source import NoRowsError, find_origin
 
 TABLE = pa.table({"a": [1, 2, 3], "b": ["x", None, "z"]})
 
@@ -370,6 +370,7 @@ def test_xz_and_zip(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "one.zip", "w") as archive:
         archive.writestr("__MACOSX/._t.csv", "x")
         archive.writestr("folder/t.csv", text)
+    assert find_origin(tmp_path / "one.zip").content is None  # unpacked while reading: it may be a bomb
     result = read_table(tmp_path / "one.zip")
     assert result.table.num_rows == 2
     assert "compression: zip, its file folder/t.csv" in result.notes

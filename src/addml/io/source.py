@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import codecs
+import io
 import lzma
 import os
 import re
@@ -39,7 +40,6 @@ COMPRESSION_MARKS = {
 }
 COMPRESSION_NAMES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}  # also written
 PACKED_NAMES = {**COMPRESSION_NAMES, ".xz": "xz", ".zip": "zip"}  # only read
-UNPACKED = ("xz", "zip")  # in memory, where an origin holds what they contain
 
 
 class ReadError(ValueError):
@@ -68,12 +68,10 @@ class Origin:
         """The bytes from the start, decompressed while reading."""
         import pyarrow as pa
 
-        if self.content is not None:
-            stream = pa.BufferReader(self.content)
-        else:
-            stream = pa.OSFile(os.fsencode(str(self.path)), "rb")
-        is_packed = self.compression is not None and self.compression not in UNPACKED
-        return pa.CompressedInputStream(stream, self.compression) if is_packed else stream
+        stream = pa.BufferReader(self.content) if self.path is None else pa.OSFile(os.fsencode(self.path), "rb")
+        if self.compression in ("xz", "zip"):
+            return pa.PythonFile(_Unpacked(stream, self), mode="r")
+        return stream if self.compression is None else pa.CompressedInputStream(stream, self.compression)
 
     def open_seekable(self) -> pa.NativeFile:
         """As `open`, for formats read from their end; what is compressed is first unpacked in memory."""
@@ -103,6 +101,31 @@ class Origin:
         return Path(path.stem).suffix if path.suffix in PACKED_NAMES else path.suffix
 
 
+class _Unpacked(io.RawIOBase):
+    """Bytes that Python decompresses piece by piece; damage is an OSError, as it is where Arrow decompresses."""
+
+    def __init__(self, packed: Any, origin: Origin) -> None:
+        try:
+            is_zip = origin.compression == "zip"
+            self._stream = zipfile.ZipFile(packed).open(str(origin.member)) if is_zip else lzma.LZMAFile(packed)  # noqa: SIM115
+        except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way that Python does not know
+            raise ReadError(f"{origin.name}: {origin.member} cannot be unpacked: {error}. Unpack it first.") from error
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._stream.read(size)
+        except (lzma.LZMAError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise OSError(str(error)) from error
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
 def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Origin:
     """The file, folder or standard input that `source` names; `part` chooses a file of a zip archive.
 
@@ -115,17 +138,7 @@ def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Orig
         return origin
     head = origin.head(16)
     compression = next((kind for mark, kind in COMPRESSION_MARKS.items() if head.startswith(mark)), None)
-    found = replace(origin, compression=compression)
-    if compression == "zip":
-        names = zip_names(origin)
-        return origin if archive_format(names) is not None else _in_zip(found, names, part)
-    if compression == "xz":
-        try:
-            with origin.open() as stream:
-                return replace(found, content=lzma.LZMAFile(stream).read())
-        except (lzma.LZMAError, EOFError) as error:
-            raise found.unreadable(error) from error
-    return found
+    return _in_zip(origin, part) if compression == "zip" else replace(origin, compression=compression)
 
 
 def _located(name: str) -> Origin:
@@ -149,20 +162,16 @@ def is_special(path: Path) -> bool:
     return str(path) in STREAMS or (path.exists() and not path.is_file() and not path.is_dir())
 
 
-def _in_zip(origin: Origin, names: list[str], part: str | None) -> Origin:
-    """The only file of a zip archive, or the one named, unpacked in memory."""
+def _in_zip(origin: Origin, part: str | None) -> Origin:
+    """The only file of a zip archive, or the one named; a workbook and an .npz are archives themselves."""
+    names = zip_names(origin)
+    if archive_format(names) is not None:
+        return origin
     found = part if part in names else names[0] if len(names) == 1 else None
     if found is None:
         held = f"{counted(len(names), 'file')} ({listed(names)})" if names else "nothing"
         raise ReadError(f"{origin.name}: is a zip archive of {held}. Name one of them as the sheet, or unpack it.")
-    try:
-        with origin.open() as stream, zipfile.ZipFile(stream) as archive:
-            content = archive.read(found)
-    except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way that Python does not know
-        raise ReadError(f"{origin.name}: {found} cannot be unpacked: {error}. Unpack it first.") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise origin.unreadable(error) from error
-    return replace(origin, content=content, member=found, is_chosen=len(names) > 1)
+    return replace(origin, compression="zip", member=found, is_chosen=len(names) > 1)
 
 
 def zip_names(origin: Origin) -> list[str]:

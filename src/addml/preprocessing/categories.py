@@ -56,8 +56,6 @@ class CategoryColumn(Column):
     def unseen(self) -> int:
         return len(self.levels) + 1
 
-    # Features -----------------------------------------------------------------------------------------------
-
     @property
     def specs(self) -> list[tuple[str, float, float]]:
         """One for each frequent level and one for all others, or signs where the levels are many; then the rarity.
@@ -115,8 +113,6 @@ class CategoryColumn(Column):
         of_unseen = max(UNSEEN_AT_LEAST, float(rarity((once + 1) / (self.rows + 1))))
         return np.append(rarity(tails), 0.0 if once / self.rows > RARE else of_unseen)
 
-    # Values -------------------------------------------------------------------------------------------------
-
     def read(self, column: pa.Array) -> np.ndarray:
         """The codes; whatever is no text is written as text first."""
         column = plain(column)
@@ -128,23 +124,15 @@ class CategoryColumn(Column):
             text = as_text(column)
         except pa.ArrowException as error:
             raise ValueError(f"column {self.name!r} is now of type {column.type}; give text, as in training") from error
-        if text.type not in self._value_sets:
-            self._value_sets[text.type] = pa.array(self.levels, text.type)
-        codes = np.array(pc.index_in(text, self._value_sets[text.type]).fill_null(self.unseen))
+        codes = np.array(pc.index_in(text, pa.array(self.levels, text.type)).fill_null(self.unseen))
         strange = np.flatnonzero(codes == self.unseen)
         if len(strange):  # gaps and blanks are among them
             words = pc.utf8_trim_whitespace(text.take(pa.array(strange)))
             codes[strange[np.asarray(pc.equal(words, "").fill_null(True))]] = self.gap
         return codes
 
-    @cached_property
-    def _value_sets(self) -> dict[pa.DataType, pa.Array]:
-        return {}
-
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
         out[...] = self.table.take(values, axis=0, mode="clip")
-
-    # Comparison ---------------------------------------------------------------------------------------------
 
     @property
     def shares(self) -> np.ndarray:

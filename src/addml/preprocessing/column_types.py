@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -310,19 +309,13 @@ def _number_mark(values: np.ndarray) -> float:
 
 def number_copies(marks: Mapping[str, float], read: Callable[[str], np.ndarray]) -> dict[str, str]:
     """Copy -> original among columns of numbers, up to scale and shift; the first in `marks` is the original."""
-    order = {name: position for position, name in enumerate(marks)}
-    names = sorted(marks, key=marks.__getitem__)
-    jumps = ((place, marks[b] - marks[a]) for place, (a, b) in enumerate(pairwise(names), 1))
-    starts = [place for place, jump in jumps if jump > 1e-6]  # the same but for rounding
-    found: dict[str, str] = {}
-    for start, end in pairwise([0, *starts, len(names)]):
-        originals: list[str] = []
-        for name in sorted(names[start:end], key=order.__getitem__) if end - start > 1 else ():
-            original = next((other for other in originals if is_affine(read(other), read(name))), None)
-            if original is None:
-                originals.append(name)
-            else:
-                found[name] = original
+    names, values, found = list(marks), np.array(list(marks.values())), dict[str, str]()
+    for place, name in enumerate(names):
+        near = np.flatnonzero(np.abs(values[:place] - values[place]) <= 1e-6)  # the same but for rounding
+        originals = (names[one] for one in near if names[one] not in found)
+        original = next((other for other in originals if is_affine(read(other), read(name))), None)
+        if original is not None:
+            found[name] = original
     return found
 
 

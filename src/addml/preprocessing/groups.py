@@ -63,14 +63,14 @@ class Groups:
         ratio, shift = np.stack(maps, axis=2) if maps else np.ones((2, len(keys) + 1, 0))
         plain = np.ones((3, len(maps))), np.ones(len(keys) + 1), np.zeros(len(keys), np.int64)
         one = cls(tuple(by), keys, tuple(numbers), count, ratio, shift, *plain)
-        ends = [_limits(one._whole(own, place, codes)) for place, own in enumerate(numbers.values())]
+        ends = [_limits(one.apply(name, own, codes)) for name, own in numbers.items()]
         return replace(one, limits=np.array(ends).reshape(-1, 3).T)
 
     def codes(self, table: pa.Table | pa.RecordBatch) -> np.ndarray:
         """The group of each row (n,), -1 for those unseen in training."""
         if missing := [name for name in self.by if name not in table.schema.names]:
             raise ValueError(f"the column {missing[0]!r} is missing here, by which rows are grouped")
-        return np.asarray(pc.index_in(keys_of(table, self.by), self._known).fill_null(-1))
+        return np.asarray(pc.index_in(keys_of(table, self.by), pa.array(self.keys, pa.string())).fill_null(-1))
 
     def code(self, key: str | None) -> int:
         """The place of a group by its key, -1 for one unseen in training."""
@@ -85,31 +85,22 @@ class Groups:
         new = self.codes(table) < 0
         return list(keys_of(table, self.by).filter(pa.array(new)).to_pylist()) if new.any() else []
 
-    @cached_property
-    def _known(self) -> pa.Array:
-        return pa.array(self.keys, pa.string())
-
     def apply(self, name: str, values: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """The values of a column, of numbers on the scale of the whole; gaps and texts stay as they are."""
-        return values if name not in self._place else self._whole(values, self._place[name], codes)
-
-    def _whole(self, values: np.ndarray, place: int, codes: np.ndarray) -> np.ndarray:
+        if name not in self.columns:
+            return values
+        place = self.columns.index(name)
         return np.asarray(values * self.ratio[codes, place] + self.shift[codes, place])
-
-    @cached_property
-    def _place(self) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.columns)}
 
     def profiles(self, profiles: Sequence[ColumnProfile], code: int) -> list[ColumnProfile]:
         """The profiles of the columns in one group."""
-        low, middle, high = (self.limits - self.shift[code]) / self.ratio[code]
-        return [
-            one if at is None else replace(one, low=low[at], middle=middle[at], high=high[at])
-            for one in profiles
-            for at in (self._place.get(one.column),)
-        ]
-
-    # Scores -------------------------------------------------------------------------------------------------
+        limits = (self.limits - self.shift[code]) / self.ratio[code]
+        ends = {name: own.tolist() for name, own in zip(self.columns, limits.T, strict=True)}
+        found = list[ColumnProfile]()
+        for one in profiles:
+            low, middle, high = ends.get(one.column, (one.low, one.middle, one.high))
+            found.append(replace(one, low=low, middle=middle, high=high))
+        return found
 
     def to_have_references(self) -> np.ndarray:
         """The largest groups, which have enough rows for references of their own."""
@@ -153,8 +144,6 @@ class Groups:
         plain = _plain(scores, compressed) / self.divisor[codes]
         return np.asarray(np.sign(plain) * np.log1p(abs(plain)) if compressed else plain)
 
-    # Saved --------------------------------------------------------------------------------------------------
-
     def to_json(self) -> dict[str, list[str]]:
         """What can be read of it; the rest is arrays."""
         return {"by": list(self.by), "keys": list(self.keys), "columns": list(self.columns)}
@@ -177,34 +166,26 @@ class Groups:
             raise ValueError("the ratio, unit, divisor or number of references of a group is out of range")
         return one
 
-    # Words --------------------------------------------------------------------------------------------------
-
     @property
     def note(self) -> str:
-        """How many groups there are, and how many borrow from the whole."""
-        groups = counted(len(self.keys), "group")
+        """How many groups there are, and how much the smallest borrows from the whole."""
         each = "each" if self.rows.min() == self.rows.max() else "in the median one"
-        words = f"rows are judged within {' and '.join(self.by)}: {groups}, {int(np.median(self.rows)):,} rows {each}"
-        small, without = int((self.rows < BORROWING).sum()), int((self.own == 0).sum())
-        scale = f"the smallest borrows {BORROWING / (BORROWING + self.rows.min()):.0%} of its scale"
-        references = f"{1 - self.own_weight[self.rows.argmin()]:.0%} of its references"
-        if small:
-            scale = f"{counted(small, 'group')} of under {BORROWING} rows borrow over half of their scale"
-        if without:
-            references = f"{counted(without, 'group borrows', 'groups borrow')} all references"
-        return f"{words}; {scale} and {references} from the whole"
+        groups = f"{counted(len(self.keys), 'group')}, {int(np.median(self.rows)):,} rows {each}"
+        smallest = self.rows.argmin()
+        scale = f"{BORROWING / (BORROWING + self.rows[smallest]):.0%} of its scale"
+        borrows = f"{scale} and {1 - self.own_weight[smallest]:.0%} of its references from the whole"
+        return f"rows are judged within {' and '.join(self.by)}: {groups}; the smallest borrows {borrows}"
 
 
 def keys_of(table: pa.Table | pa.RecordBatch, by: Sequence[str]) -> pa.Array:
     """The group of each row as a text."""
-    texts = [_joined(table.column(name)).cast(pa.string()).fill_null(MISSING) for name in by]
+    texts = [_texts(table.column(name)).fill_null(MISSING) for name in by]
     return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, BETWEEN)
 
 
-def _joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return as_text(column)
-    return pa.concat_arrays([as_text(chunk) for chunk in column.chunks] or [pa.array([], pa.string())])
+def _texts(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return pa.concat_arrays([pa.array([], pa.string()), *(as_text(chunk).cast(pa.string()) for chunk in chunks)])
 
 
 def _scaled(x: np.ndarray, codes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -84,9 +84,7 @@ class ColumnProfile:
 def column_profiles(columns: Any, table: pa.Table | None = None) -> tuple[ColumnProfile, ...]:
     """The profile of each column in the rows of a table, or, without rows, what the columns themselves remember."""
     blocks = [] if table is None else list(columns.read(table))
-    if not blocks:
-        return tuple(_profile(column, np.empty(0)) for column in columns.fitted)
-    values = [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
+    values = [np.concatenate(parts) for parts in zip(*blocks, strict=True)] or [np.empty(0)] * len(columns.fitted)
     return tuple(map(_profile, columns.fitted, values))
 
 
@@ -355,8 +353,8 @@ def _compared(
         "outside_count": 0 if is_category else strange,
     }
     few = 1 / rows + 1 / trained_rows
-    by_chance, gaps_by_chance = (len(then) - 1) * few, 2 * math.sqrt(then[-1] * (1 - then[-1]) * few)
-    beyond_chance = found["psi"] - by_chance
+    beyond_chance = found["psi"] - (len(then) - 1) * few
+    gaps_by_chance = 2 * math.sqrt(then[-1] * (1 - then[-1]) * few)
     gaps_grew = found["gaps_now"] - found["gaps_then"] > GAPS_SAID + gaps_by_chance
     return found | {
         "drifted": column.kind != "date" and bool(beyond_chance > CLEARLY or gaps_grew),  # new dates are later
