@@ -221,7 +221,7 @@ def real() -> str:
     for file in sorted((Path(os.environ["ADDML_DATA"]) / "real").iterdir()):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = run.detect(Options(file=str(file), contamination=0.1, reasons=REASONS), Progress(), mapped=False)
+            result = run.detect(Options(file=str(file), contamination=0.1, reasons=REASONS), Progress())
         usual = {one.column: one for one in result.findings.usual if one.low is not None and one.low < (one.high or 0)}
         forms = {one.column: one.form for one in result.model.profiles}
         flagged = [one for one in result.findings.ranked if one.is_anomaly]

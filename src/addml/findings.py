@@ -100,17 +100,6 @@ class Usual:
 
 
 @dataclass(frozen=True)
-class SpaceMap:
-    """The metric space in two dimensions: a sample of rows, every listed finding, and the centre."""
-
-    x: np.ndarray
-    y: np.ndarray
-    rows: np.ndarray  # counted from 1
-    scores: np.ndarray
-    center: tuple[float, float]
-
-
-@dataclass(frozen=True)
 class Picture:
     """One image, small, as a PNG or JPEG file."""
 
@@ -162,7 +151,6 @@ class Findings:
     usual: tuple[Usual, ...] = ()
     history: tuple[dict[str, Any], ...] = ()
     dropped: np.ndarray | None = None  # (epochs, len(ranked)): share of members that dropped the row in that epoch
-    space: SpaceMap | None = None
     evaluation: dict[str, Any] | None = None  # with a label column: roc_auc, average_precision, curves ...
     check: tuple[dict[str, Any], ...] = ()  # one dict a kind of planted fault: see decisions/check.py
     drift: tuple[dict[str, Any], ...] = ()  # one dict a column: how this table differs from the training rows

@@ -140,18 +140,11 @@ def test_more_images_than_memory_holds_are_not_scored(addml, photos, tmp_path, m
     addml("fit", "photos", *QUICK, "--model", "m").succeeded()
     options = Options(str(photos), model=str(tmp_path / "m"))
     monkeypatch.setattr(image_source, "free_memory", lambda: 2880)
-    assert run.score(options, Progress(), mapped=False).findings.rows == 40
+    assert run.score(options, Progress()).findings.rows == 40
     monkeypatch.setattr(image_source, "free_memory", lambda: 2879)
     monkeypatch.setattr(Heads, "read", lambda self, skip_broken: pytest.fail("pixels were read"))
     with pytest.raises(AddmlError, match=r"scoring 40 images of 9 x 8 pixels takes .* score a part of them at a time"):
-        run.score(options, Progress(), mapped=False)
-
-
-def test_the_map_holds_few_of_large_images(photos, monkeypatch):
-    """Ten drawn ones and the four that are listed, of which some may be among them."""
-    monkeypatch.setattr(image_source, "MAPPED_NUMBERS", 10 * 9 * 8)
-    options = Options(str(photos), epochs=1, members=1, top=0)
-    assert 10 <= len(run.detect(options, Progress(), mapped=True).findings.space.rows) <= 14
+        run.score(options, Progress())
 
 
 class Bars(Progress):

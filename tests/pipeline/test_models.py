@@ -100,7 +100,7 @@ def test_dates_of_a_csv_and_of_parquet_score_alike_whatever_their_zones(tmp_path
 
     def scores(file):
         options = Options(str(tmp_path / file), model=str(tmp_path / "model"), top=0, reasons=0)
-        return run.score(options, Progress(), mapped=False).findings.scores
+        return run.score(options, Progress()).findings.scores
 
     for name in WRITINGS:
         np.testing.assert_array_equal(scores(f"{name}.csv"), scores(f"{name}.parquet"))
@@ -118,7 +118,7 @@ def test_a_csv_with_odd_cells_is_scored_as_it_was_learned(tmp_path):
     fitted = run.fit(Options(str(tmp_path / "t.csv"), members=1, epochs=1), Progress()).model
     model_file.save(fitted, tmp_path / "model")
     options = Options(str(tmp_path / "t.csv"), model=str(tmp_path / "model"), top=0)
-    found = run.score(options, Progress(), mapped=False).findings.scores
+    found = run.score(options, Progress()).findings.scores
     np.testing.assert_allclose(found, fitted.training.values)
 
 
@@ -135,7 +135,7 @@ def test_a_model_saved_by_python_gives_the_reasons_of_one_saved_by_the_command(t
 
     def ranked(name):
         options = Options(str(tmp_path / "t.parquet"), model=str(tmp_path / name))
-        return run.score(options, Progress(), mapped=False).findings.ranked
+        return run.score(options, Progress()).findings.ranked
 
     assert ranked("python") == ranked("command")
     assert ranked("python")[0].reasons[0].words.startswith("amount 2000, far above the usual ")

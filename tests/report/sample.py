@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
-from sklearn.decomposition import PCA
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
 from addml import ADDML, __version__
-from addml.findings import Finding, Findings, Group, Reason, SpaceMap, Usual
+from addml.findings import Finding, Findings, Group, Reason, Usual
 
 LISTED = 26
 
@@ -22,7 +21,7 @@ LISTED = 26
 def breast_cancer() -> Findings:
     """357 benign and 20 malignant rows of the breast-cancer table, through a real fit.
 
-    Scores, training, map and evaluation are real; ids, what was left out, the notes and the reasons are stand-ins.
+    Scores, training and evaluation are real; ids, what was left out, the notes and the reasons are stand-ins.
     """
     table = load_breast_cancer()
     keep = np.r_[np.flatnonzero(table.target == 1), np.flatnonzero(table.target == 0)[:20]]
@@ -43,9 +42,6 @@ def breast_cancer() -> Findings:
         )
         for rank, i in enumerate(order, 1)
     )
-    plane = PCA(2, random_state=0).fit(detector.transform(X))
-    x, y = plane.transform(detector.transform(X)).T
-    middle = plane.transform(detector.center_.reshape(1, -1))[0]
     kept = detector.rows_kept()
     training = kept.any(axis=(0, 2))[None, :, None] & kept.any(axis=2)[:, :, None]
     return Findings(
@@ -64,7 +60,6 @@ def breast_cancer() -> Findings:
         usual=tuple(usual),
         history=tuple(detector.history_),
         dropped=((~kept & training).sum(1) / np.maximum(training.sum(1), 1))[:, order],
-        space=SpaceMap(x, y, np.arange(1, len(X) + 1), scores, (float(middle[0]), float(middle[1]))),
         evaluation=_evaluation(label, scores),
         settings={**{k: v for k, v in detector.get_params().items() if k != "miner"}, "label": "diagnosis"},
         versions={"addml": __version__, "python": platform.python_version(), "numpy": np.__version__},
@@ -184,7 +179,6 @@ def million(rows: int = 1_000_000, columns: int = 30, share: float = 0.1) -> Fin
         Finding(int(i) + 1, rank, float(scores[i]), True, {"id": f"{i:012d}", "when": "2026-01-01"}, values, reasons)
         for rank, i in enumerate(order.tolist(), 1)
     )
-    sample = np.r_[order, random.choice(rows, 20_000, replace=False)]
     members = [{"member": m, "train_loss": 1.5, "validation_loss": 2.5, "rows_kept": rows // 2} for m in range(20)]
     return Findings(
         source="large.parquet",
@@ -202,7 +196,6 @@ def million(rows: int = 1_000_000, columns: int = 30, share: float = 0.1) -> Fin
             for e in range(1, 2001)
         ),
         dropped=random.random((50, len(ranked))),
-        space=SpaceMap(*random.normal(size=(2, len(sample))), sample + 1, scores[sample], (0.0, 0.0)),
         evaluation={
             "roc_auc": 0.9,
             "curves": {"roc": {"fpr": np.linspace(0, 1, rows), "tpr": np.linspace(0, 1, rows) ** 0.2}},

@@ -33,14 +33,14 @@ def test_no_complaint_and_no_request(browser, page, width, dark):
     assert browser.requests() == [page.as_uri()]
     assert browser.complaints() == []
     assert browser.value("document.documentElement.scrollWidth") <= width
-    assert browser.value("document.querySelectorAll('canvas').length") == 8
+    assert browser.value("document.querySelectorAll('canvas').length") == 7
 
 
 @pytest.mark.parametrize("text", NASTY)
 def test_nasty_values_do_nothing(browser, tmp_path, text):
     path = write_report(nasty(text), tmp_path / "nasty.html")
     browser.open(path)
-    browser.point("#space", 0.5, 0.5)
+    browser.point("#scores", 0.5, 0.5)
     assert browser.value("document.querySelectorAll('img').length") == 0
     assert browser.requests() == [path.as_uri()]
     assert browser.complaints() == []
@@ -54,40 +54,6 @@ def test_the_policy_stops_what_is_not_the_page(browser, page, tmp_path):
     browser.open(other)
     assert browser.value("document.title").startswith("20 of 377 rows")
     assert len([one for one in browser.complaints() if "Content Security Policy" in one]) == 3
-
-
-def test_the_map_names_a_row_under_the_mouse(browser, page, findings):
-    browser.open(page)
-    points = browser.value("JSON.parse(document.querySelector('#numbers').textContent).space")
-    top = points["rank"].index(1)
-    browser.focus("#space")
-    browser.press("ArrowRight")
-    said = browser.value(TIP)
-    assert said.splitlines()[0] == f"Row {points['row'][top]}, rank 1"
-    assert findings.ranked[0].reasons[0].words in said
-    browser.press("Escape")
-    assert browser.value(TIP) is None
-    assert any(_moved(browser, x / 40, y / 20) for x in range(1, 40) for y in range(1, 20))
-
-
-def _moved(browser, x, y):
-    browser.send("Input.dispatchMouseEvent", type="mouseMoved", **_at(browser, x, y))
-    return re.match(r"Row \d+, rank \d+\nscore", browser.value(TIP) or "")
-
-
-def _at(browser, x, y):
-    box = browser.value("document.querySelector('#space').getBoundingClientRect().toJSON()")
-    return {"x": box["left"] + x * box["width"], "y": box["top"] + y * box["height"]}
-
-
-def test_a_click_on_the_map_opens_the_row(browser, page):
-    browser.open(page)
-    browser.focus("#space")
-    for _ in range(4):
-        browser.press("ArrowRight")
-    browser.press("Enter")
-    assert browser.value("document.activeElement.id") == "rank-4"
-    assert browser.value("document.querySelector('#detail-4').getBoundingClientRect().height") > 100
 
 
 @pytest.mark.parametrize(
@@ -162,16 +128,6 @@ def test_the_scale_of_the_counts_changes(browser, page):
     browser.point("#log", click=True)
     assert browser.value("document.querySelector('#log').ariaPressed") == "true"
     assert browser.value(PIXELS.format("#scores canvas")) != before
-
-
-def test_the_map_zooms(browser, page):
-    browser.open(page)
-    before = browser.value(PIXELS.format("#space canvas"))
-    browser.point("[data-zoom=in]", click=True)
-    assert browser.value(PIXELS.format("#space canvas")) != before
-    browser.point("[data-zoom=all]", click=True)
-    browser.point("h1")
-    assert browser.value(PIXELS.format("#space canvas")) == before
 
 
 def test_it_prints_and_is_itself_again(browser, page):

@@ -1,7 +1,5 @@
 """The numbers behind the charts."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -63,20 +61,6 @@ def test_a_long_history_is_thinned(million):
     assert found["epochs"][0] == 1
     assert found["epochs"][-1] == 2000
     assert len(found["epochs"]) <= charts.MAX_EPOCHS
-
-
-def test_the_map_keeps_every_listed_row_and_a_sample_of_the_others(million):
-    points = charts.space(million)
-    assert set(range(1, 201)) <= set(points["rank"])
-    assert len(points["x"]) - sum(points["anomaly"]) <= charts.MAX_NORMAL_POINTS
-    assert len(points["x"]) < 8000
-
-
-def test_a_map_with_gaps_leaves_those_points_out(findings):
-    broken = replace(findings.space, x=np.where(np.arange(len(findings.space.x)) % 2, np.nan, findings.space.x))
-    points = charts.space(replace(findings, space=broken))
-    assert None not in points["x"]
-    assert len(points["x"]) == (len(broken.x) + 1) // 2
 
 
 def test_curves_as_an_evaluation_gives_them():

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from addml.findings import Finding, Findings, Group, Reason, SpaceMap, Usual
+from addml.findings import Finding, Findings, Group, Reason, Usual
 from addml.report import redacted
 from addml.report.html import static, to_html
 from addml.report.sections import build_document
@@ -81,7 +81,6 @@ def nasty(text):
         ranked=(finding, replace(finding, row=2, rank=2)),
         groups=(Group((text,), text, (1, 2)),),
         usual=(usual,),
-        space=SpaceMap(np.zeros(3), np.ones(3), np.arange(1, 4), np.array([3.0, 0.0, 0.1]), (0.0, 0.0)),
         evaluation={text: text, "roc_auc": 0.5, "precision_at_k": {text: text}},
         drift=({"column": text, text: text},),
         settings={text: text, "inner": {text: [text]}},
@@ -127,7 +126,7 @@ def test_nothing_is_loaded_from_anywhere(findings):
     assert not [one for one in reader.attributes if one[1] in ("src", "srcset", "data", "poster", "xlink:href")]
     assert "url(" not in "".join(reader.content["style"])
     assert "@import" not in "".join(reader.content["style"])
-    for name in ("words.js", "lines.js", "map.js", "strip.js", "rows.js", "page.js", "start.js"):
+    for name in ("words.js", "lines.js", "strip.js", "rows.js", "page.js", "start.js"):
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|XMLHttp", static(name))
 
 
@@ -146,7 +145,7 @@ def test_the_first_screen_says_what_was_found(findings):
 
 def test_every_section_is_there_and_in_the_contents(findings):
     page = rendered(replace(findings, drift=shop().drift))
-    for name in ("rows", "map", "evaluation", "drift", "training", "left-out", "data", "settings"):
+    for name in ("rows", "evaluation", "drift", "training", "left-out", "data", "settings"):
         assert f'<section id="{name}" aria-labelledby="{name}-title">' in page
         assert f'href="#{name}"' in page
 
@@ -194,9 +193,8 @@ def test_charts_are_described_for_those_who_do_not_see_them(findings):
     reader = Reader(rendered(findings))
     labels = [value for _, name, value in reader.attributes if name == "aria-label"]
     assert any(label.startswith("Histogram of 377 scores") and "20 above the threshold" in label for label in labels)
-    assert any(label.startswith("Map of 377 rows") for label in labels)
     images = [one for one in reader.attributes if one[1:] == ("role", "img")]
-    assert len([one for one in images if one[0] == "div"]) == 8  # scores, map, 3 of training, strip, 2 curves
+    assert len([one for one in images if one[0] == "div"]) == 7  # scores, 3 of training, strip, 2 curves
 
 
 def test_the_same_findings_give_the_same_page(findings):
@@ -245,7 +243,6 @@ def test_no_number_is_not_a_number():
         [np.nan, 1.0, np.inf],
         np.inf,
         history=({"epoch": 1, "train_loss": np.nan, "validation_loss": np.inf, "members": [{"train_loss": np.nan}]},),
-        space=SpaceMap(np.array([np.nan, 1, 2]), np.ones(3), np.arange(3), np.full(3, np.nan), (np.nan, np.inf)),
         dropped=np.array([[np.nan]]),
         evaluation={"roc_auc": np.nan, "curves": {"roc": {"fpr": [0, np.nan, 1], "tpr": [0, 1, 1]}}},
         drift=({"column": "x", "shift": np.nan},),
@@ -283,7 +280,6 @@ def test_a_million_rows_stay_under_five_megabytes(million):
     assert "100,000 of 1,000,000 rows flagged" in said
     assert "99,800 more rows are flagged" in said
     assert "800 more notes are not shown" in said
-    assert "5,000 of 900,000 normal rows (sample)" in said
     numbers_of(page)
 
 

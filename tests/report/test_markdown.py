@@ -18,7 +18,6 @@ HEADINGS = (
     "## Scores of all rows",
     "## Ranked rows and their reasons",
     "### Groups of similar rows",
-    "## Map of the metric space",
     "## Evaluation against the labels",
     "### ROC curve",
     "## Training",

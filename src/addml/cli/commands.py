@@ -109,7 +109,7 @@ def _detect(options: Options, folder: Path = Path()) -> None:
     options = _with_checkpoint(options, options.model or name, "detect")
     session = Session("detect", options, files)
     with session.screen.warned():
-        session.finish(run.detect(options, session.progress, files.shows_map))
+        session.finish(run.detect(options, session.progress))
 
 
 @app.command()
@@ -154,7 +154,7 @@ def score(file: File, options: Options) -> None:
         files = outputs.planned(options, name, scored=True)
         session = Session("score", options, files)
         with session.screen.warned():
-            return session.finish(run.score(options, session.progress, files.shows_map))
+            return session.finish(run.score(options, session.progress))
     from addml.cluster.parts import score_as_told
 
     output = options.output or f"{name}.scored"
@@ -176,7 +176,7 @@ def evaluate(file: File, options: Options) -> None:
     files = outputs.planned(options, outputs.name_of(options.file))
     session = Session("evaluate", options, files)
     with session.screen.warned():
-        session.finish(run.evaluate(options, session.progress, files.shows_map))
+        session.finish(run.evaluate(options, session.progress))
 
 
 @app.command()

@@ -44,11 +44,6 @@ class Files:
     record: Path | None = None
 
     @property
-    def shows_map(self) -> bool:
-        """Whether a map of the metric space is drawn."""
-        return self.report is not None or self.figures is not None
-
-    @property
     def to_stdout(self) -> list[str]:
         return [_spoken(what) for what, path in self.named().items() if STREAMS.get(path) == STDOUT]
 

@@ -30,7 +30,7 @@ from addml.inputs.table import TableVectorizer
 from addml.model import Model
 from addml.pipeline.labels import Known
 from addml.pipeline.options import Options
-from addml.pipeline.ranking import LISTED, MAPPED, Candidate, Part, Pieces, Sample, Scored, highest, piece_of
+from addml.pipeline.ranking import LISTED, Candidate, Part, Pieces, Scored, highest, piece_of
 from addml.pipeline.sources import check_text
 from addml.preprocessing.profile import DriftCounter, moments
 from addml.progress import Advance
@@ -60,18 +60,16 @@ def score_all(
     known: Known,
     advance: Advance,
     rows: int | None,
-    mapped: bool,
     folder: str | None = None,
 ) -> tuple[Scored, DriftCounter]:
     """Score every batch, several at a time, holding a few; and count how they differ from training.
 
-    `rows` is about how many there are, where that is known; rows for a map of the metric space are kept only where one
-    is wanted; `folder` is for what memory should not hold; rows that are `known` are not listed.
+    `rows` is about how many there are, where that is known; `folder` is for what memory should not hold; rows that are
+    `known` are not listed.
     """
     (device, threads), top, drift = scoring_place(options, model), max(options.top, options.flag or 0), drift_of(model)
-    scored = Scored(max(LISTED, top), MAPPED if mapped else 0, Pieces(folder))
-    most = (top, options.reasons, scored.most_listed, scored.most_mapped)
-    work = partial(score_batch, model, device, list(carried), known, *most)
+    scored = Scored(max(LISTED, top), Pieces(folder))
+    work = partial(score_batch, model, device, list(carried), known, top, options.reasons, scored.most_listed)
     with blas_threads(1):
         for part in _at_once(work, with_starts(batches), rows, threads, model.scorer.max_threads):
             scored.add(part)
@@ -108,7 +106,6 @@ def score_batch(
     top: int,
     most_reasons: int,
     most_listed: int,
-    most_mapped: int,
     item: Batch,
 ) -> Part:
     """Score a batch that so many rows came before, and explain the rows that stand out."""
@@ -123,11 +120,10 @@ def score_batch(
     first = chosen[:most_listed]
     values = batch.take(first).to_pylist()
     listed = [
-        Candidate(start + int(place), float(scores[place]), values[at], features[place].copy(), found[at])
-        for at, place in enumerate(first)
+        Candidate(start + int(place), float(scores[place]), values[at], found[at]) for at, place in enumerate(first)
     ]
     piece = piece_of(scores, batch.select(carried), chosen, reason_texts(found), codes)
-    return Part(piece, listed, Sample.of(features, start, most_mapped), drift.counts)
+    return Part(piece, listed, drift.counts)
 
 
 # Rows of a batch --------------------------------------------------------------------------------------------

@@ -36,7 +36,6 @@ FILE = "file"  # the column that names an image
 ALARM_RATE = 0.01  # of new normal images, by default where all training images are normal
 NUMBERS_AT_ONCE = 2**25  # of the images that are scored between two steps of the progress bar
 SHOWN = 0.95  # share of the places of a photograph that are not coloured: the others make its score
-MAPPED_NUMBERS = 2**26  # of the images in the map of the metric space, which are fewer where they are large
 BLOCK = 256  # images that are trained on together
 NETWORK_BYTES = 1536  # of a member's weights, gradients and moments for each pixel
 CANDIDATE_BYTES, RUNTIME_BYTES = 2500, 320_000_000  # of a candidate for a reference; of libraries and network
@@ -119,8 +118,7 @@ class ImageSource:
 
     # Scoring ------------------------------------------------------------------------------------------------
 
-    def rank(self, model: Model, progress: Progress, mapped: bool = True) -> ranking.Result:
-        """Score and rank the images; `mapped` for the map of the metric space, which only a report shows."""
+    def rank(self, model: Model, progress: Progress) -> ranking.Result:
         is_own, top = self.pictures is not None, self.options.top
         pictures = self.pictures = self.pictures or self._read_for(model, progress)
         scores = self._in_parts("Scoring", model.scores, model, pictures.images, progress)
@@ -128,9 +126,10 @@ class ImageSource:
         shown = ranking.highest(scores, max(min(int((scores > model.threshold).sum()), ranking.LISTED), top))
         places = self.places_of(model, progress) if self.options.maps is not None else None
         heat = self._heat(model, shown, progress) if self.options.reasons else None
-        scored = self._scored(model, pictures, scores, shown, heat, mapped)
-        listed, sample, about = scored.listed, scored.sample, (self.options.file, self.notes)
-        findings = ranking.ranked_findings(model, listed, sample, scores, [FILE], top, *about, are_new=not is_own)
+        scored = self._scored(pictures, scores, shown, heat)
+        findings = ranking.ranked_findings(
+            model, scored.listed, scores, [FILE], top, self.options.file, self.notes, are_new=not is_own
+        )
         picked = thumbnails(pictures, scores, shown, ranking.highest(-scores, top), heat)
         findings = replace(findings, pictures=picked, noun="image", groups=())  # a place in common means nothing
         if is_own:
@@ -200,28 +199,18 @@ class ImageSource:
         return np.concatenate(found)
 
     def _scored(
-        self,
-        model: Model,
-        pictures: Pictures,
-        scores: np.ndarray,
-        shown: np.ndarray,
-        heat: np.ndarray | None,
-        mapped: bool,
+        self, pictures: Pictures, scores: np.ndarray, shown: np.ndarray, heat: np.ndarray | None
     ) -> ranking.Scored:
         """The scores as those of a table's rows; the file's name is the only column."""
         reasons = [()] * len(shown) if heat is None else reasons_of(heat, self.options.reasons)
         words = pa.array(["; ".join(one.words for one in own) for own in reasons], pa.string())
-        features = model.prepare(pictures.images[shown])
         listed = [
-            ranking.Candidate(int(place), float(scores[place]), {FILE: pictures.names[place]}, own, why)
-            for place, own, why in zip(shown, features, reasons, strict=True)
+            ranking.Candidate(int(place), float(scores[place]), {FILE: pictures.names[place]}, why)
+            for place, why in zip(shown, reasons, strict=True)
         ]
-        most = min(ranking.MAPPED, MAPPED_NUMBERS // model.encoder.inputs) if mapped else 0
-        drawn = ranking.Sample.of(np.arange(len(scores)), 0, most)  # places, which are features afterwards
-        sample = drawn._replace(features=model.prepare(pictures.images[drawn.places]))
-        scored = ranking.Scored(max(ranking.LISTED, self.options.top), most)
+        scored = ranking.Scored(max(ranking.LISTED, self.options.top))
         names = pa.record_batch({FILE: pa.array(pictures.names)})
-        scored.add(ranking.Part(ranking.piece_of(scores, names, shown, words), listed, sample))
+        scored.add(ranking.Part(ranking.piece_of(scores, names, shown, words), listed))
         return scored
 
 

@@ -1,4 +1,4 @@
-"""Scored rows: kept batch by batch, then ranked, grouped by their reasons and placed on the map of the metric space."""
+"""Scored rows: kept batch by batch, then ranked and grouped by their reasons."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.arrays import folder_of, mapped, room
-from addml.compute import blas_threads
 from addml.decisions.decision import FLAG, MAX_FALSE_ALARMS, PER_DAY, Decision, budget_threshold, discovery_threshold
 from addml.explain import Reason as ColumnReason
 from addml.explain import groups
-from addml.findings import Finding, Findings, Group, Hidden, Reason, SpaceMap, Usual, versions
+from addml.findings import Finding, Findings, Group, Hidden, Reason, Usual, versions
 from addml.model import Model
 from addml.pipeline.options import Options
 from addml.pipeline.sources import names_beside
@@ -25,7 +24,6 @@ from addml.preprocessing.profile import Counts
 IN_MEMORY = 256 << 20  # bytes
 AT_ONCE = 1 << 20  # rows
 LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
-MAPPED = 3000  # rows in the map of the metric space, besides the listed ones
 SCORE, WORDS, KNOWN = "\0score", "\0words", "\0known"  # columns of a piece that no table has
 RESERVED = ("row", "score", "rank", "is_anomaly", "p_value", "probability", "reasons", "known")
 
@@ -69,29 +67,7 @@ class Candidate(NamedTuple):
     place: int  # from 0
     score: float
     values: dict[str, Any]
-    features: np.ndarray  # (d',)
     reasons: tuple[ColumnReason, ...]
-
-
-class Sample(NamedTuple):
-    """Some rows, each with the random number that keeps it."""
-
-    keys: np.ndarray
-    places: np.ndarray
-    features: np.ndarray  # (k, d')
-
-    @classmethod
-    def of(cls, features: np.ndarray, start: int, most: int) -> Sample:
-        """At most so many of the rows, drawn at random; `start` rows came before them."""
-        keys = np.random.default_rng([start, 2]).random(len(features) if most else 0)
-        kept = np.sort(np.argpartition(keys, most)[:most]) if len(keys) > most else np.arange(len(keys))
-        return cls(keys[kept], kept + start, features[kept])
-
-    def joined(self, other: Sample, most: int) -> Sample:
-        """The rows of both with the smallest keys."""
-        both = [np.concatenate(pair) for pair in zip(self, other, strict=True)]
-        kept = np.sort(np.argsort(both[0])[:most])
-        return Sample(*(values[kept] for values in both))
 
 
 class Part(NamedTuple):
@@ -99,7 +75,6 @@ class Part(NamedTuple):
 
     piece: pa.RecordBatch
     listed: list[Candidate]  # the highest score first
-    sample: Sample
     counts: Counts | None = None  # of its values, against training
 
 
@@ -108,16 +83,13 @@ class Scored:
     """What came of all batches so far: carried columns, score and reasons of every row, and the rows to be listed."""
 
     most_listed: int
-    most_mapped: int
     pieces: Pieces = field(default_factory=Pieces)
     rows: int = 0
     listed: list[Candidate] = field(default_factory=list)
-    sample: Sample | None = None
 
     def add(self, part: Part) -> None:
         self.pieces.add(part.piece)
         self.rows += part.piece.num_rows
-        self.sample = part.sample if self.sample is None else self.sample.joined(part.sample, self.most_mapped)
         both = sorted([*self.listed, *part.listed], key=lambda one: (-one.score, one.place))
         self.listed = both[: self.most_listed]
 
@@ -170,7 +142,6 @@ def settled(model: Model, scores: np.ndarray, options: Options, days: int = 0) -
 def ranked_findings(
     model: Model,
     listed: Sequence[Candidate],
-    sample: Sample | None,
     scores: np.ndarray,
     ids: Sequence[str],
     top: int,
@@ -192,7 +163,6 @@ def ranked_findings(
         least_p_value=1 / (1 + len(model.training.calibration)) if are_new else 0.0,
         clear=int((scores > model.training.clear).sum()),
         groups=tuple(Group(columns, words, tuple(place + 1 for place in places)) for columns, words, places in alike),
-        space=_space(model, sample, listed, scores),
         hidden=tuple(hidden),
     )
 
@@ -250,22 +220,6 @@ def left_out_epochs(model: Model, places: np.ndarray | None, ranked: Sequence[Fi
     training = (active & ~model.held_out[:, where]).sum(axis=1)
     share = 1 - kept[:, :, where].sum(axis=1) / np.maximum(training, 1)
     return np.where((training > 0) & (places[where] == rows), share, np.nan)
-
-
-def _space(model: Model, sample: Sample | None, listed: Sequence[Candidate], scores: np.ndarray) -> SpaceMap | None:
-    """Two dimensions in which the rows lie farthest apart: a sample, the listed rows and the centre."""
-    if sample is None or not len(sample.places):
-        return None
-    rows = np.concatenate([sample.places, [one.place for one in listed]]).astype(np.int64)
-    rows, first = np.unique(rows, return_index=True)
-    features = np.concatenate([sample.features, *[one.features[None] for one in listed]])[first]
-    with blas_threads(1):  # a second thread costs more than it brings here
-        away = model.embeddings(features, "cpu", 1).reshape(len(features), *model.center.shape) - model.center
-        spread = np.sqrt((away**2).sum(axis=2).mean(axis=0))[:, None]  # of each member, whose units differ
-        away = (away / np.where(spread > 0, spread, 1)).reshape(len(features), -1)
-        _, axes = np.linalg.eigh(away.T @ away)
-    flat = away @ axes[:, :-3:-1] if away.shape[1] > 1 else np.repeat(away, 2, axis=1) * [1, 0]
-    return SpaceMap(flat[:, 0], flat[:, 1], rows + 1, scores[rows], (0.0, 0.0))
 
 
 # The scored table ---------------------------------------------------------------------------------------------

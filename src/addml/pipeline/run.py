@@ -40,7 +40,7 @@ class Source(Protocol):
 
     def training_findings(self, model: Model) -> Findings: ...
 
-    def rank(self, model: Model, progress: Progress, mapped: bool = True) -> Result:
+    def rank(self, model: Model, progress: Progress) -> Result:
         """The rows, scored and ranked: those that were trained on, or new ones by a saved model."""
         ...
 
@@ -52,28 +52,27 @@ def fit(options: Options, progress: Progress) -> Result:
     return Result(source.training_findings(model), (), model)
 
 
-def detect(options: Options, progress: Progress, mapped: bool = True) -> Result:
-    """Train on a file and rank its own rows; `mapped` for the map of the metric space, which only a report shows."""
+def detect(options: Options, progress: Progress) -> Result:
+    """Train on a file and rank its own rows."""
     source = open_source(options)
     Storage(scratch=options.scratch).folder  # must exist before the work  # noqa: B018
-    return source.rank(source.train(progress), progress, mapped)
+    return source.rank(source.train(progress), progress)
 
 
-def score(options: Options, progress: Progress, mapped: bool = True) -> Result:
+def score(options: Options, progress: Progress) -> Result:
     """Rank the rows of a file by a saved model."""
     source = open_source(options)
-    return source.rank(load_model(options, source.kind), progress, mapped)
+    return source.rank(load_model(options, source.kind), progress)
 
 
-def evaluate(options: Options, progress: Progress, mapped: bool = True) -> Result:
+def evaluate(options: Options, progress: Progress) -> Result:
     """Compare scores with a label column: those of a saved model, or of one trained on the file itself."""
     if kind_of(options) == IMAGE:
-        return _evaluate_images(options, progress, mapped)
-    run = detect if options.model is None else score
-    return run(options, progress, mapped)
+        return _evaluate_images(options, progress)
+    return (detect if options.model is None else score)(options, progress)
 
 
-def _evaluate_images(options: Options, progress: Progress, mapped: bool) -> Result:
+def _evaluate_images(options: Options, progress: Progress) -> Result:
     """Compare scores and maps of test images with their folders and masks; without a model, train on those of train."""
     from addml.pipeline.evaluation import Layout
     from addml.pipeline.image_source import ImageSource
@@ -87,7 +86,7 @@ def _evaluate_images(options: Options, progress: Progress, mapped: bool) -> Resu
     else:
         model = load_model(options, IMAGE)
     source = ImageSource(replace(options, file=str(layout.root / "test"), size=None))
-    result = source.rank(model, progress, mapped)
+    result = source.rank(model, progress)
     places = source.places_of(model, progress) if model.scorer.on_patches else None
     assert source.pictures is not None
     findings = result.findings

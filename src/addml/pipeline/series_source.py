@@ -72,7 +72,7 @@ class SeriesSource:
         assert self.read is not None
         return _findings(_Scored(model, self.read, None, model.training.values, []), trained_rows=len(self.read.steps))
 
-    def rank(self, model: Model, progress: Progress, mapped: bool = True) -> Result:
+    def rank(self, model: Model, progress: Progress) -> Result:
         """The events, the most anomalous first."""
         options, own = self.options, self.read
         if own is None:

@@ -146,11 +146,10 @@ class TableSource:
 
     # Scoring ------------------------------------------------------------------------------------------------
 
-    def rank(self, model: Model, progress: Progress, mapped: bool = True) -> ranking.Result:
-        """Score and rank the rows; `mapped` for the map of the metric space, which only a report shows."""
-        return self._rank_own(model, progress, mapped) if self.rows else self._rank_new(model, progress, mapped)
+    def rank(self, model: Model, progress: Progress) -> ranking.Result:
+        return self._rank_own(model, progress) if self.rows else self._rank_new(model, progress)
 
-    def _rank_own(self, model: Model, progress: Progress, mapped: bool) -> ranking.Result:
+    def _rank_own(self, model: Model, progress: Progress) -> ranking.Result:
         kept = sources.kept_columns(self.options, self.data.names)
         ids = list(dict.fromkeys([*model.by, *sources.identifiers(model, self.data.names), *kept]))
         carried = self._carried(model, ids)
@@ -162,7 +161,7 @@ class TableSource:
         folder = str(Storage(scratch=self.options.scratch).folder)
         with progress.stage("Scoring", self.rows) as advance:
             known = known.naming_rows(ids, model.by)
-            scored, drift = score_all(model, self.options, batches, carried, known, advance, self.rows, mapped, folder)
+            scored, drift = score_all(model, self.options, batches, carried, known, advance, self.rows, folder)
         _warn_of_texts(drift.texts, self.options)
         result = self._result(model, scored, ids, known, self.data.source, self.notes, are_new=False)
         dropped = ranking.left_out_epochs(model, self.places, result.findings.ranked)
@@ -170,7 +169,7 @@ class TableSource:
         own = {"dropped": dropped, "check": checked, **self._trained(model)}
         return replace(result, findings=replace(result.findings, **own))
 
-    def _rank_new(self, model: Model, progress: Progress, mapped: bool) -> ranking.Result:
+    def _rank_new(self, model: Model, progress: Progress) -> ranking.Result:
         source, known = self.options.source, Known.of(self.options.known_normal, NORMAL)
         with sources.on_disk(self.options.file) as file:
             self.options = replace(self.options, file=file)
@@ -178,7 +177,7 @@ class TableSource:
             known = known.naming_rows(ids, model.by)
             carried, rows = self._carried(model, ids), sources.expected_rows(file, data.rows)
             with progress.stage(f"Scoring {source}", rows) as advance:
-                scored, drift = score_all(model, self.options, data, carried, known, advance, rows, mapped)
+                scored, drift = score_all(model, self.options, data, carried, known, advance, rows)
         summary, hidden = tuple(drift.summary()), self.options.redact
         texts, strange = drift.texts.words(hidden=hidden), _outside_words(drift.outside)
         sentences = (*texts, strange, *drift.new_gaps, *drift.unseen_words, drift_warning(summary, hidden=hidden))
@@ -209,7 +208,7 @@ class TableSource:
         model = ranking.settled(model, scores if codes is None else scores[codes < 0], options, days)
         hidden = () if codes is None else known.hidden(codes, scores, model.threshold)
         findings = ranking.ranked_findings(
-            model, scored.listed, scored.sample, scores, ids, options.top, source, notes, are_new=are_new, hidden=hidden
+            model, scored.listed, scores, ids, options.top, source, notes, are_new=are_new, hidden=hidden
         )
         if options.label is not None:
             column = pa.chunked_array([piece[options.label] for piece in scored.pieces])

@@ -15,8 +15,6 @@ from addml.text import number, one_line
 
 MAX_BINS = 60
 MIN_BINS = 12
-MAX_NORMAL_POINTS = 5000
-MAX_ANOMALY_POINTS = 2000  # in addition to the ranked rows
 MAX_EPOCHS = 400
 MAX_MEMBERS = 50
 MAX_CURVE_POINTS = 400
@@ -62,7 +60,6 @@ def chart_data(findings: Findings) -> dict[str, Any]:
         "noun": findings.noun,
         "scores": scores,
         "training": training(findings),
-        "space": space(findings),
         "dropped": dropped(findings),
         "curves": curves(findings),
         "ranked": ranked,
@@ -150,32 +147,6 @@ def finite(value: Any, digits: int = 5) -> float | None:
 
 def _numbers(values: Any, digits: int = 4) -> list[float | None]:
     return [finite(value, digits) for value in np.asarray(values).tolist()]
-
-
-def space(findings: Findings) -> dict[str, Any] | None:
-    """Points of the map: samples of the normal and flagged rows, and the ranked ones; None without a map."""
-    whole = findings.space
-    if whole is None or not len(whole.x):
-        return None
-    ranks = {finding.row: finding.rank for finding in findings.ranked[:MAX_ROWS]}
-    good = np.isfinite(whole.x) & np.isfinite(whole.y)
-    rank = np.array([ranks.get(int(row), 0) for row in whole.rows])
-    anomalous = np.asarray(whole.scores) > findings.threshold
-    samples = (
-        (np.flatnonzero(good & ~anomalous & (rank == 0)), MAX_NORMAL_POINTS),
-        (np.flatnonzero(good & anomalous & (rank == 0)), MAX_ANOMALY_POINTS),
-        (np.flatnonzero(good & (rank > 0)), len(rank)),
-    )
-    shown = np.concatenate([ids[thinned(len(ids), most)] for ids, most in samples])
-    return {
-        "x": _numbers(whole.x[shown]),
-        "y": _numbers(whole.y[shown]),
-        "row": whole.rows[shown].tolist(),
-        "score": _numbers(whole.scores[shown]),
-        "anomaly": anomalous[shown].astype(int).tolist(),
-        "rank": rank[shown].tolist(),
-        "center": _numbers(whole.center, 5),
-    }
 
 
 def dropped(findings: Findings) -> dict[str, Any] | None:

@@ -13,10 +13,9 @@ from importlib import resources
 from string import Template
 from typing import Any, NamedTuple
 
-SCRIPTS = ("words.js", "lines.js", "map.js", "tracks.js", "strip.js", "rows.js", "page.js")
+SCRIPTS = ("words.js", "lines.js", "tracks.js", "strip.js", "rows.js", "page.js")
 LICENCE = " This file loads nothing from the network. Charts by uPlot (MIT licence, in this file)."
-ZOOM = (("in", "+", "Zoom in"), ("out", "−", "Zoom out"), ("all", "⤢", "Show the whole map"))
-UNWRITTEN = {"svg", "unseen", "legend", "eyebrow", "hint", "choice", "zoom", "opener"}  # elements and classes
+UNWRITTEN = {"svg", "unseen", "legend", "eyebrow", "hint", "choice", "opener"}  # elements and classes
 PREFIXES = {"h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "summary": "#### ", "p": "", "figcaption": ""}
 SPECIAL = re.compile(r"([\\`*\[\]|~$]|(?<!\w)_|_(?!\w))|^(\s*\d+)(?=[.)](\s|$))|^\s*[-+=#](?=[-+=#\s]|$)")
 
@@ -94,9 +93,6 @@ def chart(
     """A chart that the page's script draws, with a label for screen readers, marks with meanings, and its numbers."""
     label = f"{label} Arrow keys move through it."
     place = el("div", id=name, class_=f"chart {style}".strip(), role="img", tabindex="0", aria_label=label)
-    if name == "space":
-        zoom = [el("button", sign, type="button", data_zoom=to, aria_label=why, title=why) for to, sign, why in ZOOM]
-        place = el("div", place, el("div", *zoom, class_="zoom"), class_="frame")
     marks = [el("li", el("i", class_=mark), meaning) for mark, meaning in legend]
     return el(
         "figure",

@@ -22,7 +22,7 @@ from addml.inputs.frame import as_table
 from addml.io.write import write_whole
 from addml.model import Model
 from addml.pipeline.batches import reasons_for
-from addml.pipeline.ranking import LISTED, MAPPED, Candidate, Sample, highest, left_out_epochs, ranked_findings
+from addml.pipeline.ranking import LISTED, Candidate, highest, left_out_epochs, ranked_findings
 from addml.preprocessing.profile import ColumnProfile
 from addml.report import charts, write_report
 from addml.report.html import el
@@ -58,22 +58,22 @@ def sentences(detector: ADDML, X: Any) -> list[str]:
     return found
 
 
-def _reasons(model: Model, rows: Rows, places: np.ndarray) -> tuple[Reasons, pa.RecordBatch, np.ndarray]:
-    """The reasons of the rows of a table at these places, their values and their features."""
+def _reasons(model: Model, rows: Rows, places: np.ndarray) -> tuple[Reasons, pa.RecordBatch]:
+    """The reasons of the rows of a table at these places, and their values."""
     if model.form is not None:
         raise ValueError("reasons are sentences about the columns of a table; explain takes images and series")
     features, values = rows.take(places), rows.values
     if model.columns is not None:
         table = values.take(pa.array(places)).combine_chunks()
         batch = table.to_batches()[0] if len(places) else pa.RecordBatch.from_pylist([], table.schema)
-        return reasons_for(model, batch, features, REASONS), batch, features
+        return reasons_for(model, batch, features, REASONS), batch
     names = _columns(model)
     batch = pa.record_batch(list(np.asarray(values[places], np.float64).T), names=names)
     known = model.profiles or [ColumnProfile(name, "number") for name in names]
     profiles = [replace(one, column=name) for one, name in zip(known, names, strict=True)]
     numbers = {name: batch[name].to_numpy() for name in names}
     found = reasons(model, features, model.baseline, columns_of(model), profiles, numbers, most=REASONS)
-    return found, batch, features
+    return found, batch
 
 
 def _columns(model: Model) -> list[str]:
@@ -85,17 +85,15 @@ def _columns(model: Model) -> list[str]:
 def report(detector: ADDML, X: Any, path: str | os.PathLike[str], top: int, redact: bool) -> Path:
     """Write the report of the rows of X, those trained on or new ones."""
     model, rows = detector.model_, detector._read(X)
-    scores, random = to_numpy(detector.anomaly_score(X)), np.random.default_rng(0)
+    scores = to_numpy(detector.anomaly_score(X))
     places = highest(scores, min(max(int((scores > model.threshold).sum()), top), max(LISTED, top)))
-    found, batch, features = _reasons(model, rows, places)
+    found, batch = _reasons(model, rows, places)
     listed = [
-        Candidate(int(place), float(scores[place]), values, own, why)
-        for place, values, own, why in zip(places, batch.to_pylist(), features, found, strict=True)
+        Candidate(int(place), float(scores[place]), values, why)
+        for place, values, why in zip(places, batch.to_pylist(), found, strict=True)
     ]
-    some = np.sort(random.permutation(len(scores))[:MAPPED])
-    sample = Sample(random.random(len(some)), some, rows.take(some))
     is_new = not np.array_equal(scores, model.training.values)
-    findings = ranked_findings(model, listed, sample, scores, [], top, "X", [], are_new=is_new)
+    findings = ranked_findings(model, listed, scores, [], top, "X", [], are_new=is_new)
     findings = replace(findings, columns=tuple(model.used or _columns(model)), settings=model.settings)
     if not is_new:
         dropped = left_out_epochs(model, None, findings.ranked)
@@ -155,7 +153,7 @@ def plot_scores(detector: ADDML, X: Any, ax: Axes | None) -> Axes:
 def plot_row(detector: ADDML, X: Any, row: int, ax: Axes | None) -> Axes:
     """What the columns of one row of X add to its score, the largest at the top."""
     columns, read = _columns(detector.model_), detector._read(X)
-    _, batch, _ = _reasons(detector.model_, read, np.array([row]))
+    _, batch = _reasons(detector.model_, read, np.array([row]))
     added = dict(zip(columns, np.asarray(detector.explain(X, rows=[row]))[0], strict=True))
     order, axes = sorted(detector.model_.used or columns, key=lambda name: -abs(added[name]))[:BARS][::-1], _axes(ax)
     labels = [one_line(f"{name} = {batch[name][0].as_py()}", 40) for name in order]
@@ -217,7 +215,7 @@ def _figures(findings: Findings) -> Iterator[tuple[str, Figure]]:
         yield "series", _series(findings.track, findings.threshold)
     if numbers["scores"]:
         yield "scores", _scores(findings)
-    drawings = {"map": ("space", _space), "training": ("training", _training), "distillation": ("dropped", _left_out)}
+    drawings = {"training": ("training", _training), "distillation": ("dropped", _left_out)}
     for name, (key, draw) in drawings.items():
         if numbers[key]:
             yield name, draw(numbers[key])
@@ -264,21 +262,6 @@ def _training(found: dict[str, Any]) -> Figure:
         axes.plot(found["epochs"], np.array(panel["mean"], float), color=INK, lw=1.6)
         axes.set(xlabel="epoch", title=panel["title"])
         axes.set_ylim(bottom=0)
-    return figure
-
-
-def _space(points: dict[str, Any]) -> Figure:
-    figure, (axes,) = _figure(height=HEIGHT * 1.2)
-    x, y, flags = np.array(points["x"]), np.array(points["y"]), np.array(points["anomaly"], bool)
-    axes.scatter(x[~flags], y[~flags], s=6, color=NORMAL, alpha=0.45, lw=0, label="normal", rasterized=len(x) > 2000)
-    axes.scatter(x[flags], y[flags], s=14, color=ANOMALY, lw=0, label="flagged")
-    axes.plot(*points["center"], "+", color=INK, ms=10, mew=1.5, label="centre")
-    for rank, at, flag in zip(points["rank"], zip(x, y, strict=True), flags, strict=True):
-        if 0 < rank <= 10 and flag:
-            axes.annotate(str(rank), at, (4, 3), textcoords="offset points", fontsize=7, color=INK)
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.legend(loc="best")
-    axes.set(xticks=[], yticks=[])
     return figure
 
 

@@ -48,7 +48,6 @@ def build_document(findings: Findings, *, is_redacted: bool = False) -> Document
         Section("series", "Series", "The series and its events", _series(findings)),
         Section("events", "Events", "The strongest events", _events(findings)),
         Section("rows", "Ranking", f"Ranked {rows.noun}s and their reasons", _ranked(findings, rows)),
-        Section("map", "Map", "Map of the metric space", _map(findings, data["space"])),
         Section("evaluation", "Evaluation", "Evaluation against the labels", _evaluation(findings, data["curves"])),
         Section("check", "Check", "A check without labels", _check(findings)),
         Section("drift", "Drift", "Drift since training", _drift(findings)),
@@ -187,26 +186,6 @@ def _events(findings: Findings) -> Html:
         parts.append(folded(one_line(title), drawing, is_open=picture.rank <= OPEN_EVENTS))
     more = _more(len(findings.ranked) - len(pictures), "event", "events", "drawn")
     return joined([paragraph(f"{about}."), *parts, more])
-
-
-def _map(findings: Findings, points: dict[str, Any] | None) -> Html:
-    if points is None:
-        return Html("")
-    shown, flagged, noun = len(points["x"]), sum(points["anomaly"]), findings.noun
-    normal, is_sample = f"{shown - flagged:,}", shown < findings.rows
-    if is_sample:
-        normal += f" of {findings.rows - findings.anomalies:,}"
-    about = (
-        f"A two-dimensional projection of the metric space: {noun}s that are close together are similar to the "
-        "detector. Distances along other dimensions are lost."
-    )
-    legend = [
-        ("dot normal", f"{normal} normal {noun}s{' (sample)' if is_sample else ''}"),
-        ("dot anomaly", f"flagged {noun}s, the first ten with their rank"),
-        ("cross", f"centre of the normal {noun}s"),
-    ]
-    label = f"Map of {counted(shown, noun)} in the metric space: {flagged:,} flagged."
-    return joined([paragraph(about), chart("space", label, style="map", legend=legend)])
 
 
 def _training(findings: Findings, found: dict[str, Any] | None) -> Html:

@@ -58,7 +58,6 @@ function readSize() {
 
 drawScores();
 readTracks();
-drawMap();
 drawTraining();
 drawCurves();
 drawDropped();

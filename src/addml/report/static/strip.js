@@ -1,5 +1,19 @@
 // Which ranked rows were left out of training, and when, on a canvas.
 
+function surface(place) {
+  const canvas = place.appendChild(document.createElement("canvas"));
+  canvas.setAttribute("aria-hidden", "true");
+  return function prepare(height) {
+    const width = place.clientWidth, tall = height || place.clientHeight, ratio = devicePixelRatio;
+    if (height) canvas.style.height = height + "px";
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(tall * ratio);
+    const context = canvas.getContext("2d");
+    context.scale(ratio, ratio);
+    return { context, width, height: tall };
+  };
+}
+
 function drawDropped() {
   const place = find("#dropped"), found = data.dropped;
   if (!place || !found) return;
