@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from addml import parameters
-from addml.compute import max_threads, on_device, threads_for
+from addml.compute import max_threads, threads_for
 from addml.distances import count_of
 from addml.encoders import ENCODERS, MLP, Autoencoder, Conv, Encoder, Network
 from addml.encoders.module import ModuleNetwork
@@ -17,7 +17,6 @@ from addml.inputs import STRIDES, Form, Vectorizer, Window, check_sides
 from addml.learning.losses import CLOSENESS, CenterCloseness
 from addml.learning.state import Member
 from addml.learning.training import Schedule
-from addml.model import Model
 from addml.parameters import PART, Part, as_part, part_from_json, to_json
 from addml.scoring import SCORERS
 from addml.scoring.base import HIGH, Scorer
@@ -69,8 +68,7 @@ class Config:
     def resolve(cls, settings: dict[str, Any]) -> Config:
         """These settings of a detector and the defaults of the others, checked; words give way to their parts."""
         given = {one.name: one.default for one in fields(cls) if one.name != "settings"} | settings
-        parts = {**_parts(given), "by": _group_columns(given["by"])}
-        one = cls(**{**given, **parts}, settings=settings_to_json(given)[0])
+        one = cls(**{**given, **_parts(given)}, settings=settings_to_json(given)[0])
         if one.normal_ratio is None:
             encoder = one.encoder_for(None if one.window is None else Form("series", (1, 1)))
             one = replace(one, normal_ratio=getattr(encoder, "normal_ratio", Encoder.normal_ratio))
@@ -88,9 +86,8 @@ class Config:
         parameters.check_one_of("scaling", self.scaling, SCALINGS)
         check_sides(self.one_sided)
         parameters.check_whole("members", self.members, most=parameters.WIDEST)
-        for name in ("epochs", "patience"):
-            parameters.check_whole(name, getattr(self, name))
-        parameters.check_whole("batch_size", self.batch_size, least=2)
+        for name, least in (("epochs", 1), ("patience", 1), ("batch_size", 2)):
+            parameters.check_whole(name, getattr(self, name), least)
         parameters.check_number("normal_ratio", self.normal_ratio, 0, 1, with_low=False)
         parameters.check_number("validation_ratio", self.validation_ratio, 0, 1, with_low=False, with_high=False)
         parameters.threshold_method(None, self.contamination)
@@ -137,11 +134,15 @@ class Config:
 
     def check_preparation(self, vectorizer: Vectorizer) -> None:
         """What `refit` prepares as before must not be asked for in another way."""
-        form = vectorizer.form
+        form, window = vectorizer.form, self.window
+        is_series = form is not None and form.is_series
+        same_window = (window is not None) == is_series
+        if window is not None and form is not None:
+            same_window &= window.length in (AUTO, form.shape[0]) and window.causal == form.causal
         same = {
             "scaling": self.robust == vectorizer.features.is_robust,
             "one_sided": np.array_equal(vectorizer.sides(self.one_sided), vectorizer.features.sides),
-            "window": _same_window(self.window, form),
+            "window": same_window,
             "by": self.by == (() if vectorizer.groups is None else vectorizer.groups.by),
         }
         changed = [f"{name}={getattr(self, name)!r}" for name, is_same in same.items() if not is_same]
@@ -190,12 +191,8 @@ class Config:
         seeds = [np.random.SeedSequence(entropy, spawn_key=(e,)) for e in range(1 if self.frozen else self.members)]
         return [np.random.default_rng(seed) for seed in seeds]
 
-    def new_encoder(self, vectorizer: Vectorizer, randoms: list[np.random.Generator], device: str) -> Network:
-        """The networks for rows of this vectorizer before training."""
-        encoder = self._networks(vectorizer, randoms)
-        return encoder.with_weights(on_device(encoder.weights.astype(np.float32), device))
-
-    def _networks(self, vectorizer: Vectorizer, randoms: list[np.random.Generator]) -> Network:
+    def networks(self, vectorizer: Vectorizer, randoms: list[np.random.Generator]) -> Network:
+        """The networks for rows of this vectorizer before training, one for each generator."""
         encoder = self.encoder_for(vectorizer.form)
         if callable(encoder):
             return ModuleNetwork.build(encoder, vectorizer.shape, randoms)
@@ -205,18 +202,17 @@ class Config:
             raise ValueError(f"encoder={encoder!r}: {error}") from None
         return network
 
-    def present_encoder(self, start: Model, vectorizer: Vectorizer, device: str) -> Network:
-        """The present networks, to go on from."""
-        encoder, asked = start.encoder, self.encoder_for(vectorizer.form)
+    def check_present(self, encoder: Network, vectorizer: Vectorizer) -> None:
+        """The networks that `refit` goes on from must be those that the settings ask for."""
+        asked = self.encoder_for(vectorizer.form)
         if getattr(asked, "name", encoder.name) != encoder.name:
             raise ValueError(f"refit goes on with {encoder.to_plain()}, not encoder={asked!r}: use fit")
-        wanted = self._networks(vectorizer, [np.random.default_rng(0)]).to_plain()
+        wanted = self.networks(vectorizer, [np.random.default_rng(0)]).to_plain()
         if encoder.to_plain() != wanted or len(encoder.weights) != (1 if self.frozen else self.members):
             raise ValueError(
                 f"refit goes on with {len(encoder.weights)} networks {encoder.to_plain()}; encoder and members ask for "
                 f"{self.members} of {wanted}: set them back, or use fit"
             )
-        return encoder.with_weights(on_device(encoder.weights.copy(), device))
 
     def steps_between(self, form: Form | None, rows: int) -> int:
         """Steps between two of so many windows to learn from."""
@@ -249,30 +245,22 @@ class Config:
 
 
 def _parts(settings: dict[str, Any]) -> dict[str, Any]:
-    """The parts of these settings, checked."""
-    encoder, scorer, window = (settings[name] for name in ("encoder", "scorer", "window"))
+    """The parts of these settings, checked, and the columns that name the group of a row."""
+    encoder, scorer, by = (settings[name] for name in ("encoder", "scorer", "by"))
     is_own = callable(encoder) and not (isinstance(encoder, type) and issubclass(encoder, Part))
+    window = usual_part("window", settings["window"])
+    if window is not None and not isinstance(window, Window):
+        raise ValueError(f"window={window!r} must be a number of steps, such as 16, 'auto', or Window(16, stride=4)")
+    groups = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+    if not all(isinstance(name, str) for name in groups) or len(set(groups)) < len(groups):
+        raise ValueError(f"by={by!r} must be the name of a column, or a list of different names")
     return {
         "encoder": encoder if is_own or encoder == AUTO else as_part("encoder", encoder, ENCODERS, also=(AUTO,)),
         "loss": as_part("loss", settings["loss"], CLOSENESS),
         "scorer": scorer if scorer == Views.name else as_part("scorer", scorer, SCORERS),
-        "window": None if window is None else _window(window),
+        "window": None if window is None else as_part("window", window, KINDS["window"]),
+        "by": groups,
     }
-
-
-def _group_columns(by: Any) -> tuple[str, ...]:
-    """The columns that name the group of a row: one name or several."""
-    names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
-    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise ValueError(f"by={by!r} must be the name of a column, or a list of different names")
-    return names
-
-
-def _window(given: Any) -> Window:
-    window = usual_part("window", given)
-    if not isinstance(window, Window):
-        raise ValueError(f"window={given!r} must be a number of steps, such as 16, 'auto', or Window(16, stride=4)")
-    return as_part("window", window, {"window": Window})
 
 
 def with_usual_parts(changes: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
@@ -291,13 +279,6 @@ def usual_part(name: str, value: Any) -> Any:
     if name == "window" and (isinstance(value, Integral) or value == AUTO):
         return Window(value)
     return KINDS[name][value]() if isinstance(value, str) and value in KINDS.get(name, {}) else value
-
-
-def _same_window(window: Window | None, form: Form | None) -> bool:
-    """Whether rows that were windows of this form still would be."""
-    if window is None or form is None:
-        return window is None and (form is None or not form.is_series)
-    return form.is_series and window.length in (AUTO, form.shape[0]) and window.causal == form.causal
 
 
 # Settings as JSON -------------------------------------------------------------------------------------------

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from addml import model_file, parameters
+from addml import disk_fit, model_file, parameters
 from addml.arrays import as_like, is_resident, to_numpy
 from addml.checkpoint import Storage
 from addml.compute import max_threads, resolve_device
@@ -27,7 +28,7 @@ from addml.fit import fit
 from addml.inputs import Rows, Window, of_rows, vectorizer_for
 from addml.inputs.array import ArrayVectorizer, as_numbers, is_plain
 from addml.inputs.disk import is_on_disk
-from addml.inputs.frame import is_pandas
+from addml.inputs.frame import as_table, is_pandas
 from addml.inputs.series import Sampling
 from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
@@ -193,7 +194,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         before = dict(vars(self))
         try:
             with on_standard_error(self.verbose):
-                config, X, names = self._config(), settled(X), None
+                config, X, names = self._config(), _settled(X), None
                 kind = vectorizer_for(X, config) if start is None else type(start.vectorizer)
                 if kind is ArrayVectorizer and not is_on_disk(X):
                     X = self._numbers(X, reset=start is None)
@@ -222,7 +223,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         return as_numbers(given, lambda X: validate_data(self, X, ensure_min_samples=1 + reset, **known))
 
     def _read(self, X: Any) -> Rows:
-        X, vectorizer = settled(X), self._fitted.vectorizer
+        X, vectorizer = _settled(X), self._fitted.vectorizer
         if is_on_disk(X) and vectorizer.form is None:
             what = f"{X!r} is a table on disk, which fit, the methods that score and write_scores take"
             raise TypeError(f"{what}; read the rows to look at, and give them: pyarrow.parquet.read_table(...)")
@@ -246,14 +247,10 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def write_scores(self, X: Any, path: str | os.PathLike[str]) -> None:
         """Write row, score and decision of every row of X (see `fit`), all or nothing, as .parquet, .csv or .jsonl."""
-        from addml.disk_fit import write_scores
-
-        write_scores(path, X, self._scored(X), self._fitted.threshold)
+        disk_fit.write_scores(path, X, self._scored(X), self._fitted.threshold)
 
     def _scored(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
-        from addml.disk_fit import scored
-
-        return scored(self._fitted, X, self._read, *self._engine)
+        return disk_fit.scored(self._fitted, X, self._read, *self._engine)
 
     def stream(self, entity: str | None = None, *, adapt: int | None = None) -> Stream:
         """A series, with `by` that of an entity, scored step by step, in constant time, as by a causal `Window`.
@@ -272,9 +269,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         rows = self._read(X)
         return of_rows(self.model_.embeddings(rows, *self._engine), rows)
 
-    def embed(self, X: Any) -> np.ndarray:
-        """The method's name for `transform`."""
-        return self.transform(X)
+    embed = transform  # the method's name for it
 
     def rows_kept(self) -> np.ndarray:
         """Which training rows distillation kept, (epochs, members, n); a stopped member keeps none."""
@@ -398,14 +393,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         return tags
 
 
-def settled(X: Any) -> Any:
+def _settled(X: Any) -> Any:
     """X itself, a batch of pyarrow as a table, a tensor of a device as an array; a lazy frame is refused."""
-    if is_resident(X):
-        return to_numpy(X)
     if type(X).__name__ == "LazyFrame":
         raise TypeError("X is a lazy frame, which holds no rows yet; give its .collect()")
-    if type(X).__name__ == "RecordBatch":
-        import pyarrow as pa
-
-        return pa.Table.from_batches([X])
-    return X
+    return to_numpy(X) if is_resident(X) else as_table(X) if isinstance(X, pa.RecordBatch) else X

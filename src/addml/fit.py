@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from addml import parameters
+from addml import disk_fit, parameters
 from addml.arrays import Array, evenly_spaced, evenly_spaced_with_ends, index_like, namespace, to_numpy
-from addml.checkpoint import Storage, described, open_checkpoint
-from addml.compute import blas_threads, max_threads, resolve_device
+from addml.checkpoint import Checkpoint, Storage, described, open_checkpoint
+from addml.compute import blas_threads, max_threads, on_device, resolve_device
 from addml.config import Config
 from addml.decisions.decision import TrainingScores
 from addml.encoders import AutoencoderNetwork
@@ -93,7 +93,7 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group =
     device = resolve_device(config.device)
     settings = {**config.to_plain(), "memory": storage.memory, **group.settings()}
     with open_checkpoint(storage.checkpoint, settings, group) as saved:
-        jobs = [_prepare(one, device, storage, saved.claim, group) for one in fits]
+        jobs = [_prepare(one, device, storage, saved, group) for one in fits]
         encoder = _initial_encoder(fits, jobs, device)  # weights are drawn first, then the split
         for job in jobs:
             job.members = _members(job)
@@ -108,8 +108,15 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group =
             jobs[0].disk.announce_training(state.epoch)
         if not config.frozen:
             train(learner, rows, members, schedule, state, lambda state: saved.save(state, members), group)
-            _warn_of_collapse(state)
-        return [_finish(job, learner, state, own, device) for job, own in zip(jobs, _places(jobs), strict=True)]
+        for e in np.flatnonzero(state.collapsed):
+            warn(
+                f"member {e} collapsed in epoch {state.collapsed[e]}: its embeddings met in one point or left all "
+                f"bounds; the network of epoch {state.best_epoch[e]} is used. Fewer epochs or a lower learning_rate "
+                "avoid this."
+            )
+        stops = np.cumsum([len(job.members) for job in jobs])
+        own = [state.best[stop - len(job.members) : stop] for job, stop in zip(jobs, stops, strict=True)]
+        return [_finish(job, learner, state, best, device) for job, best in zip(jobs, own, strict=True)]
 
 
 def _shared_config(fits: Sequence[Fit]) -> Config:
@@ -125,11 +132,9 @@ def _shared_config(fits: Sequence[Fit]) -> Config:
 
 # Prepare ----------------------------------------------------------------------------------------------------
 
-Claim = Callable[[Callable[[], dict[str, Any]]], None]  # says what rows a checkpoint is for
 
-
-def _prepare(one: Fit, device: str, storage: Storage, claim: Claim, group: Group) -> Job:
-    """The rows as features; `claim` makes sure that a checkpoint is of these rows."""
+def _prepare(one: Fit, device: str, storage: Storage, saved: Checkpoint, group: Group) -> Job:
+    """The rows as features; a checkpoint must be of these rows."""
     config, X = one.config, one.X
     if _reads_parts(one):
         source = open_source(X)
@@ -137,7 +142,7 @@ def _prepare(one: Fit, device: str, storage: Storage, claim: Claim, group: Group
             warn(note, DroppedColumnsWarning)
         large = source.size > parameters.size("memory", storage.memory) and len(source) >= LEAST_STREAMED
         if large or group.size > 1:
-            return _prepare_disk(one, source, device, storage, claim, group)
+            return _prepare_disk(one, source, device, storage, saved, group)
         X = source.table()
     if group.size > 1:
         raise ValueError(f"{type(X).__name__}: several workers share a table on disk; give a path of Parquet files")
@@ -155,7 +160,7 @@ def _prepare(one: Fit, device: str, storage: Storage, claim: Claim, group: Group
         given, marks = marks, np.full(len(rows), -1)
         np.maximum.at(marks, steps, given)
     training = rows.for_training(device)
-    claim(lambda: described(training.values, marks))
+    saved.claim(lambda: described(training.values, marks))
     return Job(config, vectorizer, rows, training, marks, config.randoms())
 
 
@@ -169,14 +174,12 @@ def _reads_parts(one: Fit) -> bool:
     return one.config.window is None and not (path and (one.config.takes_images or is_image_folder(one.X)))
 
 
-def _prepare_disk(one: Fit, source: Source, device: str, storage: Storage, claim: Claim, group: Group) -> Job:
+def _prepare_disk(one: Fit, source: Source, device: str, storage: Storage, saved: Checkpoint, group: Group) -> Job:
     if one.labels is not None:
         raise ValueError(f"labels cannot be learned from rows on disk; give memory > {source.size}, or a table")
     if one.config.by:
         raise ValueError(f"by={list(one.config.by)!r} needs rows in memory; give memory > {source.size}, or a table")
-    from addml import disk_fit  # pyarrow, only where there is a table
-
-    claim(lambda: source.about)  # refused at once, not after hours
+    saved.claim(lambda: source.about)  # refused at once, not after hours
     start = None if one.start is None else one.start.vectorizer
     disk = disk_fit.prepare(one.config, source, start, device, storage, group)
     return Job(one.config, disk.vectorizer, disk.sample, disk.rows, None, disk.randoms, disk)
@@ -184,13 +187,15 @@ def _prepare_disk(one: Fit, source: Source, device: str, storage: Storage, claim
 
 def _initial_encoder(fits: Sequence[Fit], jobs: Sequence[Job], device: str) -> Any:
     """The networks before training: new ones, or the present ones of a refit."""
-    first, start = jobs[0], fits[0].start
+    config, vectorizer, start = jobs[0].config, jobs[0].vectorizer, fits[0].start
     if len({job.vectorizer.shape for job in jobs}) > 1:
         raise ValueError("tables with gaps in different columns cannot train together; fit them one by one")
-    if start is not None:
-        return first.config.present_encoder(start, first.vectorizer, device)
-    randoms = [random for job in jobs for random in job.randoms]
-    return first.config.new_encoder(first.vectorizer, randoms, device)
+    if start is None:
+        encoder = config.networks(vectorizer, [random for job in jobs for random in job.randoms])
+    else:
+        config.check_present(start.encoder, vectorizer)
+        encoder = start.encoder
+    return encoder.with_weights(on_device(encoder.weights.astype(np.float32), device))
 
 
 def _members(job: Job) -> list[Member]:
@@ -214,12 +219,6 @@ def _stacked(jobs: Sequence[Job]) -> tuple[Rows, list[Member]]:
     return MemoryRows(namespace(values[0]).concatenate(values)), members
 
 
-def _places(jobs: Sequence[Job]) -> list[slice]:
-    """Which members of all are those of each job."""
-    stops = np.cumsum([len(job.members) for job in jobs])
-    return [slice(int(stop) - len(job.members), int(stop)) for job, stop in zip(jobs, stops, strict=True)]
-
-
 def _with_margin(learner: MetricLearner, rows: Rows, members: list[Member]) -> CenterCloseness:
     """The loss with a margin of the data's own scale: about the mean distance of two rows before training."""
     ids = padded([evenly_spaced_with_ends(member.train, MARGIN_ROWS) for member in members], learner.encoder.weights)
@@ -228,20 +227,12 @@ def _with_margin(learner: MetricLearner, rows: Rows, members: list[Member]) -> C
     return replace(learner.loss, margin=margin) if margin > 0 else learner.loss
 
 
-def _warn_of_collapse(state: TrainingState) -> None:
-    for e in np.flatnonzero(state.collapsed):
-        warn(
-            f"member {e} collapsed in epoch {state.collapsed[e]}: its embeddings met in one point or left all bounds; "
-            f"the network of epoch {state.best_epoch[e]} is used. Fewer epochs or a lower learning_rate avoid this."
-        )
-
-
 # Finish -----------------------------------------------------------------------------------------------------
 
 
-def _finish(job: Job, learner: MetricLearner, state: TrainingState, own: slice, device: str) -> Model:
+def _finish(job: Job, learner: MetricLearner, state: TrainingState, best: Array, device: str) -> Model:
     """The model of one fit from its members' best networks, with the scores of its rows."""
-    config, threads, best, members = job.config, max_threads(job.config.n_jobs), state.best[own], job.members
+    config, threads, members = job.config, max_threads(job.config.n_jobs), job.members
     with blas_threads(1):
         if job.disk is None:
             space = metric_space(learner, job.training, members, best, job.marks, job.vectorizer, job.randoms[0])

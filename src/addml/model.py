@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from addml.encoders import Network
 from addml.inputs import Form, LazyRows, MemoryRows, Rows, Vectorizer, as_rows
 from addml.inputs.series import Sampling, over_windows
 from addml.inputs.series_vectorizer import WindowRows
+from addml.inputs.table import Columns
+from addml.preprocessing.groups import Groups
 from addml.preprocessing.profile import ColumnProfile
 from addml.preprocessing.scaling import Features
 from addml.scoring.base import (
@@ -33,10 +35,6 @@ from addml.scoring.base import (
 from addml.scoring.patches import PatchMemory
 from addml.scoring.references import Overlaps
 from addml.scoring.views import embedded_places
-
-if TYPE_CHECKING:
-    from addml.inputs.table import Columns
-    from addml.preprocessing.groups import Groups
 
 MANY_ROWS, NARROW = 2**18, 256  # of one product on a device, where rows have so few numbers
 ROWS_SENT = 2**20  # to a device at once
@@ -194,9 +192,8 @@ class Model:
     def combine(self, member_scores: Array, incomplete: np.ndarray | None = None) -> Array:
         """One score a row (n,) from scores of all members (E, n); embeddings are neutral in `incomplete` rows (n,)."""
         assert self.scale is not None
-        if incomplete is not None:
-            member_scores = self.neutral_scores(member_scores, incomplete)
-        return self.scale.combine(member_scores)
+        own = member_scores if incomplete is None else self.neutral_scores(member_scores, incomplete)
+        return self.scale.combine(own)
 
     def incomplete(self, rows: Rows | np.ndarray) -> np.ndarray | None:
         """Where the past alone counts, which steps (n,) have windows that are not whole yet.
@@ -225,16 +222,8 @@ class Model:
         What embeddings say of a window counts for all steps in it, unless only the past may count; what plain columns
         say is of the step at its end alone.
         """
-        rows = as_rows(rows)
-        result = self._row_scores(rows, device, threads, self.overlaps(rows, learned=learned))
-        if isinstance(rows, WindowRows) and self.form is not None and not self.form.causal:
-            embedded = self.scorer.embedded(len(self.encoder.weights))
-            result[embedded] = over_windows(result[embedded], rows.windows)
-        return result
-
-    def _row_scores(self, rows: Rows, device: str, threads: int, overlaps: Overlaps | None) -> np.ndarray:
-        """The same of rows by themselves."""
-        result = np.empty((self.scorer.count(len(self.encoder.weights)), len(rows)))
+        rows, members = as_rows(rows), len(self.encoder.weights)
+        result = np.empty((self.scorer.count(members), len(rows)))
         if device != "cpu" and self.prepares_there and isinstance(rows, LazyRows):  # numbers go there as they are
             for start in range(0, len(rows), ROWS_SENT):
                 part = on_device(rows.values[start : start + ROWS_SENT], device)
@@ -244,8 +233,11 @@ class Model:
         def write(own: slice, block: np.ndarray) -> None:
             result[:, own] = block
 
-        compute = self._compute(device, overlaps)
+        compute = self._compute(device, self.overlaps(rows, learned=learned))
         in_blocks(rows, compute, write, device, min(threads, self.scorer.max_threads), self.block(device))
+        if isinstance(rows, WindowRows) and self.form is not None and not self.form.causal:
+            embedded = self.scorer.embedded(members)
+            result[embedded] = over_windows(result[embedded], rows.windows)
         return result
 
     def overlaps(self, rows: Rows, *, learned: bool = False) -> Overlaps | None:
@@ -291,7 +283,8 @@ class Model:
 
     def _compute(self, device: str, overlaps: Overlaps | None = None) -> Callable[[Array, slice], Array]:
         """What makes scores (s, views, b) of a stack of blocks that hold certain prepared rows."""
-        encoder, ready = self._encoder_on(device), self.scorer_ready(device)
+        encoder = self.encoder.with_weights(on_device(self.encoder.weights, device))
+        ready = self.scorer_ready(device)
         embed = encoder.patches if self.scorer.on_patches else encoder.embed  # type: ignore[attr-defined]
         return lambda x, rows: score_rows(self.scorer, x, embed(x), ready, self.distance, rows, overlaps)
 
@@ -316,7 +309,7 @@ class Model:
         def write(own: slice, block: np.ndarray) -> None:
             result[own] = block.transpose(1, 0, 2).reshape(block.shape[1], -1)
 
-        encoder = self._encoder_on(device)
+        encoder = self.encoder.with_weights(on_device(self.encoder.weights, device))
         in_blocks(rows, lambda x, own: encoder.embed(x), write, device, threads, self.block(device))
         return result
 
@@ -334,9 +327,6 @@ class Model:
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle takes along: nothing that can be worked out again, on a device perhaps."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def _encoder_on(self, device: str) -> Network:
-        return self.encoder.with_weights(on_device(self.encoder.weights, device))
 
     def block(self, device: str) -> int:
         """Rows of one product: a row gets the same bits in every block of that size."""

@@ -133,7 +133,7 @@ def test_floats_grey_images_without_channels_and_uneven_sizes():
         (np.zeros((20, 9)), r"X has shape \(20, 9\)"),
         (np.zeros((2, 3, 4, 5, 6)), r"X has shape \(2, 3, 4, 5, 6\)"),
         (np.zeros((20, 1, 0, 5)), r"X has shape \(20, 1, 0, 5\)"),
-        (np.zeros((1, 1, 4, 4)), r"holds 1 image, of"),
+        (np.zeros((1, 1, 4, 4)), r"holds 1 image; give at least 2"),
         (np.zeros((6, 3, 4, 4), np.uint8), "all 6 images of X are the same, every pixel is 0"),
         (np.full((3, 1, 2, 2), np.nan), "image 0 of X holds NaN"),
         (np.full((3, 1, 2, 2), "a"), "dtype"),

@@ -48,7 +48,7 @@ def test_on_tensors_as_on_an_accelerator(monkeypatch):
     torch = pytest.importorskip("torch")
     detectors = [ADDML.paper(epochs=3, random_state=seed, device="cpu") for seed in range(3)]
     on_cpu = fit_together(detectors, tables())
-    for module in ("addml.config", "addml.inputs"):
+    for module in ("addml.fit", "addml.inputs"):
         monkeypatch.setattr(f"{module}.on_device", lambda values, device: torch.from_numpy(values.copy()))
     for ours, theirs in zip(fit_together(detectors, tables()), on_cpu, strict=True):
         assert ours.anomaly_scores_ == pytest.approx(theirs.anomaly_scores_, rel=1e-3, abs=1e-5)
