@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from addml import disk_fit, parameters
 from addml.arrays import Array, evenly_spaced, evenly_spaced_with_ends, index_like, namespace, to_numpy
@@ -143,7 +144,7 @@ def _prepare(one: Fit, device: str, storage: Storage, saved: Checkpoint, group: 
         large = source.size > parameters.size("memory", storage.memory) and len(source) >= LEAST_STREAMED
         if large or group.size > 1:
             return _prepare_disk(one, source, device, storage, saved, group)
-        X = source.table()
+        X = pa.Table.from_batches(list(source.batches()))
     if group.size > 1:
         raise ValueError(f"{type(X).__name__}: several workers share a table on disk; give a path of Parquet files")
     if one.start is None:

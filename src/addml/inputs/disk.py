@@ -80,9 +80,6 @@ class Source:
         """Bytes of memory that learning from all rows at once would take, about."""
         return len(self) * len(self.names) * CELL_BYTES
 
-    def table(self) -> pa.Table:
-        return pa.Table.from_batches(list(self.batches()))
-
     def batches(
         self, start: int | None = None, stop: int | None = None, rows: int = BATCH_ROWS
     ) -> Iterator[pa.RecordBatch]:
