@@ -320,10 +320,9 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def explain(self, X: Any, rows: Any = None) -> Any:
         """How much each column adds to each row's score, `(n, n_features_in_)`: above 0 makes it stranger.
 
-        A row adds up to the row's score and comes from the view that finds it strangest; with other scorers (center,
-        dissimilarity, knn) it adds up to the score less that of `baseline_`. Of images it is a map (n, height, width).
-        In a series a column is a channel, and a step is explained by the window that ends there. `rows` are the places
-        of the rows to explain, where not all are wanted. Of a pandas frame it is one too.
+        A row adds up to its score, by the view that finds it strangest; with other scorers (center, dissimilarity, knn)
+        to the score less that of `baseline_`. Of images it is a map (n, height, width). In a series a column is a
+        channel, and a step is explained by the window that ends there. `rows` are the places of the rows to explain.
         """
         read = self._read(X)
         own = of_rows(np.arange(len(read)), read)
