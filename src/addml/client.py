@@ -56,11 +56,7 @@ class Client:
 
     def models(self) -> list[dict[str, Any]]:
         """What models there are."""
-        found, start = list[dict[str, Any]](), 0
-        while start is not None:
-            page = self._json("GET", f"{API}/models?offset={start}")
-            found, start = found + page["models"], page["next"]
-        return found
+        return list(self._json("GET", f"{API}/models?limit=1000")["models"])
 
     def model(self, name: str) -> dict[str, Any]:
         """All that is known of one: its columns, what is usual in them, its training and its threshold."""
@@ -237,7 +233,14 @@ def _query(options: Mapping[str, Any]) -> str:
 
 def _parts(rows: Any) -> Iterator[list[str]]:
     """The rows as JSON, some at a time, all with the same names: what some rows lack is a gap in any part."""
-    rows = _as_dicts(rows)
+    if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+        import narwhals.stable.v2 as nw
+
+        try:
+            rows = list(nw.from_native(rows, eager_only=True).rows(named=True))
+        except TypeError:
+            kind = type(rows).__name__
+            raise TypeError(f"rows: of type {kind}; give a data frame, or a list with a dict for each row") from None
     lacking, part, size = {str(name): None for row in rows for name in row}, list[str](), 0
     for place, row in enumerate(rows, start=1):
         text = json.dumps(lacking | {str(name): _plain(row[name], name, place) for name in row}, default=str)
@@ -248,19 +251,6 @@ def _parts(rows: Any) -> Iterator[list[str]]:
         size += len(text)
     if part:
         yield part
-
-
-def _as_dicts(rows: Any) -> Sequence[Mapping[str, Any]]:
-    """A dict for each row of a list or of a data frame."""
-    if isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
-        return rows
-    import narwhals.stable.v2 as nw
-
-    try:
-        return list(nw.from_native(rows, eager_only=True).rows(named=True))
-    except TypeError:
-        kind = type(rows).__name__
-        raise TypeError(f"rows: of type {kind}; give a data frame, or a list with a dict for each row") from None
 
 
 def _plain(value: Any, name: Any, place: int) -> Any:

@@ -67,6 +67,11 @@ def load(path: str | os.PathLike[str], encoder: Any = None) -> Model:
     return model
 
 
+def digest(path: str | os.PathLike[str]) -> str:
+    """The hash of model.json, which names the hash of the weights: equal for equal models alone."""
+    return hashlib.sha256((Path(path) / "model.json").read_bytes()).hexdigest()
+
+
 def _document_of(model: Model) -> dict[str, Any]:
     """What can be read of a model."""
     own = {"answers": model.encoder.answers().tolist()} if isinstance(model.encoder, ModuleNetwork) else {}

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -31,8 +31,10 @@ from addml.scoring.patches import PatchMemory, top_count
 from addml.scoring.views import NEIGHBOURS, ROUNDING, Views, embedded_places
 from addml.text import listed
 
-if TYPE_CHECKING:
-    import onnx
+try:
+    from onnx import helper, load_from_string, numpy_helper
+except ImportError:
+    raise ImportError("ONNX export needs onnx: pip install 'addml[onnx]'") from None
 
 OPSET, IR_VERSION = 18, 8  # of ONNX 1.13 (2022), which current runtimes read
 BOOL, FLOAT, DOUBLE, INT64 = 9, 1, 11, 7  # ONNX's numbers of its types
@@ -73,20 +75,10 @@ def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
     about = {"addml": __version__, "scorer": model.scorer.name, "threshold": repr(float(detector.threshold_))}
     if names is not None:
         about["columns"] = json.dumps(list(map(str, names)))
-    helper = _onnx().helper
     graph, opset = g.finish("addml", {"X": X}, outputs), helper.make_opsetid("", OPSET)
     file = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
     helper.set_model_props(file, about)
     write_whole(Path(os.path.expanduser(path)), file.SerializeToString())
-
-
-def _onnx() -> Any:
-    """The onnx package, or an error that says what to install."""
-    try:
-        import onnx
-    except ImportError:
-        raise ImportError("ONNX export needs onnx: pip install 'addml[onnx]'") from None
-    return onnx
 
 
 def _obstacles(model: Model) -> Iterator[str]:
@@ -114,34 +106,28 @@ class Graph:
 
     def __init__(self, prefix: str = "") -> None:
         """The prefix keeps the names of a subgraph apart."""
-        self._prefix = prefix
-        self._nodes: list[onnx.NodeProto] = []
-        self._constants: list[onnx.TensorProto] = []
+        self.prefix, self.nodes, self.constants = prefix, list[Any](), list[Any]()
 
     def __getattr__(self, operator: str) -> Callable[..., str]:
         return partial(self._add, operator)
 
     def _add(self, operator: str, *inputs: Any, output: str = "", unused: int = 0, **attributes: Any) -> str:
-        output = output or f"{self._prefix}{operator}_{len(self._nodes)}"
+        output = output or f"{self.prefix}{operator}_{len(self.nodes)}"
         outputs = [output, *(f"{output}_{number}" for number in range(unused))]
         names = list(inputs)
         for place, value in enumerate(inputs):
             if not isinstance(value, str):
-                names[place] = f"{self._prefix}constant_{len(self._constants)}"
-                self._constants.append(_onnx().numpy_helper.from_array(np.asarray(value), names[place]))
-        self._nodes.append(_onnx().helper.make_node(operator, names, outputs, **attributes))
+                names[place] = f"{self.prefix}constant_{len(self.constants)}"
+                self.constants.append(numpy_helper.from_array(np.asarray(value), names[place]))
+        self.nodes.append(helper.make_node(operator, names, outputs, **attributes))
         return output
-
-    def splice(self, graph: onnx.GraphProto) -> None:
-        """Add the nodes and constants of another graph under their own names."""
-        self._nodes += graph.node
-        self._constants += graph.initializer
 
     def finish(self, name: str, inputs: Mapping[str, About], outputs: Mapping[str, About]) -> Any:
         """The whole graph between these inputs and outputs."""
-        helper = _onnx().helper
-        ends = [[helper.make_tensor_value_info(end, *about) for end, about in one.items()] for one in (inputs, outputs)]
-        return helper.make_graph(self._nodes, name, *ends, self._constants)
+        first, last = (
+            [helper.make_tensor_value_info(end, *about) for end, about in one.items()] for one in (inputs, outputs)
+        )
+        return helper.make_graph(self.nodes, name, first, last, self.constants)
 
 
 # Stages -----------------------------------------------------------------------------------------------------
@@ -345,7 +331,9 @@ def _photo_score(g: Graph, images: str, model: Model) -> str:
     g.Div(g.Sub(images, mean), scale, output="images")
     count = g.Slice(g.Shape(images), np.array([0]), np.array([1]))
     g.Concat(count, np.array([shape[0], *network.size]), axis=0, output="size")
-    g.splice(_onnx().load_from_string(shipped_network()).graph)
+    shipped = load_from_string(shipped_network()).graph
+    g.nodes += shipped.node
+    g.constants += shipped.initializer
 
     def resized(maps: str, size: tuple[int, ...]) -> str:
         return g.Resize(maps, "", "", g.Concat(count, np.array([1, *size]), axis=0), mode="linear")

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from addml import ADDML
 from addml.cli.commands import app
 from addml.cluster import BatchScorer
-from addml.cluster.ray_cluster import LOOPBACK, QUIET
+from addml.cluster.ray_fit import LOOPBACK, QUIET
 from addml.config import Config
 from addml.fit import Fit, fit
 from tests.cluster.conftest import SETTINGS

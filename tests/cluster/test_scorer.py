@@ -4,7 +4,6 @@ import hashlib
 import json
 import pickle
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from addml.cli.commands import app
-from addml.cluster import BatchScorer, parts, ray_cluster, scorer
+from addml.cluster import BatchScorer, parts, ray_fit, scorer
 from addml.cluster.parts import plan, score_folder
 from addml.errors import AddmlError
 from addml.io.write import WriteError
@@ -40,18 +39,12 @@ def here(monkeypatch):
     """Score parts one after another in this process; gives back those that were scored."""
     done = []
 
-    def score(scoring, pending, workers, told, unreadable, advance):
+    def results(scoring, pending, address, workers):
         for part in pending:
-            result = scoring(vars(part))
-            done.append(Path(part.target).name)
-            if result["failed"]:
-                raise AddmlError(result["failed"])
-            if result["unreadable"]:
-                unreadable[result["file"]] = result["unreadable"]
-            told["scored"] += bool(result["rows"])
+            yield scoring(part)
+            done.append(Path(part["target"]).name)
 
-    monkeypatch.setattr(parts, "_score", score)
-    monkeypatch.setattr(parts, "connected", lambda address, workers: nullcontext((None, 1)))
+    monkeypatch.setattr(parts, "_results", results)
     return done
 
 
@@ -76,6 +69,12 @@ def test_every_kind_of_batch_gets_the_bits_of_the_command(rows, saved):
     batches = list(own.stream(table.to_batches(max_chunksize=97)))
     assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
     np.testing.assert_array_equal(np.concatenate([batch["score"] for batch in batches]), scores)
+
+
+def test_no_column_need_be_kept(rows, saved):
+    table = parquet.read_table(rows).slice(0, 9)
+    found = BatchScorer.of(saved[0], columns=())(table)
+    assert found.equals(BatchScorer.of(saved[0])(table).select(found.column_names))
 
 
 def test_an_empty_batch_has_the_columns_of_others(rows, saved):
@@ -108,7 +107,7 @@ def test_another_version_and_another_model_are_refused(saved, rows, tmp_path):
     with pytest.raises(AddmlError, match="every machine needs the model under this path"):
         BatchScorer(str(tmp_path / "none"), "0" * 64)(table)
     with pytest.raises(AddmlError, match=r"sent the work 0\.0\.1"):
-        ray_cluster.check_version("0.0.1")
+        ray_fit.check_version("0.0.1")
 
 
 def test_an_array_without_names_has_no_scorer(tmp_path):
@@ -121,7 +120,7 @@ def test_an_array_without_names_has_no_scorer(tmp_path):
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"pip install 'addml\[ray\]'"), ray_cluster.connected(None, 1):
+    with pytest.raises(ImportError, match=r"pip install 'addml\[ray\]'"), ray_fit.connected(None, 1):
         pass
 
 
@@ -145,16 +144,16 @@ def test_parts_hold_the_scores_of_the_command(rows, saved, tmp_path, here, monke
 
 
 def test_a_killed_run_goes_on_without_scoring_a_part_twice(rows, saved, tmp_path, here, monkeypatch):
-    own, write, out = BatchScorer.of(saved[0]), parts.Scoring._write, tmp_path / "out"
+    own, write, out = BatchScorer.of(saved[0]), parts.Scoring.write, tmp_path / "out"
 
     def killed(self, part):
         write(self, part)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(parts.Scoring, "_write", killed)
+    monkeypatch.setattr(parts.Scoring, "write", killed)
     with pytest.raises(KeyboardInterrupt):
         score_folder(str(rows), own, str(out), Progress())
-    monkeypatch.setattr(parts.Scoring, "_write", write)
+    monkeypatch.setattr(parts.Scoring, "write", write)
     first = next(out.glob("*.parquet")).name
     assert score_folder(str(rows), own, str(out), Progress())["scored"] == 3
     assert first not in here
@@ -203,9 +202,9 @@ def test_a_full_disk_leaves_no_part_behind(rows, saved, tmp_path, here, monkeypa
 
     scoring, todo, _ = plan(str(rows), BatchScorer.of(saved[0]), str(tmp_path / "first"))
     monkeypatch.setattr(write.os, "fsync", full)
-    assert "No space left on device. Free some space" in scoring(vars(todo[0]))["failed"]
+    assert "No space left on device. Free some space" in scoring(todo[0])["failed"]
     with pytest.raises(WriteError, match="Free some space"):
-        scoring._write(todo[0])
+        scoring.write(todo[0])
     assert [file.name for file in (tmp_path / "first").iterdir()] == [parts.MANIFEST]
 
 

@@ -21,7 +21,7 @@ from pyarrow import csv
 from addml.client import Client, ServerError
 from addml.errors import AddmlError
 from addml.server import Limits
-from addml.server.access import Rarely
+from addml.server.access import is_rare
 from addml.server.job import check_unpacked
 from addml.server.jobs import FOLDERS, resident, watch
 from tests.cli.running import QUICK, run_addml, write_small
@@ -301,8 +301,8 @@ def test_limits_are_named():
 
 
 def test_a_message_is_not_logged_again_and_again():
-    rarely, record = Rarely(), logging.makeLogRecord({"name": "asyncio", "msg": "out of files"})
-    assert sum(rarely.filter(record) for _ in range(1000)) == 5
+    record = logging.makeLogRecord({"name": "asyncio", "msg": "out of files"})
+    assert sum(is_rare(record) for _ in range(1000)) in (5, 10)  # where a minute ends meanwhile
 
 
 # The client ---------------------------------------------------------------------------------------------------

@@ -514,7 +514,13 @@ def test_a_traceback_is_for_the_terminal(monkeypatch, capsys):
     assert "/home/somebody" in capsys.readouterr().err
 
 
-def test_a_process_that_was_killed_is_a_failure():
-    killed = SimpleNamespace(stdin=io.BytesIO(), stdout=io.BytesIO(b'{"progress": "Training"}\n'), wait=lambda: -9)
-    outcome = jobs._outcome(SimpleNamespace(request={}, progress=None), killed)
-    assert outcome["error"]["message"] == "it was ended from outside while Training"
+def test_a_process_that_was_killed_is_a_failure(work, monkeypatch):
+    def killed(command, **others):
+        stdout = io.BytesIO(b'{"progress": "Training"}\n')
+        return SimpleNamespace(stdin=io.BytesIO(), stdout=stdout, wait=lambda seconds=None: -9)
+
+    monkeypatch.setattr(jobs.subprocess, "Popen", killed)
+    job = work.new("a.csv", None, [])
+    work.start(job)
+    work._thread.shutdown()
+    assert (job.state, job.error["message"]) == ("failed", "it was ended from outside while Training")

@@ -117,7 +117,7 @@ def runner(engine: str | None, address: str | None) -> Callable[..., Any]:
         from addml.pipeline.batches import run_tasks
 
         return run_tasks
-    from addml.cluster.ray_cluster import run_on_ray
+    from addml.cluster.ray_fit import run_on_ray
 
     return partial(run_on_ray, address=address)
 

@@ -10,15 +10,18 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from itertools import chain, pairwise
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypedDict
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import dataset, parquet
 
-from addml.cluster.ray_cluster import connected
+from addml.cluster.ray_fit import connected
 from addml.cluster.scorer import BatchScorer
 from addml.errors import AddmlError
 from addml.inputs.disk import Source
@@ -32,15 +35,11 @@ from addml.pipeline.sources import identifiers
 from addml.progress import Progress
 from addml.text import counted, listed
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 PART_ROWS = 1_000_000  # of one output file, unless a row group holds more
 MANIFEST = "_manifest.json"  # which readers of a folder of Parquet files pass over
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(TypedDict):
     """Consecutive rows of one file, and the file that their scores go to."""
 
     file: str
@@ -51,65 +50,44 @@ class Part:
 
 @dataclass(frozen=True)
 class Scoring:
-    """All that a worker needs to score a part."""
+    """All that a worker needs to score a part; each process of the cluster makes its own and loads the model once."""
 
     scorer: BatchScorer
     schema: bytes  # Arrow's, of all files together
     base: str
     columns: tuple[str, ...]
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, part: Part) -> dict[str, Any]:
         """Write a part; what cannot be read or written is told and not raised, so that the others go on."""
-        part = Part(**{name: row[name] for name in Part.__dataclass_fields__})
-        told = {"file": part.file, "rows": 0, "unreadable": "", "failed": ""}
+        told = {"file": part["file"], "rows": 0, "unreadable": "", "failed": ""}
         try:
-            self._write(part)
+            self.write(part)
         except ReadError as error:
             return told | {"unreadable": str(error)}
         except (AddmlError, WriteError) as error:
             return told | {"failed": str(error)}
-        return told | {"rows": part.stop - part.start}
+        return told | {"rows": part["stop"] - part["start"]}
 
-    def _write(self, part: Part) -> None:
-        import pyarrow as pa
-        from pyarrow import dataset
-
-        schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
-        found = dataset.dataset([part.file], schema, "parquet", partitioning="hive", partition_base_dir=self.base)
-        pieces = self._pieces(Source(found, part.file, self.columns), part)
-        first = next(pieces)
-        with open_writer(part.target, first.schema) as writer:
-            for piece in chain([first], pieces):
-                writer.write(piece)
-
-    def _pieces(self, source: Source, part: Part) -> Iterator[pa.Table]:
+    def write(self, part: Part) -> None:
         """The ids of rows, the file and their number in it, and the results."""
-        import pyarrow as pa
-
-        row, place = part.start + 1, len(self.scorer.columns or ())
-        for batch in source.batches(part.start, part.stop, BATCH_ROWS):
-            scored = self.scorer(pa.Table.from_batches([batch]))
-            names = pa.array([os.path.relpath(part.file, self.base)] * batch.num_rows)
-            rows = pa.array(np.arange(row, row + batch.num_rows))
-            yield scored.add_column(place, "file", names).add_column(place + 1, "row", rows)
-            row += batch.num_rows
-
-
-class Worker:
-    """A process of the cluster, which loads the model once."""
-
-    def __init__(self, work: Callable[[Any], Any]) -> None:
-        self.work = work
-
-    def __call__(self, item: Any) -> Any:
-        return self.work(item)
+        file, schema = part["file"], pa.ipc.read_schema(pa.py_buffer(self.schema))
+        found = dataset.dataset([file], schema, "parquet", partitioning="hive", partition_base_dir=self.base)
+        name, place, row = os.path.relpath(file, self.base), len(self.scorer.columns or ()), part["start"] + 1
+        with ExitStack() as stack:
+            writer = None
+            for batch in Source(found, file, self.columns).batches(part["start"], part["stop"], BATCH_ROWS):
+                scored = self.scorer(pa.Table.from_batches([batch]))
+                scored = scored.add_column(place, "file", pa.array([name] * batch.num_rows))
+                scored = scored.add_column(place + 1, "row", pa.array(np.arange(row, row + batch.num_rows)))
+                writer = writer or stack.enter_context(open_writer(part["target"], scored.schema))
+                writer.write(scored)
+                row += batch.num_rows
 
 
 def score_dataset(rows: Any, scorer: BatchScorer, workers: int | None = None) -> Any:
     """A Ray dataset with the results behind its columns; it is computed when it is used."""
-    return rows.map_batches(
-        Worker, fn_constructor_args=(scorer,), batch_format="pyarrow", batch_size=BATCH_ROWS, **_actors(scorer, workers)
-    )
+    actors = _actors(scorer, workers) | {"fn_constructor_kwargs": vars(scorer)}
+    return rows.map_batches(BatchScorer, batch_format="pyarrow", batch_size=BATCH_ROWS, **actors)
 
 
 def _actors(scorer: BatchScorer, workers: int | None) -> dict[str, Any]:
@@ -132,21 +110,25 @@ def score_folder(
     """Score the Parquet files of a folder into parts in the folder `output`; what was done before is kept."""
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data logs an error for every pool of actors
     scoring, parts, unreadable = plan(file, scorer, output)
-    rows = sum(part.stop - part.start for part in parts)
-    pending = [part for part in parts if not Path(part.target).exists()]
-    told: dict[str, Any] = {"rows": rows, "parts": len(parts), "scored": 0}
+    rows = sum(part["stop"] - part["start"] for part in parts)
+    pending = [part for part in parts if not Path(part["target"]).exists()]
+    scored = 0
     with progress.stage(f"Scoring {file}", rows) as advance:
-        advance(rows - sum(part.stop - part.start for part in pending))
-        if pending:
-            with connected(address, workers) as (_, count):
-                _score(scoring, pending, count, told, unreadable, advance)
+        advance(rows - sum(part["stop"] - part["start"] for part in pending))
+        for result in _results(scoring, pending, address, workers) if pending else ():
+            if result["failed"]:
+                raise AddmlError(result["failed"])
+            if result["unreadable"]:
+                unreadable[result["file"]] = result["unreadable"]
+            scored += bool(result["rows"])
+            advance(result["rows"])
     if unreadable:
         some = " ".join(listed([unreadable[name] for name in sorted(unreadable)]).split())
         raise AddmlError(
             f"{counted(len(unreadable), 'file')} could not be read: {some} "
             f"All others are scored in {output}; mend these, and run it again."
         )
-    return told
+    return {"rows": rows, "parts": len(parts), "scored": scored}
 
 
 def score_as_told(options: Options, output: str, progress: Progress) -> dict[str, Any]:
@@ -156,26 +138,15 @@ def score_as_told(options: Options, output: str, progress: Progress) -> dict[str
     return score_folder(options.file, scorer, output, progress, options.address, options.workers)
 
 
-def _score(
-    scoring: Scoring,
-    pending: list[Part],
-    workers: int,
-    told: dict[str, Any],
-    unreadable: dict[str, str],
-    advance: Callable[[int], None],
-) -> None:
-    from ray import data
-
-    count = min(workers, len(pending))
-    items = data.from_items([asdict(part) for part in pending], override_num_blocks=min(len(pending), 32 * count))
-    results = items.map(Worker, fn_constructor_args=(scoring,), **_actors(scoring.scorer, count))
-    for result in results.iter_rows():
-        if result["failed"]:
-            raise AddmlError(result["failed"])
-        if result["unreadable"]:
-            unreadable[result["file"]] = result["unreadable"]
-        told["scored"] += bool(result["rows"])
-        advance(result["rows"])
+def _results(
+    scoring: Scoring, pending: list[Part], address: str | None, workers: int | None
+) -> Iterator[dict[str, Any]]:
+    """What `Scoring` tells of each part, as it ends."""
+    with connected(address, workers) as (ray, count):
+        size = min(count, len(pending))
+        items = ray.data.from_items(pending, override_num_blocks=min(len(pending), 32 * size))
+        results = items.map(Scoring, fn_constructor_kwargs=vars(scoring), **_actors(scoring.scorer, size))
+        yield from results.iter_rows()
 
 
 def plan(file: str, scorer: BatchScorer, output: str) -> tuple[Scoring, list[Part], dict[str, str]]:
@@ -201,9 +172,6 @@ def plan(file: str, scorer: BatchScorer, output: str) -> tuple[Scoring, list[Par
 
 def _row_groups(files: list[str]) -> tuple[dict[str, list[int]], dict[str, str]]:
     """The rows of every row group of the files that can be read, and why others cannot."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     groups, unreadable = dict[str, list[int]](), dict[str, str]()
     for name in map(os.path.abspath, files):
         try:
@@ -221,13 +189,16 @@ def _parts(groups: dict[str, list[int]], base: Path, folder: Path) -> Iterator[P
         cuts = np.unique(np.append(ends[np.searchsorted(ends, np.arange(0, ends[-1], PART_ROWS))], ends[-1]))
         own = hashlib.sha256(os.path.relpath(file, base).encode()).hexdigest()[:8]
         for number, (start, stop) in enumerate(pairwise(cuts.tolist())):
-            yield Part(file, start, stop, str(folder / f"{Path(file).stem}-{own}-{number:04d}.parquet"))
+            target = str(folder / f"{Path(file).stem}-{own}-{number:04d}.parquet")
+            yield Part(file=file, start=start, stop=stop, target=target)
 
 
 def _agree(folder: Path, scorer: BatchScorer, parts: list[Part]) -> None:
     """Write the manifest, or make sure that the one that is there says the same of every part."""
-    files = {part.file: [os.stat(part.file).st_size, os.stat(part.file).st_mtime_ns] for part in parts}
-    rows = {Path(part.target).name: [part.file, part.start, part.stop, *files[part.file]] for part in parts}
+    rows = dict[str, Any]()
+    for part in parts:
+        about = os.stat(part["file"])
+        rows[Path(part["target"]).name] = [part["file"], part["start"], part["stop"], about.st_size, about.st_mtime_ns]
     settings = {name: getattr(scorer, name) for name in ("version", "digest", "reasons", "threshold", "device")}
     document = {"settings": settings, "parts": rows}
     folder.mkdir(parents=True, exist_ok=True)

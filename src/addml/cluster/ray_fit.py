@@ -1,32 +1,69 @@
-"""Fits on a Ray cluster: one on all rows by many workers (Ray Train), or many fits as tasks."""
+"""A Ray cluster, the user's own or a local one on loopback, and what is fitted there.
+
+One fit on all rows by many workers (Ray Train), many fits as tasks, or the tasks of a comparison.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from addml import __version__, model_file
 from addml.checkpoint import Storage
-from addml.cluster.ray_cluster import completed, connected
 from addml.cluster.scorer import check_version
+from addml.compute import max_threads
 from addml.config import Config, settings_from_json, settings_to_json
 from addml.errors import AddmlError
 from addml.fit import Fit, fit
 from addml.inputs.disk import Source, is_on_disk, open_source
 from addml.learning.group import TorchGroup
 from addml.model import Model
+from addml.pipeline.batches import ONE_THREAD, Ended, run_task
 from addml.pipeline.options import Options
 from addml.pipeline.ranking import Result
 from addml.pipeline.run import decided, settings_of, storage_of
 from addml.pipeline.table_source import TableSource
 from addml.progress import Progress
 
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # Ray's only switch for an address of 127.0.0.1
 EVERY = 50  # steps between two averages of the weights: see docs/cluster.md
 FAILURES = 3  # times that workers may be lost before the fit is given up; it goes on from its checkpoint
+
+
+@contextmanager
+def connected(address: str | None, workers: int | None) -> Iterator[tuple[Any, int]]:
+    """Ray, connected to the cluster at an address, else to one started here, and how many workers it is to have."""
+    for name, value in (QUIET if address else QUIET | LOOPBACK).items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise ImportError("engine 'ray' needs Ray: pip install 'addml[ray]'") from None
+    is_own = not ray.is_initialized()  # else the caller ends it
+    if is_own:
+        one_thread = {"env_vars": dict.fromkeys(ONE_THREAD, "1")}
+        known: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "runtime_env": one_thread}
+        if address is None:  # one more for what coordinates the workers
+            known |= {"num_cpus": (workers or max_threads(None)) + 1, "include_dashboard": False}
+        try:
+            ray.init(address=address or "local", **known)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            words = f"--address {address}: no Ray cluster answers there ({error})."
+            raise AddmlError(words, option="address") from None
+    try:
+        yield ray, workers or max(1, int(ray.cluster_resources().get("CPU", 1)) - 1)
+    finally:
+        if is_own:
+            ray.shutdown()
+
+
+# One fit ----------------------------------------------------------------------------------------------------
 
 
 def fit_rows(
@@ -100,13 +137,16 @@ def fit_as_told(options: Options, output: str, progress: Progress) -> Result:
     """Train on all rows of a table as `addml fit` does, on a cluster."""
 
     def on_cluster(options: Options, X: Source, labels: None, **settings: Any) -> Model:
-        known: dict[str, Any] = {
-            "address": options.address,
-            "workers": options.workers,
-            "every": 0 if options.sync else EVERY,
-        }
-        settings, storage = settings_of(options) | settings, storage_of(options)
-        model = fit_rows(settings, options.file, output, columns=X.columns, storage=storage, **known)
+        model = fit_rows(
+            settings_of(options) | settings,
+            options.file,
+            output,
+            columns=X.columns,
+            storage=storage_of(options),
+            address=options.address,
+            workers=options.workers,
+            every=0 if options.sync else EVERY,
+        )
         return decided(model, options)
 
     source = TableSource(options)
@@ -115,46 +155,59 @@ def fit_as_told(options: Options, output: str, progress: Progress) -> Result:
     return Result(source.training_findings(model), (), model)
 
 
-# Many fits --------------------------------------------------------------------------------------------------
+# Tasks ------------------------------------------------------------------------------------------------------
 
 
 def fit_many(fits: Sequence[Fit], *, address: str | None = None, workers: int | None = None) -> list[Model]:
     """Independent fits as tasks of a cluster, as many as you like; what `addml.fit.fit_many` gives of each alone."""
-    jobs = [(number, *_described(one), __version__) for number, one in enumerate(fits)]
-    found: dict[int, Model] = {}
+    jobs, models = list[tuple[Any, ...]](), dict[int, Model]()
+    for number, one in enumerate(fits):
+        if one.start is not None:
+            raise AddmlError("a refit goes on from a model in this process; fit anew on a cluster.")
+        X = os.path.abspath(os.path.expanduser(one.X)) if isinstance(one.X, str | os.PathLike) else one.X
+        if is_on_disk(X) and not isinstance(X, str):
+            raise AddmlError(f"{type(X).__name__} cannot be sent to a cluster; give the path of the Parquet files.")
+        jobs.append((number, json.dumps(one.config.settings), X, one.labels, one.names, __version__))
     with connected(address, workers) as (ray, _):
-        for number, files, failure in completed(ray, _fit_one, jobs):
-            if failure:
+        for number, model, failure in completed(ray, _fit_one, jobs):
+            if model is None:
                 raise AddmlError(f"fit {number} failed: {failure}")
-            found[number] = _unpacked(files)
-    return [found[number] for number in range(len(fits))]
-
-
-def _described(one: Fit) -> tuple[str, Any, Any, Any]:
-    if one.start is not None:
-        raise AddmlError("a refit goes on from a model in this process; fit anew on a cluster.")
-    X = os.path.abspath(os.path.expanduser(one.X)) if isinstance(one.X, str | os.PathLike) else one.X
-    if is_on_disk(X) and not isinstance(X, str):
-        raise AddmlError(f"{type(X).__name__} cannot be sent to a cluster; give the path of the Parquet files.")
-    return json.dumps(one.config.settings), X, one.labels, one.names
+            models[number] = model
+    return [models[number] for number in range(len(fits))]
 
 
 def _fit_one(
     number: int, settings: str, X: Any, labels: Any, names: Any, version: str
-) -> tuple[int, dict[str, bytes], str]:
-    """The files of the model of one fit, or why it failed."""
+) -> tuple[int, Model | None, str]:
+    """The model of one fit, or why it failed."""
     check_version(version)
     try:
-        model = fit(Config.resolve(settings_from_json(json.loads(settings))), X, labels, names=names)
+        config = Config.resolve(settings_from_json(json.loads(settings)))
+        return number, fit(config, X, labels, names=names), ""
     except (ValueError, TypeError, OSError) as error:
-        return number, {}, f"{type(error).__name__}: {error}"
-    with tempfile.TemporaryDirectory() as folder:
-        model_file.save(model, folder)
-        return number, {file.name: file.read_bytes() for file in Path(folder).iterdir()}, ""
+        return number, None, f"{type(error).__name__}: {error}"
 
 
-def _unpacked(files: dict[str, bytes]) -> Model:
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            (Path(folder) / Path(name).name).write_bytes(content)
-        return model_file.load(folder)
+def run_on_ray(
+    tasks: Sequence[Any], machine: Any, jobs: int, *, address: str | None = None
+) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
+    """Each task of a comparison as it ends, with its rows, as `run_tasks` gives them, from a cluster."""
+    with connected(address, jobs if jobs > 1 else None) as (ray, _):
+        yield from completed(ray, _run_task, [(task, machine, __version__) for task in tasks])
+
+
+def _run_task(task: Any, machine: Any, version: str) -> Any:
+    check_version(version)
+    return run_task(task, machine)
+
+
+def completed(ray: Any, work: Any, arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    """The results of work on a core each, as they come; as many wait in the cluster as keep its cores busy."""
+    remote, ahead = ray.remote(num_cpus=1, max_retries=3)(work), 4 * int(ray.cluster_resources().get("CPU", 1))
+    coming, begun = iter(arguments), list[Any]()
+    while True:
+        begun += [remote.remote(*one) for one, _ in zip(coming, range(ahead - len(begun)), strict=False)]
+        if not begun:
+            return
+        (done,), begun = ray.wait(begun)
+        yield ray.get(done)

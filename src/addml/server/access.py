@@ -15,7 +15,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -96,23 +96,21 @@ class Guard:
             answer = RedirectResponse(f"{root}/" + path.lstrip("/\\"), 303)
             answer.set_cookie(self.cookie, self.token, path=root or "/", httponly=True, samesite="strict")
             return answer
-        if self._allows(request):
+        kind, _, said = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            is_allowed = self._knows(said.strip())
+        else:  # what changes something must come from a page of this server: other ports have the same cookies
+            origin = request.headers.get("origin", "")
+            is_own = bool(origin) and origin.partition("://")[2] == request.headers.get("host")
+            is_safe = is_own or request.method in ("GET", "HEAD", "OPTIONS")
+            is_allowed = is_safe and self._knows(request.cookies.get(self.cookie, ""))
+        if is_allowed:
             request.scope[TRUSTED] = True
             return None
         body, kind = error_json(401, NO_TOKEN), "application/json"
         if "text/html" in request.headers.get("accept", ""):
             body, kind = f"<!doctype html><title>ADDML</title><p>{NO_TOKEN}.</p>".encode(), "text/html"
         return Response(body, 401, {"www-authenticate": "Bearer"}, kind)
-
-    def _allows(self, request: Request) -> bool:
-        """Whether a request comes from somebody who knows the token, and not from another page in their browser."""
-        kind, _, said = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer":
-            return self._knows(said.strip())
-        origin = request.headers.get("origin", "")  # a page of another port has the same cookies
-        is_own = bool(origin) and origin.partition("://")[2] == request.headers.get("host")
-        is_safe = is_own or request.method in ("GET", "HEAD", "OPTIONS")
-        return is_safe and self._knows(request.cookies.get(self.cookie, ""))
 
     def _knows(self, said: str) -> bool:
         """Whether that is the token; comparing takes as long whatever is wrong with it."""
@@ -125,6 +123,7 @@ LEAST_RATE = 10_000  # bytes a second of a body, after the timeout
 RESERVED_FILES = 96  # that the server opens itself, and connections that were accepted and not yet looked at
 ACCEPTED_AT_ONCE = 16  # asyncio accepts so many before it looks at one; each needs a file
 WAITING_IN_SYSTEM = 1024  # connections that the system keeps until they are accepted
+LOGGED = Counter[tuple[int, str]]()  # messages by their minute
 
 
 class Connection(H11Protocol):
@@ -198,43 +197,32 @@ def _closing(status: int, words: str) -> bytes:
     return f"HTTP/1.1 {status} -\r\n{headers}\r\n\r\n".encode() + error_json(status, words)
 
 
-def most_connections(wanted: int) -> int:
-    """As many as wanted, or as the system lets this process have open files for."""
-    try:
-        import resource
-    except ImportError:  # Windows, which has no such limit
-        return wanted
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return wanted if files == resource.RLIM_INFINITY else max(8, min(wanted, files - RESERVED_FILES))
-
-
 # The server -------------------------------------------------------------------------------------------------
 
 
-class Rarely(logging.Filter):
-    """Lets a message through five times a minute; a flood of the same one would fill the disk."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.minute, self.seen = 0, Counter[tuple[str, str]]()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        minute = int(time.monotonic() / 60)
-        if minute != self.minute:
-            self.minute, self.seen = minute, Counter()
-        message = record.name, str(record.msg)[:200]
-        self.seen[message] += 1
-        return self.seen[message] <= 5
+def is_rare(record: logging.LogRecord) -> bool:
+    """Whether a message came at most five times in this minute; a flood of the same one would fill the disk."""
+    if len(LOGGED) > 1000:
+        LOGGED.clear()
+    message = int(time.monotonic() / 60), str(record.msg)[:200]
+    LOGGED[message] += 1
+    return LOGGED[message] <= 5
 
 
 class Server(uvicorn.Server):
     """Ends at an interrupt, at a polite kill and when the terminal goes, and leaves nothing behind."""
 
     def __init__(self, app: ASGIApp, limits: Limits, root_path: str, when_ready: Callable[[], None]) -> None:
-        bounds = {"most": most_connections(limits.connections), "timeout": limits.timeout}
+        most = limits.connections
+        with suppress(ImportError):  # Windows, where the system has no limit
+            import resource
+
+            files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            if files != resource.RLIM_INFINITY:
+                most = max(8, min(most, files - RESERVED_FILES))
         config = uvicorn.Config(
             app,
-            http=type("Bounded", (Connection,), bounds),
+            http=type("Bounded", (Connection,), {"most": most, "timeout": limits.timeout}),
             ws="none",
             backlog=ACCEPTED_AT_ONCE,
             root_path=root_path,
@@ -247,7 +235,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._when_ready = when_ready
         for name in ("addml", "asyncio"):
-            logging.getLogger(name).addFilter(Rarely())
+            logging.getLogger(name).addFilter(is_rare)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

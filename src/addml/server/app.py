@@ -82,8 +82,7 @@ class Api:
         self.models, self.limits, self.observer = models, limits, observer
         self.work = Jobs(models, limits)
         self._ending = Event()
-        self._threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "addml score")
-        self._large = ThreadPoolExecutor(LARGE_AT_ONCE, "addml score")  # of their own: single rows wait for no million
+        self._threads = ThreadPoolExecutor(LARGE_AT_ONCE + min(4, os.cpu_count() or 1), "addml score")
         self._used = Counter[str]()
 
     def routes(self) -> list[Route]:
@@ -105,8 +104,7 @@ class Api:
     async def close(self) -> None:
         self._ending.set()
         await asyncio.to_thread(self.work.close)
-        for threads in (self._threads, self._large):
-            threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     @contextmanager
     def _slot(self, kind: str, most: int) -> Iterator[None]:
@@ -167,8 +165,8 @@ class Api:
             def scored() -> bytes:
                 return score_rows(self.models.fresh(name), body, kind, self._ending.is_set)
 
-            threads = self._large if is_large else self._threads
-            return Response(await asyncio.get_running_loop().run_in_executor(threads, scored), media_type=JSON)
+            answer = await asyncio.get_running_loop().run_in_executor(self._threads, scored)
+        return Response(answer, media_type=JSON)
 
     async def jobs(self, request: Request) -> Response:
         if request.method != "POST":

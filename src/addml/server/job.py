@@ -34,7 +34,6 @@ from addml.pipeline.options import Options, check, parse
 from addml.progress import Advance, Progress
 from addml.report import redacted, write_report
 from addml.server import NO_ROOM
-from addml.server.models import model_hash
 from addml.text import json_value
 
 SCORED, REPORT, MODEL = "scored.csv", "report.html", "result.model"  # in the folder that the process runs in
@@ -122,9 +121,9 @@ def run_job(request: Mapping[str, Any], progress: Lines) -> dict[str, Any]:
             result = run.detect(options, progress)
             model_file.save(result.model, model)
         else:
-            before = model_hash(model)
+            before = model_file.digest(model)
             result = run.score(options, progress)
-            if before != model_hash(model):
+            if before != model_file.digest(model):
                 raise AddmlError(f"{model}: was written anew meanwhile; upload the file again", "model_changed")
     notes = [*result.findings.notes, *(str(one.message) for one in warned), *write_pieces(result.scored, Path(SCORED))]
     findings = replace(
@@ -135,7 +134,7 @@ def run_job(request: Mapping[str, Any], progress: Lines) -> dict[str, Any]:
     )
     write_report(findings, Path(REPORT), redact=options.redact)
     shown = redacted(findings) if options.redact else findings
-    return shown.to_json(options.top) | {"model_hash": model_hash(model)}
+    return shown.to_json(options.top) | {"model_hash": model_file.digest(model)}
 
 
 def _relabelled(value: Any, labels: Mapping[str, str]) -> Any:

@@ -102,9 +102,6 @@ class Jobs:
         values = {**_values(given, command), "device": self.models.device, "file": f"input{_suffix(label)}"}
         if own is not None:
             values["model"] = str(own.folder)
-        for text in (*values.get("known_normal", ()), *values.get("known_anomalies", ())):
-            if names_file(text):
-                raise RefusedError(f"{text}: a job takes row numbers and ids, no file")
         check(Options(**{name: parse(name, value) for name, value in values.items()}), command)
         folder = Path(tempfile.mkdtemp(dir=self._root.name))
         upload = folder / values["file"]
@@ -119,9 +116,8 @@ class Jobs:
     def again(self, id: str, options: Iterable[tuple[str, str]]) -> Job:
         """The file of a job once more, with these options in place of earlier ones of the same names."""
         job, asked = self[id], [(name.replace("-", "_"), value) for name, value in options]
-        names = {name for name, _ in asked}
-        kept = [(name, value) for name, value in job.options if name not in names]
-        new = self.new(job.file, job.model, [*kept, *((name, value) for name, value in asked if value)])
+        kept = [one for one in job.options if one[0] not in dict(asked)]
+        new = self.new(job.file, job.model, [*kept, *(one for one in asked if one[1])])
         try:
             shutil.copyfile(job.upload, new.upload)
         except OSError:
@@ -159,8 +155,7 @@ class Jobs:
             running, job.state = job.process, "stopped"
         if running is not None:
             _stop(running)
-        if job.made is not None:
-            self.models.pop(job.made, None)
+        self.models.pop(job.made or "", None)
         shutil.rmtree(job.folder, ignore_errors=True)
 
     def close(self) -> None:
@@ -174,68 +169,56 @@ class Jobs:
     # One after another --------------------------------------------------------------------------------------
 
     def _run(self, job: Job) -> None:
+        made, model = None, job.folder / MODEL
         try:
-            self._finish(job)
+            outcome = self._outcome(job)
+            if "result" in outcome and model.is_dir():  # zipped and served
+                name = job.file.rpartition(".")[0] or job.file
+                with zipfile.ZipFile(job.folder / ZIPPED, "w", zipfile.ZIP_DEFLATED) as archive:
+                    for file in sorted(model.iterdir()):
+                        archive.write(file, f"{name}.model/{file.name}")
+                made = self.models.add(name, model).name
         except Exception as error:
+            outcome = {"error": {"message": type(error).__name__, "code": "internal"}}
             if job.state != "stopped":  # and its files removed
-                job.state, job.error = "failed", {"message": type(error).__name__, "code": "internal"}
                 logging.getLogger("addml").error("job %s", job.id, exc_info=error)
-        job.process, job.progress, job.ended = None, None, time.monotonic()
-
-    def _finish(self, job: Job) -> None:
         with self._lock:
-            if job.state != "waiting":
-                return
+            job.process, job.progress, job.ended = None, None, time.monotonic()
+            if job.state != "stopped":
+                job.summary, job.error, job.made = outcome.get("result"), outcome.get("error"), made
+                job.state = "failed" if job.error else "done"
+            elif made is not None:  # removed while its model was loaded
+                self.models.pop(made, None)
+
+    def _outcome(self, job: Job) -> dict[str, Any]:
+        """Run the process of a job; its last line is the result or the error, those before tell its progress."""
+        with self._lock:
+            if job.state == "stopped":
+                return {}
             job.began, job.state = time.monotonic(), "running"
             environment = {name: value for name, value in os.environ.items() if name != "ADDML_TOKEN"}
-            job.process = subprocess.Popen(
+            job.process = process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "addml.server.job"],  # -P: no module of the folder is imported
                 cwd=job.folder,
                 env=environment | {"PYTHONUTF8": "1", "TMPDIR": str(job.folder)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        found: dict[str, Any] = {"progress": "starting"}
         with ThreadPoolExecutor(1, "addml watch") as watching:
-            stopped = watching.submit(watch, job.process, self.limits)
-            outcome = _outcome(job, job.process)
-        if job.state == "stopped":
-            return
-        if error := stopped.result() or outcome.get("error"):
-            job.state, job.error = "failed", error
-            return
-        job.summary, made = outcome["result"], self._add_model(job)
-        with self._lock:
-            if job.state != "stopped":
-                job.made, job.state = made, "done"
-        if job.state == "stopped" and made is not None:  # removed while its model was loaded
-            self.models.pop(made, None)
-
-    def _add_model(self, job: Job) -> str | None:
-        """Zip and serve the model that came of a job, if one did; its name."""
-        name, folder = job.file.rpartition(".")[0] or job.file, job.folder / MODEL
-        if not folder.is_dir():
-            return None
-        with zipfile.ZipFile(job.folder / ZIPPED, "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in sorted(folder.iterdir()):
-                archive.write(file, f"{name}.model/{file.name}")
-        return self.models.add(name, folder).name
-
-
-def _outcome(job: Job, process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """The last line of a job's process, the result or the error; the lines before tell its progress."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    found: dict[str, Any] = {"error": {"message": "it ended without a result", "code": "killed"}}
-    with suppress(BrokenPipeError), process.stdin, process.stdout as lines:
-        process.stdin.write(json.dumps(job.request).encode() + b"\n")
-        process.stdin.flush()  # and left open: a job ends when it closes
-        for line in lines:
-            found = json.loads(line)
-            job.progress = found.get("progress")
-        process.wait()
-    if "progress" in found:
-        return {"error": {"message": f"it was ended from outside while {found['progress']}", "code": "killed"}}
-    return found
+            stopped = watching.submit(watch, process, self.limits)
+            with suppress(BrokenPipeError), process.stdin, process.stdout as lines:
+                process.stdin.write(json.dumps(job.request).encode() + b"\n")
+                process.stdin.flush()  # and left open: a job ends when it closes
+                for line in lines:
+                    found = json.loads(line)
+                    job.progress = found.get("progress")
+                process.wait()
+        if "progress" in found:
+            found = {"error": {"message": f"it was ended from outside while {found['progress']}", "code": "killed"}}
+        return {"error": stopped.result()} if stopped.result() else found
 
 
 def watch(process: subprocess.Popen[bytes], limits: Limits) -> dict[str, Any] | None:
@@ -326,5 +309,7 @@ def _values(given: Iterable[tuple[str, str]], command: str) -> dict[str, Any]:
             raise RefusedError(f"there is no option {name!r}.{hint} This job takes {', '.join(taken)}")
         if name in values and not is_list(name):
             raise RefusedError(f"{name} is given twice; give it once")
+        if name in ("known_normal", "known_anomalies") and names_file(value):
+            raise RefusedError(f"{value}: a job takes row numbers and ids, no file")
         values[name] = [*values.get(name, []), value] if is_list(name) else value
     return values

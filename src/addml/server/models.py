@@ -5,7 +5,6 @@ Rows are read by their content type and scored as `addml score` scores a file.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -14,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from addml import model_file
 from addml.errors import AddmlError
 from addml.findings import Usual
 from addml.io.read import csv_columns, open_batches
@@ -36,11 +36,6 @@ from addml.pipeline.sources import check_columns, schema_of
 from addml.preprocessing.profile import ColumnProfile
 from addml.server import RefusedError
 from addml.text import did_you_mean
-
-
-def model_hash(folder: Path) -> str:
-    """What tells a saved model from another: model.json names the hashes of all else."""
-    return hashlib.sha256((folder / "model.json").read_bytes()).hexdigest()[:16]
 
 
 def _changed(folder: Path) -> tuple[int, ...]:
@@ -71,11 +66,11 @@ class ServedModel:
     def whole(self) -> dict[str, Any]:
         """All that is known of it, but for where it lies."""
         columns = () if self.model is None else self.model.profiles
-        usual = [asdict(Usual.of(one)) | {"value": _typical(one)} for one in columns]
+        usual = [asdict(Usual.of(one)) | {"value": typical_value(one)} for one in columns]
         return {**self.about, "name": self.name, "model": self.name, "hash": self.hash, "usual": usual}
 
 
-def _typical(column: ColumnProfile) -> Any:
+def typical_value(column: ColumnProfile) -> Any:
     """A value to start from: the middle one, the most common one, or a day between the first and the last."""
     if column.earliest is not None and column.latest is not None:
         return str(column.earliest + (column.latest - column.earliest) / 2)[:10]
@@ -108,10 +103,8 @@ class Models(dict[str, ServedModel]):
         """Load a model and serve it under a name, with a number behind it where that is taken."""
         model = self._loaded(name, folder)
         with self._lock:
-            number, free = 1, name
-            while free in self:
-                number += 1
-                free = f"{name}-{number}"
+            names = chain([name], (f"{name}-{number}" for number in count(2)))
+            free = next(one for one in names if one not in self)
             self[free] = replace(model, name=free)
             return self[free]
 
@@ -122,7 +115,7 @@ class Models(dict[str, ServedModel]):
             options = Options(device=self.device, model=str(folder))
             own = load_model(options, TABLE) if about["noun"] == "row" else None
             device = "cpu" if own is None else scoring_place(options, own)[0]
-            model = ServedModel(name, folder, about, own, device, model_hash(folder), changed)
+            model = ServedModel(name, folder, about, own, device, model_file.digest(folder), changed)
             if changed == _changed(folder):
                 return model
         raise AddmlError(f"{folder}: keeps changing; serve it once it has been written")
@@ -248,8 +241,6 @@ def _objects(model: Model, rows: list[Any]) -> Batches:
             raise RefusedError(f"row {place} is {json.dumps(row)[:80]}; give an object: column names and values")
     names, possible = list(dict.fromkeys(chain.from_iterable(rows))), _known(model)
     known = [name for name in names if name in possible]
-    within = (name for name in (*model.used, *model.by) if {*_above(name)} & {*known})
-    check_columns(model, [*names, *within], "rows")
     table, _ = table_from_rows(known, [[row.get(name) for name in known] for row in rows])
     return names, _batches(model, table, names)
 
@@ -260,14 +251,9 @@ def _arrow(model: Model, body: bytes) -> Batches:
         if _is_compressed(message):
             raise RefusedError("the Arrow stream is compressed; send it without compression")
     with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
-        check_columns(model, stream.schema.names, "rows")
-        batches, count = list[pa.RecordBatch](), 0
-        for batch in stream:
-            count += batch.num_rows
-            _check_count(max(count, 1))
-            batch.validate(full=True)
-            batches.append(batch)
-        table = pa.Table.from_batches(batches, stream.schema)
+        table = stream.read_all()
+    _check_count(table.num_rows)
+    table.validate(full=True)
     return table.column_names, _batches(model, table, table.column_names)
 
 
@@ -307,12 +293,7 @@ def _batches(model: Model, table: pa.Table, names: Sequence[str]) -> Iterator[pa
 def _known(model: Model) -> set[str]:
     """Names that a row may have: those of the columns, and for a.b, which is b within a, that of a."""
     columns = {*model.used, *model.by, *model.ids}
-    return columns.union(*map(_above, columns))
-
-
-def _above(name: str) -> list[str]:
-    """The names of what a column lies within: a and a.b for a.b.c."""
-    return [name[:at] for at, letter in enumerate(name) if letter == "."]
+    return columns | {name[:at] for name in columns for at, letter in enumerate(name) if letter == "."}
 
 
 def _results(
