@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from addml import __version__
-from addml.decisions.decision import Curve, p_value_table
+from addml.decisions.decision import p_value_table
 from addml.detector import ADDML
 from addml.distances import normalised
 from addml.encoders.mlp import MLPNetwork
@@ -69,7 +69,7 @@ def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
         score = _table_score(g, "X", model)
     g.Identity(score, output="score")
     g.Greater(score, np.float64(detector.threshold_), output="is_anomaly")
-    g.Identity(_probability(g, score, training.curve), output="probability")
+    g.Identity(_probability(g, score, *training.curve), output="probability")
     g.Identity(_p_value(g, score, training.calibration), output="p_value")
     names = getattr(detector, "feature_names_in_", None) if model.columns is None else model.columns.used
     about = {"addml": __version__, "scorer": model.scorer.name, "threshold": repr(float(detector.threshold_))}
@@ -175,14 +175,14 @@ def _combined(g: Graph, scores: str, scale: EnsembleScale | ViewScale) -> str:
     return g.ReduceMean(logs, FIRST, keepdims=0)
 
 
-def _probability(g: Graph, score: str, curve: Curve) -> str:
+def _probability(g: Graph, score: str, knots: np.ndarray, values: np.ndarray) -> str:
     """The curve's value (n,) at each score (n,): straight between its points, level beyond them."""
-    steps, rises = np.append(np.diff(curve.scores), 1.0), np.append(np.diff(curve.values), 0.0)
-    score = g.Max(score, curve.scores[0])
-    passed = g.Cast(g.GreaterOrEqual(g.Unsqueeze(score, LAST), curve.scores), to=FLOAT)
+    steps, rises = np.append(np.diff(knots), 1.0), np.append(np.diff(values), 0.0)
+    score = g.Max(score, knots[0])
+    passed = g.Cast(g.GreaterOrEqual(g.Unsqueeze(score, LAST), knots), to=FLOAT)
     last = g.Sub(g.Cast(g.ReduceSum(passed, LAST, keepdims=0), to=INT64), np.int64(1))
-    share = g.Div(g.Sub(score, g.Gather(curve.scores, last)), g.Gather(steps, last))
-    return g.Add(g.Gather(curve.values, last), g.Mul(share, g.Gather(rises, last)))
+    share = g.Div(g.Sub(score, g.Gather(knots, last)), g.Gather(steps, last))
+    return g.Add(g.Gather(values, last), g.Mul(share, g.Gather(rises, last)))
 
 
 def _p_value(g: Graph, score: str, calibration: np.ndarray) -> str:

@@ -121,8 +121,6 @@ class Turned(nn.Module):
 def test_constants_of_a_module_are_no_part_of_the_file_and_must_be_the_same(tmp_path):
     X = np.random.default_rng(0).standard_normal((50, 3))
     settings = {"members": 1, "epochs": 1, "random_state": 0}
-    with pytest.raises(ValueError, match="buffers that differ each time it is made"):
-        addml.ADDML(encoder=lambda: Turned(torch.randn(3, 3)), **settings).fit(X)
     turn = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
     detector = addml.ADDML(encoder=lambda: Turned(turn), **settings).fit(X)
     with pytest.warns(UserWarning, match="not saved, being objects: encoder"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -68,10 +68,8 @@ class Decision:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Decision:
         """The decision of a saved model."""
-        tau, method, share = document["tau"], document["method"], document["share"]
-        if not isinstance(method, str) or type(tau) not in (int, float):
-            raise ValueError(f"tau={tau!r} by the method {method!r}")
-        return cls(float(tau), method, None if share is None else float(share))
+        share = document["share"]
+        return cls(float(document["tau"]), str(document["method"]), None if share is None else float(share))
 
 
 @dataclass(frozen=True)
@@ -118,8 +116,8 @@ class TrainingScores:
         return self.ordered if self.calibrating.all() else np.sort(self.values[self.calibrating])
 
     @cached_property
-    def curve(self) -> Curve:
-        """From scores to probabilities."""
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """From scores to probabilities: straight between ascending scores, level beyond them."""
         return probability_curve(self.ordered, self.compressed)
 
     def p_values(self, scores: np.ndarray) -> np.ndarray:
@@ -128,12 +126,12 @@ class TrainingScores:
 
     def probability(self, scores: np.ndarray) -> np.ndarray:
         """1 - q of each score, by the tail estimate within the training rows."""
-        return self.curve(scores)
+        return np.asarray(np.interp(scores, *self.curve))
 
     def rarity(self, scores: np.ndarray, batch: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """p-values and probabilities 1 - q of rows: new ones with all scores of their `batch`, or training rows."""
         if batch is None:
-            return ranked_p_values(scores, self.ordered), self.probability(scores)
+            return at_least(scores, self.ordered).clip(1) / len(self.ordered), self.probability(scores)
         levels = adjusted_levels(batch, self.calibration)
         return self.p_values(scores), 1 - levels[at_least(scores, self.calibration)]
 
@@ -176,11 +174,6 @@ def p_values(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
 def at_least(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
     """How many of ascending calibration scores are at least as high as each score."""
     return np.asarray(len(calibration) - np.searchsorted(calibration, scores, side="left"))
-
-
-def ranked_p_values(scores: np.ndarray, file: np.ndarray) -> np.ndarray:
-    """The share of the rows of a file, with these ascending scores, that score at least as high."""
-    return np.asarray(at_least(scores, file).clip(1) / len(file))
 
 
 def adjusted_levels(batch: np.ndarray, calibration: np.ndarray) -> np.ndarray:
@@ -265,19 +258,8 @@ def _power(scores: np.ndarray, compressed: bool) -> np.ndarray:
     return np.asarray(np.copysign(np.expm1(POWER * abs(scores).clip(0, LARGEST)) / POWER, scores))
 
 
-class Curve(NamedTuple):
-    """A curve that never falls: probabilities at ascending scores, straight between them, level beyond."""
-
-    scores: np.ndarray  # (k,)
-    values: np.ndarray  # (k,)
-
-    def __call__(self, scores: np.ndarray) -> np.ndarray:
-        """The probability of each score."""
-        return np.asarray(np.interp(scores, self.scores, self.values))
-
-
-def probability_curve(ordered: np.ndarray, compressed: bool) -> Curve:
-    """1 - q by score within one file of ascending scores, q being the tail estimate adjusted for all its rows."""
+def probability_curve(ordered: np.ndarray, compressed: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Ascending scores (k,) and 1 - q at each within one file, q being the tail estimate adjusted for all its rows."""
     tail, n = Tail.fit(ordered, compressed), len(ordered)
     at, first = np.unique(ordered, return_index=True)
     q = np.minimum.accumulate(np.minimum(tail.p_values(at) * n / (n - first), 1.0))  # rows from `first` on are as high
@@ -286,7 +268,7 @@ def probability_curve(ordered: np.ndarray, compressed: bool) -> Curve:
     chosen = evenly_spaced_with_ends(np.arange(len(at)), KNOTS)
     scores = np.concatenate([at[chosen], beyond[np.diff(beyond, prepend=at[-1]) > 0]])
     behind = np.minimum(q[-1], tail.p_values(scores[len(chosen) :]) * n)
-    return Curve(scores, 1 - np.concatenate([q[chosen], behind]))
+    return scores, 1 - np.concatenate([q[chosen], behind])
 
 
 # Thresholds -------------------------------------------------------------------------------------------------

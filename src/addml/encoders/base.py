@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from addml.arrays import Array, copy, namespace
+from addml.arrays import Array, as_like, namespace
 from addml.parameters import WIDEST, Part, check_one_of, check_whole, check_widths
 
 LEAK = 0.01  # slope of leaky_relu below 0
@@ -109,18 +109,7 @@ class Shape(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many weights it has."""
         return self.rows * self.columns
-
-
-def matrix(rows: int, columns: int, fan_out: int | None = None) -> Shape:
-    """The shape of a matrix; its fan-out is its number of columns unless given."""
-    return Shape(rows, columns, columns if fan_out is None else fan_out)
-
-
-def bias(columns: int) -> Shape:
-    """The shape of a bias."""
-    return Shape(1, columns, 0)
 
 
 class FlatNetwork(ABC):
@@ -165,10 +154,7 @@ class FlatNetwork(ABC):
 
     def is_matrix(self) -> Array:
         """Which of the P weights belong to a matrix (1), not to a bias (0)."""
-        marks = copy(self.weights[:1])
-        for shape, part in zip(self.shapes, self.views(marks), strict=True):
-            part[:] = 1 if shape.fan_out else 0
-        return marks[0]
+        return as_like(np.concatenate([np.full(shape.size, shape.fan_out > 0) for shape in self.shapes]), self.weights)
 
     def views(self, weights: Array) -> Iterator[Array]:
         """The matrices and biases (E, rows, columns) that lie one after another in weights (E, P)."""
@@ -177,6 +163,11 @@ class FlatNetwork(ABC):
             end = start + shape.size
             yield weights[:, start:end].reshape(weights.shape[0], shape.rows, shape.columns)
             start = end
+
+
+def zeros(shape: Sequence[int], like: Array) -> Array:
+    """Zeros of the kind, dtype and device of `like`."""
+    return np.zeros(shape, like.dtype) if isinstance(like, np.ndarray) else like.new_zeros(tuple(shape))
 
 
 def by_layer(parts: Sequence[Array]) -> list[tuple[Array, Array]]:

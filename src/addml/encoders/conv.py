@@ -16,7 +16,7 @@ import numpy as np
 
 from addml.arrays import Array, column_sums, namespace, row_product
 from addml.compute import blas_threads, in_threads
-from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape, bias, by_layer, matrix
+from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape, by_layer, zeros
 
 HIDDEN = (16, 32)
 ROWS_AT_ONCE = 32  # on the CPU
@@ -68,9 +68,9 @@ class ConvNetwork(FlatNetwork):
         shape: Sequence[int], channels: Sequence[int], outputs: int, activations: Sequence[str]
     ) -> list[Shape]:
         layers = sizes(shape, channels)
-        shapes = [matrix(KERNEL**2 * a.channels, b.channels, KERNEL**2 * b.channels) for a, b in pairwise(layers)]
-        shapes.append(matrix(math.prod(layers[-1]), outputs))
-        return [part for shape in shapes for part in (shape, bias(shape.columns))]
+        shapes = [Shape(KERNEL**2 * a.channels, b.channels, KERNEL**2 * b.channels) for a, b in pairwise(layers)]
+        shapes.append(Shape(math.prod(layers[-1]), outputs, outputs))
+        return [part for shape in shapes for part in (shape, Shape(1, shape.columns, 0))]
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> ConvNetwork:
@@ -84,7 +84,6 @@ class ConvNetwork(FlatNetwork):
         return cls.saved(weights, shape, channels, outputs, activations)
 
     def to_plain(self) -> dict[str, Any]:
-        """The layers as JSON values."""
         layers = {"shape": list(self.shape), "channels": list(self.channels), "outputs": self.outputs}
         return {"name": self.name, **layers, "activations": list(self.activations)}
 
@@ -187,7 +186,7 @@ def sizes(shape: Sequence[int], channels: Sequence[int]) -> list[Size]:
 
 def neighbourhoods(pixels: Array, size: Size) -> Array:
     """The 3 x 3 neighbourhoods of every other pixel, (E, b h w, 9 c), of pictures (E, b, height, width, c)."""
-    framed = _framed(pixels.shape[:2], size, pixels)
+    framed = zeros((*pixels.shape[:2], *_framed(size)), pixels)
     framed[:, :, PAD:-PAD, PAD:-PAD] = pixels
     parts = [framed[place] for place in _places(size)]
     found = namespace(pixels).stack(parts, -2)
@@ -196,19 +195,16 @@ def neighbourhoods(pixels: Array, size: Size) -> Array:
 
 def pixels_of(found: Array, rows: int, size: Size) -> Array:
     """The way back from neighbourhoods: what all of them hold of a pixel added up, (E, b, height, width, c)."""
-    framed = _framed((len(found), rows), size, found)
+    framed = zeros((len(found), rows, *_framed(size)), found)
     found = found.reshape(len(found), rows, (size.height + 1) // STRIDE, -1, KERNEL**2, size.channels)
     for k, place in enumerate(_places(size)):
         framed[place] += found[..., k, :]
     return framed[:, :, PAD:-PAD, PAD:-PAD]
 
 
-def _framed(leading: Sequence[int], size: Size, like: Array) -> Array:
-    """Pictures of zeros with a frame around them."""
-    shape = (*leading, size.height + 2 * PAD, size.width + 2 * PAD, size.channels)
-    if isinstance(like, np.ndarray):
-        return np.zeros(shape, like.dtype)
-    return namespace(like).zeros(shape, dtype=like.dtype, device=like.device)
+def _framed(size: Size) -> tuple[int, int, int]:
+    """The shape of a picture with a frame around it."""
+    return size.height + 2 * PAD, size.width + 2 * PAD, size.channels
 
 
 def _places(size: Size) -> Iterator[tuple[slice, ...]]:

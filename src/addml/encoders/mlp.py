@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from addml.arrays import Array, column_sums, namespace, row_product
-from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape, bias, by_layer, matrix
+from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape, by_layer
 
 HIDDEN = (64,)
 
@@ -46,7 +46,7 @@ class MLPNetwork(FlatNetwork):
 
     @staticmethod
     def shapes_of(widths: Sequence[int], activations: Sequence[str]) -> list[Shape]:
-        return [shape for a, b in pairwise(widths) for shape in (matrix(a, b), bias(b))]
+        return [shape for a, b in pairwise(widths) for shape in (Shape(a, b, b), Shape(1, b, 0))]
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> MLPNetwork:

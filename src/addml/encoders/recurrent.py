@@ -8,15 +8,14 @@ the same bits among any number of rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
-from functools import partial
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
-from addml.arrays import Array, column_sums, copy, namespace, row_product
-from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape, bias, matrix
+from addml.arrays import Array, column_sums, namespace, row_product
+from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape, zeros
 from addml.parameters import check_one_of
 
 POOLINGS = ("last", "mean")
@@ -34,13 +33,6 @@ class Layout:
     metric_dim: int
     output_activation: str
     pooling: str
-
-    def check(self) -> None:
-        """Raise ValueError where no network looks like this."""
-        whole = (self.window, self.channels, self.metric_dim, *self.hidden)
-        known = self.pooling in POOLINGS and self.output_activation in ACTIVATIONS
-        if not known or any(type(n) is not int or n < 1 for n in whole):
-            raise ValueError(f"a recurrent network of {asdict(self)}")
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -63,10 +55,7 @@ class Recurrent(Encoder):
             raise ValueError(f"activation={self.activation!r}: the recurrence is made with tanh; leave it out")
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> RecurrentNetwork:
-        window, channels = shape
-        hidden = self.widths(HIDDEN)
-        layout = Layout(window, channels, hidden, self.metric_dim, self.output_activation, self.pooling)
-        layout.check()
+        layout = Layout(*shape, self.widths(HIDDEN), self.metric_dim, self.output_activation, self.pooling)
         return RecurrentNetwork.initial(layout, rngs)
 
 
@@ -90,29 +79,29 @@ class RecurrentNetwork(FlatNetwork):
 
     @staticmethod
     def shapes_of(layout: Layout) -> list[Shape]:
-        layers = pairwise((layout.channels, *layout.layers))
-        shapes = [shape for a, b in layers for shape in (matrix(a, b), matrix(b, b), bias(b))]  # U, V and b
-        dense = [matrix(layout.hidden[-1], layout.metric_dim), bias(layout.metric_dim)] if layout.hidden else []
-        return shapes + dense
+        layers, w = pairwise((layout.channels, *layout.layers)), layout.metric_dim
+        shapes = [shape for a, b in layers for shape in (Shape(a, b, b), Shape(b, b, b), Shape(1, b, 0))]  # U, V and b
+        return [*shapes, Shape(layout.hidden[-1], w, w), Shape(1, w, 0)] if layout.hidden else shapes
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> RecurrentNetwork:
         """The network that `to_plain` described, with these weights; raises ValueError where they do not agree."""
-        own = {field.name: document[field.name] for field in fields(Layout)}
+        own = {name: value for name, value in document.items() if name != "name"}
         layout = Layout(**{**own, "hidden": tuple(own["hidden"])})
-        layout.check()
+        whole = (layout.window, layout.channels, layout.metric_dim, *layout.hidden)
+        known = layout.pooling in POOLINGS and layout.output_activation in ACTIVATIONS
+        if not known or any(type(n) is not int or n < 1 for n in whole):
+            raise ValueError(f"a recurrent network of {own}")
         return cls.saved(weights, layout)
 
     def to_plain(self) -> dict[str, Any]:
-        """The layers as JSON values."""
         return {"name": self.name, **asdict(self.layout), "hidden": list(self.layout.hidden)}
 
     @property
     def operations(self) -> int:
+        sizes = [shape.size if shape.fan_out else 0 for shape in self.shapes]
         recurrent = 3 * len(self.layers)
-        times = [self.layout.window if place < recurrent else 1 for place in range(len(self.shapes))]
-        products = zip(self.shapes, times, strict=True)
-        return 2 * len(self.weights) * sum(count * shape.size for shape, count in products if shape.fan_out)
+        return 2 * len(self.weights) * (self.layout.window * sum(sizes[:recurrent]) + sum(sizes[recurrent:]))
 
     def embed(self, x: Array) -> Array:
         if x.ndim > 3:
@@ -128,13 +117,16 @@ class RecurrentNetwork(FlatNetwork):
         return self.finish(total / self.layout.window if self.mean else total)
 
     def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
-        sequence, ways = self._steps(x), []
-        for place, parts in enumerate(self.layers):
-            sequence, back = _layer(sequence, parts, goes_on=place > 0)
-            ways.append(back)
-        pooled = sequence.mean(1) if self.mean else sequence[:, -1]
+        sequences = [self._steps(x)]  # the windows, then the states of each layer, zeros before the first step
+        for parts in self.layers:
+            below = sequences[-1] if len(sequences) == 1 else sequences[-1][:, 1:]
+            states = zeros((len(self.weights), below.shape[1] + 1, below.shape[2], parts[1].shape[1]), below)
+            for step in range(below.shape[1]):
+                states[:, step + 1] = next_state(seen_by(below[:, step], parts), states[:, step], parts)
+            sequences.append(states)
+        pooled = sequences[-1][:, 1:].mean(1) if self.mean else sequences[-1][:, -1]
         z = self.finish(pooled)
-        return z, lambda grad: self._back(grad, pooled, z, ways)
+        return z, lambda grad: self._back(grad, pooled, z, sequences)
 
     def _steps(self, x: Array) -> Array:
         """Flat windows (E or 1, b, d) as sequences (E or 1, steps, b, channels), each step in one piece."""
@@ -148,27 +140,27 @@ class RecurrentNetwork(FlatNetwork):
         z += self.dense[1]
         return self._act.apply(z)
 
-    def _back(self, grad: Array, pooled: Array, z: Array, ways: Sequence[Way]) -> Array:
+    def _back(self, grad: Array, pooled: Array, z: Array, sequences: Sequence[Array]) -> Array:
         gradients: list[Array] = []
         if self.dense is not None:
             grad = self._act.back(grad, z)
             gradients = [pooled.mT @ grad, column_sums(grad)]
             grad = product(grad, self.dense[0].mT)
-        last, share = self.layout.window - 1, grad / self.layout.window if self.mean else grad
-        at: Callable[[int], Array | None] = lambda step: share if self.mean or step == last else None  # noqa: E731
-        for way in reversed(ways):
-            below, own = way(at)
-            gradients, at = own + gradients, partial(_step_of, below)
-        gradient = copy(self.weights)
-        for part, values in zip(self.views(gradient), gradients, strict=True):
-            part[:] = values
-        return gradient
+        above = zeros((grad.shape[0], self.layout.window, *grad.shape[1:]), grad)
+        above[:, slice(None) if self.mean else -1] = (grad / self.layout.window)[:, None] if self.mean else grad
+        for place, parts in reversed(list(enumerate(self.layers))):
+            below, states = sequences[place][:, 1 if place else 0 :], sequences[place + 1]
+            inner = _through_time(above, states, parts)
+            flat = inner.reshape(*inner.shape[:1], -1, inner.shape[-1])
+            seen, before = (part.reshape(len(part), flat.shape[1], -1) for part in (below, states[:, :-1]))
+            gradients = [seen.mT @ flat, before.mT @ flat, column_sums(flat), *gradients]
+            above = product(inner, _in_one_piece(parts[0].mT)) if place else None
+        return namespace(grad).concatenate([part.reshape(len(part), -1) for part in gradients], 1)
 
 
 # One layer --------------------------------------------------------------------------------------------------
 
 Parts = Sequence[Array]  # the matrices of one layer: U (E, c, w), V (E, w, w), the bias
-Way = Callable[[Callable[[int], Array | None]], tuple[Array | None, list[Array]]]  # dL/dh of steps -> dL/dx, gradients
 
 
 def product(x: Array, matrix: Array) -> Array:
@@ -196,45 +188,19 @@ def next_state(seen: Array, h: Array, parts: Parts) -> Array:
     return namespace(a).tanh(a, out=a)
 
 
-def _layer(x: Array, parts: Parts, *, goes_on: bool) -> tuple[Array, Way]:
-    """The states (E, steps, b, w) of one layer over a sequence, and its way back."""
-    members, width = parts[0].shape[0], parts[1].shape[1]
-    states = zeros((members, x.shape[1] + 1, x.shape[2], width), x)
-    for step in range(x.shape[1]):
-        states[:, step + 1] = next_state(seen_by(x[:, step], parts), states[:, step], parts)
-    return states[:, 1:], lambda at: _layer_back(at, x, states, parts, goes_on)
-
-
-def _layer_back(
-    at: Callable[[int], Array | None], x: Array, states: Array, parts: Parts, goes_on: bool
-) -> tuple[Array | None, list[Array]]:
-    """DL/dx where it goes on, and the gradients of the matrices, from dL/dh of every step."""
-    (members, _, b, width), steps = states.shape, x.shape[1]
-    inner = zeros((members, steps, b, width), states)  # dL/d(U x + V h + b)
-    grad, turned = zeros((members, b, width), states), _in_one_piece(parts[1].mT)
-    for step in reversed(range(steps)):
-        new = at(step)
-        grad = grad if new is None else grad + new
+def _through_time(above: Array, states: Array, parts: Parts) -> Array:
+    """dL/d(U x + V h + b) of every step (E, steps, b, w) from dL/dh that comes from above, and the states."""
+    inner, turned = namespace(above).zeros_like(above), _in_one_piece(parts[1].mT)
+    grad = 0.0
+    for step in reversed(range(above.shape[1])):
         slope = states[:, step + 1] ** 2
         slope -= 1
-        slope *= grad
+        slope *= grad + above[:, step]
         slope *= -1
         inner[:, step] = slope
         grad = product(slope, turned)
-    flat, below = inner.reshape(members, steps * b, -1), x.reshape(x.shape[0], steps * b, -1)
-    before = states[:, :-1].reshape(members, steps * b, width)
-    gradients = [below.mT @ flat, before.mT @ flat, column_sums(flat)]
-    return (product(inner, _in_one_piece(parts[0].mT)) if goes_on else None), gradients
-
-
-def _step_of(sequence: Array, step: int) -> Array:
-    return sequence[:, step]
+    return inner
 
 
 def _in_one_piece(x: Array) -> Array:
     return np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous()
-
-
-def zeros(shape: Sequence[int], like: Array) -> Array:
-    """Zeros of the kind, dtype and device of `like`."""
-    return np.zeros(shape, like.dtype) if isinstance(like, np.ndarray) else like.new_zeros(tuple(shape))

@@ -26,7 +26,6 @@ from addml.distances import (
     DISTANCES,
     NOT_A_DISTANCE,
     Distance,
-    Hardest,
     center_distances,
     count_of,
     fill_diagonal,
@@ -40,32 +39,6 @@ from addml.parameters import Part, check_flag, check_number, check_one_of
 Miner = Callable[[Any, Any], tuple[Any, ...]]
 
 
-def hard_normals(distances: Array, sizes: Sequence[int], hard_ratio: float) -> Hardest:
-    """The hard distances of every member, among its sizes[e] true ones in distances (E, n)."""
-    return hardest(distances, [count_of(hard_ratio, size) for size in sizes])  # tau^h, Q^(m)
-
-
-def mined_pairs(miner: Miner, embeddings: Array, anomalous: Array) -> tuple[Array, Array]:
-    """Positive and negative pairs that a pytorch-metric-learning miner chose, each unordered pair once.
-
-    Embeddings are (b, w), anomalous flags (b,). Two symmetric 0/1 matrices (b, b).
-    """
-    import torch
-
-    chosen = miner(torch.as_tensor(embeddings), torch.as_tensor(anomalous).long())
-    if len(chosen) != 4:
-        raise ValueError(
-            f"miner={miner!r} returned {len(chosen)} index tensors; a pair miner returns four "
-            "(anchors, positives, anchors, negatives): choose one of those"
-        )
-    anchors, positives, others, negatives = (part.cpu().numpy() for part in chosen)
-    pairs = np.zeros((2, len(embeddings), len(embeddings)))
-    for own, first, second in zip(pairs, (anchors, others), (positives, negatives), strict=True):
-        own[first, second] = own[second, first] = 1
-        np.fill_diagonal(own, 0)
-    return as_like(pairs[0], embeddings), as_like(pairs[1], embeddings)
-
-
 @dataclass(repr=False)
 class CenterCloseness(Part):
     """The distances of a mini-batch's rows to the centre."""
@@ -76,7 +49,6 @@ class CenterCloseness(Part):
     name: ClassVar[str] = "center"
 
     def check(self) -> None:
-        """Raise ValueError for a parameter that has no meaning."""
         check_one_of("distance", self.distance, DISTANCES)
         check_number("hard_ratio", self.hard_ratio, 0, 1, with_low=False)
         if self.margin is not None:
@@ -137,8 +109,8 @@ def instance_closeness(z: Array, center: Array, batch: Batch, part: InstanceClos
     if min(batch.normal_counts) < size:
         absent = ~present(batch.normal_counts, size, z)
         pulled[absent[:, :, None] | absent[:, None, :]] = NOT_A_DISTANCE
-    pairs = [count * (count - 1) // 2 for count in batch.normal_counts]
-    cutoff, count, mean = hard_normals(unordered(pulled), pairs, part.hard_ratio)  # tau^h
+    pairs = [count_of(part.hard_ratio, count * (count - 1) // 2) for count in batch.normal_counts]
+    cutoff, count, mean = hardest(unordered(pulled), pairs)  # tau^h
     hard = from_cutoff(pulled, cutoff[:, None, None])  # Q^(m), as 0 and 1
     if not any(batch.anomaly_counts):
         grad = back(hard)
@@ -196,14 +168,24 @@ def _push(coefficients: Array, distances: Array, batch: Batch, part: InstanceClo
 def _mined_by(
     miner: Miner, z: Array, distances: Array, back: Callable[[Array], Array], batch: Batch, margin: float
 ) -> Loss:
-    """The contrastive loss over the pairs that a miner of the metric-learning literature chooses."""
+    """The contrastive loss over the pairs that a miner of pytorch-metric-learning chooses, each unordered pair once."""
+    import torch
+
     xp = namespace(z)
     coefficients, values, lowest = xp.zeros_like(distances), [], []
     normal = present(batch.normal_counts, batch.normal, z)
     real = xp.concat([normal, present(batch.anomaly_counts, z.shape[1] - batch.normal, z)], axis=1)
     for e in range(len(z)):
         (own,) = xp.nonzero(real[e]) if xp.__name__ == "numpy" else xp.nonzero(real[e], as_tuple=True)
-        positive, negative = mined_pairs(miner, z[e][own], own >= batch.normal)
+        chosen = miner(torch.as_tensor(z[e][own]), torch.as_tensor(own >= batch.normal).long())
+        if len(chosen) != 4:
+            raise ValueError(f"miner={miner!r} returned {len(chosen)} index tensors; a pair miner returns four")
+        places = [part.cpu().numpy() for part in chosen]  # anchors and positives, anchors and negatives
+        pairs = np.zeros((2, len(own), len(own)))
+        for matrix, first, second in zip(pairs, places[::2], places[1::2], strict=True):
+            matrix[first, second] = matrix[second, first] = 1
+            np.fill_diagonal(matrix, 0)
+        positive, negative = as_like(pairs, z)
         near = distances[e][own[:, None], own]
         inside = negative * (near < margin)
         count = ((positive.sum() + negative.sum()) / 2).clip(1)
@@ -220,7 +202,7 @@ def center_closeness(z: Array, center: Array, batch: Batch, part: CenterClosenes
     pulled, pushed = distances[:, : batch.normal], distances[:, batch.normal :]
     if min(batch.normal_counts) < batch.normal:
         pulled = xp.where(present(batch.normal_counts, batch.normal, z), pulled, NOT_A_DISTANCE)
-    cutoff, count, mean = hard_normals(pulled, batch.normal_counts, part.hard_ratio)  # tau^h
+    cutoff, count, mean = hardest(pulled, [count_of(part.hard_ratio, size) for size in batch.normal_counts])  # tau^h
     hard = from_cutoff(pulled, cutoff[:, None])  # Q^(m), as 0 and 1
     if not any(batch.anomaly_counts):
         return Loss(mean, back(hard / at_least_one(count)[:, None]), cutoff)
