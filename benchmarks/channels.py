@@ -17,7 +17,7 @@ import numpy as np
 from addml import ADDML, Window
 from addml.decisions.events import Event
 from addml.explain import contributions_of
-from addml.explain.bands import channel_distances
+from addml.explain.attribution import channel_distances
 from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
 from benchmarks.timing import markdown

@@ -4,7 +4,7 @@ import math
 from datetime import datetime
 
 from addml.explain import Reason
-from addml.explain.phrases import LONGEST, RARE, RARE_BESIDE, UNCOMMON_BESIDE, WEEKDAYS
+from addml.explain.reasons import LONGEST, RARE, RARE_BESIDE, UNCOMMON_BESIDE, WEEKDAYS
 
 
 def column_words(usual, value):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from addml.explain import Reason, attributions, reason_texts, reasons
 from addml.explain.contributions import explained
-from addml.explain.phrases import unusual, unusual_together
+from addml.explain.reasons import unusual, unusual_together
 from addml.preprocessing.profile import ColumnProfile
 from addml.scoring import Views
 from tests.explain import row_by_row

@@ -5,8 +5,7 @@ from datetime import UTC, date, datetime
 import numpy as np
 import pytest
 
-from addml.explain.phrases import unusual, unusual_together
-from addml.explain.reasons import and_list
+from addml.explain.reasons import and_list, unusual, unusual_together
 from addml.preprocessing.profile import ColumnProfile
 
 AMOUNT = ColumnProfile("amount", "number", low=3, middle=30, high=400)

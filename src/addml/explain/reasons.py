@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +13,11 @@ import pyarrow as pa
 
 from addml.explain.attribution import attributions
 from addml.explain.contributions import explained, features_by_column, views_of
-from addml.explain.phrases import FAR_OUTSIDE, Phrase, not_a_number, uncommon, unusual, unusual_together
 from addml.model import Model
-from addml.preprocessing.profile import ColumnProfile
-from addml.text import figure
+from addml.preprocessing.profile import CLOCK, CODE, MOST, ColumnProfile
+from addml.text import figure, shortened
 
+FAR_OUTSIDE = 2.0  # half widths of the middle 90 % of a column from its centre
 LEADING = 3  # columns that a reason names together, at most
 MATTERS = 0.1  # of the score: less is not worth a word
 WIDE = 24  # columns of a row that are looked at for a reason
@@ -46,7 +48,6 @@ class Reason(NamedTuple):
 
 
 Reasons = list[tuple[Reason, ...]]  # of each row
-How = Callable[[ColumnProfile, Any], Phrase | None]  # unusual, uncommon or unusual_together
 
 
 def reasons(
@@ -81,7 +82,7 @@ def reasons(
         said = [TOGETHER] * len(rows)
     within = within or ([profiles], np.zeros(len(rows), np.int64))
     explainer = _Rows(shares.clip(0), strange, said, within, values, texts or {}, correlated(model, origins))
-    order = explainer.leading(np.argsort(-shares, axis=1, kind="stable"), max(WIDE, most))
+    order = np.lexsort((-shares, explainer.away <= FAR_OUTSIDE), axis=1)[:, : max(WIDE, most)]  # those far out first
     return [explainer.reasons(row, columns, most) for row, columns in enumerate(order.tolist())]
 
 
@@ -134,11 +135,6 @@ class _Rows:
                 half = np.where(high > low, (high - low) / 2, np.inf)
                 self.away[:, column] = np.nan_to_num(abs(numbers - (high + low) / 2) / half)
 
-    def leading(self, order: np.ndarray, most: int) -> np.ndarray:
-        """At most so many columns of each row: those far out, then the others, in this order."""
-        far = np.take_along_axis(self.away > FAR_OUTSIDE, order, axis=1)
-        return np.take_along_axis(order, np.argsort(~far, axis=1, kind="stable")[:, :most], axis=1)
-
     def reasons(self, row: int, columns: Sequence[int], most: int) -> tuple[Reason, ...]:
         """Columns whose values are unusual by themselves, by their share, then the others that matter in one reason.
 
@@ -152,7 +148,7 @@ class _Rows:
         enough = [first for first in led if self.strange[row] and part[first] >= MATTERS]
         as_a_whole = bool(self.strange[row]) and not enough  # no column by itself
         named = [one for one in led if one in enough or out[one] > FAR_OUTSIDE or len(led[one]) >= LEADING]
-        phrases = {first: phrase for first in named if (phrase := self._phrase(row, first))}
+        phrases = {first: phrase for first in named if (phrase := self._phrase(row, first, unusual))}
         found = {
             first: self._unusual(row, led[first][:LEADING], part[first], phrases[first])
             for first in sorted(phrases, key=lambda one: -largest[one])
@@ -192,12 +188,13 @@ class _Rows:
                 found.setdefault(leader, []).append(column)
         return found
 
-    def _phrase(self, row: int, column: int, how: How = unusual) -> Phrase | None:
+    def _phrase(self, row: int, column: int, how: Callable[[ColumnProfile, Any], Phrase | None]) -> Phrase | None:
         """What there is to say of a value, behind the column's name; None for nothing."""
         name = self.names[column]
         text = self.texts[name][row].as_py() if name in self.texts else None
         profile = self.profiles[self.group[row]][column]
-        found = how(profile, self.values[name][row]) if text is None else not_a_number(text)
+        not_a_number = (f'is "{_on_one_line(text or "")}", not a number', "is not a number")
+        found = how(profile, self.values[name][row]) if text is None else not_a_number
         return found and (f"{name} {found[0]}", f"{name} {found[1]}")
 
     def _unusual(self, row: int, columns: Sequence[int], share: float, phrase: Phrase) -> Reason:
@@ -214,7 +211,8 @@ class _Rows:
         if len(columns) > 1:
             in_order = [self.names[one] for one in sorted(columns)]
             return Reason(names, share, said.replace("{}", and_list(names)), said.replace("{}", and_list(in_order)))
-        phrase = self._phrase(row, columns[0], uncommon if said == UNCOMMON else unusual_together)
+        how = partial(unusual_together, said="somewhat uncommon") if said == UNCOMMON else unusual_together
+        phrase = self._phrase(row, columns[0], how)
         assert phrase is not None
         return Reason(names, share, *phrase)
 
@@ -250,3 +248,134 @@ def groups(found: Sequence[Sequence[Reason]]) -> tuple[Grouped, ...]:
         columns = dict.fromkeys(column for reason in said for column in reason.columns)
         grouped.append((tuple(columns), "; ".join(reason.summary for reason in said), tuple(rows)))
     return tuple(one for one in grouped if len(one[2]) > 1)
+
+
+# Phrases: what is unusual about one value of a column --------------------------------------------------------
+
+RARE, RARE_BESIDE = 0.05, 0.1  # a rare level has under 5 %, and under a tenth of the commonest level's share
+UNCOMMON_BESIDE = 0.25  # an uncommon one under a quarter of it
+FAR = 2.0  # times the usual number, or a part as small
+LONGEST = 40  # characters of a level
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+# Texts that follow the column's name, with the value and without it: "1230, far above the usual 30", "unusually high".
+Phrase = tuple[str, str]
+
+
+def unusual(profile: ColumnProfile, value: Any) -> Phrase | None:
+    """What is unusual about a value by itself; None for an ordinary one."""
+    value = _plain(value)
+    if value is None:
+        return ("is missing", "is missing") if profile.gaps < 0.5 else None
+    if profile.kind == "number":
+        found = _number_phrase(profile, value)
+    elif profile.kind == "date":
+        found = _date_phrase(profile, value)
+    else:
+        found = _level_phrase(profile, value)
+    if found is None and profile.gaps > 0.5:
+        return f"{_shown(profile, value)}, usually missing", "present, usually missing"
+    return found
+
+
+def unusual_together(profile: ColumnProfile, value: Any, said: str = "unusual given the other columns") -> Phrase:
+    """The phrase about an ordinary value that does not fit the rest of its row."""
+    value = _plain(value)
+    return f"{'missing' if value is None else _shown(profile, value)}, {said}", said
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's and Arrow's scalars as Python's own; None for NaN and NaT, which differ from themselves."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    elif isinstance(value, pa.Scalar):
+        value = value.as_py()
+    return None if value != value else value
+
+
+def _shown(profile: ColumnProfile, value: Any) -> str:
+    if profile.kind == "number":
+        return {CODE: "{:.0f}", CLOCK: "{:04.0f}"}[profile.form].format(value) if profile.form else figure(value, 4)
+    if profile.kind == "date":
+        moment = _moment(value)
+        return f"{moment:%H:%M}" if profile.form == CLOCK else f"{moment:%Y-%m-%d %H:%M}".removesuffix(" 00:00")
+    text = _on_one_line(_level(profile, value))
+    return text if profile.kind == "boolean" else f"'{text}'"
+
+
+def _on_one_line(text: str) -> str:
+    return shortened(" ".join(text.split()), LONGEST)
+
+
+def _number_phrase(profile: ColumnProfile, number: float) -> Phrase | None:
+    low, middle, high = profile.low, profile.middle, profile.high
+    if profile.form or low is None or high is None or low <= number <= high:
+        return None
+    if number < 0 <= low:
+        return f"{figure(number, 3)}, usually not negative", "negative"
+    side, summary = ("above", "unusually high") if number > high else ("below", "unusually low")
+    if high > low and middle is not None:
+        ratio = number / middle if middle and low >= 0 and number > 0 else 1.0  # only what has a zero has multiples
+        outside = abs(number - (low + high) / 2) > FAR_OUTSIDE * (high - low) / 2
+        if outside or ratio >= FAR or ratio <= 1 / FAR:
+            return f"{figure(number, 3)}, far {side} the usual {figure(middle, 3)}", summary
+    for digits in (3, 4, 6):  # as many as it takes to tell the number from the ends of the range
+        shown, ends = figure(number, digits), dict.fromkeys((figure(low, digits), figure(high, digits)))
+        if shown not in ends:
+            beside = f"{side} the usual {' to '.join(ends)}"
+            usual = beside if len(ends) > 1 else f"{figure(low, digits)} in over {MOST:.0%} of rows"
+            return f"{shown}, {usual}", summary
+    return None
+
+
+def _level(profile: ColumnProfile, value: Any) -> str:
+    return str(value).lower() if profile.kind == "boolean" else str(value)
+
+
+def _level_phrase(profile: ColumnProfile, value: Any) -> Phrase | None:
+    share, shown = profile.levels.get(_level(profile, value)), _shown(profile, value)
+    if share is None:
+        rare, new = (f"{shown}, rare", "with a rare value"), (f"{shown}, never seen in training", "with a new value")
+        return rare if profile.unlisted else new
+    if share >= UNCOMMON_BESIDE * profile.commonest:
+        return None
+    rarity, article = ("rare", "a") if _is_rare(share, profile.commonest) else ("uncommon", "an")
+    return f"{shown}, {rarity} ({figure(100 * share, 2)}% of rows)", f"with {article} {rarity} value"
+
+
+def _is_rare(share: float, commonest: float) -> bool:
+    return share < min(RARE, RARE_BESIDE * commonest)
+
+
+def _date_phrase(profile: ColumnProfile, value: Any) -> Phrase | None:
+    """A date by its place in time if that is far outside, else by its weekday and hour, else by its place."""
+    moment, outside, is_far = _moment(value), None, False
+    if profile.earliest is not None and profile.latest is not None:
+        earliest, latest = _moment(profile.earliest), _moment(profile.latest)
+        if not earliest <= moment <= latest:
+            side, end = ("later", latest) if moment > latest else ("earlier", earliest)
+            when = f"on {moment:%Y-%m-%d}" if moment.year == end.year else f"in {moment.year}"
+            outside = f"{when}, {side} than all others", f"{side} than all others"
+            is_far = abs(moment - end) > 0.1 * (latest - earliest)
+    return outside if is_far else _clock_phrase(profile, moment) or outside
+
+
+def _clock_phrase(profile: ColumnProfile, moment: datetime) -> Phrase | None:
+    day, (first, last) = moment.weekday(), profile.hours or (0, 23)
+    rare_day = bool(profile.weekdays) and _is_rare(profile.weekdays[day], max(profile.weekdays))
+    after, before = moment.hour >= first, moment.hour <= last
+    odd_hour = not (after and before if first <= last else after or before)
+    words, summaries = list[str](), list[str]()
+    if rare_day:
+        words.append(f"on a {WEEKDAYS[day]}" + ("" if odd_hour else ", a rare weekday"))
+        summaries.append("on a rare weekday")
+    if odd_hour:
+        words.append(f"at {moment:%H:%M}, usually {first:02}:00 to {last:02}:59")
+        summaries.append("at an unusual hour")
+    return (" ".join(words), " ".join(summaries)) if words else None
+
+
+def _moment(value: Any) -> datetime:
+    """The clock's time at a date, whatever its time zone; midnight if it has no time."""
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else datetime(value.year, value.month, value.day)

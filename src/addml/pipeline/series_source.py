@@ -14,7 +14,7 @@ import pyarrow as pa
 from addml.decisions.decision import EVENT_RATE, EVENTS, Decision
 from addml.decisions.events import FALSE_RATE, Event, budget_threshold, event_figures, events, peaks, tail_threshold
 from addml.explain import contributions_of
-from addml.explain.bands import channel_distances, expected_bands
+from addml.explain.attribution import channel_distances, expected_bands
 from addml.findings import EventPicture, Finding, Findings, Reason, Track
 from addml.inputs import Window
 from addml.inputs.series import carried, choose_window
