@@ -55,7 +55,8 @@ class Recurrent(Encoder):
             raise ValueError(f"activation={self.activation!r}: the recurrence is made with tanh; leave it out")
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> RecurrentNetwork:
-        layout = Layout(*shape, self.widths(HIDDEN), self.metric_dim, self.output_activation, self.pooling)
+        (window, channels), hidden = shape, self.widths(HIDDEN)
+        layout = Layout(window, channels, hidden, self.metric_dim, self.output_activation, self.pooling)
         return RecurrentNetwork.initial(layout, rngs)
 
 
