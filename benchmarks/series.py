@@ -25,7 +25,7 @@ from addml import ADDML, Recurrent
 from addml.inputs.series import Series, Windows, choose_window, over_windows
 from addml.pipeline.evaluation import volumes
 from addml.scoring.base import ViewScale
-from addml.scoring.windows import WINDOW_VIEWS
+from addml.scoring.windows import WindowViews
 from benchmarks.documents import DOCS, asked
 from research.autoencoder import deep_autoencoder
 
@@ -101,9 +101,11 @@ def _ours(case: Case) -> dict[str, np.ndarray]:
     model = ADDML(window="auto", random_state=0).fit(case.train).model_
     views, scale = model.member_scores(model.vectorizer.read(case.test), "cpu", 2), model.scale
     assert isinstance(scale, ViewScale)
+    assert isinstance(model.scorer, WindowViews)
     result = {"ADDML": np.asarray(model.combine(views))}
-    for place, view in enumerate(WINDOW_VIEWS):
-        others = [other for other in range(len(WINDOW_VIEWS)) if other != place]
+    names = model.scorer.views
+    for place, view in enumerate(names):
+        others = [other for other in range(len(names)) if other != place]
         left = ViewScale(scale.median[others], scale.unit[others])
         result[f"ADDML without {view}"] = np.asarray(left.combine(views[others]))
     return result

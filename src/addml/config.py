@@ -19,10 +19,10 @@ from addml.learning.state import Member
 from addml.learning.training import Schedule
 from addml.parameters import PART, Part, as_part, part_from_json, to_json
 from addml.scoring import SCORERS
-from addml.scoring.base import HIGH, Scorer
+from addml.scoring.base import Scorer
 from addml.scoring.patches import PatchMemory
 from addml.scoring.views import WHOLE, Views
-from addml.scoring.windows import WindowViews
+from addml.scoring.windows import ONE_CHANNEL, WindowViews
 from addml.text import counted
 
 AUTO = "auto"
@@ -112,7 +112,9 @@ class Config:
         if form is None:
             return Views()
         if isinstance(self.encoder_for(form), Autoencoder):
-            return WindowViews(step_quantile=HIGH if form.channels > 1 else RARE_VALUE, singly=form.causal)
+            if form.channels > 1:
+                return WindowViews(singly=form.causal)
+            return WindowViews(views=ONE_CHANNEL, step_quantile=RARE_VALUE, singly=form.causal)
         series = {"references": SERIES_REFERENCES, "at_once": STEPS_AT_ONCE} if form.is_series else {}
         return Views(views=WHOLE, **series)
 
@@ -239,9 +241,18 @@ class Config:
         train, validation = self.split(usable, random)
         if len(train) < 2 or self.frozen:
             train = validation = usable
+        encoder = self.encoder_for(None if self.window is None else Form("series", (1, 1)))
+        is_own = self.settings["normal_ratio"] is None
+        one = Member(
+            train,
+            validation,
+            random,
+            self.normal_ratio,
+            tolerance=getattr(encoder, "tolerance", 0.0) if is_own else 0.0,
+        )
         if marks is None:
-            return Member(train, validation, random, self.normal_ratio)
-        return Member(train, validation, random, self.normal_ratio, np.flatnonzero(marks == 1), marks[train] == 0)
+            return one
+        return replace(one, anomalies=np.flatnonzero(marks == 1), sure=marks[train] == 0)
 
 
 def _parts(settings: dict[str, Any]) -> dict[str, Any]:

@@ -385,5 +385,5 @@ def _remembered(model: Model, space: MetricSpace, scores: np.ndarray, config: Co
     some = evenly_spaced(kept, max(2, min(KEPT_FOR_MEDIANS, VALUES // model.encoder.inputs)))
     baseline = baseline_of(model, space.prepared(some), scores[some], float(np.median(scores)))
     most = min(EXAMPLES, max(1, EXAMPLE_NUMBERS // model.features.width))
-    places = evenly_spaced(kept, most) if "references" in model.scorer_arrays else kept[:0]
+    places = evenly_spaced(kept, most) if {"references", "rows"} & model.scorer_arrays.keys() else kept[:0]
     return baseline, Examples(places, space.prepared(places))

@@ -41,7 +41,6 @@ class RecentSteps:
             "flagged": np.zeros(steps, np.uint8),
             "seen": np.zeros(1, np.int64),
             "rows": trained.scorer_arrays["rows"].copy(),
-            "references": trained.scorer_arrays["references"].copy(),
             "median": trained.scale.median.copy(),
             "unit": trained.scale.unit.copy(),
         }
@@ -61,8 +60,7 @@ class RecentSteps:
     @property
     def model(self) -> Model:
         """The trained model with the references and the scale of the last renewal."""
-        names = ("rows", "references")
-        arrays = self.trained.scorer_arrays | {name: self.state[name].copy() for name in names}
+        arrays = self.trained.scorer_arrays | {"rows": self.state["rows"].copy()}
         scale = ViewScale(self.state["median"].copy(), self.state["unit"].copy())
         return replace(self.trained, scorer_arrays=arrays, scale=scale)
 
@@ -74,7 +72,10 @@ class RecentSteps:
         rows = WindowRows(Windows.of([self.state["features"][order]], self.trained.form.shape[0]))
         whole = rows.usable(1)
         normal = whole if flagged[whole].mean() > 0.5 else whole[~flagged[whole]]
-        self._take_references(rows.take(evenly_spaced(normal, len(self.state["rows"]) // 2)))
+        old = self.trained.scorer_arrays["rows"]
+        fresh = rows.take(evenly_spaced(normal, len(old) // 2))
+        kept = evenly_spaced(np.arange(len(old)), len(old) - len(fresh))
+        self.state["rows"][:] = np.concatenate([old[kept], fresh])
         scores = self.model.member_scores(rows, "cpu", 1, learned=True)[:, whole]
         self._take_scale(scores, np.isin(whole, normal))
         self.state["flagged"][order[whole]] = self._flagged(self.model, scores)
@@ -93,11 +94,3 @@ class RecentSteps:
             fresh = old
         self.state["median"][:] = np.maximum(old.median, fresh.median)
         self.state["unit"][:] = np.maximum(old.unit, fresh.unit)
-
-    def _take_references(self, fresh: np.ndarray) -> None:
-        """These windows (k, d), and of the references of training as many as there is room for."""
-        old, members = self.trained.scorer_arrays, len(self.trained.encoder.weights)
-        kept = evenly_spaced(np.arange(len(old["rows"])), len(old["rows"]) - len(fresh))
-        embedded = self.trained.embeddings(fresh, "cpu", 1).reshape(len(fresh), members, -1).swapaxes(0, 1)
-        self.state["rows"][:] = np.concatenate([old["rows"][kept], fresh])
-        self.state["references"][:] = np.concatenate([old["references"][:, kept], embedded], axis=1)

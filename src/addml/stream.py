@@ -285,9 +285,10 @@ def _largest_product(model: Model) -> float:
     encoder, scorer = model.encoder, model.scorer
     rows = TILE if isinstance(encoder, RecurrentNetwork) else BLOCK["cpu"] * encoder.inputs
     encoding = rows * encoder.operations / (2 * len(encoder.weights) * (model.form.shape[0] if model.form else 1))
-    references = model.scorer_arrays.get("references", np.empty((0, 0, 0)))  # (E, R, w), of all members side by side
-    numbers = references.size if scorer.scale is ViewScale else references[:1].size
-    return float(max(encoding, max(STEPS, scorer.tile) * (numbers + references.shape[1])))
+    arrays = model.scorer_arrays
+    references = arrays.get("references", arrays.get("rows", np.empty((0, 0))))  # (E, R, w) or (R, d)
+    numbers = references[:1].size if references.ndim == 3 and scorer.scale is not ViewScale else references.size
+    return float(max(encoding, max(STEPS, scorer.tile) * (numbers + references.shape[-2])))
 
 
 # Networks that carry what they need of the past. ----------------------------------------------------------------

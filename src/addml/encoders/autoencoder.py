@@ -18,13 +18,14 @@ from addml.encoders.mlp import HIDDEN, MLPNetwork
 class Autoencoder(Encoder):
     """Fully connected layers over flat windows, trained to reconstruct them; hidden=None is (64,)."""
 
-    metric_dim: int = 16  # of the layer in the middle
+    metric_dim: int = 32  # of the layer in the middle
     name: ClassVar[str] = "autoencoder"
     kind: ClassVar[str | None] = "series"
     learning_rate: ClassVar[float] = 2e-3
     largest_batch: ClassVar[int] = 64  # few rows and many steps: windows beside each other tell the same
     rows_an_epoch: ClassVar[int | None] = 8000
-    normal_ratio: ClassVar[float] = 0.9  # a rare shape that is dropped would be reconstructed badly, and so be strange
+    normal_ratio: ClassVar[float] = 0.9
+    tolerance: ClassVar[float] = 3.0  # median residuals: a rare shape within that is learned, or it would be strange
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> AutoencoderNetwork:
         hidden, inputs = self.widths(HIDDEN), math.prod(shape)

@@ -80,6 +80,7 @@ class Encoder(Part, ABC):
     frozen: ClassVar[bool] = False  # whether it is not trained
     learning_rate: ClassVar[float] = 1e-3  # unless the detector is given one
     normal_ratio: ClassVar[float] = 2 / 3  # likewise
+    tolerance: ClassVar[float] = 0.0  # median scores up to which distillation keeps a row whatever that ratio
     largest_batch: ClassVar[int] = 2**30  # rows
     rows_an_epoch: ClassVar[int | None] = None  # as many as there are
 

@@ -15,6 +15,7 @@ import numpy as np
 from addml.arrays import to_numpy
 from addml.compute import in_threads
 from addml.encoders import MLPNetwork, Network
+from addml.encoders.autoencoder import AutoencoderNetwork
 from addml.inputs.array import patch_of
 from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
@@ -280,28 +281,30 @@ def _window_parts(
 def _window_features(
     view: str, model: Model, x: np.ndarray, ready: dict[str, Any], located: WindowDistances
 ) -> np.ndarray:
-    """What each feature adds to one view of windows x, (b, d)."""
-    network: Any = model.encoder
+    """What each feature adds to one view of windows x, (b, d). Every window is a product of its own, for equal bits."""
+    network, metric = model.encoder, ready["metric"]
     if view == "residual":
-        missed = (network.reconstructed(network.embed(x[None])[..., :-1]) - x).astype(np.float64) ** 2  # (E, b, d)
-        return np.asarray((missed / np.maximum(np.sqrt(missed.sum(axis=2, keepdims=True)), TINY)).mean(axis=0))
-    z = side_by_side(network.embed(x[None])[..., :-1], model.distance) if view == "space" else x
-    distances = located.distances
-    if view != "step":  # squared, but for what is the same to all references
-        distances = np.asarray(ready[view].squares(z, singly=False))
+        assert isinstance(network, AutoencoderNetwork)
+        return _of_lengths((network.reconstructed(network.embed(x[None])[..., :-1]) - x).swapaxes(0, 1))
+    if view == "linear":
+        away = x.astype(np.float64) - metric.mean
+        return _of_lengths((away - away @ metric.components.T @ metric.components)[:, None])
+    distances, mapped = located.distances, x
+    if view == "neighbours":  # squared, but for what is the same to all references
+        mapped, _ = metric.mapped(x, singly=True)
+        distances = np.asarray(ready["neighbours"].squares(mapped, singly=True))
         distances[located.self_matches] = np.inf
     near, known = _neighbours(distances, WINDOW_NEIGHBOURS[view])
     weight = known / np.maximum(known.sum(axis=1, keepdims=True), 1)
     if view == "step":
         away = np.einsum("bk,bkd->bd", weight, abs(x[:, None] - ready["rows"][near]))
         return np.asarray(away * ready["column_weight"])
-    if view == "neighbours":
-        squares = (x[:, None].astype(np.float64) - ready["rows"][near]) ** 2
-        weight = weight / np.maximum(np.sqrt(squares.sum(axis=2)), TINY)
-        return np.asarray(np.einsum("bk,bkd->bd", weight, squares))
-    apart = z[:, None] - side_by_side(ready["references"][..., :-1], model.distance)[near]
-    weight = weight / np.maximum(np.sqrt((apart**2).sum(axis=2)), TINY)
-    grad = np.einsum("bk,bkw->bw", weight, apart).reshape(len(x), len(network.weights), -1).swapaxes(0, 1)
-    away = abs(x[:, None] - ready["rows"][near]).mean(axis=1)
-    parts = abs(network.input_gradient(x, grad.astype(np.float32))) * away
-    return np.asarray(np.where(parts.any(axis=1, keepdims=True), parts, away))
+    references, _ = metric.mapped(ready["rows"][near].reshape(-1, x.shape[1]), singly=True)
+    return _of_lengths(mapped[:, None] - references.reshape(*near.shape, -1), weight)
+
+
+def _of_lengths(vectors: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """What each number adds to the mean length (b,) of vectors (b, k, d), weighed by (b, k)."""
+    squares = vectors.astype(np.float64) ** 2
+    parts = squares / np.maximum(np.sqrt(squares.sum(axis=2, keepdims=True)), TINY)
+    return np.asarray(parts.mean(axis=1) if weight is None else np.einsum("bk,bkd->bd", weight, parts))

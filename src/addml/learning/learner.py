@@ -193,10 +193,18 @@ def distill(scores: Array, members: Sequence[Member], group: Group = ALONE) -> t
     Scores are (E, n), infinite behind the end of a member's own rows. The cut-off is that of the whole group.
     """
     sizes = [len(member.train) for member in members]
-    totals = zip(members, group.counts(sizes), strict=True)
-    ks = [count_of(member.normal_ratio, size, least=2) for member, size in totals]
-    alone = group.size == 1
-    cutoff = smallest(scores, ks) if alone else as_like(group.smallest(to_numpy(scores), ks), scores)  # tau^n
+    totals = group.counts(sizes)
+
+    def lowest(ratios: Sequence[float]) -> Array:
+        """The score (E,) up to which so large a part of each member's rows lies."""
+        ks = [count_of(ratio, size, least=2) for ratio, size in zip(ratios, totals, strict=True)]
+        return smallest(scores, ks) if group.size == 1 else as_like(group.smallest(to_numpy(scores), ks), scores)
+
+    cutoff = lowest([member.normal_ratio for member in members])  # tau^n
+    if any(member.tolerance for member in members):
+        median = lowest([0.5] * len(members))
+        tolerated = median * as_like(np.array([member.tolerance for member in members]), median)
+        cutoff = namespace(cutoff).maximum(cutoff, tolerated)
     if isinstance(scores, np.ndarray):
         near = np.less_equal(scores, cutoff[:, None], out=room(scores.shape, bool, scores))  # P
     else:

@@ -24,6 +24,7 @@ class Member:
     normal_ratio: float = 2 / 3
     anomalies: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # labelled so, in neither M nor V
     sure: np.ndarray | None = None  # which of `train` are labelled normal, never dropped
+    tolerance: float = 0.0  # times the median score: rows up to that are kept whatever `normal_ratio`
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The default scorer of series: windows by their nearest neighbours and an autoencoder, and steps by themselves."""
+"""The default scorer of series: windows by their neighbours in a linear metric and by reconstruction, and steps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,54 @@ from addml.distances import Distance
 from addml.parameters import check_flag, check_number, check_whole
 from addml.scoring.base import HIGH, MetricSpace, Shapes, ViewScale
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
-from addml.scoring.views import ROUNDING, Views, least, mean_of, side_by_side
+from addml.scoring.views import ROUNDING, Views, least, mean_of
 
-WINDOW_VIEWS = ("neighbours", "space", "residual", "step")
-NEIGHBOURS = {"neighbours": 3, "space": 3, "step": 5}  # references that a distance is the mean of
+WINDOW_VIEWS = ("neighbours", "residual", "linear", "step")
+ONE_CHANNEL = ("neighbours", "residual", "step")  # whose windows are smooth: noise is most of what components leave
+NEIGHBOURS = {"neighbours": 3, "step": 5}  # references that a distance is the mean of
 NUMBERS = 2**19  # of all references: a step of a stream passes through them once
+EXPLAINED = 0.99  # of the variance of windows, by the principal components
+PARTS = 8  # of a series, every second of which components come from
+WINDOWS, LARGEST_MATRIX = 8000, 1024  # that components come from, and whose eigenvectors take a tenth of a second
+
+
+class LinearMetric(NamedTuple):
+    """Principal components of windows, along which these vary so much that a difference there means little.
+
+    With Sigma the covariance of windows and e its mean eigenvalue, distances are those of Mahalanobis with Sigma + e I:
+    halfway between a plain distance and one that counts all directions alike.
+    """
+
+    mean: Array  # (d,)
+    components: Array  # (k, d)
+    shrink: Array  # (k,) the share by which a difference along a component is made smaller
+
+    @classmethod
+    def fit(cls, windows: np.ndarray) -> LinearMetric:
+        """Learn from windows (n, d)."""
+        mean = windows.mean(axis=0, dtype=np.float64)
+        away = windows - mean
+        n, d = away.shape
+        variance, vectors = np.linalg.eigh((away.T @ away if d <= n else away @ away.T) / n)
+        variance, vectors = np.maximum(variance[::-1], 0), vectors.T[::-1]
+        count = 1 + int(np.searchsorted(np.cumsum(variance), EXPLAINED * variance.sum()))
+        components = vectors[:count] if d <= n else vectors[:count] @ away
+        components /= np.maximum(np.sqrt(dots(components, components))[:, None], np.finfo(float).tiny)
+        shrink = 1 - 1 / np.sqrt(1 + variance[:count] / max(variance.sum() / d, np.finfo(float).tiny))
+        return cls(*(part.astype(np.float32) for part in (mean, components, shrink)))
+
+    @classmethod
+    def of(cls, arrays: dict[str, Array]) -> LinearMetric:
+        return cls(*(arrays[name] for name in cls._fields))
+
+    def mapped(self, x: Array, *, singly: bool) -> tuple[Array, Array]:
+        """Windows (b, d) in the space whose plain distances are the metric's; and how much components leave, (b,)."""
+        away, xp = x - self.mean, namespace(x)
+        along = _product(away, self.components.T, singly)
+        squares = dots(away, away)
+        left = squares - dots(along, along)
+        left = xp.sqrt(xp.where(left > ROUNDING * squares, left, 0 * left))
+        return away - _product(along * self.shrink, self.components, singly), left
 
 
 class WindowDistances(NamedTuple):
@@ -24,16 +67,18 @@ class WindowDistances(NamedTuple):
 
     self_matches: SelfMatches
     neighbours: Array  # (b,) the view of that name
+    linear: Array  # (b,) likewise
     distances: Array  # (b, R) of their last steps to those of the references, along the channels
     step: Array  # (b,) the view of that name
 
 
 @dataclass(repr=False)
 class WindowViews(Views):
-    """Mean distances of windows to their nearest references, as they are and in the metric space; the residual; and the
-    distance of the last step along the channels.
+    """Mean distances of windows to their nearest references in a linear metric; what an autoencoder and principal
+    components do not reconstruct; and the distance of the last step along the channels.
     """
 
+    references: int = 2048
     views: tuple[str, ...] = WINDOW_VIEWS
     step_quantile: float = HIGH  # of the training steps, from which the unit of that view comes
     singly: bool = False  # whether every row is a product of its own, as steps of a stream are
@@ -44,7 +89,7 @@ class WindowViews(Views):
         check_whole("at_once", self.at_once, most=256)
         check_number("step_quantile", self.step_quantile, 0.5, 1, with_low=False, with_high=False)
         check_flag("singly", self.singly)
-        if tuple(self.views) != WINDOW_VIEWS:
+        if tuple(self.views) not in (WINDOW_VIEWS, ONE_CHANNEL):
             raise ValueError(f"views={self.views!r}: windows have the views {', '.join(WINDOW_VIEWS)}; leave views out")
 
     tile = property(lambda self: 1 if self.singly else self.at_once)
@@ -58,20 +103,22 @@ class WindowViews(Views):
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Take references at even steps of time, half as many where steps arrive one by one."""
-        some = np.unique(np.concatenate(space.train))
-        most = min(self.references, NUMBERS // len(space.column_weight)) // (2 if self.singly else 1)
-        chosen = evenly_spaced(some, max(8, most))
-        embedded = space.embed([chosen] * len(space.center))
-        return {"rows": space.prepared(chosen), "column_weight": space.column_weight, "references": embedded}
+        some, width = np.unique(np.concatenate(space.train)), len(space.column_weight)
+        most = min(self.references, NUMBERS // width) // (2 if self.singly else 1)
+        rows = space.prepared(evenly_spaced(some, max(8, most)))
+        half = np.concatenate(np.array_split(some, PARTS)[::2])  # what is left of the others tells what is usual
+        learned = evenly_spaced(half, WINDOWS if width <= LARGEST_MATRIX else LARGEST_MATRIX)
+        metric = LinearMetric.fit(space.prepared(learned))
+        return {"rows": rows, "column_weight": space.column_weight, **metric._asdict()}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        rows, z = arrays["rows"], side_by_side(arrays["references"][..., :-1], distance)
+        rows, metric = arrays["rows"], LinearMetric.of(arrays)
         return {
             **arrays,
+            "metric": metric,
             "keys": reference_keys(rows),
             "columns": ColumnReferences.of(rows, arrays["column_weight"]),
-            "neighbours": Nearest.of(rows),
-            "space": Nearest.of(z),
+            "neighbours": Nearest.of(metric.mapped(rows, singly=False)[0]),
         }
 
     def locate(  # type: ignore[override]
@@ -82,34 +129,33 @@ class WindowViews(Views):
         if len(matches[0]):
             distances[matches] = np.inf
         step = mean_of(least(distances, count(distances, "step"))) + beyond
-        return WindowDistances(matches, self._nearest("neighbours", x, len(x), ready, matches), distances, step)
+        padded = x if self.singly or not isinstance(x, np.ndarray) else _filled(x, self.at_once)
+        mapped, left = ready["metric"].mapped(padded, singly=self.singly)
+        return WindowDistances(matches, self._nearest(mapped, len(x), ready, matches), left[: len(x)], distances, step)
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
-        rows, embedded = len(located.step), side_by_side(z[..., :-1], distance)
-        scores = {
-            "neighbours": located.neighbours,
-            "space": self._nearest("space", embedded, rows, ready, located.self_matches),
-            "residual": sum(z[1:, :rows, -1], start=z[0, :rows, -1]) / len(z),
-            "step": located.step,
-        }
+        rows = len(located.step)
+        residual = sum(z[1:, :rows, -1], start=z[0, :rows, -1]) / len(z)
+        scores = {**located._asdict(), "residual": residual}
         return namespace(z).stack([scores[view] for view in self.views])
 
-    def _nearest(self, view: str, x: Array, rows: int, ready: dict[str, Any], matches: SelfMatches) -> Array:
-        """The mean distance of so many rows of x (b, d) to their nearest references."""
-        filled = x if self.singly or not isinstance(x, np.ndarray) else _filled(x, self.at_once)
-        apart = ready[view].squares(filled, singly=self.singly)[:rows]
+    def _nearest(self, x: Array, rows: int, ready: dict[str, Any], matches: SelfMatches) -> Array:
+        """The mean distance of so many rows of x (b, d), in the metric's space, to their nearest references."""
+        apart = ready["neighbours"].squares(x, singly=self.singly)[:rows]
         if len(matches[0]):
             apart[matches] = np.inf
-        own = x[:rows] - ready[view].origin
+        own = x[:rows] - ready["neighbours"].origin
         squares, xp = dots(own, own)[:, None], namespace(x)
-        squared = least(apart, count(apart, view)) + squares
+        squared = least(apart, count(apart, "neighbours")) + squares
         return mean_of(xp.sqrt(xp.where(squared > ROUNDING * squares, squared, 0 * squares)))
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
         return {
             "rows": ("references", "inputs"),
             "column_weight": ("inputs",),
-            "references": (members, "references", w),
+            "mean": ("inputs",),
+            "components": ("components", "inputs"),
+            "shrink": ("components",),
         }
 
 
@@ -131,8 +177,12 @@ class Nearest:
     def squares(self, x: Array, *, singly: bool) -> Array:
         """The squared distances (b, R) of rows x (b, d), less what is the same to all references."""
         x, xp = x - self.origin, namespace(x)
-        x = xp.concatenate([x, xp.ones_like(x[:, :1])], 1)
-        return row_product(x[:, None], self.products)[:, 0] if singly else row_product(x, self.products)
+        return _product(xp.concatenate([x, xp.ones_like(x[:, :1])], 1), self.products, singly)
+
+
+def _product(x: Array, matrix: Array, singly: bool) -> Array:
+    """Rows x (b, d) times a matrix (d, k), row by row where every row is to be a product of its own."""
+    return row_product(x[:, None], matrix)[:, 0] if singly else row_product(x, matrix)
 
 
 def count(distances: Array, view: str) -> int:
