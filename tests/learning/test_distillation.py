@@ -1,5 +1,7 @@
 """Distillation and mini-batches: which rows take part, and that none is lost."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -74,3 +76,12 @@ def test_every_batch_is_joined_by_labelled_anomalies():
         assert batch.ids[0, 8:].tolist() == [100, 101]
         assert set(batch.ids[1, 8:].tolist()) <= set(many.tolist())
     assert batches[0].ids[1, 8:].tolist() != batches[1].ids[1, 8:].tolist()
+
+
+def test_rows_within_the_tolerance_are_kept_whatever_the_ratio():
+    scores = np.array([[1.0, 1.0, 1.2, 2.9, 3.1, 9.0]])  # the third smallest is 1.2: up to 2.5 times that are kept
+    cutoff, (kept,) = distill(scores, [replace(member(6, 0.5), tolerance=2.5)])
+    assert cutoff == [3.0]
+    assert kept.tolist() == [True] * 4 + [False] * 2
+    cutoff, (kept,) = distill(scores, [replace(member(6, 5 / 6), tolerance=2.5)])  # never fewer than the ratio says
+    assert kept.tolist() == [True] * 5 + [False]

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
+from sklearn.decomposition import PCA
 
 from addml import ADDML, Autoencoder, Window
 from addml.scoring.windows import WINDOW_VIEWS, WindowViews
@@ -38,18 +40,22 @@ def expected_views(model, X, learned):
     own, own_ends = flat_windows(model, waves())
     at = [own_ends[abs(own - row).sum(axis=1).argmin()] for row in rows]
     overlap = abs(ends[:, None] - at) < WINDOW if learned else np.zeros((len(ends), len(rows)), bool)
-    z, references = model.encoder.embed(x[None].astype(np.float32)), model.scorer_arrays["references"]
-    middle, known = (np.concatenate(list(one[..., :-1]), axis=1) for one in (z, references))
+    # Mahalanobis distances with the covariance plus its mean eigenvalue, by SciPy; components of 99 % by scikit-learn.
+    unseen = model.held_out.all(axis=0)[own_ends]  # by any member
+    learned_from = own[~unseen]
+    covariance = np.cov(learned_from.T, bias=True)
+    precision = np.linalg.inv(covariance / (np.trace(covariance) / len(covariance)) + np.eye(len(covariance)))
+    pca = PCA(0.99, svd_solver="full").fit(learned_from)
     missed = model.encoder.forward(x[None])[0] - x
     apart = [
-        np.linalg.norm(x[:, None] - rows, axis=2),
-        np.linalg.norm(middle[:, None] - known, axis=2),
+        cdist(x, rows, "mahalanobis", VI=precision),
         abs(x[:, None, -CHANNELS:] - rows[:, -CHANNELS:]).sum(axis=2),
     ]
-    near = [nearest_mean(np.where(overlap, np.inf, one), k) for one, k in zip(apart, (3, 3, 5), strict=True)]
+    near = [nearest_mean(np.where(overlap, np.inf, one), k) for one, k in zip(apart, (3, 5), strict=True)]
     residual = np.sqrt((missed**2).mean(axis=2)).mean(axis=0)
+    linear = np.linalg.norm(x - pca.inverse_transform(pca.transform(x)), axis=1)
     views = np.full((4, len(X)), np.nan)
-    views[:, WINDOW - 1 :] = [near[0], near[1], residual, near[2]]
+    views[:, WINDOW - 1 :] = [near[0], residual, linear, near[1]]
     return views
 
 
@@ -62,7 +68,8 @@ def test_views_are_those_of_plain_numpy(model, learned):
         later = np.stack([np.append(views[:3, ahead:], np.full((3, ahead), np.nan), axis=1) for ahead in range(WINDOW)])
         views[:3] = np.nanmean(later, axis=0)
     known = slice(WINDOW - 1, None)
-    np.testing.assert_allclose(found[:3, known], views[:3, known], rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(found[0, known], views[0, known], rtol=0.03)  # components of the last percent are alike
+    np.testing.assert_allclose(found[1:3, known], views[1:3, known], rtol=2e-3, atol=2e-3)
     np.testing.assert_allclose(found[3, known], views[3, known], atol=0.01)  # in whole steps of 16 bits
 
 
@@ -70,7 +77,7 @@ def test_the_scale_of_a_lone_value_is_that_of_rare_ones():
     one = ADDML(window=Window(WINDOW), epochs=1, members=1, random_state=0).fit(waves(channels=1)).model_
     scores = one.member_scores(one.vectorizer.read(waves(channels=1)), "cpu", 1, learned=True)
     median = np.median(scores, axis=1)
-    high = [np.quantile(own, share) for own, share in zip(scores, (0.9, 0.9, 0.9, 0.999), strict=True)]
+    high = [np.quantile(own, share) for own, share in zip(scores, (0.9, 0.9, 0.999), strict=True)]
     np.testing.assert_allclose(one.scale.unit[:, 0], high - median, rtol=1e-6)
 
 
