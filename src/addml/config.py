@@ -29,6 +29,7 @@ AUTO = "auto"
 AUTO_ENCODERS: dict[str | None, type[Encoder]] = {None: MLP, "images": Conv, "series": Autoencoder}  # by kind of row
 SCALINGS = (AUTO, "robust", "standard")
 SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the default scorer, so that a step alone is scored as soon as it comes
+TOLERANT = 4000  # windows, from which rare shapes are told from noise that a network learned by heart
 RARE_VALUE = 0.999  # of the values of a single channel: what is as far out is strange, whatever its window
 KINDS: dict[str, dict[str, type[Any]]] = {
     "encoder": ENCODERS,
@@ -242,14 +243,9 @@ class Config:
         if len(train) < 2 or self.frozen:
             train = validation = usable
         encoder = self.encoder_for(None if self.window is None else Form("series", (1, 1)))
-        is_own = self.settings["normal_ratio"] is None
-        one = Member(
-            train,
-            validation,
-            random,
-            self.normal_ratio,
-            tolerance=getattr(encoder, "tolerance", 0.0) if is_own else 0.0,
-        )
+        is_default = self.settings["normal_ratio"] is None and len(usable) >= TOLERANT
+        tolerance = getattr(encoder, "tolerance", 0.0) if is_default else 0.0
+        one = Member(train, validation, random, self.normal_ratio, tolerance=tolerance)
         if marks is None:
             return one
         return replace(one, anomalies=np.flatnonzero(marks == 1), sure=marks[train] == 0)

@@ -40,9 +40,8 @@ def expected_views(model, X, learned):
     own, own_ends = flat_windows(model, waves())
     at = [own_ends[abs(own - row).sum(axis=1).argmin()] for row in rows]
     overlap = abs(ends[:, None] - at) < WINDOW if learned else np.zeros((len(ends), len(rows)), bool)
-    # Mahalanobis distances with the covariance plus its mean eigenvalue, by SciPy; components of 99 % by scikit-learn.
-    unseen = model.held_out.all(axis=0)[own_ends]  # by any member
-    learned_from = own[~unseen]
+    # Mahalanobis distances with the covariance plus its mean eigenvalue, by SciPy; components by scikit-learn.
+    learned_from = own[~model.held_out.all(axis=0)[own_ends]]  # by some member
     covariance = np.cov(learned_from.T, bias=True)
     precision = np.linalg.inv(covariance / (np.trace(covariance) / len(covariance)) + np.eye(len(covariance)))
     pca = PCA(0.99, svd_solver="full").fit(learned_from)

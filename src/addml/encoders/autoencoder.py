@@ -18,7 +18,7 @@ from addml.encoders.mlp import HIDDEN, MLPNetwork
 class Autoencoder(Encoder):
     """Fully connected layers over flat windows, trained to reconstruct them; hidden=None is (64,)."""
 
-    metric_dim: int = 32  # of the layer in the middle
+    metric_dim: int = 16  # of the layer in the middle
     name: ClassVar[str] = "autoencoder"
     kind: ClassVar[str | None] = "series"
     learning_rate: ClassVar[float] = 2e-3

@@ -19,7 +19,7 @@ ONE_CHANNEL = ("neighbours", "residual", "step")  # whose windows are smooth: no
 NEIGHBOURS = {"neighbours": 3, "step": 5}  # references that a distance is the mean of
 NUMBERS = 2**19  # of all references: a step of a stream passes through them once
 EXPLAINED = 0.99  # of the variance of windows, by the principal components
-PARTS = 8  # of a series, every second of which components come from
+COMPONENTS_A_WINDOW = 2 / 3  # of those that share no steps: more would explain the windows of training alone
 WINDOWS, LARGEST_MATRIX = 8000, 1024  # that components come from, and whose eigenvectors take a tenth of a second
 
 
@@ -35,14 +35,14 @@ class LinearMetric(NamedTuple):
     shrink: Array  # (k,) the share by which a difference along a component is made smaller
 
     @classmethod
-    def fit(cls, windows: np.ndarray) -> LinearMetric:
-        """Learn from windows (n, d)."""
+    def fit(cls, windows: np.ndarray, most: int) -> LinearMetric:
+        """Learn at most so many components from windows (n, d)."""
         mean = windows.mean(axis=0, dtype=np.float64)
         away = windows - mean
         n, d = away.shape
         variance, vectors = np.linalg.eigh((away.T @ away if d <= n else away @ away.T) / n)
         variance, vectors = np.maximum(variance[::-1], 0), vectors.T[::-1]
-        count = 1 + int(np.searchsorted(np.cumsum(variance), EXPLAINED * variance.sum()))
+        count = min(most, 1 + int(np.searchsorted(np.cumsum(variance), EXPLAINED * variance.sum())))
         components = vectors[:count] if d <= n else vectors[:count] @ away
         components /= np.maximum(np.sqrt(dots(components, components))[:, None], np.finfo(float).tiny)
         shrink = 1 - 1 / np.sqrt(1 + variance[:count] / max(variance.sum() / d, np.finfo(float).tiny))
@@ -106,9 +106,9 @@ class WindowViews(Views):
         some, width = np.unique(np.concatenate(space.train)), len(space.column_weight)
         most = min(self.references, NUMBERS // width) // (2 if self.singly else 1)
         rows = space.prepared(evenly_spaced(some, max(8, most)))
-        half = np.concatenate(np.array_split(some, PARTS)[::2])  # what is left of the others tells what is usual
-        learned = evenly_spaced(half, WINDOWS if width <= LARGEST_MATRIX else LARGEST_MATRIX)
-        metric = LinearMetric.fit(space.prepared(learned))
+        learned = evenly_spaced(some, WINDOWS if width <= LARGEST_MATRIX else LARGEST_MATRIX)
+        apart = int((np.ptp(some) + 1) * space.column_weight.sum() / width)  # windows that share no steps
+        metric = LinearMetric.fit(space.prepared(learned), max(1, int(apart * COMPONENTS_A_WINDOW)))
         return {"rows": rows, "column_weight": space.column_weight, **metric._asdict()}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
