@@ -226,7 +226,7 @@ def scored_by(served, rows):
 def test_rows_by_rest_get_what_those_of_a_file_get(tmp_path, model):
     path = write(tmp_path / "trips.csv", with_text())
     outcome, _ = run(detecting.score, options(path, model=str(model)))
-    served = models.Models.load([str(model)], "cpu")["trips"]
+    served = models.Models("cpu", [str(model)])["trips"]
     chosen = [ROW - 1, ROW, ROW + 1]
     sent = [lines(with_text())[row] for row in chosen]
     answer = scored_by(served, sent)

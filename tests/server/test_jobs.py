@@ -22,7 +22,7 @@ from addml.errors import AddmlError
 from addml.server import Limits, jobs
 from addml.server import job as job_process
 from addml.server.app import _error
-from addml.server.jobs import _label, _suffix, _values, taken_options
+from addml.server.jobs import _label, _values, taken_options
 from addml.server.models import Models, ServedModel, score_rows
 from tests.cli.running import QUICK, run_addml, write_small
 from tests.server.conftest import serving
@@ -335,8 +335,8 @@ def test_commands_do_not_know_the_token(work, monkeypatch):
         ("a.txt", ""), ("a.py", ""), ("csv", ""), ("a.csv~", ""), ("a.py.zst", ".zst"), ("a.model", ""),
     ],
 )  # fmt: skip
-def test_only_endings_that_tell_a_format_are_kept(name, ending):
-    assert _suffix(name) == ending
+def test_only_endings_that_tell_a_format_are_kept(work, name, ending):
+    assert work.new(name, None, []).upload.name == f"input{ending}"
 
 
 def test_nothing_that_lies_on_the_server_is_read(tmp_path):

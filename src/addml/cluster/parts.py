@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,13 +39,7 @@ PART_ROWS = 1_000_000  # of one output file, unless a row group holds more
 MANIFEST = "_manifest.json"  # which readers of a folder of Parquet files pass over
 
 
-class Part(TypedDict):
-    """Consecutive rows of one file, and the file that their scores go to."""
-
-    file: str
-    start: int  # in the file
-    stop: int
-    target: str
+Part = dict[str, Any]  # consecutive rows of a `file`, from `start` to `stop`; their scores go to the file `target`
 
 
 @dataclass(frozen=True)
@@ -157,7 +151,13 @@ def plan(file: str, scorer: BatchScorer, output: str) -> tuple[Scoring, list[Par
     base = origin.path if origin.path.is_dir() else origin.path.parent
     if folder.is_relative_to(origin.path.resolve()):
         raise AddmlError(f"{output}: lies in the input, which would hold it the next time; write elsewhere.")
-    groups, unreadable = _row_groups(parquet_files(origin) if origin.path.is_dir() else [str(origin.path)])
+    groups, unreadable = dict[str, list[int]](), dict[str, str]()  # the rows of every row group, by files
+    for name in map(os.path.abspath, parquet_files(origin) if origin.path.is_dir() else [origin.path]):
+        try:
+            about = parquet.read_metadata(name)
+            groups[name] = [about.row_group(place).num_rows for place in range(about.num_row_groups)]
+        except (pa.ArrowException, OSError) as error:
+            unreadable[name] = f"{name}: is empty, damaged or cut short ({error})."
     if not groups:
         raise AddmlError(f"{file}: no row can be read: {listed(list(unreadable.values()))}", file=file)
     found, _ = folder_dataset(Origin(origin.name, base), list(groups))
@@ -170,18 +170,6 @@ def plan(file: str, scorer: BatchScorer, output: str) -> tuple[Scoring, list[Par
     return scoring, parts, unreadable
 
 
-def _row_groups(files: list[str]) -> tuple[dict[str, list[int]], dict[str, str]]:
-    """The rows of every row group of the files that can be read, and why others cannot."""
-    groups, unreadable = dict[str, list[int]](), dict[str, str]()
-    for name in map(os.path.abspath, files):
-        try:
-            about = parquet.read_metadata(name)
-            groups[name] = [about.row_group(place).num_rows for place in range(about.num_row_groups)]
-        except (pa.ArrowException, OSError) as error:
-            unreadable[name] = f"{name}: is empty, damaged or cut short ({error})."
-    return groups, unreadable
-
-
 def _parts(groups: dict[str, list[int]], base: Path, folder: Path) -> Iterator[Part]:
     """Row groups in parts of about PART_ROWS rows, each of one file and named after it."""
     for file, rows in groups.items():
@@ -190,7 +178,7 @@ def _parts(groups: dict[str, list[int]], base: Path, folder: Path) -> Iterator[P
         own = hashlib.sha256(os.path.relpath(file, base).encode()).hexdigest()[:8]
         for number, (start, stop) in enumerate(pairwise(cuts.tolist())):
             target = str(folder / f"{Path(file).stem}-{own}-{number:04d}.parquet")
-            yield Part(file=file, start=start, stop=stop, target=target)
+            yield {"file": file, "start": start, "stop": stop, "target": target}
 
 
 def _agree(folder: Path, scorer: BatchScorer, parts: list[Part]) -> None:
@@ -204,12 +192,9 @@ def _agree(folder: Path, scorer: BatchScorer, parts: list[Part]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     manifest = folder / MANIFEST
     if manifest.exists():
-        try:
-            before = json.loads(manifest.read_bytes())
-            changed = [name for name, value in settings.items() if before["settings"][name] != value]
-            known = before["parts"]
-        except (ValueError, KeyError, TypeError):
-            raise AddmlError(f"{manifest}: is damaged; remove the folder {folder} to begin anew.") from None
+        before = json.loads(manifest.read_bytes())
+        known = before["parts"]
+        changed = [name for name, value in settings.items() if before["settings"][name] != value]
         changed += [name for name, value in known.items() if rows.get(name, value) != value]
         if changed:
             raise AddmlError(

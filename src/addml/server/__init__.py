@@ -107,10 +107,10 @@ def serve(
 
     if token:
         check_token(token)
-    models = Models.load(folders, device)
+    models = Models(device, folders)
     listening = listen(host, port)
     own = token or secrets.token_urlsafe(32)
-    root = "/" + root_path.strip("/") if root_path.strip("/") else ""
+    root = f"/{root_path.strip('/')}".rstrip("/")
     announce = partial(_announce, listening, host, "..." if token else own)
     sys.setswitchinterval(SWITCH)
     with blas_threads(1):  # a row's bits are the same alone, in a file and here

@@ -219,18 +219,14 @@ async def _pieces(request: Request, most: int, remedy: str) -> AsyncIterator[byt
         yield piece
 
 
-def _whole(request: Request, name: str, default: int, least: int, most: int) -> int:
-    """A whole number of the query."""
-    text = request.query_params.get(name, str(default))
-    if not re.fullmatch("[0-9]{1,9}", text) or not least <= int(text) <= most:
-        raise RefusedError(f"{name}={text!r}: give a whole number of {least} to {most}")
-    return int(text)
-
-
 def _paged(request: Request, name: str, items: Sequence[dict[str, Any]]) -> Response:
     """Some items of a list, and where the rest begins."""
-    start = _whole(request, "offset", 0, 0, 10**9)
-    end = start + _whole(request, "limit", 100, 1, 1000)
+    asked = {"offset": "0", "limit": "100"} | dict(request.query_params)
+    for word, least, most in (("offset", 0, 10**9), ("limit", 1, 1000)):
+        if not re.fullmatch("[0-9]{1,9}", asked[word]) or not least <= int(asked[word]) <= most:
+            raise RefusedError(f"{word}={asked[word]!r}: give a whole number of {least} to {most}")
+    start = int(asked["offset"])
+    end = start + int(asked["limit"])
     following = end if end < len(items) else None
     return JSONResponse(json_value({name: items[start:end], "total": len(items), "next": following}))
 

@@ -98,8 +98,9 @@ class Jobs:
         if self.waiting >= self.limits.queue:
             raise RefusedError(f"{self.waiting} jobs are waiting already; try again later", 429)
         label, own = _label(file), None if model is None else self.models[model]
+        suffix = max((one for one in SUFFIXES if label.lower().endswith(one)), key=len)
         given, command = [(name.replace("-", "_"), value) for name, value in options], "score" if own else "detect"
-        values = {**_values(given, command), "device": self.models.device, "file": f"input{_suffix(label)}"}
+        values = {**_values(given, command), "device": self.models.device, "file": f"input{suffix}"}
         if own is not None:
             values["model"] = str(own.folder)
         check(Options(**{name: parse(name, value) for name, value in values.items()}), command)
@@ -288,11 +289,6 @@ def _label(file: str) -> str:
     if not name or name.startswith((".", "-")) or not name.isprintable() or len(name.encode()) > 200:
         raise RefusedError(f"name={file!r}: give the name of the file, such as transactions.csv")
     return name
-
-
-def _suffix(label: str) -> str:
-    """How the name of a file ends where that tells its format, else nothing."""
-    return max((one for one in SUFFIXES if label.lower().endswith(one)), key=len)
 
 
 def taken_options(command: str) -> list[str]:

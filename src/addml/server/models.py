@@ -82,22 +82,16 @@ def typical_value(column: ColumnProfile) -> Any:
 class Models(dict[str, ServedModel]):
     """Models by their names; one that is written anew is loaded anew."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, folders: Sequence[str] = ()) -> None:
+        """The models in these folders, named after them."""
         super().__init__()
         self.device, self._lock = device, threading.Lock()
-
-    @classmethod
-    def load(cls, folders: Sequence[str], device: str) -> Models:
-        """The models in these folders, named after them."""
-        models = cls(device)
         for folder in folders:
             path = Path(os.path.expanduser(folder)).resolve()  # jobs run in other folders
             name = path.name.removesuffix(".model")
-            if name in models:
-                other = models[name].folder
-                raise AddmlError(f"{folder}: {other} is called {name} too; rename one of the two folders.")
-            models.add(name, path)
-        return models
+            if name in self:
+                raise AddmlError(f"{folder}: {self[name].folder} is called {name} too; rename one of the two folders.")
+            self.add(name, path)
 
     def add(self, name: str, folder: Path) -> ServedModel:
         """Load a model and serve it under a name, with a number behind it where that is taken."""
@@ -286,8 +280,10 @@ def _is_compressed(message: pa.ipc.Message) -> bool:
 def _batches(model: Model, table: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The columns of training, some rows at a time."""
     table, _ = shaped(table, None, "rows")
-    check_columns(model, [*table.column_names, *names], "rows")
-    return iter(table.select([*model.used, *model.by]).combine_chunks().to_batches(max_chunksize=BATCH_ROWS))
+    needed = [*model.used, *model.by]
+    others = [name for name in names if name not in needed]  # among which a hint is found
+    check_columns(model, [*table.column_names, *others], "rows")
+    return iter(table.select(needed).combine_chunks().to_batches(max_chunksize=BATCH_ROWS))
 
 
 def _known(model: Model) -> set[str]:
