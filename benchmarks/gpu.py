@@ -1,4 +1,4 @@
-"""What a CUDA device takes to train and to score."""
+"""What a CUDA device takes to train."""
 
 from __future__ import annotations
 
@@ -12,21 +12,6 @@ from benchmarks.many import seconds_of
 from benchmarks.tables import SHAPES, table
 from benchmarks.timing import markdown, seconds
 
-COLUMNS = 32
-
-
-def resident_rate(rows: int = 100_000_000) -> float:
-    """Rows of 32 columns on the device that the paper's detector scores there in a second."""
-    X = torch.randn(rows, COLUMNS, device="cuda")
-    detector = addml.ADDML.paper(random_state=0, epochs=2, device="cuda").fit(X[:20_000].cpu().numpy())
-
-    def score() -> None:
-        detector.anomaly_score(X)
-        torch.cuda.synchronize()
-
-    score()
-    return rows / seconds({"resident": score})["resident"]
-
 
 def _fit(name: str, members: int) -> Callable[[], Any]:
     X, _ = table(name)
@@ -35,7 +20,7 @@ def _fit(name: str, members: int) -> Callable[[], Any]:
 
 
 def gpu() -> str:
-    """Training and scoring on the device, as a table."""
+    """Training on the device, as a table."""
     took = seconds({"one": _fit("letter", 1), "ten": _fit("letter", 10), "shuttle": _fit("shuttle", 1)})
     seconds_of("glass", "cuda")
     many = sum(seconds_of(name, "cuda") for name in SHAPES)
@@ -45,6 +30,5 @@ def gpu() -> str:
         ["ratio", f"{took['ten'] / took['one']:.2f}"],
         ["Shuttle, 50 epochs, one member, s", f"{took['shuttle']:.2f}"],
         ["the 216 fits of the paper's table, s", f"{many:.1f}"],
-        [f"rows of {COLUMNS} columns on the device scored there, million a second", f"{resident_rate() / 1e6:.0f}"],
     ]
     return markdown([torch.cuda.get_device_name(), "measured"], facts)

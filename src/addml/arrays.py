@@ -32,11 +32,6 @@ def namespace(x: Array) -> ModuleType:
     return torch
 
 
-def is_resident(x: Any) -> bool:
-    """Whether x is a torch tensor that lies on an accelerator."""
-    return type(x).__module__.partition(".")[0] == "torch" and x.device.type != "cpu"
-
-
 def as_like(values: Any, like: Array) -> Array:
     """Numbers as an array of the kind, dtype and device of `like`."""
     if isinstance(like, np.ndarray):

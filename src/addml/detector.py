@@ -15,7 +15,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from addml import disk_fit, model_file, parameters
-from addml.arrays import as_like, is_resident, to_numpy
+from addml.arrays import to_numpy
 from addml.checkpoint import Storage
 from addml.compute import max_threads, resolve_device
 from addml.config import Config, settings_to_json, with_usual_parts
@@ -236,14 +236,11 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         return rows
 
     def anomaly_score(self, X: Any) -> Any:
-        """How anomalous each row of X is, whatever the others: higher is more. A tensor on a GPU gives one there."""
+        """How anomalous each row of X is, whatever the others: higher is more."""
         if is_on_disk(X) and self._fitted.form is None:
             return np.concatenate([scores for _, scores in self._scored(X)])
-        if is_resident(X) and self._fitted.prepares_there:
-            return self.model_.resident_scores(X)
         rows = self._read(X)
-        scores = of_rows(self.model_.scores(rows, *self._engine), rows)
-        return as_like(scores, X.new_empty(0).double()) if is_resident(X) else scores
+        return of_rows(self.model_.scores(rows, *self._engine), rows)
 
     def write_scores(self, X: Any, path: str | os.PathLike[str]) -> None:
         """Write row, score and decision of every row of X (see `fit`), all or nothing, as .parquet, .csv or .jsonl."""
@@ -393,7 +390,9 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
 
 def _settled(X: Any) -> Any:
-    """X itself, a batch of pyarrow as a table, a tensor of a device as an array; a lazy frame is refused."""
+    """X itself, a batch of pyarrow as a table, a torch tensor as an array; a lazy frame is refused."""
     if type(X).__name__ == "LazyFrame":
         raise TypeError("X is a lazy frame, which holds no rows yet; give its .collect()")
-    return to_numpy(X) if is_resident(X) else as_table(X) if isinstance(X, pa.RecordBatch) else X
+    if type(X).__module__.partition(".")[0] == "torch":
+        return to_numpy(X)
+    return as_table(X) if isinstance(X, pa.RecordBatch) else X

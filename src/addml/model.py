@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from addml import __version__, parameters
-from addml.arrays import Array, no_grad, to_numpy
+from addml.arrays import Array
 from addml.compute import in_threads, on_device
 from addml.decisions.decision import ALARM_RATE, GIVEN, Decision, TrainingScores
 from addml.distances import Distance
 from addml.encoders import Network
-from addml.inputs import Form, LazyRows, MemoryRows, Rows, Vectorizer, as_rows
+from addml.inputs import Form, Rows, Vectorizer, as_rows
 from addml.inputs.series import Sampling, over_windows
 from addml.inputs.series_vectorizer import WindowRows
 from addml.inputs.table import Columns
@@ -29,15 +29,12 @@ from addml.scoring.base import (
     ViewScale,
     block_of_images,
     in_blocks,
-    in_resident_blocks,
     score_rows,
 )
 from addml.scoring.patches import PatchMemory
 from addml.scoring.references import Overlaps
 from addml.scoring.views import embedded_places
 
-MANY_ROWS, NARROW = 2**18, 256  # of one product on a device, where rows have so few numbers
-ROWS_SENT = 2**20  # to a device at once
 ROWS_LOOKED_UP = 2**12  # windows at a time
 
 
@@ -144,15 +141,15 @@ class Model:
         """
         rows = as_rows(rows)
         scores = self.member_scores(rows, device, threads, learned=learned)
-        return self.within_groups(np.asarray(self.combine(scores, self.incomplete(rows))), rows, device, threads)
+        return self.within_groups(self.combine(scores, self.incomplete(rows)), rows, device, threads)
 
     def within_groups(self, scores: np.ndarray, rows: Rows, device: str, threads: int) -> np.ndarray:
         """Scores (n,) of these rows, judged by the references of their groups too, and by a threshold of each group."""
         features: Any = None  # prepared once, for all groups
         for own, at, weight in self.own_models(rows.groups):
             features = rows.take(np.arange(len(rows))) if features is None else features
-            mine = own.combine(own.member_scores(MemoryRows(features[at]), device, threads))
-            scores[at] = (1 - weight) * scores[at] + weight * np.asarray(mine)
+            mine = own.combine(own.member_scores(features[at], device, threads))
+            scores[at] = (1 - weight) * scores[at] + weight * mine
         return self.divided(scores, rows.groups)
 
     def divided(self, scores: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
@@ -189,7 +186,7 @@ class Model:
     def _own_models(self) -> dict[int, Model]:
         return {}
 
-    def combine(self, member_scores: Array, incomplete: np.ndarray | None = None) -> Array:
+    def combine(self, member_scores: np.ndarray, incomplete: np.ndarray | None = None) -> np.ndarray:
         """One score a row (n,) from scores of all members (E, n); embeddings are neutral in `incomplete` rows (n,)."""
         assert self.scale is not None
         own = member_scores if incomplete is None else self.neutral_scores(member_scores, incomplete)
@@ -224,16 +221,16 @@ class Model:
         """
         rows, members = as_rows(rows), len(self.encoder.weights)
         result = np.empty((self.scorer.count(members), len(rows)))
-        if device != "cpu" and self.prepares_there and isinstance(rows, LazyRows):  # numbers go there as they are
-            for start in range(0, len(rows), ROWS_SENT):
-                part = on_device(rows.values[start : start + ROWS_SENT], device)
-                result[:, start : start + ROWS_SENT] = to_numpy(self._resident_scores(part))
-            return result
 
         def write(own: slice, block: np.ndarray) -> None:
             result[:, own] = block
 
-        compute = self._compute(device, self.overlaps(rows, learned=learned))
+        def compute(x: Array, own: slice) -> Array:
+            return score_rows(self.scorer, x, embed(x), ready, self.distance, own, overlaps)
+
+        encoder = self.encoder.with_weights(on_device(self.encoder.weights, device))
+        embed = encoder.patches if self.scorer.on_patches else encoder.embed  # type: ignore[attr-defined]
+        ready, overlaps = self.scorer_ready(device), self.overlaps(rows, learned=learned)
         in_blocks(rows, compute, write, device, min(threads, self.scorer.max_threads), self.block(device))
         if isinstance(rows, WindowRows) and self.form is not None and not self.form.causal:
             embedded = self.scorer.embedded(members)
@@ -252,41 +249,6 @@ class Model:
             return None
         blocks = (rows.slice(start, ROWS_LOOKED_UP) for start in range(0, len(rows), ROWS_LOOKED_UP))
         return Overlaps.of(blocks, keys, rows.windows.first, rows.windows.window)
-
-    @property
-    def prepares_there(self) -> bool:
-        """Whether numbers may be prepared on a device: not to the last bit as in main memory, where references were."""
-        is_series = self.form is not None and self.form.is_series
-        return self.columns is None and not self.scorer.on_columns and not is_series
-
-    def resident_scores(self, X: Array) -> Array:
-        """One score a row of X, a tensor on a device, where the scores stay, float64."""
-        shape = (self.vectorizer.columns_in,) if self.form is None else self.vectorizer.shape
-        if tuple(X.shape[1:]) != shape or not len(X) or X.is_complex():
-            raise ValueError(f"X has shape {tuple(X.shape)} ({X.dtype}); the detector was fitted to rows of {shape}")
-        return self.combine(self._resident_scores(X).double())
-
-    def _resident_scores(self, X: Array) -> Array:
-        """The scores of every member and view, (E, n), of a tensor on a device."""
-        with no_grad(X):
-            whole = not X.is_floating_point() or bool(X.sum().isfinite())  # one quick pass; the slow look follows
-            if not whole and bool(X.isinf().any()):
-                raise ValueError("X holds infinity; replace it by NaN (a gap) or by a finite value")
-            whole = whole or not bool(X.isnan().any())
-
-            def prepare(rows: Array) -> Array:
-                rows = rows.reshape(len(rows), len(self.features.median))
-                return self.features.transform_resident(rows, whole=whole)
-
-            block = MANY_ROWS if self.encoder.inputs <= NARROW else self.block(str(X.device))
-            return in_resident_blocks(X, prepare, self._compute(str(X.device)), block)
-
-    def _compute(self, device: str, overlaps: Overlaps | None = None) -> Callable[[Array, slice], Array]:
-        """What makes scores (s, views, b) of a stack of blocks that hold certain prepared rows."""
-        encoder = self.encoder.with_weights(on_device(self.encoder.weights, device))
-        ready = self.scorer_ready(device)
-        embed = encoder.patches if self.scorer.on_patches else encoder.embed  # type: ignore[attr-defined]
-        return lambda x, rows: score_rows(self.scorer, x, embed(x), ready, self.distance, rows, overlaps)
 
     def maps(self, rows: Rows | np.ndarray, threads: int) -> np.ndarray:
         """How strange each place of images is by the patch memory, (n, height, width) in places of the network."""

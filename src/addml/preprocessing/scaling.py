@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from addml.arrays import Array, column_medians, namespace
+from addml.arrays import column_medians
 
 NEW_GAPS = "missing values in columns that had none in training took the median"
 COLUMNS_AT_ONCE = 64
@@ -145,46 +143,6 @@ class Features:
             features -= self.shift.astype(np.float32)
             features /= self.reach.astype(np.float32)
         return features
-
-    def transform_resident(self, X: Array, *, whole: bool) -> Array:
-        """The same for a tensor X (n, d) on a device, where the features stay; `whole` where nothing is missing."""
-        xp, columns, on = namespace(X), X.shape[1], self._on(str(X.device))
-        features = xp.empty(len(X), self.width, dtype=xp.float32, device=X.device)
-        values = X
-        if not whole or self.sides.any():  # medians in place of gaps and of values on the side that does not matter
-            values = X.double()
-            values = xp.where(values.isnan(), on["median"], values)
-        for column in np.flatnonzero(self.sides):
-            low, high = (self.median[column], None) if self.sides[column] > 0 else (None, self.median[column])
-            values[:, column].clamp_(low, high)
-        mean, scale = on["mean"], on["scale"]
-        xp.div(values - mean[:columns], scale[:columns], out=features[:, :columns])  # in double, rounded once
-        if len(self.gaps):
-            flags = X[:, on["gaps"]].isnan().double()
-            xp.div(flags - mean[columns:], scale[columns:], out=features[:, columns:])
-        features.clamp_(-FARTHEST, FARTHEST)
-        if not self.knee[0]:
-            return features
-        size = xp.log1p(features.abs().div_(self.knee[0])).mul_(self.knee[0])
-        xp.copysign(size, features, out=features)
-        return features.sub_(on["shift"].float()).div_(on["reach"].float())
-
-    def _on(self, device: str) -> dict[str, Array]:
-        """The arrays on a device; sent there once, since sending waits."""
-        if device not in self._sent:
-            import torch
-
-            own = {field.name: getattr(self, field.name) for field in fields(self)}
-            self._sent[device] = {name: torch.as_tensor(array, device=device) for name, array in own.items()}
-        return self._sent[device]
-
-    @cached_property
-    def _sent(self) -> dict[str, dict[str, Array]]:
-        return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What a copy takes along: nothing that lies on a device."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def _mend(self, X: np.ndarray, values: np.ndarray) -> None:
         """Fill gaps, and divide before subtracting where a difference is beyond float64; in the columns with such."""

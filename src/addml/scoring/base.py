@@ -173,18 +173,6 @@ def in_blocks(
     in_threads(work, stacks, min(threads, stacks) if device == "cpu" else 1)
 
 
-def in_resident_blocks(
-    X: Array, prepare: Callable[[Array], Array], compute: Callable[[Array, slice], Array], block: int
-) -> Array:
-    """The results (E, n, ...) of rows X, a tensor on a device, where they stay, block by block."""
-    parts = []
-    for begin in range(0, len(X), block):
-        rows = prepare(X[begin : begin + block])
-        filled = namespace(X).nn.functional.pad(rows, (0, 0, 0, block - len(rows)))
-        parts.append(compute(filled[None, None], slice(begin, begin + len(rows)))[0][:, : len(rows)])
-    return namespace(X).cat(parts, 1)
-
-
 # One score a row: the mean of all members, or the strangest of several views.
 
 ROUNDING = 1e-12  # a deviation of logarithms that equal scores may have
@@ -199,8 +187,8 @@ NOT_FINITE = (
 )
 
 
-def _finite(combined: Array) -> Array:
-    if not bool(namespace(combined).isfinite(combined).all()):
+def _finite(combined: np.ndarray) -> np.ndarray:
+    if not np.isfinite(combined).all():
         raise ValueError(NOT_FINITE)
     return combined
 
@@ -234,14 +222,11 @@ class EnsembleScale:
         with np.errstate(over="ignore"):
             return (scores.clip(0) * xp.exp((deviation * by).clip(-STRONGEST, STRONGEST))).clip(0, LARGEST)
 
-    def combine(self, scores: Array) -> Array:
+    def combine(self, scores: np.ndarray) -> np.ndarray:
         """One score a row (n,) from scores (E, n)."""
         if len(scores) == 1:
             return _finite(scores[0])
-        xp = namespace(scores)
-        logs = xp.log(xp.maximum(scores, as_like(self.floor, scores)))
-        logs -= as_like(self.mean, scores)
-        logs /= as_like(self.deviation, scores)
+        logs = (np.log(np.maximum(scores, self.floor)) - self.mean) / self.deviation
         return _finite(sum(logs) / len(logs))  # in order: a mean may add a lone row's in another
 
 
@@ -279,9 +264,9 @@ class ViewScale:
         """The scores (V, n) from their medians in their units."""
         return (scores - as_like(self.median, scores)) / as_like(self.unit, scores)
 
-    def combine(self, scores: Array) -> Array:
+    def combine(self, scores: np.ndarray) -> np.ndarray:
         """One score a row (n,) from scores (V, n)."""
-        return _finite(_compressed(namespace(scores).amax(self.measured(scores), 0)))
+        return _finite(_compressed(self.measured(scores).max(axis=0)))
 
 
 def _compressed(x: Array) -> Array:
