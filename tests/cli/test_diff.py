@@ -80,14 +80,13 @@ def moved(before, after, taus=(0.5, 0.5)):
     import pyarrow as pa
 
     before, after = np.array(before, float), np.array(after, float)
-    ranks = tuple((-scores).argsort(kind="stable").argsort() + 1 for scores in (before, after))
     flagged = (before > taus[0], after > taus[1])
-    return ModelDiff("table", ("a", "b"), before, after, ranks, flagged, pa.table({}))
+    return ModelDiff("table", ("a", "b"), (before, after), flagged, pa.table({}))
 
 
 def test_decisions_and_order_by_hand():
     one = moved([0.9, 0.1, 0.8, 0.2], [0.9, 0.7, 0.3, 0.2])
-    assert one.decision.tolist() == ["anomaly", "new", "gone", "normal"]
+    assert one.columns["decision"] == ["anomaly", "new", "gone", "normal"]
     assert [row["row"] for row in one.listed(10)] == [2, 3, 4]  # the first row did not move
     assert one.to_json(0)["decisions"] == {"new": 1, "gone": 1, "anomaly": 1, "normal": 1}
 
@@ -97,12 +96,12 @@ def test_agreement_is_spearmans():
 
     random = np.random.default_rng(0)
     before, after = random.standard_normal((2, 50))
-    assert moved(before, after).agreement == pytest.approx(spearmanr(before, after).statistic)
-    assert moved([1.0], [2.0]).agreement == 1
+    assert moved(before, after).to_json(0)["rank_agreement"] == pytest.approx(spearmanr(before, after).statistic)
+    assert moved([1.0], [2.0]).to_json(0)["rank_agreement"] == 1
     before, after = random.integers(0, 4, (2, 50)).astype(float)  # ties have no order of their own
-    assert moved(before, after).agreement == pytest.approx(spearmanr(before, after).statistic)
-    assert moved([1.0, 1.0], [3.0, 3.0]).agreement == 1
-    assert moved([1.0, 1.0], [3.0, 4.0]).agreement == 0
+    assert moved(before, after).to_json(0)["rank_agreement"] == pytest.approx(spearmanr(before, after).statistic)
+    assert moved([1.0, 1.0], [3.0, 3.0]).to_json(0)["rank_agreement"] == 1
+    assert moved([1.0, 1.0], [3.0, 4.0]).to_json(0)["rank_agreement"] == 0
 
 
 # Two days under one model -----------------------------------------------------------------------------------

@@ -252,15 +252,14 @@ def show_diff(screen: Screen, moved: ModelDiff | DayDiff, top: int) -> None:
 
     if isinstance(moved, DayDiff):
         return _show_days(screen, moved, top)
-    rows = counted(len(moved.before), moved.noun)
-    screen.say(f"{moved.source}: {rows} scored by {moved.models[0]} and {moved.models[1]}", style="bold", whole=True)
-    few = moved.first == len(moved.before)  # of which all are the same
-    shared = "" if few else f"; {moved.shared:,} of the first {moved.first:,} are the same"
-    screen.say(f"  ranks agree by {moved.agreement:.3f} (Spearman){shared}")
-    before, after = (int(flags.sum()) for flags in moved.flagged)
-    new, gone = (int((moved.decision == what).sum()) for what in ("new", "gone"))
-    screen.say(f"  flagged: {before:,} before, {after:,} after; {new:,} new, {gone:,} gone")
-    if found := moved.listed(top):
+    about = moved.to_json(top)
+    rows, first, (before, after) = about["rows"], about["compared_first"], about["models"]
+    screen.say(f"{moved.source}: {counted(rows, moved.noun)} scored by {before} and {after}", style="bold", whole=True)
+    shared = f"; {about['shared_first']:,} of the first {first:,} are the same" if first < rows else ""
+    screen.say(f"  ranks agree by {about['rank_agreement']:.3f} (Spearman){shared}")
+    new, gone, both = (about["decisions"][what] for what in ("new", "gone", "anomaly"))
+    screen.say(f"  flagged: {both + gone:,} before, {both + new:,} after; {new:,} new, {gone:,} gone")
+    if found := about["moved"]:
         keys = ("rank_before", "rank_after", "decision")
         screen.say()
         screen.grid(
@@ -274,8 +273,10 @@ def _show_days(screen: Screen, diff: DayDiff, top: int) -> None:
     """Which kinds of anomaly are new, grown or gone; rows are named only of these."""
     (first, second), (before, after) = diff.files, diff.rows
     screen.say(f"{first} ({before:,} rows) and {second} ({after:,} rows) by {diff.model}", style="bold", whole=True)
-    kinds = ", ".join(f"{count:,} {status}" for status, count in diff.counts.items() if count) or "none"
-    screen.say(f"  flagged: {diff.flagged(0):,} before, {diff.flagged(1):,} after; kinds of anomaly: {kinds}")
+    about = diff.to_json(0)
+    kinds = ", ".join(f"{count:,} {status}" for status, count in about["kinds"].items() if count) or "none"
+    flagged = "{:,} before, {:,} after".format(*about["flagged"])
+    screen.say(f"  flagged: {flagged}; kinds of anomaly: {kinds}")
     for hidden in diff.hidden:
         screen.say(f"  {hidden.words}")
     found = [one for one in diff.kinds if one.status in ("new", "grown", "gone")][:top]

@@ -13,6 +13,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,75 +89,56 @@ def _scored_batches(
 
 @dataclass(frozen=True)
 class ModelDiff:
-    """The scores of the rows of a table by two models, their ranks (1 is the highest) and decisions."""
+    """The scores and decisions of two models for the rows of a table; ranks begin at 1, the highest score."""
 
     source: str
     models: tuple[str, str]
-    before: np.ndarray
-    after: np.ndarray
-    ranks: tuple[np.ndarray, np.ndarray]
+    scores: tuple[np.ndarray, np.ndarray]
     flagged: tuple[np.ndarray, np.ndarray]
     ids: pa.Table
     noun: str = "row"
 
-    @property
-    def first(self) -> int:
-        return min(FIRST, len(self.before))
-
-    @property
-    def shared(self) -> int:
-        """How many rows are among them by both models."""
-        return int(((self.ranks[0] <= self.first) & (self.ranks[1] <= self.first)).sum())
-
-    @property
-    def agreement(self) -> float:
-        """Spearman's correlation; 1 where both models rank nothing, 0 where one does."""
-        return rank_correlation(self.before, self.after)
-
-    @property
-    def decision(self) -> np.ndarray:
-        """What became of each row: "new", "gone", "anomaly" or "normal"."""
-        before, after = self.flagged
-        return np.select([after & ~before, before & ~after, before], ["new", "gone", "anomaly"], "normal")
-
-    @property
+    @cached_property
     def columns(self) -> dict[str, Any]:
+        (before, after), (flagged, flagged_after) = self.scores, self.flagged
+        changes = [flagged_after & ~flagged, flagged & ~flagged_after, flagged]
         return {
-            "row": np.arange(1, len(self.before) + 1),
-            "score_before": self.before,
-            "rank_before": self.ranks[0],
-            "is_anomaly_before": self.flagged[0],
-            "score_after": self.after,
-            "rank_after": self.ranks[1],
-            "is_anomaly_after": self.flagged[1],
-            "decision": self.decision.tolist(),
+            "row": np.arange(1, len(before) + 1),
+            "score_before": before,
+            "rank_before": ranks(before),
+            "is_anomaly_before": flagged,
+            "score_after": after,
+            "rank_after": ranks(after),
+            "is_anomaly_after": flagged_after,
+            "decision": np.select(changes, ["new", "gone", "anomaly"], "normal").tolist(),
         }
 
     @property
     def table(self) -> pa.Table:
-        own = self.columns
-        names = names_beside(self.ids.column_names, own)
-        return pa.table(dict(zip(names, self.ids.columns, strict=True)) | own)
+        names = names_beside(self.ids.column_names, self.columns)
+        return pa.table(dict(zip(names, self.ids.columns, strict=True)) | self.columns)
 
     def listed(self, top: int) -> list[dict[str, Any]]:
         """The rows that moved most: changed decisions first, then by the ratio of ranks; none that did not move."""
-        changed, ratio = self.flagged[0] != self.flagged[1], abs(np.log(self.ranks[1] / self.ranks[0]))
-        order = np.lexsort((np.minimum(*self.ranks), -ratio, ~changed))[:top]
+        before, after = self.columns["rank_before"], self.columns["rank_after"]
+        changed, ratio = self.flagged[0] != self.flagged[1], abs(np.log(after / before))
+        order = np.lexsort((np.minimum(before, after), -ratio, ~changed))[:top]
         places = order[changed[order] | (ratio[order] > 0)]
         ids = self.ids.take(places).to_pylist() or [{}] * len(places)
         own = pa.table(self.columns).drop_columns(["is_anomaly_before", "is_anomaly_after"]).take(places)
         return [one | {"ids": names} for one, names in zip(own.to_pylist(), ids, strict=True)]
 
     def to_json(self, top: int) -> dict[str, Any]:
-        decision = self.decision
+        own, rows = self.columns, len(self.scores[0])
+        first = min(FIRST, rows)
         return {
             "source": self.source,
             "models": list(self.models),
-            "rows": len(self.before),
-            "rank_agreement": self.agreement,
-            "compared_first": self.first,
-            "shared_first": self.shared,
-            "decisions": {name: int((decision == name).sum()) for name in ("new", "gone", "anomaly", "normal")},
+            "rows": rows,
+            "rank_agreement": rank_correlation(*self.scores),
+            "compared_first": first,
+            "shared_first": int(((own["rank_before"] <= first) & (own["rank_after"] <= first)).sum()),
+            "decisions": {name: own["decision"].count(name) for name in ("new", "gone", "anomaly", "normal")},
             "moved": self.listed(top),
         }
 
@@ -165,23 +147,19 @@ def compare_models(before: str, after: str, options: Options, progress: Progress
     """Score a file with two saved models, each by its own threshold; ids of the first that knows them."""
     is_series, folders = options.time is not None, (before, after)
     models = [load_model(replace(options, model=one), SERIES if is_series else TABLE) for one in folders]
-    score, scores, ids, texts = _score_series if is_series else _score_table, [], [], list[str]()
+    score = _score_series if is_series else _score_table
     with on_disk(options.file) as file:
-        for model, folder in zip(models, folders, strict=True):
-            own, names, words = score(model, replace(options, file=file, model=folder), progress)
-            scores.append(own)
-            ids.append(names)
-            texts += words
-    for sentence in dict.fromkeys(texts):
+        told = [replace(options, file=file, model=folder) for folder in folders]
+        found = [score(model, own, progress) for model, own in zip(models, told, strict=True)]
+    scores, ids, texts = zip(*found, strict=True)
+    for sentence in dict.fromkeys([*texts[0], *texts[1]]):
         warnings.warn(sentence, stacklevel=2)
     if len(scores[0]) != len(scores[1]):
         raise AddmlError(f"{options.source}: has changed between the two models; run it again.")
     return ModelDiff(
         options.source,
         folders,
-        scores[0],
-        scores[1],
-        ranks=(ranks(scores[0]), ranks(scores[1])),
+        (scores[0], scores[1]),
         flagged=(scores[0] > models[0].threshold, scores[1] > models[1].threshold),
         ids=next((one for one in ids if one.num_columns > is_series), ids[0]),  # a series has its times
         noun="step" if is_series else "row",
@@ -237,14 +215,6 @@ class DayDiff:
     kinds: tuple[Kind, ...]  # new ones first, then those that grew; within these the strangest first
     hidden: tuple[Hidden, ...] = ()  # of the second day, known to be normal
 
-    def flagged(self, day: int) -> int:
-        """How many rows are flagged on the first (0) or second day (1)."""
-        return sum((one.before, one.after)[day] for one in self.kinds)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return {status: sum(one.status == status for one in self.kinds) for status in STATUSES}
-
     @property
     def table(self) -> pa.Table:
         rows = [asdict(one) for one in self.kinds]
@@ -258,8 +228,8 @@ class DayDiff:
             "model": self.model,
             "files": list(self.files),
             "rows": list(self.rows),
-            "flagged": [self.flagged(0), self.flagged(1)],
-            "kinds": self.counts,
+            "flagged": [sum(one.before for one in self.kinds), sum(one.after for one in self.kinds)],
+            "kinds": {status: sum(one.status == status for one in self.kinds) for status in STATUSES},
             "hidden": [asdict(one) for one in self.hidden],
             "listed": [asdict(one) for one in self.kinds[:top]],
         }

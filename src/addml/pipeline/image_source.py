@@ -8,7 +8,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ import pyarrow as pa
 from addml.compute import resolve_device
 from addml.encoders.pretrained import SIDE, STRIDES, Pretrained, is_installed
 from addml.errors import AddmlError
-from addml.explain import Reason, contributions_of
+from addml.explain import Reason, contributions_of, reason_texts
 from addml.findings import Findings, Picture
 from addml.inputs import LazyRows
 from addml.inputs.array import PHOTO_SIDE
@@ -48,7 +47,7 @@ class ImageSource:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.choice = ""  # of the encoder, in words
+        self.choice = ""  # why this encoder
         self.pictures: Pictures | None = None  # until they are read
         self.places = np.zeros(0, np.int64)  # of the training images among all
         self.strangeness: np.ndarray | None = None  # of the places of all images, where somebody asked
@@ -58,10 +57,15 @@ class ImageSource:
         options, size = self.options, _size(self.options.size)
         heads = look_at(options.file, size=size)
         encoder = self._encoder(heads)
-        self._check_maps(encoder == Pretrained.name)
-        if encoder == Pretrained.name:
+        is_photo = encoder == Pretrained.name
+        self._check_maps(is_photo)
+        if is_photo:
             heads = look_at(options.file, size=size, largest=PHOTO_SIDE)
-        self._check_memory(heads, encoder == Pretrained.name)
+        if resolve_device(options.device) == "cpu":
+            rows = len(heads.known) if options.all_rows else min(len(heads.known), options.sample)
+            needed = photo_memory(rows, heads) if is_photo else conv_memory(rows, heads, options.members)
+            remedy = "give a smaller --size" if is_photo else "give a smaller --size, or fewer --members"
+            self._check_memory("training on", rows, heads, needed, remedy)
         self.pictures = pictures = self._read(heads, progress)
         self.places = draw_places(len(pictures.names), None if options.all_rows else options.sample, options.seed)
         images = pictures.images if len(self.places) == len(pictures.names) else pictures.images[self.places]
@@ -89,14 +93,13 @@ class ImageSource:
         if self.options.maps is not None and not has_patches:
             raise AddmlError("--maps needs a model with --encoder pretrained; fit one, or leave it out.", option="maps")
 
-    def _check_memory(self, heads: Heads, is_photo: bool) -> None:
-        """Refuse, before the pixels are read, to train where memory cannot hold what that takes."""
-        if resolve_device(self.options.device) != "cpu":
-            return
-        rows = len(heads.known) if self.options.all_rows else min(len(heads.known), self.options.sample)
-        size = photo_memory(rows, heads) if is_photo else conv_memory(rows, heads, self.options.members)
-        remedy = "give a smaller --size" + ("" if is_photo else ", or fewer --members")
-        _refuse_beyond_memory(self.options.file, "training on", rows, heads, size, remedy)
+    def _check_memory(self, work: str, rows: int, heads: Heads, needed: int, remedy: str) -> None:
+        """Refuse, before the pixels are read, what takes more bytes than are free."""
+        free, file = free_memory(), self.options.file
+        if needed > free:
+            images = f"{counted(rows, 'image')} of {heads.shape.height} x {heads.shape.width} pixels"
+            sizes = f"about {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free"
+            raise AddmlError(f"{file}: {work} {images} takes {sizes}; {remedy}.", file=file)
 
     def _read(self, heads: Heads, progress: Progress) -> Pictures:
         with progress.stage(f"Reading {self.options.file}", None):
@@ -154,8 +157,7 @@ class ImageSource:
         if options.size is not None:
             raise AddmlError(f"--size {options.size}: the model knows its own size, {form.shape[1:]}; leave it out.")
         heads = look_at(options.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
-        rows, size = len(heads.known), images_held(heads, 1)
-        _refuse_beyond_memory(options.file, "scoring", rows, heads, size, "score a part of them at a time")
+        self._check_memory("scoring", len(heads.known), heads, images_held(heads, 1), "score a part of them at a time")
         pictures = self._read(heads, progress)
         strange = model.vectorizer.strange(pictures.images)  # type: ignore[attr-defined]
         if strange is not None:
@@ -166,13 +168,13 @@ class ImageSource:
         """Maps of some images, (k, height, width)."""
         assert self.pictures is not None
         images = self.pictures.images[shown]
+
+        def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
+            return contributions_of(model, rows, np.arange(len(rows)), device, threads)
+
         if self.strangeness is not None:
             maps = np.stack([resized(one, images.shape[2:]) for one in self.strangeness[shown]])
         else:
-
-            def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
-                return contributions_of(model, rows, np.arange(len(rows)), device, threads)
-
             maps = self._in_parts("Explaining", work, model, images, progress)
         if not model.scorer.on_patches:
             return maps
@@ -203,14 +205,13 @@ class ImageSource:
     ) -> ranking.Scored:
         """The scores as those of a table's rows; the file's name is the only column."""
         reasons = [()] * len(shown) if heat is None else reasons_of(heat, self.options.reasons)
-        words = pa.array(["; ".join(one.words for one in own) for own in reasons], pa.string())
         listed = [
             ranking.Candidate(int(place), float(scores[place]), {FILE: pictures.names[place]}, why)
             for place, why in zip(shown, reasons, strict=True)
         ]
         scored = ranking.Scored(max(ranking.LISTED, self.options.top))
         names = pa.record_batch({FILE: pa.array(pictures.names)})
-        scored.add(ranking.Part(ranking.piece_of(scores, names, shown, words), listed))
+        scored.add(ranking.Part(ranking.piece_of(scores, names, shown, reason_texts(reasons)), listed))
         return scored
 
 
@@ -239,17 +240,6 @@ def images_held(heads: Heads, copies: int) -> int:
     """Bytes of so many copies of the images of a folder."""
     shape = heads.shape
     return copies * (4 if heads.deep else 1) * shape.channels * shape.height * shape.width * len(heads.known)
-
-
-def _refuse_beyond_memory(file: str, work: str, rows: int, heads: Heads, size: int, remedy: str) -> None:
-    free = free_memory()
-    if size > free:
-        images = f"{counted(rows, 'image')} of {heads.shape.height} x {heads.shape.width} pixels"
-        raise AddmlError(
-            f"{file}: {work} {images} takes about {size / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free; "
-            f"{remedy}.",
-            file=file,
-        )
 
 
 def _size(given: str | None) -> int | tuple[int, int] | None:
@@ -295,12 +285,9 @@ def thumbnails(
         file = None if folder is None else os.path.abspath(folder / name)
         return Picture(name, place + 1, float(scores[place]), kind, _thumbnail(seen, size), glowing, file)
 
-    first = [
-        picture(int(place), None if heat is None else heat[at], "strange")
-        for at, place in enumerate(strangest[:STRANGEST])
-    ]
-    shown = {int(place) for place in strangest[:STRANGEST]}
-    rest = [picture(int(place), None, "typical") for place in typical[:TYPICAL] if int(place) not in shown]
+    shown = strangest[:STRANGEST].tolist()
+    first = [picture(place, None if heat is None else heat[at], "strange") for at, place in enumerate(shown)]
+    rest = [picture(place, None, "typical") for place in typical[:TYPICAL].tolist() if place not in shown]
     return (*first, *rest)
 
 
@@ -314,23 +301,20 @@ def _glowing(seen: np.ndarray, heat: np.ndarray) -> np.ndarray:
 def _thumbnail(pixels: np.ndarray, size: tuple[int, ...]) -> bytes:
     """An image in the proportions of its file, (height, width): PNG where every pixel can be seen, else JPEG."""
     if max(pixels.shape) <= LARGEST:
-        return _png(pixels)
+        return _encoded(pixels)
     scale = min(1.0, THUMBNAIL / max(size))
-    image = _image(pixels).resize((max(1, round(size[1] * scale)), max(1, round(size[0] * scale))))
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=85)
-    return file.getvalue()
+    return _encoded(pixels, (max(1, round(size[0] * scale)), max(1, round(size[1] * scale))))
 
 
-def _image(pixels: np.ndarray) -> Any:
+def _encoded(pixels: np.ndarray, size: tuple[int, int] | None = None) -> bytes:
+    """A PNG file, or a JPEG of another size (height, width)."""
     from PIL import Image
 
-    return Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
-
-
-def _png(pixels: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    _image(pixels).save(file, "PNG", optimize=True)
+    file, image = io.BytesIO(), Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
+    if size is None:
+        image.save(file, "PNG", optimize=True)
+    else:
+        image.resize(size[::-1]).save(file, "JPEG", quality=85)
     return file.getvalue()
 
 
@@ -340,8 +324,8 @@ def map_files(pictures: Pictures, places: np.ndarray, threshold: float) -> Itera
     count, unit = Counter(stems), threshold if 0 < threshold < np.inf else 1.0
     for name, stem, size, own in zip(pictures.names, stems, pictures.sizes, places, strict=True):
         found, target = resized(own, size), stem if count[stem] == 1 else name
-        yield f"{target}.map.png", _png(AT_THRESHOLD * found / unit)
-        yield f"{target}.mask.png", _png(255.0 * (found > threshold))
+        yield f"{target}.map.png", _encoded(AT_THRESHOLD * found / unit)
+        yield f"{target}.mask.png", _encoded(255.0 * (found > threshold))
 
 
 def reasons_of(heat: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
