@@ -209,8 +209,8 @@ def measure(case: Case, method: str) -> Iterator[dict[str, Any]]:
         found = METHODS[method](case)
     seconds = time.perf_counter() - began
     for name, scores in found.items():
-        volume = volumes(case.labels, np.asarray(scores, float))
-        figures = f"{volume.pr:.4f}", f"{volume.roc:.4f}", f"{seconds:.1f}"
+        roc, precision_recall = volumes(case.labels, np.asarray(scores, float))
+        figures = f"{precision_recall:.4f}", f"{roc:.4f}", f"{seconds:.1f}"
         yield dict(zip(FIELDS, [case.group, case.collection, case.name, name or method, *figures], strict=True))
 
 

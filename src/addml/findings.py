@@ -150,7 +150,6 @@ class Findings:
     groups: tuple[Group, ...] = ()
     usual: tuple[Usual, ...] = ()
     history: tuple[dict[str, Any], ...] = ()
-    dropped: np.ndarray | None = None  # (epochs, len(ranked)): share of members that dropped the row in that epoch
     evaluation: dict[str, Any] | None = None  # with a label column: roc_auc, average_precision, curves ...
     check: tuple[dict[str, Any], ...] = ()  # one dict a kind of planted fault: see decisions/check.py
     drift: tuple[dict[str, Any], ...] = ()  # one dict a column: how this table differs from the training rows

@@ -77,7 +77,7 @@ def test_a_sample_is_said(addml, labelled):
 
 def test_too_small_a_sample_is_told_from_too_few_labels(addml, labelled):
     done = addml("compare", labelled.name, "--label", "kind", *QUICKEST, "--sample", 6)
-    done.failed("label 'kind' of 6 of 120 rows (--sample takes more): has no anomaly")
+    done.failed("label 'kind' of 6 of 120 rows: has 0 anomalies")
 
 
 def test_columns_left_out_are_said(addml, labelled):
@@ -127,9 +127,9 @@ def test_what_is_wrong_is_said(addml, labelled, tmp_path, arguments, code, words
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ([0] * 30, "has no anomaly among 30 rows"),
-        ([1] * 30, "has no normal row among 30 rows"),
-        ([1, 1] + [0] * 28, "has 2 anomalies, fewer than the 3 folds"),
+        ([0] * 30, "has 0 anomalies and 30 normal rows"),
+        ([1] * 30, "has 30 anomalies and 0 normal rows"),
+        ([1, 1] + [0] * 28, "has 2 anomalies and 28 normal rows"),
     ],
 )
 def test_labels_that_cannot_be_compared_with(addml, tmp_path, labels, words):

@@ -203,7 +203,7 @@ def test_cells_that_are_no_numbers(machine, tmp_path):
     )
     run("fit", machine, *quick).succeeded()
     score = ("score", "--time", "when", "--model", "machine.model")
-    wrong = "text.csv: the column 'heat', a channel that the model was trained on, holds string and no numbers"
+    wrong = "text.csv: the channel 'heat' holds no numbers"
     run(*score, text).failed(wrong, "('off' in row 40)")
     assert "600 missing values" in run(*score, silent).succeeded().err
 
@@ -242,8 +242,7 @@ def check_figures(evaluation, scored):
     assert (evaluation["rows"], evaluation["anomalies"], evaluation["unlabelled"]) == (590, 15, 10)
     assert evaluation["roc_auc"] == pytest.approx(roc_auc_score(marks, scores))
     assert evaluation["average_precision"] == pytest.approx(average_precision_score(marks, scores))
-    expected = volumes(marks, scores)
-    assert (evaluation["vus_pr"], evaluation["vus_roc"]) == (pytest.approx(expected.pr), pytest.approx(expected.roc))
+    assert (evaluation["vus_roc"], evaluation["vus_pr"]) == pytest.approx(volumes(marks, scores))
     assert evaluation["curves"]["roc"]["tpr"][-1] == evaluation["curves"]["pr"]["recall"][0] == 1
 
 

@@ -104,10 +104,10 @@ def test_measures_by_hand():
 @pytest.mark.parametrize(
     ("y", "words"),
     [
-        ([0, 0, 0], "no anomaly"),
-        ([1, 1, 1], "no normal row"),
-        ([0] * 9 + [1] * 2, "2 anomalies, fewer than the 3 folds"),
-        ([0] * 9 + [1], "1 anomaly, fewer than the 3 folds"),
+        ([0, 0, 0], "0 anomalies"),
+        ([1, 1, 1], "0 normal rows"),
+        ([0] * 9 + [1] * 2, "2 anomalies and 9 normal rows; 3 folds need at least 3"),
+        ([0] * 9 + [1], "1 anomaly and 9 normal rows"),
     ],
 )
 def test_labels_that_cannot_be_divided(y, words):

@@ -178,7 +178,7 @@ def test_a_score_late_by_a_few_steps_loses_less_than_one_that_is_elsewhere():
     labels = np.zeros(400)
     labels[100:120] = labels[300:310] = 1
     late, elsewhere = np.roll(labels, 5), np.roll(labels, 60)
-    assert volumes(labels, labels).pr > volumes(labels, late).pr > volumes(labels, elsewhere).pr
+    assert volumes(labels, labels)[1] > volumes(labels, late)[1] > volumes(labels, elsewhere)[1]
 
 
 def test_labels_of_one_kind_are_refused():

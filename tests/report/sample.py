@@ -42,8 +42,6 @@ def breast_cancer() -> Findings:
         )
         for rank, i in enumerate(order, 1)
     )
-    kept = detector.rows_kept()
-    training = kept.any(axis=(0, 2))[None, :, None] & kept.any(axis=2)[:, :, None]
     return Findings(
         source="breast_cancer.csv",
         rows=len(X),
@@ -59,7 +57,6 @@ def breast_cancer() -> Findings:
         groups=_groups(ranked),
         usual=tuple(usual),
         history=tuple(detector.history_),
-        dropped=((~kept & training).sum(1) / np.maximum(training.sum(1), 1))[:, order],
         evaluation=_evaluation(label, scores),
         settings={**{k: v for k, v in detector.get_params().items() if k != "miner"}, "label": "diagnosis"},
         versions={"addml": __version__, "python": platform.python_version(), "numpy": np.__version__},
@@ -195,7 +192,6 @@ def million(rows: int = 1_000_000, columns: int = 30, share: float = 0.1) -> Fin
             {"epoch": e, "train_loss": 1 / e, "validation_loss": 1 / e, "rows_kept": rows / 2, "members": members}
             for e in range(1, 2001)
         ),
-        dropped=random.random((50, len(ranked))),
         evaluation={
             "roc_auc": 0.9,
             "curves": {"roc": {"fpr": np.linspace(0, 1, rows), "tpr": np.linspace(0, 1, rows) ** 0.2}},

@@ -33,7 +33,7 @@ def test_no_complaint_and_no_request(browser, page, width, dark):
     assert browser.requests() == [page.as_uri()]
     assert browser.complaints() == []
     assert browser.value("document.documentElement.scrollWidth") <= width
-    assert browser.value("document.querySelectorAll('canvas').length") == 7
+    assert browser.value("document.querySelectorAll('canvas').length") == 6
 
 
 @pytest.mark.parametrize("text", NASTY)
@@ -64,7 +64,6 @@ def test_the_policy_stops_what_is_not_the_page(browser, page, tmp_path):
         ("#training-rows_kept", r"Rows kept 226\nepoch \d+"),
         ("#curve-roc", r"Share of anomalies found [\d.]+\nShare of normal rows flagged [\d.]+"),
         ("#curve-pr", r"Precision [\d.]+\nRecall [\d.]+"),
-        ("#dropped", r"Row \d+, rank \d+\nepoch \d+: left out by every member"),
     ],
 )
 def test_charts_answer_the_mouse(browser, page, chart, said):

@@ -126,7 +126,7 @@ def test_nothing_is_loaded_from_anywhere(findings):
     assert not [one for one in reader.attributes if one[1] in ("src", "srcset", "data", "poster", "xlink:href")]
     assert "url(" not in "".join(reader.content["style"])
     assert "@import" not in "".join(reader.content["style"])
-    for name in ("words.js", "lines.js", "strip.js", "rows.js", "page.js", "start.js"):
+    for name in ("words.js", "lines.js", "rows.js", "page.js", "start.js"):
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch\(|XMLHttp", static(name))
 
 
@@ -145,7 +145,7 @@ def test_the_first_screen_says_what_was_found(findings):
 
 def test_every_section_is_there_and_in_the_contents(findings):
     page = rendered(replace(findings, drift=shop().drift))
-    for name in ("rows", "evaluation", "drift", "training", "left-out", "data", "settings"):
+    for name in ("rows", "evaluation", "drift", "training", "data", "settings"):
         assert f'<section id="{name}" aria-labelledby="{name}-title">' in page
         assert f'href="#{name}"' in page
 
@@ -194,7 +194,7 @@ def test_charts_are_described_for_those_who_do_not_see_them(findings):
     labels = [value for _, name, value in reader.attributes if name == "aria-label"]
     assert any(label.startswith("Histogram of 377 scores") and "20 above the threshold" in label for label in labels)
     images = [one for one in reader.attributes if one[1:] == ("role", "img")]
-    assert len([one for one in images if one[0] == "div"]) == 7  # scores, 3 of training, strip, 2 curves
+    assert len([one for one in images if one[0] == "div"]) == 6  # scores, 3 of training, 2 curves
 
 
 def test_the_same_findings_give_the_same_page(findings):
@@ -243,7 +243,6 @@ def test_no_number_is_not_a_number():
         [np.nan, 1.0, np.inf],
         np.inf,
         history=({"epoch": 1, "train_loss": np.nan, "validation_loss": np.inf, "members": [{"train_loss": np.nan}]},),
-        dropped=np.array([[np.nan]]),
         evaluation={"roc_auc": np.nan, "curves": {"roc": {"fpr": [0, np.nan, 1], "tpr": [0, 1, 1]}}},
         drift=({"column": "x", "shift": np.nan},),
     )

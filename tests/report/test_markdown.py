@@ -21,7 +21,6 @@ HEADINGS = (
     "## Evaluation against the labels",
     "### ROC curve",
     "## Training",
-    "## Rows left out of training",
     "## Data",
     "### Dropped columns",
     "### Settings",

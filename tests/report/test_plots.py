@@ -11,7 +11,7 @@ from addml.report.notebook import write_figures
 from tests.report.sample import shop
 from tests.report.test_html import bare
 
-NAMES = {"scores", "training", "distillation", "roc", "precision_recall"}
+NAMES = {"scores", "training", "roc", "precision_recall"}
 
 
 def test_every_figure_in_every_format(tmp_path, findings):

@@ -7,7 +7,7 @@ import pytest
 
 from addml.findings import Finding, Group, Reason, Track, Usual
 from addml.report import write_report
-from addml.report.sections import build_document, flat
+from addml.report.sections import flat
 from addml.report.summary import (
     MAX_COLUMNS,
     MAX_ROWS,
@@ -19,27 +19,9 @@ from addml.report.summary import (
     score_format,
 )
 from tests.report.sample import shop
-from tests.report.test_html import Reader, rendered
 
 AMOUNT = Usual("amount", "number", "12, mostly 3 to 40", 3.0, 12.0, 40.0)
 COUNTRY = Usual("country", "category", "mostly DE", common=(("DE", 0.7), ("AT", 0.01)))
-
-
-@pytest.mark.parametrize(
-    ("dropped", "said"),
-    [
-        ([[1.0, 0.0], [1.0, 0.5]], "The flagged rows below were left out 100% of the time. Each line"),
-        ([[1.0, 0.0], [0.5, 0.5]], "The flagged rows below were left out 75% of the time. Each line"),
-        ([[np.nan, 0.0]], "leaves out the others as likely anomalies. Each line"),
-    ],
-)
-def test_rows_left_out_of_training(dropped, said):
-    assert said in Reader(rendered(shop(dropped=np.array(dropped)))).text
-
-
-@pytest.mark.parametrize("dropped", [np.zeros((0, 2)), None])
-def test_training_that_recorded_nothing_is_not_described(dropped):
-    assert "left-out" not in [section.name for section in build_document(shop(dropped=dropped)).sections]
 
 
 def test_the_first_sentence_stays_short():

@@ -24,7 +24,6 @@ from addml.compute import AHEAD, Result, blas_threads, in_order, max_threads, on
 from addml.errors import AddmlError, rows_before
 from addml.explain import Reasons, columns_of, reason_texts, reasons
 from addml.explain.contributions import views_of
-from addml.explain.reasons import GroupProfiles
 from addml.inputs import MemoryRows
 from addml.inputs.table import TableVectorizer
 from addml.model import Model
@@ -70,8 +69,13 @@ def score_all(
     (device, threads), top, drift = scoring_place(options, model), max(options.top, options.flag or 0), drift_of(model)
     scored = Scored(max(LISTED, top), Pieces(folder))
     work = partial(score_batch, model, device, list(carried), known, top, options.reasons, scored.most_listed)
+    items = with_starts(batches)
+    parts = on_threads(work, items, min(threads, THREADS))
+    if threads > 1 and model.scorer.max_threads <= THREADS and (rows or 0) >= WORTH_PROCESSES:  # threads would wait
+        with suppress(OSError):  # a system without room for processes
+            parts = in_processes(work, items, threads)
     with blas_threads(1):
-        for part in _at_once(work, with_starts(batches), rows, threads, model.scorer.max_threads):
+        for part in parts:
             scored.add(part)
             if part.counts is not None:
                 drift.add(part.counts)
@@ -86,16 +90,6 @@ def with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[Batch]:
     for batch in batches:
         yield start, batch
         start += batch.num_rows
-
-
-def _at_once(
-    work: Callable[[Batch], Part], batches: Iterator[Batch], rows: int | None, threads: int, scorer_threads: int
-) -> Iterator[Part]:
-    """In processes where rows are many and their scores keep threads waiting for each other, else on threads."""
-    if threads > 1 and scorer_threads <= THREADS and (rows or 0) >= WORTH_PROCESSES:
-        with suppress(OSError):  # where a system has no room for them, threads do as well
-            return in_processes(work, batches, threads)
-    return on_threads(work, batches, min(threads, THREADS))
 
 
 def score_batch(
@@ -151,25 +145,12 @@ def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most:
     """Why each row of a batch, which has these features, is unusual; at most so many reasons."""
     if not most or not batch.num_rows:
         return [()] * batch.num_rows
-    return reasons(
-        model,
-        features,
-        _baseline(model),
-        columns_of(model),
-        model.profiles,
-        *_raw_values(model, batch),
-        within=_group_profiles(model, batch),
-        groups=model.vectorizer.groups_of(batch),
-        most=most,
-    )
-
-
-def _group_profiles(model: Model, batch: pa.RecordBatch) -> GroupProfiles | None:
-    groups, codes = model.vectorizer.groups, model.vectorizer.groups_of(batch)
-    if groups is None or codes is None:
-        return None
-    found, which = np.unique(codes, return_inverse=True)
-    return [groups.profiles(model.profiles, code) for code in found.tolist()], which
+    groups, codes, within = model.vectorizer.groups, model.vectorizer.groups_of(batch), None
+    if groups is not None and codes is not None:
+        found, which = np.unique(codes, return_inverse=True)
+        within = [groups.profiles(model.profiles, code) for code in found.tolist()], which
+    known = (_baseline(model), columns_of(model), model.profiles, *_raw_values(model, batch))
+    return reasons(model, features, *known, within=within, groups=codes, most=most)
 
 
 def _baseline(model: Model) -> np.ndarray:
@@ -279,10 +260,23 @@ class Ended(NamedTuple):
 
 
 def run_tasks(tasks: Sequence[Any], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
-    """Each task as it ends, with its rows; a task that fails has none, and the others go on."""
-    if jobs > 1 and len(tasks) > 1:
-        return _tasks_in_processes(tasks, machine, jobs)
-    return (run_task(task, machine) for task in tasks)
+    """Each task as it ends, with its rows; a task that fails has none, and the others go on.
+
+    Several jobs are processes of one thread each, which end as soon as this one is stopped.
+    """
+    if jobs == 1 or len(tasks) == 1:
+        yield from (run_task(task, machine) for task in tasks)
+        return
+    with one_thread(), ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent) as pool:
+        futures = [pool.submit(run_task, task, machine) for task in tasks]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            if not all(future.done() for future in futures):
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in active_children():
+                    process.terminate()
 
 
 def run_task(task: Any, machine: Any) -> tuple[Ended, list[dict[str, Any]]]:
@@ -294,20 +288,6 @@ def run_task(task: Any, machine: Any) -> tuple[Ended, list[dict[str, Any]]]:
             raise
         return Ended(task, time.perf_counter() - began, f"{type(error).__name__}: {error}"), []
     return Ended(task, time.perf_counter() - began), rows
-
-
-def _tasks_in_processes(tasks: Sequence[Any], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
-    """The tasks in `jobs` processes of one thread each, which end as soon as this one is stopped."""
-    with one_thread(), ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent) as pool:
-        futures = [pool.submit(run_task, task, machine) for task in tasks]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            if not all(future.done() for future in futures):
-                pool.shutdown(wait=False, cancel_futures=True)
-                for process in active_children():
-                    process.terminate()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,19 +36,19 @@ def evaluate(
 
     Rows without a label do not count: a margin around labelled steps is measured in steps that have one.
     """
-    from sklearn.metrics import average_precision_score, roc_auc_score
+    from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
     known = labels != UNKNOWN
     marked, own = labels[known], scores[known]
     anomalies = int(marked.sum())
     if anomalies in (0, len(marked)):
-        which = "no anomaly" if not anomalies else "no normal row"
-        raise AddmlError(
-            f"the label column {name!r} marks {which} among {counted(len(marked), 'row')}: nothing to evaluate."
-        )
+        which = f"{'no normal row' if anomalies else 'no anomaly'} among {counted(len(marked), 'row')}"
+        raise AddmlError(f"the label column {name!r} marks {which}: nothing to evaluate.")
     hits = np.cumsum(marked[np.argsort(-own, kind="stable")])  # among the k highest scores
     places = sorted({k for k in (*FIRST_ROWS, anomalies) if k <= len(own)})
     flagged, found = int((own > threshold).sum()), int((marked[own > threshold] == 1).sum())
+    false_rate, true_rate, _ = roc_curve(marked, own)
+    precise, recalled, _ = precision_recall_curve(marked, own)
     return {
         "label": name,
         "rows": len(marked),
@@ -61,28 +61,18 @@ def evaluate(
         "precision": found / max(flagged, 1),
         "recall": found / anomalies,
         "f1": 2 * found / (flagged + anomalies),
-        "curves": _curves(own, marked),
+        "curves": {"roc": _curve(fpr=false_rate, tpr=true_rate), "pr": _curve(recall=recalled, precision=precise)},
     }
 
 
-def _curves(scores: np.ndarray, marked: np.ndarray) -> dict[str, Any]:
-    from sklearn.metrics import precision_recall_curve, roc_curve
-
-    false_rate, true_rate, _ = roc_curve(marked, scores)
-    precision, recall, _ = precision_recall_curve(marked, scores)
-    return {
-        "roc": dict(zip(("fpr", "tpr"), _thinned(false_rate, true_rate), strict=True)),
-        "pr": dict(zip(("recall", "precision"), _thinned(recall, precision), strict=True)),
-    }
-
-
-def _thinned(x: np.ndarray, y: np.ndarray) -> list[list[float]]:
+def _curve(**axes: np.ndarray) -> dict[str, list[float]]:
     """At most CURVE_POINTS points, at even steps along the curve, so that a steep beginning keeps its shape."""
-    if len(x) > CURVE_POINTS:
-        length = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
-        places = np.unique(np.searchsorted(length, np.linspace(0, length[-1], CURVE_POINTS)).clip(0, len(x) - 1))
-        x, y = x[places], y[places]
-    return [[round(float(value), 6) for value in values] for values in (x, y)]
+    points = np.stack(list(axes.values()))
+    if points.shape[1] > CURVE_POINTS:
+        length = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(points)).sum(axis=0))])
+        places = np.searchsorted(length, np.linspace(0, length[-1], CURVE_POINTS)).clip(0, len(length) - 1)
+        points = points[:, np.unique(places)]
+    return dict(zip(axes, points.round(6).tolist(), strict=True))
 
 
 # Images -----------------------------------------------------------------------------------------------------
@@ -192,12 +182,7 @@ def _pixel_areas(counts: np.ndarray) -> dict[str, float]:
 # Ranges of a series: VUS ------------------------------------------------------------------------------------
 
 
-class Volumes(NamedTuple):
-    roc: float
-    pr: float
-
-
-def volumes(labels: np.ndarray, scores: np.ndarray, widest: int = WIDEST) -> Volumes:
+def volumes(labels: np.ndarray, scores: np.ndarray, widest: int = WIDEST) -> tuple[float, float]:
     """VUS: the mean areas under the ROC and the precision-recall curves for widths of 0 to `widest` steps.
 
     Nobody knows the edges of an anomaly to the step. So each labelled range gets a margin of half a width on either
@@ -223,8 +208,8 @@ def volumes(labels: np.ndarray, scores: np.ndarray, widest: int = WIDEST) -> Vol
     for width in range(widest + 1):
         margin = _up_to(levels[near], count, _soft_labels(distances, width))
         areas.append(_areas(flagged, sure, margin, _touched(levels, count, ranges, width // 2)))
-    roc, pr = np.mean(areas, axis=0)
-    return Volumes(float(roc), float(pr))
+    roc, pr = np.mean(areas, axis=0).tolist()
+    return roc, pr
 
 
 def ranges_of(labels: np.ndarray) -> np.ndarray:

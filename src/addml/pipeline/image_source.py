@@ -136,8 +136,7 @@ class ImageSource:
         picked = thumbnails(pictures, scores, shown, ranking.highest(-scores, top), heat)
         findings = replace(findings, pictures=picked, noun="image", groups=())  # a place in common means nothing
         if is_own:
-            dropped = ranking.left_out_epochs(model, self.places, findings.ranked)
-            findings = replace(findings, dropped=dropped, trained_rows=len(self.places))
+            findings = replace(findings, trained_rows=len(self.places))
         maps = () if places is None else map_files(pictures, places, model.threshold)
         tables = ranking.scored_tables(scored, scores, model, [FILE], top, are_new=not is_own)
         return ranking.Result(findings, tables, model, maps)

@@ -53,26 +53,18 @@ def read_label(column: Column, anomaly_value: str | None, name: str) -> np.ndarr
     """1 for anomalies, 0 for normal rows, -1 where the label is missing: null, NaN or an empty text."""
     codes, values = _coded(column)
     shown = f"it holds {listed([repr(value) for value in values if value])}."
-    if anomaly_value is not None:
-        if anomaly_value not in values:
-            raise AddmlError(
-                f"no row has {anomaly_value!r} (--anomaly-value) in the label column {name!r}; {shown}", column=name
-            )
-        anomalous = {anomaly_value}
-    else:
+    if anomaly_value is None:
         values, anomalous = [value.lower() for value in values], ANOMALY_WORDS
         if not {*values} <= ANOMALY_WORDS | NORMAL_WORDS | {""}:
-            raise AddmlError(
-                f"say which value of the label column {name!r} marks an anomaly: --anomaly-value VALUE; {shown}",
-                column=name,
-            )
+            what = f"say which value of the label column {name!r} marks an anomaly: --anomaly-value VALUE"
+            raise AddmlError(f"{what}; {shown}", column=name)
+    else:
+        anomalous = {anomaly_value}
+        if anomaly_value not in values:
+            what = f"no row has {anomaly_value!r} (--anomaly-value) in the label column {name!r}"
+            raise AddmlError(f"{what}; {shown}", column=name)
     meanings = [int(value in anomalous) if value else UNKNOWN for value in values]
     return np.asarray(np.array([*meanings, UNKNOWN])[codes])  # the last is that of code -1
-
-
-def is_labelled(column: Column) -> np.ndarray:
-    codes, values = _coded(column)
-    return np.asarray(np.array([*map(bool, values), False])[codes])
 
 
 def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
@@ -110,9 +102,7 @@ class Clause(NamedTuple):
             texts = np.asarray(as_text(column).cast(pa.string()).fill_null(""), object)
             return np.asarray(compare(texts, self.value) & ((texts != "") | (not ordered)), bool)
         if limit != limit:
-            raise AddmlError(
-                f"{self.column} {self.op} {self.value}: {self.column!r} holds numbers; compare it with one."
-            )
+            raise AddmlError(f"{' '.join(self)}: {self.column!r} holds numbers; compare it with one.")
         if fitted is not None and is_number:
             numbers = np.array(fitted.read(column), np.float64)
         elif is_numeric(column.type):
@@ -128,9 +118,8 @@ def parse_condition(text: str) -> tuple[Clause, ...]:
     while more:
         found = CLAUSE.match(text, start)
         if found is None:
-            raise AddmlError(
-                f"{text!r} is no condition; write column op value, joined by and (op: {' '.join(COMPARED)})."
-            )
+            form = f"column op value, joined by and (op: {' '.join(COMPARED)})"
+            raise AddmlError(f"{text!r} is no condition; write {form}.")
         column, value = (found[name].strip() for name in ("column", "value"))
         column, value = (part[1:-1] if part[:1] in ("'", '"') else part for part in (column, value))
         clauses.append(Clause(column, found["op"], value))
@@ -173,14 +162,12 @@ class Known:
             parts = [part.strip().removeprefix(ID) for part in text.split(",") if part.strip()]
             if not parts:
                 raise AddmlError(f"{option} {text}: give row numbers, ids or a file that ends in {KNOWN_ENDING}.")
-            entries += (
-                _read(text) if names_file(text) else [Entry(f"{option} {one}", frozenset([one])) for one in parts]
-            )
+            own = [Entry(f"{option} {one}", frozenset([one])) for one in parts]
+            entries += _read(text) if names_file(text) else own
         expired = [one for one in entries if one.expires is not None and one.expires < (today or date.today())]
         for one in expired:
-            warnings.warn(
-                f"{one.words} expired on {one.expires}: renew or remove it; it does nothing now", stacklevel=1
-            )
+            note = f"{one.words} expired on {one.expires}: renew or remove it; it does nothing now"
+            warnings.warn(note, stacklevel=1)
         return cls(tuple(one for one in entries if one not in expired))
 
     def naming_rows(self, ids: Sequence[str], by: Sequence[str] = ()) -> Known:
@@ -197,9 +184,7 @@ class Known:
         found = np.full(batch.num_rows, -1)
         for code, entry in reversed([*enumerate(self.entries)]):
             if entry.ids and not self.ids:
-                raise AddmlError(
-                    f"{entry.place}: ids need a column that names rows; give it by --id NAME.", option="id"
-                )
+                raise AddmlError(f"{entry.place}: ids need a column that names rows; give it by --id NAME.")
             if entry.clauses:
                 matched = np.logical_and.reduce([clause.holds(batch, columns) for clause in entry.clauses])
             else:
@@ -218,10 +203,8 @@ class Known:
             row, score = int(own[scores[own].argmax()]) + 1, float(scores[own].max())
             found.append(Hidden(entry.place, entry.reason, str(entry.expires or "") or None, len(own), row, score))
             if entry.score is not None and score > entry.score:
-                warnings.warn(
-                    f"{entry.words} hides row {row}, score {score:.4g}: stranger than its example, {entry.score:.4g}",
-                    stacklevel=2,
-                )
+                stranger = f"stranger than its example, {entry.score:.4g}"
+                warnings.warn(f"{entry.words} hides row {row}, score {score:.4g}: {stranger}", stacklevel=2)
         return tuple(found)
 
 
@@ -304,7 +287,10 @@ class KnownLabels:
 
     def is_known(self, batch: pa.RecordBatch, start: int) -> np.ndarray:
         """Which rows of a batch, the first of which is row `start`, have a label."""
-        found = np.zeros(batch.num_rows, bool) if self.column is None else is_labelled(batch[self.column])
+        found = np.zeros(batch.num_rows, bool)
+        if self.column is not None:
+            codes, values = _coded(batch[self.column])
+            found |= np.array([*map(bool, values), False])[codes]  # the last is that of code -1
         own = np.array([place for place in self.rows if 0 <= place - start < batch.num_rows], np.int64)
         found[own - start] = True
         for known in self.entries.values():
@@ -315,15 +301,18 @@ class KnownLabels:
         """The labels of the training rows, which lie at these places among `rows` rows; None without labels."""
         if not self.names:
             return None
-        marks = np.full(len(places), UNKNOWN) if self.column is None else self._from_column(table)
+        marks = np.full(len(places), UNKNOWN)
+        if self.column is not None:
+            marks = read_label(table[self.column], self.anomaly_value, self.column)
+            if (marks == UNKNOWN).all():
+                words = f"the column {self.column!r} (--train-labels) holds no label; leave it out, or fill some in."
+                raise AddmlError(words, column=self.column)
         for place, label in self.rows.items():
             if place >= rows:
                 raise AddmlError(f"there is no row {place + 1} ({self.names}) among {counted(rows, 'row')}.")
             at = np.searchsorted(places, place)
             if at == len(places) or places[at] != place:
-                raise AddmlError(
-                    f"--sample {len(places)} leaves no room for row {place + 1} ({self.names}); give more."
-                )
+                raise AddmlError(f"--sample {len(places)} leaves no room for row {place + 1}; give more.")
             marks[at] = label
         by_entry = {label: known.codes(table) for label, known in self.entries.items()}
         for label, codes in by_entry.items():
@@ -336,15 +325,6 @@ class KnownLabels:
         if int((marks == 1).sum()) + 2 > len(marks):
             raise AddmlError(f"all rows are marked as anomalies ({self.names}); there is nothing normal to learn.")
         return None if (marks == UNKNOWN).all() else marks
-
-    def _from_column(self, table: pa.Table) -> np.ndarray:
-        assert self.column is not None
-        if not is_labelled(table[self.column]).any():
-            raise AddmlError(
-                f"the column {self.column!r} (--train-labels) holds no label; leave it out, or fill some in.",
-                column=self.column,
-            )
-        return read_label(table[self.column], self.anomaly_value, self.column)
 
     def words(self, marks: np.ndarray) -> str:
         anomalies, normal = int((marks == 1).sum()), int((marks == 0).sum())

@@ -207,21 +207,6 @@ def _ranked(
     )
 
 
-def left_out_epochs(model: Model, places: np.ndarray | None, ranked: Sequence[Finding]) -> np.ndarray | None:
-    """(epochs, len(ranked)): of the members that train on a row, the share that dropped it; NaN where none does."""
-    try:
-        kept = model.rows_kept()  # (epochs, members, n)
-    except ValueError:  # not remembered for so many rows
-        return None
-    rows = np.array([finding.row - 1 for finding in ranked], np.int64)
-    places = np.arange(kept.shape[2]) if places is None else places
-    where = np.searchsorted(places, rows).clip(0, len(places) - 1)
-    active = np.asarray(kept.any(axis=2))[:, :, None]  # a stopped member keeps no row
-    training = (active & ~model.held_out[:, where]).sum(axis=1)
-    share = 1 - kept[:, :, where].sum(axis=1) / np.maximum(training, 1)
-    return np.where((training > 0) & (places[where] == rows), share, np.nan)
-
-
 # The scored table ---------------------------------------------------------------------------------------------
 
 

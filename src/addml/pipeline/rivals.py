@@ -232,13 +232,12 @@ def read(options: Options, most: int) -> LabelledTable:
     table, places, rows = draw(data.batches([*chosen.features, label], BATCH_ROWS), most, 0)
     marks = read_label(table[label], options.anomaly_value, label)
     known = np.flatnonzero(marks != UNKNOWN)
-    notes, drawn = list(data.notes), ""
+    notes, drawn = list(data.notes), f"{len(places):,} of {rows:,} rows"
     if len(places) < rows:
-        drawn = f" of {len(places):,} of {rows:,} rows (--sample takes more)"
-        notes.append(f"compared on {len(places):,} of {rows:,} rows, drawn at random (--sample takes more)")
+        notes.append(f"compared on {drawn}, drawn at random (--sample takes more)")
     if len(known) < len(marks):
         notes.append(f"dropped, without a label: {counted(len(marks) - len(known), 'row')}")
-    check(marks[known], f"{data.source}, label {label!r}{drawn}")
+    check(marks[known], f"{data.source}, label {label!r} of {drawn}")
     table = table.select(list(chosen.features)).take(known)
     try:
         useless = Columns.fit(table).left_out
@@ -250,12 +249,10 @@ def read(options: Options, most: int) -> LabelledTable:
 
 def check(y: np.ndarray, name: str) -> None:
     """Raise if labels cannot be divided into folds with both kinds of rows."""
-    for what, count in (("anomaly", int((y == 1).sum())), ("normal row", int((y == 0).sum()))):
-        if count == 0:
-            raise AddmlError(f"{name}: has no {what} among {counted(len(y), 'row')}; a comparison needs both kinds.")
-        if count < FOLDS:
-            many = counted(count, what, "anomalies" if what == "anomaly" else None)
-            raise AddmlError(f"{name}: has {many}, fewer than the {FOLDS} folds; label at least {FOLDS} of each kind.")
+    anomalies, normal = int((y == 1).sum()), int((y == 0).sum())
+    if min(anomalies, normal) < FOLDS:
+        counts = f"{counted(anomalies, 'anomaly', 'anomalies')} and {counted(normal, 'normal row')}"
+        raise AddmlError(f"{name}: has {counts}; {FOLDS} folds need at least {FOLDS} of each kind.")
 
 
 # The protocol ------------------------------------------------------------------------------------------------
@@ -267,12 +264,13 @@ def folds(y: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 class Machine(NamedTuple):
+    """The device of every fit, and its threads: one in each of several processes."""
+
     device: str = "cpu"
     threads: int | None = None
 
     @classmethod
     def of(cls, device: str, jobs: int) -> Machine:
-        """The device, and one thread for each of several processes."""
         return cls(resolve_device(device), 1 if jobs > 1 else None)
 
 

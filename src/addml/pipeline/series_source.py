@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -13,24 +14,30 @@ import pyarrow as pa
 
 from addml.decisions.decision import EVENT_RATE, EVENTS, Decision
 from addml.decisions.events import FALSE_RATE, Event, budget_threshold, event_figures, events, peaks, tail_threshold
+from addml.errors import AddmlError
 from addml.explain import contributions_of
 from addml.explain.attribution import channel_distances, expected_bands
 from addml.findings import EventPicture, Finding, Findings, Reason, Track
 from addml.inputs import Window
-from addml.inputs.series import carried, choose_window
+from addml.inputs.series import Series, carried, choose_window
 from addml.inputs.series_vectorizer import WindowRows
+from addml.inputs.times import Ordered, check_times, column_times
 from addml.model import Model
 from addml.pipeline.batches import scoring_place
 from addml.pipeline.evaluation import evaluate
+from addml.pipeline.labels import read_label
 from addml.pipeline.options import SERIES, Options, decisions_given
-from addml.pipeline.ranking import LISTED, Result, training_findings
+from addml.pipeline.ranking import LISTED, Result, highest, training_findings
 from addml.pipeline.run import fit_model, one_sided
-from addml.pipeline.series_table import SeriesTable, read_series
-from addml.pipeline.sources import check_unseen, names_beside
+from addml.pipeline.sources import Chosen, Input, check_unseen, choose, find, names_beside, open_input, possible_names
+from addml.preprocessing.groups import keys_of
+from addml.preprocessing.numbers import refuse_infinity
 from addml.preprocessing.profile import BETWEEN
 from addml.progress import Progress, epochs_to
-from addml.text import figure, listed
+from addml.text import counted, figure, listed
 
+NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+MOST_REPEATED = 0.5  # of the rows may repeat a time; more are several entities
 CLOSEST = 5  # events listed where none is flagged
 STEPS_EXPLAINED = 200  # of each event, those with the highest scores
 DRAWN = 4  # channels of a series, those that events name most
@@ -56,10 +63,9 @@ class SeriesSource:
             window, reason = choose_window(max(read.series, key=lambda one: len(one.values)))
             read.data.notes.append(f"windows of {window} steps: {reason} (--window sets another length)")
         sides, by = one_sided(options.one_sided, read.names), read.chosen.by or None
+        form = Window(window, causal=options.causal)
         with progress.stage("Training", options.epochs) as advance, epochs_to(advance):
-            model = fit_model(
-                options, read.series, window=Window(window, causal=options.causal), one_sided=sides, by=by
-            )
+            model = fit_model(options, read.series, window=form, one_sided=sides, by=by)
         if model.vectorizer.groups is not None:
             read.data.notes.append(re.sub(r"\brows\b", "steps", model.vectorizer.groups.note))
         if not decisions_given(options):
@@ -70,7 +76,8 @@ class SeriesSource:
     def training_findings(self, model: Model) -> Findings:
         """What training found; the events are not ranked."""
         assert self.read is not None
-        return _findings(_Scored(model, self.read, None, model.training.values, []), trained_rows=len(self.read.steps))
+        scored = _Scored(model, self.read, None, model.training.values, [])
+        return _findings(scored, (), (), len(self.read.steps))
 
     def rank(self, model: Model, progress: Progress) -> Result:
         """The events, the most anomalous first."""
@@ -89,7 +96,7 @@ class SeriesSource:
         scored = _Scored(model, read, rows, scores, events(scores, model.threshold, *how))
         closest = [] if scored.found else events(scores, budget_threshold(scores, CLOSEST, *how), *how)
         ranked, pictures = _ranked(scored, closest, options)
-        findings = _findings(scored, ranked, pictures, trained_rows=0 if own is None else len(read.steps))
+        findings = _findings(scored, ranked, pictures, 0 if own is None else len(read.steps))
         if read.marks is not None:
             found = evaluate(scores, read.marks, model.threshold, str(options.label), steps=True)
             found["events"] = event_figures(scored.found, read.marks, read.starts[:-1].tolist())
@@ -118,13 +125,9 @@ class _Scored:
     found: list[Event]
 
 
-def _findings(
-    scored: _Scored, ranked: tuple[Finding, ...] = (), pictures: tuple[EventPicture, ...] = (), **more: Any
-) -> Findings:
+def _findings(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[EventPicture], trained: int) -> Findings:
     model, read = scored.model, scored.read
-    if model.vectorizer.groups is not None:
-        more["usual"] = ()
-    return training_findings(
+    found = training_findings(
         model,
         read.data.source,
         read.data.notes,
@@ -132,11 +135,12 @@ def _findings(
         columns=tuple(read.names),
         left_out=read.left_out,
         scores=scored.scores[read.steps],
-        ranked=ranked,
+        ranked=tuple(ranked),
         track=_track(scored, ranked, pictures),
         noun="step",
-        **more,
+        trained_rows=trained,
     )
+    return found if model.vectorizer.groups is None else replace(found, usual=())
 
 
 # Events -----------------------------------------------------------------------------------------------------
@@ -151,9 +155,7 @@ class Blame(NamedTuple):
     expected: float
 
 
-def _ranked(
-    scored: _Scored, closest: list[Event], options: Options
-) -> tuple[tuple[Finding, ...], tuple[EventPicture, ...]]:
+def _ranked(scored: _Scored, closest: list[Event], options: Options) -> tuple[list[Finding], list[EventPicture]]:
     """One finding an event, the strangest first: where it begins, ends and peaks, and the channels responsible.
 
     Where no event is flagged, those that come closest are listed.
@@ -161,38 +163,31 @@ def _ranked(
     read, scores, found = scored.read, scored.scores, scored.found or closest
     p_values, likely = scored.model.training.rarity(scores[[event.peak for event in found]])
     blames = _responsible(scored, found[: max(LISTED, options.top)], options)
-    by = names_beside(read.chosen.by, ("start", "end", "peak", "steps"))
-    ranked = []
-    for place, event in enumerate(found):
-        key = read.series[read.entity(event.peak)].key
-        ids = {} if key is None else dict(zip(by, key.split(BETWEEN), strict=True))
-        times = {"start": read.when(event.start), "end": read.when(event.stop - 1), "peak": read.when(event.peak)}
-        ranked.append(
-            Finding(
-                row=int(read.rows[event.peak]) + 1,
-                rank=place + 1,
-                score=float(scores[event.peak]),
-                is_anomaly=bool(scored.found),
-                ids={**ids, **times, "steps": event.stop - event.start},
-                values=dict(zip(read.names, read.values[event.peak].tolist(), strict=True)),
-                reasons=tuple(_reason(scored, one) for one in blames[place]) if place < len(blames) else (),
-                p_value=float(p_values[place]),
-                probability=float(likely[place]),
-            )
+    ranked = [
+        Finding(
+            row=int(read.rows[event.peak]) + 1,
+            rank=place + 1,
+            score=float(scores[event.peak]),
+            is_anomaly=bool(scored.found),
+            ids=read.names_of(event),
+            values=dict(zip(read.names, read.values[event.peak].tolist(), strict=True)),
+            reasons=tuple(_reason(scored, one) for one in blames[place]) if place < len(blames) else (),
+            p_value=float(p_values[place]),
+            probability=float(likely[place]),
         )
-    return tuple(ranked), _pictures(scored, blames)
+        for place, event in enumerate(found)
+    ]
+    return ranked, _pictures(scored, blames)
 
 
 def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[list[Blame]]:
-    """The channels of each event by how far they are from what was expected, the farthest first.
+    """The channels of each event, the one farthest from what was expected first.
 
-    `python -m benchmarks.channels` compares this with contributions to the score, which are taken where the model keeps
-    no training windows.
+    Contributions to the score, which blame worse (`python -m benchmarks.channels`), serve without training windows.
     """
     if not found or not options.reasons or scored.rows is None:
         return []
-    order = (np.argsort(-scored.scores[one.start : one.stop], kind="stable")[:STEPS_EXPLAINED] for one in found)
-    chosen = [one.start + own for one, own in zip(found, order, strict=True)]  # the steps with the highest scores
+    chosen = [one.start + highest(scored.scores[one.start : one.stop], STEPS_EXPLAINED) for one in found]
     steps = np.concatenate(chosen)
     known = channel_distances(scored.model, scored.rows, steps)
     if known is None:
@@ -204,19 +199,20 @@ def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[
         total, farthest = away.mean(axis=0), away.argmax(axis=0)
         shares = total / max(total.sum(), np.finfo(float).tiny)
         first = [int(at) for at in np.argsort(-shares, kind="stable")[: options.reasons] if shares[at]]
-        strangest = own[farthest], expected[farthest, np.arange(len(farthest))]
-        blames.append([Blame(at, float(shares[at]), *(one[at].item() for one in strangest)) for at in first])
+        blames.append(
+            [Blame(at, float(shares[at]), int(own[farthest[at]]), float(expected[farthest[at], at])) for at in first]
+        )
     return blames
 
 
 def _reason(scored: _Scored, one: Blame) -> Reason:
     """The channel in words, by its value that lies farthest from what was expected."""
-    assert scored.rows is not None
     name, value = scored.read.names[one.channel], scored.read.values[one.step, one.channel]
     if np.isnan(value):
         return Reason(name, one.share, f"{name} missing")
-    away = float(scored.rows.windows.steps[one.step, one.channel])
-    told = f"{away:+.1f} deviations" if np.isnan(one.expected) else f"expected {figure(one.expected, 4)}"
+    told = f"expected {figure(one.expected, 4)}"
+    if np.isnan(one.expected) and scored.rows is not None:
+        told = f"{scored.rows.windows.steps[one.step, one.channel]:+.1f} deviations"
     return Reason(name, one.share, f"{name} {figure(float(value), 4)} ({told})")
 
 
@@ -243,7 +239,7 @@ def _scored_table(scored: _Scored, options: Options) -> pa.Table:
     return pa.table(dict(zip(names_beside(ids.column_names, own), ids.columns, strict=True)) | own)
 
 
-def _track(scored: _Scored, ranked: tuple[Finding, ...], pictures: tuple[EventPicture, ...]) -> Track:
+def _track(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[EventPicture]) -> Track:
     """What is drawn: the scores, and the channels that events name most; missing values take the one before."""
     read, names = scored.read, scored.read.names
     named = [reason.column for finding in ranked for reason in finding.reasons[:1]]
@@ -257,11 +253,11 @@ def _track(scored: _Scored, ranked: tuple[Finding, ...], pictures: tuple[EventPi
         events=tuple((event.start, event.stop) for event in scored.found),
         when=read.times,
         entities=tuple(zip(keys, read.starts[:-1].tolist(), read.starts[1:].tolist(), strict=True)),
-        pictures=pictures,
+        pictures=tuple(pictures),
     )
 
 
-def _pictures(scored: _Scored, blames: Sequence[list[Blame]]) -> tuple[EventPicture, ...]:
+def _pictures(scored: _Scored, blames: Sequence[list[Blame]]) -> list[EventPicture]:
     """The first events with the steps around them, the channels responsible and what was expected of these."""
     model, read, rows, pictures = scored.model, scored.read, scored.rows, list[EventPicture]()
     assert model.form is not None
@@ -278,4 +274,136 @@ def _pictures(scored: _Scored, blames: Sequence[list[Blame]]) -> tuple[EventPict
         ]
         span = (event.start - start, event.stop - start)
         pictures.append(EventPicture(rank, read.times[start:stop], span, tuple(lines)))
-    return tuple(pictures)
+    return pictures
+
+
+# A file as series -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SeriesTable:
+    """A file as series, one for each entity: steps by entity and time, the rows that they come from, and labels."""
+
+    series: list[Series]
+    names: list[str]  # of the channels
+    values: np.ndarray  # (steps, channels)
+    times: np.ndarray  # (steps,)
+    steps: np.ndarray  # (rows,) the step of each row
+    table: pa.Table
+    data: Input
+    chosen: Chosen
+    left_out: tuple[tuple[str, str], ...]
+    marks: np.ndarray | None  # (steps,)
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Where each series begins among all steps, and their number."""
+        return np.cumsum([0, *(len(one.values) for one in self.series)])
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """The first row of each step, (steps,)."""
+        found = np.empty(self.starts[-1], np.int64)
+        found[self.steps[::-1]] = np.arange(len(self.steps))[::-1]
+        return found
+
+    def entity(self, step: int) -> int:
+        """The series that a step belongs to."""
+        return int(np.searchsorted(self.starts, step, side="right")) - 1
+
+    def names_of(self, event: Event) -> dict[str, Any]:
+        """The entity, the times and the length of an event."""
+        key = self.series[self.entity(event.peak)].key
+        by = names_beside(self.chosen.by, ("start", "end", "peak", "steps"))
+        own = {} if key is None else dict(zip(by, key.split(BETWEEN), strict=True))
+        times = {"start": self.when(event.start), "end": self.when(event.stop - 1), "peak": self.when(event.peak)}
+        return {**own, **times, "steps": event.stop - event.start}
+
+    def when(self, step: int) -> str:
+        """The time of a step as people read it, in UTC."""
+        time = self.times[step]
+        if isinstance(time, np.datetime64):
+            return str(time).replace("T", " ").rstrip("0").rstrip(".")  # in nanoseconds, of which most are 0
+        return str(time) if isinstance(time, np.integer) else np.format_float_positional(time, trim="-")
+
+
+def read_series(options: Options, progress: Progress, model: Model | None = None) -> SeriesTable:
+    """The series of a file; its channels are those of a model, or all number columns that are not dropped."""
+    ids = () if model is None else model.ids
+    options = options if model is None or not model.by else replace(options, by=tuple(model.by))
+    with progress.stage(f"Reading {options.source}", None):
+        data = open_input(options, ids)
+    if data.table is None:
+        raise AddmlError(f"{data.source}: is too large to be held in memory, as a series has to be; give a part of it.")
+    time, label = str(find(options.time, data.names, "--time", data.source)), options.label
+    for option in ("columns", "ignore", "id", "by", "label"):
+        given = getattr(options, option) or ()
+        if time in possible_names((given,) if isinstance(given, str) else given):
+            raise AddmlError(f"{time!r} holds the times of the steps (--time); remove it from --{option}.")
+    names = [name for name in data.names if name != time]
+    remembered = tuple(name for name in ids if name in names and name != label)
+    chosen = choose(names, options if options.id else replace(options, id=remembered), data.source)
+    channels, left_out = _channels(data.table, names, chosen, data.source, model)
+    values = np.column_stack([data.table[name].cast("float64").to_numpy() for name in channels])
+    for channel, name in zip(values.T, channels, strict=True):
+        refuse_infinity(channel, name)
+    keys, ordered = _in_order(data, time, values, chosen.by)
+    assert ordered.times is not None
+    edges, marks = np.flatnonzero(np.diff(ordered.codes)) + 1, None
+    parts = zip(np.split(ordered.values, edges), np.split(ordered.times, edges), keys, strict=True)
+    series = [Series(own, channels, when, key) for own, when, key in parts]
+    if label is not None:
+        marks = np.full(len(ordered.times), -1)
+        np.maximum.at(marks, ordered.steps, read_label(data.table[label], options.anomaly_value, label))
+    steps = (ordered.values, ordered.times, ordered.steps)
+    return SeriesTable(series, channels, *steps, data.table, data, chosen, tuple(left_out), marks)
+
+
+def _channels(
+    table: pa.Table, names: list[str], chosen: Chosen, source: str, model: Model | None
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """The channels, which must be there if a model needs them, and the dropped columns with the reasons."""
+    if model is None:
+        features = [name for name in chosen.features if name not in chosen.by]
+        channels = [name for name in features if any(test(table[name].type) for test in NUMBERS)]
+        others = {name: _no_numbers(table[name]) for name in features if name not in channels}
+        if not channels:
+            said = listed([f"{name} has {why}" for name, why in others.items()])
+            raise AddmlError(f"{source}: no column beside the time holds numbers: {said}.")
+        return channels, [*chosen.left_out, *others.items()]
+    channels, why = [str(name) for name in model.vectorizer.labels], dict(chosen.left_out)
+    for name in channels:
+        find(name, table.column_names, "a channel of the model", source)
+        if not any(test(table[name].type) for test in (*NUMBERS, pa.types.is_null)):  # null: silent all the time
+            found = f"the channel {name!r} holds {_no_numbers(table[name])}"
+            raise AddmlError(f"{source}: {found}; leave a cell empty where there is no number.")
+    dropped = [name for name in names if name not in (*channels, *chosen.by)]
+    return channels, [(name, why.get(name, "not a channel of the model")) for name in dropped]
+
+
+def _no_numbers(column: pa.ChunkedArray) -> str:
+    """That a column holds no numbers, and in which row it stops holding them."""
+    for row, value in enumerate(column.to_pylist(), start=1):
+        try:
+            float(value or 0)
+        except (TypeError, ValueError):
+            return f"no numbers ({value!r} in row {row:,})" if row > 1 else "no numbers"
+    return "no numbers"
+
+
+def _in_order(data: Input, time: str, values: np.ndarray, by: Sequence[str]) -> tuple[Sequence[str | None], Ordered]:
+    """The names of all entities, and their steps in the order of their times."""
+    assert data.table is not None
+    what = f"{data.source}: the column {time!r} (--time)"
+    times, note = column_times(data.table[time], what)
+    check_times(times, what, first=1)
+    keys, codes = np.array([None]), np.zeros(len(times), np.int64)
+    if by:
+        keys, codes = np.unique(keys_of(data.table, by).to_numpy(zero_copy_only=False), return_inverse=True)
+    ordered = Ordered.of(values, times, codes)
+    if ordered.repeated > MOST_REPEATED * len(times) and not by:
+        repeated = f"{ordered.repeated:,} of {counted(len(times), 'row')} repeat a time"
+        remedy = "if the file holds several machines, name the column that tells them apart with --by NAME"
+        raise AddmlError(f"{what}: {repeated}; {remedy}.", file=data.source, column=time)
+    data.notes.extend([*([note] if note else []), *ordered.words])
+    return keys.tolist(), ordered

@@ -22,7 +22,7 @@ from addml.pipeline.evaluation import evaluate
 from addml.pipeline.labels import NORMAL, Known, KnownLabels, read_label, row_numbers
 from addml.pipeline.options import MEMORY, TABLE, Options
 from addml.pipeline.run import fit_model, one_sided
-from addml.preprocessing.profile import EPOCH, TextCells, drift_warning
+from addml.preprocessing.profile import EPOCH, DriftCounter, TextCells, drift_warning
 from addml.progress import Progress, epochs_to, stages_to
 from addml.text import counted, listed
 
@@ -139,9 +139,9 @@ class TableSource:
 
     def _trained(self, model: Model) -> dict[str, Any]:
         """Findings of training: how many rows, and the dropped columns in the order of the table."""
-        place = {name: number for number, name in enumerate(self.data.names)}
-        dropped = [*self.chosen.left_out, *(model.columns.left_out if model.columns is not None else ())]
-        left_out = tuple(sorted(dropped, key=lambda one: place.get(one[0], len(place))))
+        assert model.columns is not None
+        dropped = dict([*self.chosen.left_out, *model.columns.left_out])
+        left_out = tuple((name, dropped[name]) for name in self.data.names if name in dropped)
         return {"left_out": left_out, "trained_rows": self.rows if self.places is None else len(self.places)}
 
     # Scoring ------------------------------------------------------------------------------------------------
@@ -164,10 +164,8 @@ class TableSource:
             scored, drift = score_all(model, self.options, batches, carried, known, advance, self.rows, folder)
         _warn_of_texts(drift.texts, self.options)
         result = self._result(model, scored, ids, known, self.data.source, self.notes, are_new=False)
-        dropped = ranking.left_out_epochs(model, self.places, result.findings.ranked)
         checked = self._check(model) if self.options.check else ()
-        own = {"dropped": dropped, "check": checked, **self._trained(model)}
-        return replace(result, findings=replace(result.findings, **own))
+        return replace(result, findings=replace(result.findings, check=checked, **self._trained(model)))
 
     def _rank_new(self, model: Model, progress: Progress) -> ranking.Result:
         source, known = self.options.source, Known.of(self.options.known_normal, NORMAL)
@@ -178,11 +176,8 @@ class TableSource:
             carried, rows = self._carried(model, ids), sources.expected_rows(file, data.rows)
             with progress.stage(f"Scoring {source}", rows) as advance:
                 scored, drift = score_all(model, self.options, data, carried, known, advance, rows)
-        summary, hidden = tuple(drift.summary()), self.options.redact
-        texts, strange = drift.texts.words(hidden=hidden), _outside_words(drift.outside)
-        sentences = (*texts, strange, *drift.new_gaps, *drift.unseen_words, drift_warning(summary, hidden=hidden))
-        for sentence in filter(None, sentences):
-            warnings.warn(sentence, stacklevel=2)
+        summary = tuple(drift.summary())
+        _warn_of_drift(drift, summary, self.options)
         result = self._result(model, scored, ids, known, source, data.notes, are_new=True)
         return replace(result, findings=replace(result.findings, drift=summary))
 
@@ -250,11 +245,13 @@ def _warn_of_texts(cells: TextCells, options: Options) -> None:
         warnings.warn(sentence, stacklevel=3)
 
 
-def _outside_words(counts: dict[str, int]) -> str | None:
-    """How many values lie far outside the training range: they may be the anomalies."""
-    if not counts:
-        return None
-    ordered = sorted(counts.items(), key=lambda item: -item[1])
-    total = counted(sum(counts.values()), "value")
-    columns = listed([f"{name} {count:,}" for name, count in ordered])
-    return f"{total} far outside the training range or unseen in training: {columns}"
+def _warn_of_drift(drift: DriftCounter, summary: Sequence[dict[str, Any]], options: Options) -> None:
+    """List what differs from training: values far outside its range may be the anomalies."""
+    sentences = [*drift.texts.words(hidden=options.redact)]
+    if drift.outside:
+        columns = [f"{name} {count:,}" for name, count in sorted(drift.outside.items(), key=lambda item: -item[1])]
+        total = counted(sum(drift.outside.values()), "value")
+        sentences.append(f"{total} far outside the training range or unseen in training: {listed(columns)}")
+    shifted = drift_warning(summary, hidden=options.redact)
+    for sentence in (*sentences, *drift.new_gaps, *drift.unseen_words, *filter(None, [shifted])):
+        warnings.warn(sentence, stacklevel=3)

@@ -60,7 +60,6 @@ def chart_data(findings: Findings) -> dict[str, Any]:
         "noun": findings.noun,
         "scores": scores,
         "training": training(findings),
-        "dropped": dropped(findings),
         "curves": curves(findings),
         "ranked": ranked,
     }
@@ -147,17 +146,6 @@ def finite(value: Any, digits: int = 5) -> float | None:
 
 def _numbers(values: Any, digits: int = 4) -> list[float | None]:
     return [finite(value, digits) for value in np.asarray(values).tolist()]
-
-
-def dropped(findings: Findings) -> dict[str, Any] | None:
-    """For every ranked row, the percentage of members that left it out in each epoch; None if not recorded."""
-    matrix = findings.dropped
-    if matrix is None or not matrix.size:
-        return None
-    epochs = thinned(len(matrix), MAX_EPOCHS // 2)
-    cells = np.asarray(matrix, float)[epochs, :MAX_ROWS].T
-    percent = [[None if math.isnan(cell) else round(100 * cell) for cell in row] for row in cells.tolist()]
-    return {"epochs": [epoch + 1 for epoch in epochs], "cells": percent}
 
 
 def curves(findings: Findings) -> dict[str, dict[str, Any]]:

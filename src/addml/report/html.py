@@ -13,9 +13,9 @@ from importlib import resources
 from string import Template
 from typing import Any, NamedTuple
 
-SCRIPTS = ("words.js", "lines.js", "tracks.js", "strip.js", "rows.js", "page.js")
+SCRIPTS = ("words.js", "lines.js", "tracks.js", "rows.js", "page.js")
 LICENCE = " This file loads nothing from the network. Charts by uPlot (MIT licence, in this file)."
-UNWRITTEN = {"svg", "unseen", "legend", "eyebrow", "hint", "choice", "opener"}  # elements and classes
+UNWRITTEN = {"svg", "unseen", "eyebrow", "hint", "choice", "opener"}  # elements and classes
 PREFIXES = {"h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "summary": "#### ", "p": "", "figcaption": ""}
 SPECIAL = re.compile(r"([\\`*\[\]|~$]|(?<!\w)_|_(?!\w))|^(\s*\d+)(?=[.)](\s|$))|^\s*[-+=#](?=[-+=#\s]|$)")
 
@@ -86,19 +86,16 @@ def chart(
     label: str,
     title: Html | str = "",
     style: str = "",
-    legend: Iterable[tuple[str, str]] = (),
     caption: str = "",
     numbers: Html | str = "",
 ) -> Html:
-    """A chart that the page's script draws, with a label for screen readers, marks with meanings, and its numbers."""
+    """A chart that the page's script draws, with a label for screen readers, and its numbers."""
     label = f"{label} Arrow keys move through it."
     place = el("div", id=name, class_=f"chart {style}".strip(), role="img", tabindex="0", aria_label=label)
-    marks = [el("li", el("i", class_=mark), meaning) for mark, meaning in legend]
     return el(
         "figure",
         title,
         place,
-        el("ul", *marks, class_="legend") if marks else "",
         el("figcaption", caption) if caption else "",
         folded(el("span", "Numbers", class_="hint"), numbers) if numbers else "",
     )

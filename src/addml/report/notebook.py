@@ -22,7 +22,7 @@ from addml.inputs.frame import as_table
 from addml.io.write import write_whole
 from addml.model import Model
 from addml.pipeline.batches import reasons_for
-from addml.pipeline.ranking import LISTED, Candidate, highest, left_out_epochs, ranked_findings
+from addml.pipeline.ranking import LISTED, Candidate, highest, ranked_findings
 from addml.preprocessing.profile import ColumnProfile
 from addml.report import charts, write_report
 from addml.report.html import el
@@ -96,8 +96,7 @@ def report(detector: ADDML, X: Any, path: str | os.PathLike[str], top: int, reda
     findings = ranked_findings(model, listed, scores, [], top, "X", [], are_new=is_new)
     findings = replace(findings, columns=tuple(model.used or _columns(model)), settings=model.settings)
     if not is_new:
-        dropped = left_out_epochs(model, None, findings.ranked)
-        findings = replace(findings, dropped=dropped, trained_rows=len(scores))
+        findings = replace(findings, trained_rows=len(scores))
     return write_report(findings, path, redact=redact)
 
 
@@ -215,10 +214,8 @@ def _figures(findings: Findings) -> Iterator[tuple[str, Figure]]:
         yield "series", _series(findings.track, findings.threshold)
     if numbers["scores"]:
         yield "scores", _scores(findings)
-    drawings = {"training": ("training", _training), "distillation": ("dropped", _left_out)}
-    for name, (key, draw) in drawings.items():
-        if numbers[key]:
-            yield name, draw(numbers[key])
+    if numbers["training"]:
+        yield "training", _training(numbers["training"])
     for key, curve in numbers["curves"].items():
         yield {"pr": "precision_recall"}.get(key, key), _curve(curve)
 
@@ -262,16 +259,6 @@ def _training(found: dict[str, Any]) -> Figure:
         axes.plot(found["epochs"], np.array(panel["mean"], float), color=INK, lw=1.6)
         axes.set(xlabel="epoch", title=panel["title"])
         axes.set_ylim(bottom=0)
-    return figure
-
-
-def _left_out(found: dict[str, Any]) -> Figure:
-    cells = np.array(found["cells"], float) / 100
-    figure, (axes,) = _figure(height=min(8.0, 1.2 + 0.12 * len(cells)))
-    ends = (found["epochs"][0] - 0.5, found["epochs"][-1] + 0.5, len(cells) + 0.5, 0.5)
-    image = axes.imshow(cells, aspect="auto", cmap="Oranges", vmin=0, vmax=1, extent=ends, interpolation="nearest")
-    figure.colorbar(image, ax=axes, label="share of members that left it out")
-    axes.set(xlabel="epoch", ylabel="rank")
     return figure
 
 

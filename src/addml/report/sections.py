@@ -42,7 +42,7 @@ SHARES = ("gaps_then", "gaps_now", "unseen_share")  # keys of percentages
 
 def build_document(findings: Findings, *, is_redacted: bool = False) -> Document:
     """The whole report."""
-    data, rows, noun = charts.chart_data(findings), RankedRows(findings), findings.noun.capitalize()
+    data, rows = charts.chart_data(findings), RankedRows(findings)
     sections = [
         Section("images", "Images", "Most anomalous and most typical images", _images(findings)),
         Section("series", "Series", "The series and its events", _series(findings)),
@@ -52,7 +52,6 @@ def build_document(findings: Findings, *, is_redacted: bool = False) -> Document
         Section("check", "Check", "A check without labels", _check(findings)),
         Section("drift", "Drift", "Drift since training", _drift(findings)),
         Section("training", "Training", "Training", _training(findings, data["training"])),
-        Section("left-out", "Left out", f"{noun}s left out of training", _left_out(findings, data["dropped"])),
         Section("data", "Data", "Data", _data(findings)),
         Section("settings", "Settings", "Settings and versions", _settings(findings)),
     ]
@@ -210,29 +209,6 @@ def _training(findings: Findings, found: dict[str, Any] | None) -> Html:
             folded("Numbers by epoch", numbers),
         ]
     )
-
-
-def _left_out(findings: Findings, found: dict[str, Any] | None) -> Html:
-    if found is None:
-        return Html("")
-    noun, cells = findings.noun, np.ma.masked_invalid(np.array(found["cells"], float) / 100)
-    about = f"Each epoch trains on the {noun}s closest to the centre and leaves out the others as likely anomalies."
-    flagged = cells[[one.is_anomaly for one in findings.ranked[: len(cells)]]]
-    if flagged.count():
-        about += f" The flagged {noun}s below were left out {percent(float(flagged.mean()))} of the time."
-    label = f"{counted(len(cells), f'ranked {noun}')} over {counted(len(found['epochs']), 'epoch')}. {about}"
-    legend = [
-        ("swatch kept", "used for training"),
-        ("swatch some", "left out by some members"),
-        ("swatch dropped", "left out by all members"),
-    ]
-    if np.ma.is_masked(cells):
-        legend.append(("swatch", "blank: not in the training sample"))
-    shares = np.ma.filled(cells.mean(axis=1), math.nan)
-    rows = [(one.rank, f"{one.row:,}", percent(share)) for one, share in zip(findings.ranked, shares, strict=False)]
-    numbers = table("Left out of training", ("Rank", noun.capitalize(), "Left out, of all epochs and members"), rows)
-    hint = f"Each line is a ranked {noun}, each column an epoch."
-    return joined([paragraph(about, hint), chart("dropped", label, style="strip", legend=legend, numbers=numbers)])
 
 
 def _cell(value: float | None, digits: int = 3) -> str:

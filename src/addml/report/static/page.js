@@ -60,7 +60,6 @@ drawScores();
 readTracks();
 drawTraining();
 drawCurves();
-drawDropped();
 readRows();
 readTheme();
 readContents();

@@ -21,7 +21,6 @@ function number(value, digits = 4) {
 }
 
 const rows = (count) => `${number(count)} ${data.noun}${count === 1 ? "" : "s"}`;
-const rowName = (row) => `${data.noun[0].toUpperCase()}${data.noun.slice(1)} ${number(row)}`;
 
 // The tip ---------------------------------------------------------------------------------------------------
 
