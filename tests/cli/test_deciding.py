@@ -80,8 +80,8 @@ def test_budgets(folder):
         (("--threshold", 1, "--contamination", 0.1), "--threshold and --contamination decide in different ways"),
         (("--flag", 3, "--alarm-rate", 0.1), "--alarm-rate and --flag decide in different ways"),
         (("--alarm-rate", 0), "--alarm-rate 0 flags no row"),
-        (("--threshold", "nan"), "is not a score"),
-        (("--threshold", "inf"), "is not a score"),
+        (("--threshold", "nan"), "give a score, or auto"),
+        (("--threshold", "inf"), "give a score, or auto"),
         (("--contamination", 0.6), "--contamination 0.6: give a number from 0 to 0.5"),
     ],
 )
@@ -140,7 +140,11 @@ def test_rows_named_by_their_numbers_are_learned_from_as_those_of_a_column(folde
         ("small.csv", ("--known-normal", "9999"), ("there is no row 9999 (--known-normal)",)),
         ("known.csv", ("--train-labels", "cheked"), ("no column 'cheked' (--train-labels)", "checked")),
         ("known.csv", ("--train-labels", "checked", "--label", "checked"), ("both --label", "--train-labels")),
-        ("known.csv", ("--train-labels", "checked", "--columns", "checked,height"), ("holds labels (--train-labels)",)),
+        (
+            "known.csv",
+            ("--train-labels", "checked", "--columns", "checked,height"),
+            ("remove it from --columns",),
+        ),
         ("known.csv", ("--train-labels", "colour"), ("say which value of the label column 'colour'",)),
         ("empty.csv", ("--train-labels", "checked"), ("holds no label",)),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from sklearn.metrics import roc_auc_score
 from addml.errors import AddmlError
 from addml.io.image_folder import ImageError, read_mask
 from addml.pipeline.evaluation import Layout, levels_of, pixel_figures
-from addml.pipeline.image_source import photo_memory
 from addml.scoring.patches import resized
 
 Image = pytest.importorskip("PIL.Image")
@@ -78,10 +76,3 @@ def test_a_mask_of_another_size_and_a_folder_without_the_layout_are_refused(tmp_
         read_mask(tmp_path / "mask.png", (5, 6))
     with pytest.raises(AddmlError, match="has no folder test/good and train"):
         Layout.of(str(tmp_path), trains=True)
-
-
-def test_the_memory_of_photographs_is_estimated_as_it_was_measured():
-    """`addml fit` of 400 RGB images of 320 x 320 pixels took 0.81 GB."""
-    shape = SimpleNamespace(channels=3, height=320, width=320)
-    size = photo_memory(400, SimpleNamespace(shape=shape, deep=False, known=range(400)))
-    assert 0.7e9 < size < 0.95e9

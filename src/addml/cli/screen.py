@@ -295,7 +295,7 @@ def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
     screen.say(f"{about['model']}: {about['bytes'] / 1e6:.2f} MB, addml {about['addml']}", style="bold")
     screen.say(f"  trained on {counted(about['trained_rows'], about['noun'])}{took}")
     screen.say(f"  threshold {about['threshold']:.4g} {about['decided_by']}; {flagged:,} of these flagged")
-    screen.say(f"  layers {' - '.join(map(str, about['layers']))}, {about['weights']:,} weights in all members")
+    screen.say(f"  {about['weights']:,} weights in all members")
     for kind in dict.fromkeys(about["columns"].values()):
         names = [name for name, own in about["columns"].items() if own == kind]
         screen.say(f"  {counted(len(names), f'{kind} column')}: {', '.join(names)}")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from addml.model import Model
 from addml.pipeline import batches
 from addml.pipeline.labels import NORMAL, Known
 from addml.pipeline.options import IMAGE, SERIES, TABLE, Options, check_applies
-from addml.pipeline.ranking import highest, rank_correlation, ranks
+from addml.pipeline.ranking import rank_correlation, ranks
 from addml.pipeline.run import kind_of, load_model
 from addml.pipeline.series_source import SeriesSource
 from addml.pipeline.sources import check_text, expected_rows, names_beside, on_disk, open_for_model
@@ -55,16 +55,6 @@ def compare(before: str, after: str, options: Options, progress: Progress) -> Mo
     return (compare_models if is_model else compare_days)(before, after, options, progress)
 
 
-class ScoredBatch(NamedTuple):
-    """A batch that `start` rows came before, its features, its scores, and the columns that name its rows."""
-
-    batch: pa.RecordBatch
-    start: int
-    features: np.ndarray
-    scores: np.ndarray
-    ids: list[str]
-
-
 def _scored_batches(
     model: Model,
     options: Options,
@@ -72,14 +62,17 @@ def _scored_batches(
     progress: Progress,
     drift: DriftCounter,
     beside: Sequence[tuple[str, str]] = (),
-) -> Iterator[ScoredBatch]:
-    """The batches of a file as they are scored; `drift` counts how they differ from training."""
+) -> Iterator[tuple[int, pa.RecordBatch, list[str], np.ndarray, np.ndarray]]:
+    """Each batch of a file: how many rows came before it, the columns that name its rows, its features and scores.
+
+    `drift` counts how the file differs from training.
+    """
     device = batches.scoring_place(options, model)[0]
     data, ids = open_for_model(options, model, batches.BATCH_ROWS, beside)
     with progress.stage(stage, expected_rows(options.file, data.rows)) as advance, blas_threads(1):
         for start, batch in batches.with_starts(data):
             features = batches.features_of(model, batch, start, drift)
-            yield ScoredBatch(batch, start, features, batches.scores_of(model, batch, features, device), ids)
+            yield start, batch, ids, features, batches.scores_of(model, batch, features, device)
             advance(batch.num_rows)
     check_text(options, drift.texts)
 
@@ -170,7 +163,7 @@ def _score_table(model: Model, options: Options, progress: Progress) -> tuple[np
     """The scores of all rows, their ids, and what is to be said of text in number columns."""
     drift = batches.drift_of(model)
     parts = _scored_batches(model, options, f"Scoring by {options.model}", progress, drift)
-    scores, ids = zip(*((part.scores, part.batch.select(part.ids)) for part in parts), strict=True)
+    scores, ids = zip(*((scores, batch.select(ids)) for _, batch, ids, _, scores in parts), strict=True)
     table = pa.Table.from_batches(ids) if ids[0].num_columns else pa.table({})
     return np.concatenate(scores), table, drift.texts.words()
 
@@ -239,51 +232,39 @@ def compare_days(model: str, before: str, options: Options, progress: Progress) 
     """The flagged rows of two files by one saved model, the second being `options.file`."""
     options = replace(options, model=model)
     fitted, known = load_model(options, TABLE), Known.of(options.known_normal, NORMAL)
-    first = _scored_day(fitted, replace(options, file=before), known, progress)
-    second = _scored_day(fitted, options, known, progress)
-    drift = second.drift
+    drift = batches.drift_of(fitted)
+    first, _, earlier = _scored_day(fitted, replace(options, file=before), known, progress, batches.drift_of(fitted))
+    second, codes, later = _scored_day(fitted, options, known, progress, drift)
     for sentence in filter(None, (drift_warning(drift.summary(), hidden=False), *drift.unseen_words)):
         warnings.warn(f"{options.source}: {sentence}", stacklevel=2)
-    rows, words = (len(first.scores), len(second.scores)), {**second.kinds, **first.kinds}
-    found = [anomaly_kind(one, first.kinds.get(one, []), second.kinds.get(one, []), rows) for one in words]
+    rows = (len(first), len(second))
+    found = [anomaly_kind(one, earlier.get(one, []), later.get(one, []), rows) for one in {**later, **earlier}]
     found.sort(key=lambda one: (STATUSES.index(one.status), -one.example.score, one.words))
-    hidden = known.hidden(second.known, second.scores, fitted.threshold)
+    hidden = known.hidden(codes, second, fitted.threshold)
     return DayDiff(model, (without_password(before), options.source), rows, tuple(found), hidden)
 
 
-class Day(NamedTuple):
-    """The rows of a file: scores, the entries by which they are known, and the flagged ones that are not, by kind."""
-
-    scores: np.ndarray
-    known: np.ndarray
-    kinds: dict[str, list[Example]]  # the strangest of each first
-    drift: DriftCounter
-
-
-def _scored_day(model: Model, options: Options, known: Known, progress: Progress) -> Day:
-    scores, entries, kinds, drift = [], [], dict[str, list[Example]](), batches.drift_of(model)
+def _scored_day(
+    model: Model, options: Options, known: Known, progress: Progress, drift: DriftCounter
+) -> tuple[np.ndarray, np.ndarray, dict[str, list[Example]]]:
+    """The scores of a file, the entries its rows are known by, and the other flagged rows by kind, strangest first."""
+    every, entries, kinds = [], [], dict[str, list[Example]]()
     with on_disk(options.file) as file:
         own, stage = replace(options, file=file), f"Scoring {options.source}"
-        for part in _scored_batches(model, own, stage, progress, drift, known.columns):
-            codes = known.naming_rows(part.ids, model.by).codes(part.batch, model.columns)
-            shown = np.where(codes < 0, part.scores, -np.inf)
-            for words, example in _examples(model, part, highest(shown, int((shown > model.threshold).sum()))):
-                kinds.setdefault(words, []).append(example)
-            scores.append(part.scores)
+        for start, batch, ids, features, scores in _scored_batches(model, own, stage, progress, drift, known.columns):
+            codes = known.naming_rows(ids, model.by).codes(batch, model.columns)
+            every.append(scores)
             entries.append(codes)
+            flagged = np.flatnonzero((codes < 0) & (scores > model.threshold))
+            rows = batch.take(flagged)
+            reasons, named = batches.reasons_for(model, rows, features[flagged], 1), rows.select(ids).to_pylist()
+            for place, names, (reason,) in zip(flagged.tolist(), named or [{}] * len(flagged), reasons, strict=True):
+                group = ", ".join(f"{name} {names[name]}" for name in model.by)
+                example = Example(start + place + 1, names, float(scores[place]), reason.words)
+                kinds.setdefault(f"{group}: {reason.summary}" if group else reason.summary, []).append(example)
     for examples in kinds.values():
         examples.sort(key=lambda one: -one.score)
-    return Day(np.concatenate(scores), np.concatenate(entries), kinds, drift)
-
-
-def _examples(model: Model, part: ScoredBatch, flagged: np.ndarray) -> Iterator[tuple[str, Example]]:
-    """The flagged rows of a batch, each with the words of its kind."""
-    rows = part.batch.take(flagged)
-    reasons, named = batches.reasons_for(model, rows, part.features[flagged], 1), rows.select(part.ids).to_pylist()
-    for place, own, (reason,) in zip(flagged.tolist(), named or [{}] * len(flagged), reasons, strict=True):
-        group = ", ".join(f"{name} {own[name]}" for name in model.by)
-        words = f"{group}: {reason.summary}" if group else reason.summary
-        yield words, Example(part.start + place + 1, own, float(part.scores[place]), reason.words)
+    return np.concatenate(every), np.concatenate(entries), kinds
 
 
 def anomaly_kind(words: str, before: list[Example], after: list[Example], rows: tuple[int, int]) -> Kind:

@@ -12,8 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from addml.compute import resolve_device
-from addml.encoders.pretrained import SIDE, STRIDES, Pretrained, is_installed
+from addml.encoders.pretrained import Pretrained, is_installed
 from addml.errors import AddmlError
 from addml.explain import Reason, contributions_of, reason_texts
 from addml.findings import Findings, Picture
@@ -28,16 +27,13 @@ from addml.pipeline.options import IMAGE, Options, decisions_given
 from addml.pipeline.run import fit_model
 from addml.pipeline.sources import free_memory
 from addml.progress import Progress, epochs_to
-from addml.scoring.patches import CANDIDATES, resized
-from addml.text import counted
+from addml.scoring.patches import resized
+from addml.text import counted, figure
 
 FILE = "file"  # the column that names an image
 ALARM_RATE = 0.01  # of new normal images, by default where all training images are normal
 NUMBERS_AT_ONCE = 2**25  # of the images that are scored between two steps of the progress bar
 SHOWN = 0.95  # share of the places of a photograph that are not coloured: the others make its score
-BLOCK = 256  # images that are trained on together
-NETWORK_BYTES = 1536  # of a member's weights, gradients and moments for each pixel
-CANDIDATE_BYTES, RUNTIME_BYTES = 2500, 320_000_000  # of a candidate for a reference; of libraries and network
 
 
 class ImageSource:
@@ -61,12 +57,7 @@ class ImageSource:
         self._check_maps(is_photo)
         if is_photo:
             heads = look_at(options.file, size=size, largest=PHOTO_SIDE)
-        if resolve_device(options.device) == "cpu":
-            rows = len(heads.known) if options.all_rows else min(len(heads.known), options.sample)
-            needed = photo_memory(rows, heads) if is_photo else conv_memory(rows, heads, options.members)
-            remedy = "give a smaller --size" if is_photo else "give a smaller --size, or fewer --members"
-            self._check_memory("training on", rows, heads, needed, remedy)
-        self.pictures = pictures = self._read(heads, progress)
+        self.pictures = pictures = self._read(heads, progress, "give a smaller --size", copies=2)
         self.places = draw_places(len(pictures.names), None if options.all_rows else options.sample, options.seed)
         images = pictures.images if len(self.places) == len(pictures.names) else pictures.images[self.places]
         with progress.stage("Training", options.epochs, len(images) * options.members) as advance, epochs_to(advance):
@@ -93,16 +84,15 @@ class ImageSource:
         if self.options.maps is not None and not has_patches:
             raise AddmlError("--maps needs a model with --encoder pretrained; fit one, or leave it out.", option="maps")
 
-    def _check_memory(self, work: str, rows: int, heads: Heads, needed: int, remedy: str) -> None:
-        """Refuse, before the pixels are read, what takes more bytes than are free."""
-        free, file = free_memory(), self.options.file
-        if needed > free:
-            images = f"{counted(rows, 'image')} of {heads.shape.height} x {heads.shape.width} pixels"
-            sizes = f"about {needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free"
-            raise AddmlError(f"{file}: {work} {images} takes {sizes}; {remedy}.", file=file)
-
-    def _read(self, heads: Heads, progress: Progress) -> Pictures:
-        with progress.stage(f"Reading {self.options.file}", None):
+    def _read(self, heads: Heads, progress: Progress, remedy: str, copies: int = 1) -> Pictures:
+        """Read the images, unless memory has no room for so many copies of their pixels."""
+        file, rows, shape, free = self.options.file, len(heads.known), heads.shape, free_memory()
+        size = copies * (4 if heads.deep else 1) * rows * shape.channels * shape.height * shape.width
+        if size > free:
+            images = f"{counted(rows, 'image')} of {shape.height} x {shape.width} pixels"
+            needed = f"about {figure(size / 1e9, 2)} GB of memory, and {figure(free / 1e9, 2)} GB are free"
+            raise AddmlError(f"{file}: {images} take {needed}; {remedy}.", file=file)
+        with progress.stage(f"Reading {file}", None):
             return heads.read(self.options.skip_unreadable)
 
     def training_findings(self, model: Model) -> Findings:
@@ -156,8 +146,7 @@ class ImageSource:
         if options.size is not None:
             raise AddmlError(f"--size {options.size}: the model knows its own size, {form.shape[1:]}; leave it out.")
         heads = look_at(options.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
-        self._check_memory("scoring", len(heads.known), heads, images_held(heads, 1), "score a part of them at a time")
-        pictures = self._read(heads, progress)
+        pictures = self._read(heads, progress, "score a part of them at a time")
         strange = model.vectorizer.strange(pictures.images)  # type: ignore[attr-defined]
         if strange is not None:
             warnings.warn(f"{options.file}: {strange}", stacklevel=2)
@@ -212,33 +201,6 @@ class ImageSource:
         names = pa.record_batch({FILE: pa.array(pictures.names)})
         scored.add(ranking.Part(ranking.piece_of(scores, names, shown, reason_texts(reasons)), listed))
         return scored
-
-
-# Memory -----------------------------------------------------------------------------------------------------
-
-
-def conv_memory(rows: int, heads: Heads, members: int) -> int:
-    """Bytes that training convolutions on so many of the images takes, those of all images among them.
-
-    What two convolutions saw and gave, 9 and 60 bytes for each pixel of each channel and image, waits for the way back.
-    """
-    shape = heads.shape
-    kept = min(rows, BLOCK) * (9 * shape.channels + 60)
-    pixels = shape.height * shape.width
-    return pixels * (members * (kept + NETWORK_BYTES) + 4 * shape.channels * BLOCK) + images_held(heads, 2)
-
-
-def photo_memory(rows: int, heads: Heads) -> int:
-    """The same for the frozen network: its features, and the places from which references are chosen."""
-    pixels = max(SIDE**2, heads.shape.height * heads.shape.width)  # smaller images are enlarged
-    places = min(rows * pixels / STRIDES[0] ** 2, CANDIDATES)
-    return round(RUNTIME_BYTES + images_held(heads, 2) + places * CANDIDATE_BYTES)
-
-
-def images_held(heads: Heads, copies: int) -> int:
-    """Bytes of so many copies of the images of a folder."""
-    shape = heads.shape
-    return copies * (4 if heads.deep else 1) * shape.channels * shape.height * shape.width * len(heads.known)
 
 
 def _size(given: str | None) -> int | tuple[int, int] | None:

@@ -316,14 +316,10 @@ def check(options: Options, command: str) -> Options:
 def check_applies(options: Options, kind: str) -> None:
     """Every option that was set must apply to this kind of row."""
     for one in options_set(options):
-        kinds = one.metadata["kinds"]
-        if kind not in kinds:
-            only = " or ".join(KIND_WORDS[other] for other in kinds)
-            raise AddmlError(
-                f"{flag(one.name)} does not apply to {KIND_WORDS[kind]}, only to {only}; leave it out.",
-                USAGE,
-                option=one.name,
-            )
+        if kind not in one.metadata["kinds"]:
+            only = " or ".join(KIND_WORDS[other] for other in one.metadata["kinds"])
+            words = f"{flag(one.name)} does not apply to {KIND_WORDS[kind]}, only to {only}; leave it out."
+            raise AddmlError(words, USAGE, option=one.name)
 
 
 def _names_images(file: str) -> bool:
@@ -338,11 +334,9 @@ def _contradictions(options: Options, command: str) -> Iterator[str]:
         yield "score needs a model: --model FOLDER, as addml fit wrote it."
     if command == "evaluate" and options.label is None and not _names_images(options.file):
         yield "evaluate needs a label column: --label NAME."
-    yield from _wrong_threshold(options)
     if command in ("score", "evaluate") and options.model is not None:
-        for one in options_set(options):
-            if one.metadata["training"]:
-                yield f"{flag(one.name)} is an option of training; leave it out with --model."
+        for one in (one for one in options_set(options) if one.metadata["training"]):
+            yield f"{flag(one.name)} is an option of training; leave it out with --model."
     if options.engine is None:
         for name in given & {"address", "workers", "sync"}:
             yield f"{flag(name)} is about a cluster; give --engine ray, or leave it out."
@@ -357,18 +351,13 @@ def _contradictions(options: Options, command: str) -> Iterator[str]:
         yield f"--all-rows leaves nothing for --sample {options.sample} to do; give one of them."
     if options.no_report and (options.report is not None or options.format is not None):
         yield "--no-report leaves nothing for --report and --format to do; leave them out."
-
-
-def _wrong_threshold(options: Options) -> Iterator[str]:
-    threshold, given = options.threshold, decisions_given(options)
-    for name in given:
+    decisions = decisions_given(options)
+    for name in decisions:
         if getattr(options, name) == 0:
             yield f"{flag(name)} 0 flags no row; give a number above 0."
-    if len(given) > 1:
-        yield f"{' and '.join(map(flag, given))} decide in different ways; give one of them."
-    if threshold is not None and options.tau is None and threshold != "auto":
-        yield f"--threshold {threshold}: give a score, or auto."
-    if options.tau is not None and not math.isfinite(options.tau):
-        yield f"--threshold {threshold} is not a score; give a finite number."
+    if len(decisions) > 1:
+        yield f"{' and '.join(map(flag, decisions))} decide in different ways; give one of them."
+    if options.threshold not in (None, "auto") and (options.tau is None or not math.isfinite(options.tau)):
+        yield f"--threshold {options.threshold}: give a score, or auto."
     if options.max_false_alarms is not None and options.model is None:
         yield "--max-false-alarms is about new rows: train with addml fit, then use addml score --model FOLDER."

@@ -194,7 +194,6 @@ def info(folder: str) -> dict[str, Any]:
         "columns": dict.fromkeys(model.vectorizer.names or (), "number") if columns is None else columns.kinds,
         "left_out": [{"column": name, "why": why} for name, why in (columns.left_out if columns is not None else ())],
         "ids": list(model.ids),
-        "layers": _layers(model),
         "weights": int(model.encoder.weights.size),
         "noun": model.vectorizer.noun,
         "trained_rows": len(scores),
@@ -208,17 +207,3 @@ def info(folder: str) -> dict[str, Any]:
         "format": model_file.FORMAT,
         "bytes": sum(file.stat().st_size for file in path.iterdir() if file.is_file()),
     }
-
-
-def _layers(model: Model) -> list[Any]:
-    """Numbers of a row, widths or channels of the hidden layers, dimensions of the metric space."""
-    encoder, window = model.encoder.to_plain(), None
-    if model.form is not None and model.form.is_series:
-        window = f"{model.form.shape[0]} steps x {model.form.channels}"
-    if "widths" in encoder:
-        return [window or encoder["widths"][0], *encoder["widths"][1:]]
-    if "window" in encoder:
-        return [window, *encoder["hidden"], encoder["metric_dim"]]
-    if "channels" in encoder:
-        return ["x".join(map(str, encoder["shape"])), *encoder["channels"], encoder["outputs"]]
-    return [encoder["name"]]

@@ -53,19 +53,17 @@ class Chosen:
 def choose(names: Sequence[str], options: Options, source: str) -> Chosen:
     """Divide the columns of a table as the options say; every name given must be there."""
     taught = find(options.train_labels, names, "--train-labels", source)
-    if taught is not None and taught == options.label:
-        raise AddmlError(f"{taught!r} cannot be both --label, which training never sees, and --train-labels.")
     ids = resolve(options.id, names, "--id", source)
     ignored = resolve(options.ignore, names, "--ignore", source)
     wanted = resolve(options.columns, names, "--columns", source)
     label = find(options.label, names, "--label", source)
     by = resolve(options.by, names, "--by", source)
     kept_columns(options, names)  # a wrong name is found before the work
-    if label in by or taught in by:
-        raise AddmlError(f"{label if label in by else taught!r} holds labels; remove it from --by.", option="by")
-    for name, what in ((label, "is the label, which training never sees"), (taught, "holds labels (--train-labels)")):
-        if name in (*wanted, *ids):
-            raise AddmlError(f"{name!r} {what}; remove it from {'--columns' if name in wanted else '--id'}.")
+    if taught is not None and taught == label:
+        raise AddmlError(f"{taught!r} cannot be both --label, which training never sees, and --train-labels.")
+    for option, given in (("--by", by), ("--columns", wanted), ("--id", ids)):
+        for name in {label, taught} & {*given}:
+            raise AddmlError(f"{name!r} holds labels; remove it from {option}.")
     reasons = {
         **{name: "not among --columns" for name in names if wanted and name not in wanted},
         **dict.fromkeys(ignored, "--ignore"),
@@ -94,12 +92,8 @@ def resolve(given: Sequence[str], names: Sequence[str], option: str, source: str
 
 def find(name: str | None, names: Sequence[str], option: str, source: str) -> str | None:
     if name is not None and name not in names:
-        raise AddmlError(
-            f"{source}: has no column {name!r} ({option}).{did_you_mean(name, names)} "
-            f"Its columns: {listed(names, 20)}.",
-            file=source,
-            option=option,
-        )
+        known = f"{did_you_mean(name, names)} Its columns: {listed(names, 20)}"
+        raise AddmlError(f"{source}: has no column {name!r} ({option}).{known}.", file=source, option=option)
     return name
 
 
@@ -118,10 +112,8 @@ def names_beside(ids: Sequence[str], own: Collection[str]) -> list[str]:
 def check_unseen(label: str | None, trained_on: Sequence[str], model: str | None) -> None:
     """Refuse a label that the model was trained on: predicting it would prove nothing."""
     if label is not None and label in trained_on:
-        raise AddmlError(
-            f"{model}: was trained on the column {label!r}, so that it cannot be the label (--label); fit it again "
-            f"with --label {label} or --ignore {label}."
-        )
+        remedy = f"fit it again with --label {label} or --ignore {label}"
+        raise AddmlError(f"{model}: was trained on the column {label!r}, so it cannot be the label; {remedy}.")
 
 
 # Tables -----------------------------------------------------------------------------------------------------
@@ -185,11 +177,8 @@ def on_disk_source(options: Options, command: str = "detect") -> Source | None:
         needless = ("memory", "scratch", "engine") if command == "fit" else ("memory",)  # detect scores into scratch
         for name in needless:
             if getattr(options, name) is not None:
-                raise AddmlError(
-                    f"{options.source}: --{name} is about training on all rows of Parquet files; give --all-rows "
-                    "and such files, or leave it out.",
-                    option=name,
-                )
+                what = f"--{name} is about training on all rows of Parquet files"
+                raise AddmlError(f"{options.source}: {what}; give --all-rows and such files, or leave it out.")
         return None
     refuse_idle(options.source, "parquet", options.reading)
     source, most = open_source(path), parameters.size("--memory", options.memory or MEMORY)
@@ -243,8 +232,7 @@ def open_for_model(
 
 def check_columns(model: Model, names: Sequence[str], source: str) -> None:
     known = set(names)
-    missing = [name for name in (*model.used, *model.by) if name not in known]
-    if missing:
+    if missing := [name for name in (*model.used, *model.by) if name not in known]:
         hint = did_you_mean(missing[0], names)
         raise AddmlError(f"{source}: has no column {listed(list(map(repr, missing)))}, which the model needs.{hint}")
 
@@ -287,14 +275,9 @@ def check_text(options: Options, cells: TextCells) -> None:
     if not options.strict or not cells:
         return
     cell, source = min((own[0] for own in cells.first.values()), key=lambda one: one.row), options.source
-    raise AddmlError(
-        f"{source}, row {cell.row:,}: column {cell.column!r} holds {cell.shown} where a number is expected (--strict). "
-        "Correct the value, or leave the cell empty if it is not known; without --strict it counts as missing and "
-        "makes its row strange.",
-        file=source,
-        row=cell.row,
-        column=cell.column,
-    )
+    what = f"column {cell.column!r} holds {cell.shown} where a number is expected (--strict)"
+    remedy = "Correct the value, or leave the cell empty if it is not known."
+    raise AddmlError(f"{source}, row {cell.row:,}: {what}. {remedy}", file=source, row=cell.row, column=cell.column)
 
 
 def expected_rows(file: str, known: int | None = None) -> int | None:
