@@ -423,7 +423,7 @@ def test_bands_are_columns_in_the_units_of_each_machine(machines):
         (
             lambda: [START] * 600,
             ("--time", "when"),
-            "599 of 600 rows repeat a time; if the file holds several machines",
+            "599 of 600 rows repeat a time; tell several machines apart with --by",
         ),
         (lambda: None, ("--time", "hwen"), "has no column 'hwen' (--time)"),
         (lambda: None, ("--time", "when", "--window", "600"), "window=600 makes 1 whole window"),
@@ -459,7 +459,7 @@ def test_a_model_of_a_series_says_what_it_is_and_what_it_needs(machine):
     assert "10 steps x 2 - 64 - 16 - 64 - 20" in run("info", "machine.model").out
     done = run("score", machine, "--model", "machine.model")
     assert done.code == 1
-    assert "which addml score, evaluate and diff take with --time NAME" in done.err
+    assert "was fitted to a series (--time), not to a table" in done.err
 
 
 def test_two_models_of_a_series_are_compared_step_by_step(machine):

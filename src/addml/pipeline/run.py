@@ -18,17 +18,12 @@ from addml.findings import Findings
 from addml.fit import fit as fit_rows
 from addml.io.image_folder import is_image_folder
 from addml.model import Model
-from addml.pipeline.options import CONTAMINATION, IMAGE, MEMORY, SERIES, TABLE, Options, check_applies
+from addml.pipeline.options import CONTAMINATION, IMAGE, KIND_WORDS, MEMORY, SERIES, TABLE, Options, check_applies
 from addml.pipeline.ranking import Result
 from addml.progress import Progress
 from addml.text import did_you_mean
 
 SIDES = ("high", "low")
-WRONG_KIND = {
-    TABLE: "a table; leave --time out, and score a table.",
-    SERIES: "a series, which addml score, evaluate and diff take with --time NAME.",
-    IMAGE: "a folder of images; score such a folder.",
-}
 
 
 class Source(Protocol):
@@ -150,7 +145,7 @@ def load_model(options: Options, kind: str) -> Model:
     model = model_file.load(folder)
     form = TABLE if model.form is None else SERIES if model.form.is_series else IMAGE
     if form != kind:
-        raise AddmlError(f"{folder}: was fitted to {WRONG_KIND[form]}")
+        raise AddmlError(f"{folder}: was fitted to {KIND_WORDS[form]}, not to {KIND_WORDS[kind]}.")
     if form == TABLE and model.columns is None:
         raise AddmlError(f"{folder}: was fitted to an array without named columns; fit it to a table: addml fit.")
     return decided(model, options, saved=True)

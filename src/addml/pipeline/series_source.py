@@ -143,9 +143,6 @@ def _findings(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[Eve
     return found if model.vectorizer.groups is None else replace(found, usual=())
 
 
-# Events -----------------------------------------------------------------------------------------------------
-
-
 class Blame(NamedTuple):
     """A channel of an event: its share of the distance from what was expected, the step where that is farthest."""
 
@@ -214,9 +211,6 @@ def _reason(scored: _Scored, one: Blame) -> Reason:
     if np.isnan(one.expected) and scored.rows is not None:
         told = f"{scored.rows.windows.steps[one.step, one.channel]:+.1f} deviations"
     return Reason(name, one.share, f"{name} {figure(float(value), 4)} ({told})")
-
-
-# What is written and drawn ----------------------------------------------------------------------------------
 
 
 def _scored_table(scored: _Scored, options: Options) -> pa.Table:
@@ -303,9 +297,7 @@ class SeriesTable:
     @cached_property
     def rows(self) -> np.ndarray:
         """The first row of each step, (steps,)."""
-        found = np.empty(self.starts[-1], np.int64)
-        found[self.steps[::-1]] = np.arange(len(self.steps))[::-1]
-        return found
+        return np.unique(self.steps, return_index=True)[1]
 
     def entity(self, step: int) -> int:
         """The series that a step belongs to."""
@@ -403,7 +395,6 @@ def _in_order(data: Input, time: str, values: np.ndarray, by: Sequence[str]) -> 
     ordered = Ordered.of(values, times, codes)
     if ordered.repeated > MOST_REPEATED * len(times) and not by:
         repeated = f"{ordered.repeated:,} of {counted(len(times), 'row')} repeat a time"
-        remedy = "if the file holds several machines, name the column that tells them apart with --by NAME"
-        raise AddmlError(f"{what}: {repeated}; {remedy}.", file=data.source, column=time)
+        raise AddmlError(f"{what}: {repeated}; tell several machines apart with --by NAME.", column=time)
     data.notes.extend([*([note] if note else []), *ordered.words])
     return keys.tolist(), ordered
