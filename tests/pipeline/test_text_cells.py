@@ -186,7 +186,7 @@ def test_two_models_list_it_once(tmp_path, model):
 
     moved, said = run(work, options(path))
     assert said == [LISTED]
-    assert moved.ranks[0][ROW] <= 20
+    assert moved.columns["rank_before"][ROW] <= 20
     with pytest.raises(AddmlError, match="row 1,235: column 'fare' holds"):
         run(work, options(path, strict=True))
 

@@ -71,7 +71,7 @@ def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
     """The code of each row's label, -1 where it is missing, and the text of each code; empty for NaN."""
     encoded = pa.chunked_array([_array(column)]).dictionary_encode().combine_chunks()
     codes, texts = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), []
-    for value in encoded.dictionary.to_pylist():
+    for value in encoded.dictionary.drop_null().to_pylist():
         if isinstance(value, float) and (value != value or value.is_integer()):
             value = "" if value != value else int(value)
         texts.append(str(value).strip())
