@@ -456,7 +456,7 @@ def test_a_model_of_rows_scores_no_series(machine):
 
 def test_a_model_of_a_series_says_what_it_is_and_what_it_needs(machine):
     assert run("fit", machine, "--time", "when", "--epochs", "1", "--members", "1").code == 0
-    assert "10 steps x 2 - 64 - 16 - 64 - 20" in run("info", "machine.model").out
+    assert "trained on 600 steps" in run("info", "machine.model").out
     done = run("score", machine, "--model", "machine.model")
     assert done.code == 1
     assert "was fitted to a series (--time), not to a table" in done.err

@@ -232,9 +232,8 @@ def compare_days(model: str, before: str, options: Options, progress: Progress) 
     """The flagged rows of two files by one saved model, the second being `options.file`."""
     options = replace(options, model=model)
     fitted, known = load_model(options, TABLE), Known.of(options.known_normal, NORMAL)
-    drift = batches.drift_of(fitted)
-    first, _, earlier = _scored_day(fitted, replace(options, file=before), known, progress, batches.drift_of(fitted))
-    second, codes, later = _scored_day(fitted, options, known, progress, drift)
+    first, _, earlier, _ = _scored_day(fitted, replace(options, file=before), known, progress)
+    second, codes, later, drift = _scored_day(fitted, options, known, progress)
     for sentence in filter(None, (drift_warning(drift.summary(), hidden=False), *drift.unseen_words)):
         warnings.warn(f"{options.source}: {sentence}", stacklevel=2)
     rows = (len(first), len(second))
@@ -245,10 +244,10 @@ def compare_days(model: str, before: str, options: Options, progress: Progress) 
 
 
 def _scored_day(
-    model: Model, options: Options, known: Known, progress: Progress, drift: DriftCounter
-) -> tuple[np.ndarray, np.ndarray, dict[str, list[Example]]]:
-    """The scores of a file, the entries its rows are known by, and the other flagged rows by kind, strangest first."""
-    every, entries, kinds = [], [], dict[str, list[Example]]()
+    model: Model, options: Options, known: Known, progress: Progress
+) -> tuple[np.ndarray, np.ndarray, dict[str, list[Example]], DriftCounter]:
+    """The scores of a file, the entries its rows are known by, the other flagged rows by kind, and its drift."""
+    every, entries, kinds, drift = [], [], dict[str, list[Example]](), batches.drift_of(model)
     with on_disk(options.file) as file:
         own, stage = replace(options, file=file), f"Scoring {options.source}"
         for start, batch, ids, features, scores in _scored_batches(model, own, stage, progress, drift, known.columns):
@@ -262,9 +261,7 @@ def _scored_day(
                 group = ", ".join(f"{name} {names[name]}" for name in model.by)
                 example = Example(start + place + 1, names, float(scores[place]), reason.words)
                 kinds.setdefault(f"{group}: {reason.summary}" if group else reason.summary, []).append(example)
-    for examples in kinds.values():
-        examples.sort(key=lambda one: -one.score)
-    return np.concatenate(every), np.concatenate(entries), kinds
+    return np.concatenate(every), np.concatenate(entries), kinds, drift
 
 
 def anomaly_kind(words: str, before: list[Example], after: list[Example], rows: tuple[int, int]) -> Kind:
@@ -283,4 +280,5 @@ def anomaly_kind(words: str, before: list[Example], after: list[Example], rows: 
     else:
         away = (len(after) - expected) / math.sqrt(len(after) + expected * ratio)  # in deviations
         status = "grown" if away > CLEARLY else "fewer" if away < -CLEARLY else "as before"
-    return Kind(identity, words, len(before), len(after), status, (after or before)[0])
+    strangest = max(after or before, key=lambda one: one.score)
+    return Kind(identity, words, len(before), len(after), status, strangest)
