@@ -87,19 +87,6 @@ def test_texts_that_read_as_numbers_or_dates(texts: list[str], kind: str) -> Non
     assert kind_of(cycled(*texts)) == kind
 
 
-def test_texts_that_keep_a_column_from_being_numbers_are_said() -> None:
-    """An amount in which somebody wrote a word is no identifier, and a size no category, for nothing said."""
-    amounts, sizes = [f"{row * 1.7:.2f}" for row in range(ROWS)], [str(36 + row % 5) for row in range(ROWS)]
-    for row in (7, 20, 33):  # more than one in twenty, and less than one in ten
-        amounts[row], sizes[row] = "x" * 100, "small" if row == 20 else "large"
-    columns = Columns.fit(pa.table({"amount": amounts, "size": sizes}))
-    cut = "x" * 59 + "…"
-    assert columns.left_out == [("amount", f"text: '{cut}' is among its numbers; correct that, or leave it empty")]
-    assert columns.kinds == {"size": "category"}
-    said = "'large', 'small' are among its numbers; correct that, or leave it empty"
-    assert columns.notes == [f"column 'size' is read as text: {said}"]
-
-
 def test_texts_among_which_are_numbers_need_no_words() -> None:
     for texts in (["12", "14", "12A"], ["00501", "10115", "75001", "none"]):  # too many others; codes
         assert Columns.fit(pa.table({"a": cycled(*texts), "b": cycled("u", "v", "w")})).notes == []

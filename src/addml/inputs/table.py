@@ -17,7 +17,7 @@ from addml.errors import DroppedColumnsWarning, rows_before, warn, warn_of_texts
 from addml.inputs import LazyRows, Rows, Vectorizer, sides_of
 from addml.inputs.frame import as_table, check_names, is_frame
 from addml.preprocessing.categories import BooleanColumn, CategoryColumn
-from addml.preprocessing.column_types import AMONG_NUMBERS, UNREAD, Kept, code_copies, fit_column, number_copies
+from addml.preprocessing.column_types import UNREAD, Kept, code_copies, fit_column, number_copies
 from addml.preprocessing.groups import Groups
 from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, flag_distance
 from addml.preprocessing.profile import ColumnProfile, DriftCounter, column_profiles
@@ -392,5 +392,5 @@ def warn_of_dropped(columns: Columns) -> None:
         reasons = [f"{name!r} ({reason})" for name, reason in columns.left_out]
         warn(f"columns left out: {listed(reasons, between='; ')}", DroppedColumnsWarning)
     for note in columns.notes:
-        if note.endswith((UNREAD, AMONG_NUMBERS)):
+        if note.endswith(UNREAD):
             warn(note, DroppedColumnsWarning)

@@ -48,13 +48,8 @@ class CategoryColumn(Column):
         levels, kept = tuple(values[int(one)] for one in order), tuple(int(counts[one]) for one in order)
         return cls(name, levels, kept, gaps, int(counts.sum()) + gaps)
 
-    @property
-    def gap(self) -> int:
-        return len(self.levels)
-
-    @property
-    def unseen(self) -> int:
-        return len(self.levels) + 1
+    gap = property(lambda self: len(self.levels))
+    unseen = property(lambda self: len(self.levels) + 1)
 
     @property
     def specs(self) -> list[tuple[str, float, float]]:

@@ -14,12 +14,10 @@ from addml import arrow
 from addml.preprocessing.categories import BooleanColumn, CategoryColumn
 from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, QuantileBins, refuse_infinity
 from addml.preprocessing.profile import name_words
-from addml.text import listed, shortened
+from addml.text import shortened
 
 UNREAD = "do not and count as missing"  # how a note of such values ends
-AMONG_NUMBERS = "among its numbers; correct that, or leave it empty"  # and one of values that make numbers text
 EMPTY = "empty: no row has a value"
-MOST_SHOWN = 3  # texts among numbers
 
 
 @dataclass(frozen=True)
@@ -100,15 +98,7 @@ def _texts(name: str, texts: DistinctTexts) -> Decision:
     known = texts.without(np.asarray(arrow.are_missing(texts.values)))
     if (written := nearly_numbers(known.values, known.counts)) is not None:
         return _numbers_of(name, known, written)
-    decided, others = _categories(name, texts), among_numbers(texts.values, texts.counts)
-    if others is None:
-        return decided
-    shown = listed([repr(shortened(text)) for text in others.to_pylist()], MOST_SHOWN)
-    words = f"{shown} {'is' if len(others) == 1 else 'are'} {AMONG_NUMBERS}"  # what keeps it from being one of numbers
-    if isinstance(decided, str):
-        return f"text: {words}"
-    decided.notes.append(f"column {name!r} is read as text: {words}")
-    return decided
+    return _categories(name, texts)
 
 
 def _numbers_of(name: str, texts: DistinctTexts, written: arrow.NumberFormat) -> Decision:
@@ -136,7 +126,6 @@ FEW = 50  # texts that suffice to say no
 FEW_TEXTS = 0.05  # of the cells that hold something: so many texts among numbers are slips
 LEAST_NUMBERS = 20  # cells, under which a text counts as much as the numbers
 MOST_CODES = 2  # different texts of letters and digits among numbers, from which on more are no slips
-NUMBERS_SHARE = 0.9  # of the rows, from which on other texts among numbers are more likely slips
 
 
 @dataclass(frozen=True)
@@ -150,9 +139,8 @@ class DistinctTexts:
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> DistinctTexts:
         """From a column of any type that can be written as text."""
-        text = pa.chunked_array(
-            [arrow.as_text(chunk) for chunk in column.chunks], arrow.as_text(pa.nulls(0, column.type)).type
-        )
+        kind = arrow.as_text(pa.nulls(0, column.type)).type
+        text = pa.chunked_array([arrow.as_text(chunk) for chunk in column.chunks], kind)
         encoded = pc.dictionary_encode(text)
         encoded = encoded.combine_chunks() if encoded.num_chunks != 1 else encoded.chunk(0)
         if isinstance(encoded, pa.ChunkedArray):
@@ -172,15 +160,8 @@ class DistinctTexts:
         """The numbers of the distinct texts in all rows, NaN for gaps."""
         return np.asarray(np.append(values, np.nan)[self.codes])
 
-    @property
-    def rows(self) -> int:
-        """How many rows hold a text."""
-        return int(self.counts.sum())
-
-    @property
-    def gaps(self) -> int:
-        """How many rows hold none."""
-        return len(self.codes) - self.rows
+    rows = property(lambda self: int(self.counts.sum()))  # that hold a text
+    gaps = property(lambda self: len(self.codes) - self.rows)
 
     def sample(self) -> pa.Array:
         """Some of the distinct texts, from all over the column."""
@@ -191,7 +172,8 @@ class DistinctTexts:
 
 def nearly_numbers(values: pa.Array, counts: np.ndarray) -> arrow.NumberFormat | None:
     """How the distinct texts, which occur in `counts` rows each, are written if all but a few are numbers."""
-    if not _may_be_numbers(values):
+    first = np.asarray(pc.match_substring_regex(values[:FEW], arrow.PARTS))
+    if not len(first) or first.mean() < 0.5 or arrow.are_codes(values):
         return None
     written, is_number = arrow.commonest_number_format(values, counts)
     numbers = int(is_number @ counts)
@@ -200,22 +182,6 @@ def nearly_numbers(values: pa.Array, counts: np.ndarray) -> arrow.NumberFormat |
     texts = values.filter(pa.array(~is_number))
     codes = np.count_nonzero(np.asarray(pc.match_substring_regex(texts, MIXED)))
     return None if codes > MOST_CODES else written
-
-
-def among_numbers(values: pa.Array, counts: np.ndarray) -> pa.Array | None:
-    """The distinct texts, which occur in `counts` rows each, that are no numbers where nearly all others are."""
-    if not _may_be_numbers(values):
-        return None
-    is_number = np.asarray(pc.match_substring_regex(values, arrow.PARTS))
-    if is_number.all() or is_number @ counts < NUMBERS_SHARE * counts.sum():
-        return None
-    return values.filter(pa.array(~is_number))
-
-
-def _may_be_numbers(values: pa.Array) -> bool:
-    """A quick look at the first of the distinct texts, and whether none is a code."""
-    first = np.asarray(pc.match_substring_regex(values[:FEW], arrow.PARTS))
-    return bool(len(first)) and first.mean() >= 0.5 and not arrow.are_codes(values)
 
 
 # Identifiers ------------------------------------------------------------------------------------------------

@@ -96,11 +96,8 @@ class Groups:
         """The profiles of the columns in one group."""
         limits = (self.limits - self.shift[code]) / self.ratio[code]
         ends = {name: own.tolist() for name, own in zip(self.columns, limits.T, strict=True)}
-        found = list[ColumnProfile]()
-        for one in profiles:
-            low, middle, high = ends.get(one.column, (one.low, one.middle, one.high))
-            found.append(replace(one, low=low, middle=middle, high=high))
-        return found
+        names = ("low", "middle", "high")
+        return [replace(one, **dict(zip(names, ends.get(one.column, ()), strict=False))) for one in profiles]
 
     def to_have_references(self) -> np.ndarray:
         """The largest groups, which have enough rows for references of their own."""
@@ -168,24 +165,19 @@ class Groups:
 
     @property
     def note(self) -> str:
-        """How many groups there are, and how much the smallest borrows from the whole."""
-        each = "each" if self.rows.min() == self.rows.max() else "in the median one"
-        groups = f"{counted(len(self.keys), 'group')}, {int(np.median(self.rows)):,} rows {each}"
-        smallest = self.rows.argmin()
-        scale = f"{BORROWING / (BORROWING + self.rows[smallest]):.0%} of its scale"
-        borrows = f"{scale} and {1 - self.own_weight[smallest]:.0%} of its references from the whole"
-        return f"rows are judged within {' and '.join(self.by)}: {groups}; the smallest borrows {borrows}"
+        """How many groups there are, and how large they are."""
+        groups = f"{counted(len(self.keys), 'group')} of {self.rows.min():,} to {self.rows.max():,} rows"
+        return f"rows are judged within {' and '.join(self.by)}: {groups}; small ones borrow from the whole"
 
 
 def keys_of(table: pa.Table | pa.RecordBatch, by: Sequence[str]) -> pa.Array:
     """The group of each row as a text."""
-    texts = [_texts(table.column(name)).fill_null(MISSING) for name in by]
+    texts = []
+    for column in map(table.column, by):
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        parts = [as_text(chunk).cast(pa.string()) for chunk in chunks]
+        texts.append(pa.concat_arrays([pa.array([], pa.string()), *parts]).fill_null(MISSING))
     return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, BETWEEN)
-
-
-def _texts(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return pa.concat_arrays([pa.array([], pa.string()), *(as_text(chunk).cast(pa.string()) for chunk in chunks)])
 
 
 def _scaled(x: np.ndarray, codes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -271,10 +271,7 @@ class DateColumn(Column):
         means = tuple(map(float, values.mean(axis=0)[varied]))
         return cls(name, tuple(part for part, one in zip(parts, varied, strict=True) if one), means, spread, **reading)
 
-    @property
-    def clock(self) -> bool:
-        """Whether these are times of the day alone."""
-        return TIME not in self.parts
+    clock = property(lambda self: TIME not in self.parts)  # whether these are times of the day alone
 
     @property
     def specs(self) -> list[tuple[str, float, float]]:

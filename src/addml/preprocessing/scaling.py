@@ -18,7 +18,7 @@ SIGN = np.int32(-(2**31))  # the bit of it in a float32
 NORMAL_QUARTILES = 1.3489795003921634  # their distance, in deviations of a normal law
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Features:
     """How columns become features: gaps take the training median and a flag, then all is standardised.
 
@@ -106,9 +106,7 @@ class Features:
         """Whether they are measured in distances of quartiles: such features are standardised once more."""
         return bool(self.knee[0]) and bool((self.reach != 1).any() or (self.shift != 0).any())
 
-    @property
-    def width(self) -> int:
-        return len(self.mean)
+    width = property(lambda self: len(self.mean))
 
     @property
     def empty(self) -> np.ndarray:

@@ -59,7 +59,6 @@ class Scorer(Part, ABC):
     max_threads: Any = property(lambda self: 2**30)  # threads that score at a time
 
     def settings(self) -> dict[str, Any]:
-        """The parameters as JSON values."""
         return dict(to_json(vars(self)))
 
     def count(self, members: int) -> int:
@@ -211,10 +210,7 @@ class EnsembleScale:
         deviation = logs.std(axis=1, keepdims=True)
         return cls(lowest, logs.mean(axis=1, keepdims=True), np.where(deviation > ROUNDING, deviation, 1.0))
 
-    @property
-    def neutral(self) -> np.ndarray:
-        """The score (E, 1) of each member that leaves the combined score as it is."""
-        return np.asarray(np.exp(self.mean))
+    neutral = property(lambda self: np.exp(self.mean))  # the score (E, 1) of each that leaves the combined one as it is
 
     def raised(self, scores: Array, by: Array) -> Array:
         """The scores (E, n) that raise the combined score by so much (n,), or its logarithm with a single member."""
@@ -247,10 +243,7 @@ class ViewScale:
         views = zip(scores, median[:, 0], high or (HIGH,) * len(scores), strict=True)
         return cls(median, np.array([[_unit(*view)] for view in views]))
 
-    @property
-    def neutral(self) -> np.ndarray:
-        """The score (V, 1) of each view that leaves the combined score as it is."""
-        return self.median
+    neutral = property(lambda self: self.median)  # the score (V, 1) of each view that leaves the combined one as it is
 
     def raised(self, scores: Array, by: Array) -> Array:
         """The scores (V, n) that raise the combined score by so much (n,)."""
@@ -270,7 +263,6 @@ class ViewScale:
 
 
 def _compressed(x: Array) -> Array:
-    """The compressed x, sign(x) log(1 + |x|)."""
     xp = namespace(x)
     return xp.copysign(xp.log1p(abs(x)), x)
 
@@ -295,8 +287,10 @@ REFERENCES_AT_ONCE = 4096
 
 
 def mean_of_nearest(distances: Array, k: int) -> Array:
-    """The mean (...) of the k least of distances (..., R); of all where there are fewer."""
+    """The mean (...) of the k least of distances (..., R), of all where there are fewer; infinity of none."""
     k = min(k, distances.shape[-1])
+    if not k:
+        return namespace(distances).full_like(distances.sum(-1), np.inf)
     if not isinstance(distances, np.ndarray):
         return namespace(distances).topk(distances, k, largest=False).values.mean(axis=-1)
     return np.asarray(np.sort(np.partition(distances, k - 1, axis=-1)[..., :k], axis=-1).mean(axis=-1))
@@ -360,7 +354,6 @@ class KNN(Scorer):
     name: ClassVar[str] = "knn"
 
     def check(self) -> None:
-        """Raise ValueError for a parameter that has no meaning."""
         check_whole("k", self.k)
         check_whole("references", self.references)
 

@@ -129,11 +129,11 @@ class Guided(Scorer):
         if len(located.self_matches[0]):
             distances[located.self_matches] = np.inf
         normals, anomalies = len(ready["counter"]["normals"]), len(ready["counter"]["anomalies"])
-        normal = _mean_distance(distances[:, :normals], min(NEIGHBOURS, max(1, normals - 1)))
+        normal = mean_of_nearest(distances[:, :normals], min(NEIGHBOURS, max(1, normals - 1)))
         normal[namespace(normal).isinf(normal)] = 0.0  # all but copies of it
         count, both = sum(anomalies >= labels for labels in LABELS_PER_NEIGHBOUR), normals + anomalies
-        anomalous = _mean_distance(distances[:, normals:both], count)
-        return Near(normal, anomalous, _mean_distance(distances[:, both:], 1))
+        anomalous = mean_of_nearest(distances[:, normals:both], count)
+        return Near(normal, anomalous, mean_of_nearest(distances[:, both:], 1))
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
         counter: Shapes = {
@@ -167,13 +167,6 @@ def forgiven(near: Near, scale: SimilarityScale) -> Array:
     xp = namespace(near.normal)
     allowed = xp.maximum(xp.log(near.known + scale.least), scale.usual)
     return ((xp.log(near.normal + scale.least) - allowed) / scale.spread).clip(0)
-
-
-def _mean_distance(distances: Array, k: int) -> Array:
-    """The mean (b,) of the k least of distances (b, R); infinity if there are none."""
-    if not distances.shape[1]:
-        return namespace(distances).full_like(distances.sum(1), np.inf)
-    return mean_of_nearest(distances, k)
 
 
 # What labels are worth, learned from features of training rows (n, d): arrays in, arrays out.

@@ -40,21 +40,18 @@ class Keys(NamedTuple):
 
     distinct: Array
     places: Array
-    known: frozenset[int]
 
 
 def reference_keys(rows: Array) -> Keys:
     """The keys of references (R, d). A row that equals several of them matches the first; the others are neighbours."""
     keys = row_keys(rows)
     distinct, places = np.unique(to_numpy(keys), return_index=True)
-    return Keys(index_like(distinct, keys), index_like(places, keys), frozenset(distinct.tolist()))
+    return Keys(index_like(distinct, keys), index_like(places, keys))
 
 
 def self_matches(x: Array, keys: Keys) -> SelfMatches:
     """Places of the rows of x that equal a reference to the last bit, and of those references."""
     found = row_keys(x)
-    if len(found) == 1 and isinstance(x, np.ndarray) and found.item() not in keys.known:  # quickly, as for a stream
-        return NO_ROWS, NO_ROWS
     xp = namespace(x)
     at = xp.searchsorted(keys.distinct, found).clip(0, len(keys.distinct) - 1)
     rows = xp.where(keys.distinct[at] == found)[0]

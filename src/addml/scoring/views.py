@@ -96,11 +96,10 @@ class Views(Scorer):
     max_threads = 4  # many short calls ask for one interpreter's lock: sixteen were slower than two
 
     def check(self) -> None:
-        """Raise ValueError for a parameter that has no meaning."""
         check_whole("references", self.references, least=8)
         check_whole("at_once", self.at_once, most=256)
-        is_list = isinstance(self.views, (tuple, list))
-        if not is_list or not self.views or len(set(self.views)) < len(self.views) or not set(self.views) <= set(VIEWS):
+        views = self.views if isinstance(self.views, (tuple, list)) else ()
+        if not views or len(set(views)) < len(views) or not set(views) <= set(VIEWS):
             raise ValueError(f"views={self.views!r} must be some of {', '.join(VIEWS)}, each once")
 
     tile = property(lambda self: self.at_once)
@@ -178,7 +177,7 @@ def _along_columns(located: ColumnDistances, kept: int) -> dict[str, Array]:
     rows, references = located.self_matches
     if len(rows):
         distances[rows, references] = np.inf
-    near = _nearest(distances[:, :kept], k["distilled"])
+    near = least(distances[:, :kept], min(k["distilled"], max(1, kept - 1)))  # a reference has one neighbour less
     two = near[:, : k["columns"]]
     if kept < distances.shape[1]:
         others = least(distances[:, kept:], min(k["columns"], distances.shape[1] - kept))
@@ -197,13 +196,8 @@ def _in_space(z: Array, ready: dict[str, Any], located: ColumnDistances) -> Arra
         step = stride(len(ready["rows"]))
         embedded = references % step == 0
         apart[rows[embedded], references[embedded] // step] = np.inf
-    squared = _nearest(apart, NEIGHBOURS["space"]) + squares
+    squared = least(apart, min(NEIGHBOURS["space"], max(1, apart.shape[1] - 1))) + squares
     return mean_of(xp.sqrt(xp.where(squared > ROUNDING * squares, squared, as_like(0.0, squared))))
-
-
-def _nearest(distances: Array, k: int) -> Array:
-    """The k least of distances (b, R), ascending; at most R - 1, which is what a reference has."""
-    return least(distances, min(k, max(1, distances.shape[1] - 1)))
 
 
 def least(distances: Array, k: int) -> Array:
@@ -222,8 +216,6 @@ def mean_of(nearest: Array) -> Array:
     """The mean (b,) of distances (b, k), without references that do not count; 0 where none does."""
     xp = namespace(nearest)
     counted = xp.isfinite(nearest)
-    if bool(counted.all()):  # quickly, as for a stream
-        return sum((nearest[:, place] for place in range(1, nearest.shape[1])), start=nearest[:, 0]) / nearest.shape[1]
     total = xp.where(counted, nearest, as_like(0.0, nearest))
     sums = sum((total[:, place] for place in range(1, total.shape[1])), start=total[:, 0])  # in order, for any rows
     return sums / convert(counted.sum(1).clip(1), sums)
