@@ -304,4 +304,4 @@ class Model:
     def step_features(self) -> Features:
         """How one step of a series becomes features."""
         assert self.form is not None
-        return self.features.first(self.form.channels)
+        return self.features.spread(np.arange(self.form.channels))

@@ -41,8 +41,7 @@ BOOL, FLOAT, DOUBLE, INT64 = 9, 1, 11, 7  # ONNX's numbers of its types
 ZERO, ONE, FAR = np.float32(0), np.float32(1), np.float32(np.inf)
 FIRST, LAST = np.array([0]), np.array([-1])  # axes
 LAST_BITS = 1e-6  # of a feature: logarithms in float32 differ by less from one library to the next
-ACTIVATIONS = {"tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu", "elu": "Elu", "linear": "Identity"}
-ACTIVATIONS["leaky_relu"] = "LeakyRelu"  # whose default slope below 0 is ours
+ACTIVATIONS = {"tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu", "linear": "Identity"}
 
 About: TypeAlias = tuple[int, list[str | int] | None]  # the type of an input or output, and the shape if it is known
 

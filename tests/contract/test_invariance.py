@@ -50,7 +50,7 @@ def test_a_score_does_not_depend_on_the_rows_beside_it(scorer, distance, members
 @pytest.mark.filterwarnings("ignore:member . collapsed")  # one relu may be dead
 @pytest.mark.parametrize(
     ("hidden", "metric_dim", "activation"),
-    pairwise([(), (13, 5)], [1, 5, 64], ["tanh", "sigmoid", "relu", "leaky_relu", "elu", "linear"]),
+    pairwise([(), (13, 5)], [1, 5, 64], ["tanh", "sigmoid", "relu", "linear"]),
 )
 def test_an_embedding_does_not_depend_on_the_rows_beside_it(activation, hidden, metric_dim):
     settings = {"encoder__hidden": hidden, "encoder__metric_dim": metric_dim, "members": 3}

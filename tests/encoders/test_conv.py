@@ -11,7 +11,7 @@ from addml.arrays import to_numpy
 from addml.encoders import conv
 from addml.encoders.conv import Conv, ConvNetwork
 
-TORCH = {"tanh": nn.Tanh, "relu": nn.ReLU, "linear": nn.Identity, "elu": nn.ELU, "sigmoid": nn.Sigmoid}
+TORCH = {"tanh": nn.Tanh, "relu": nn.ReLU, "linear": nn.Identity, "sigmoid": nn.Sigmoid}
 
 
 def network(shape, channels, activations, members=2, outputs=4):
@@ -63,7 +63,7 @@ class Picture(nn.Module):
     [
         ((1, 5, 7), (3,), ["tanh", "tanh"]),
         ((3, 6, 5), (4, 2), ["relu", "tanh", "linear"]),
-        ((2, 1, 1), (3, 2), ["elu", "sigmoid", "tanh"]),
+        ((2, 1, 1), (3, 2), ["linear", "sigmoid", "tanh"]),
         ((3, 9, 4), (2, 3, 4), ["tanh", "tanh", "tanh", "tanh"]),
         ((3, 4, 3), (), ["tanh"]),
     ],

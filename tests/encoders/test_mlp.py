@@ -13,8 +13,6 @@ TORCH = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
     "relu": torch.relu,
-    "leaky_relu": lambda x: torch.nn.functional.leaky_relu(x, 0.01),
-    "elu": torch.nn.functional.elu,
     "linear": lambda x: x,
 }
 

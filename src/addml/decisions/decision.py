@@ -67,7 +67,6 @@ class Decision:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Decision:
-        """The decision of a saved model."""
         share = document["share"]
         return cls(float(document["tau"]), str(document["method"]), None if share is None else float(share))
 
@@ -107,7 +106,6 @@ class TrainingScores:
 
     @cached_property
     def ordered(self) -> np.ndarray:
-        """The scores, ascending."""
         return np.sort(self.values)
 
     @cached_property
@@ -121,7 +119,6 @@ class TrainingScores:
         return probability_curve(self.ordered, self.compressed)
 
     def p_values(self, scores: np.ndarray) -> np.ndarray:
-        """Conformal p-values of new rows."""
         return p_values(scores, self.calibration)
 
     def probability(self, scores: np.ndarray) -> np.ndarray:
@@ -230,7 +227,6 @@ class Tail:
 
     @classmethod
     def fit(cls, ordered: np.ndarray, compressed: bool) -> Tail:
-        """The tail of ascending scores."""
         middle, high = _power(np.quantile(ordered, BULK), compressed)
         unit = (high - middle) / np.log((1 - BULK[0]) / (1 - BULK[1]))
         if unit <= 0:  # four in ten rows score alike: the distinct scores above them tell

@@ -13,8 +13,6 @@ import numpy as np
 from addml.arrays import Array, as_like, namespace
 from addml.parameters import WIDEST, Part, check_one_of, check_whole, check_widths
 
-LEAK = 0.01  # slope of leaky_relu below 0
-
 
 class Activation(NamedTuple):
     """An activation, which may work in place, and dL/d(input) from dL/d(output) and the output."""
@@ -35,14 +33,6 @@ ACTIVATIONS: dict[str, Activation] = {
     "tanh": Activation(lambda x: namespace(x).tanh(x, out=x), _tanh_back),
     "sigmoid": Activation(lambda x: 0.5 + 0.5 * namespace(x).tanh(0.5 * x), lambda grad, y: grad * (y - y * y)),
     "relu": Activation(lambda x: x.clip(0), lambda grad, y: grad * (y > 0)),
-    "leaky_relu": Activation(
-        lambda x: namespace(x).where(x > 0, x, LEAK * x),
-        lambda grad, y: namespace(y).where(y > 0, grad, LEAK * grad),
-    ),
-    "elu": Activation(
-        lambda x: namespace(x).where(x > 0, x, namespace(x).expm1(x.clip(None, 0))),
-        lambda grad, y: grad * (1 + y.clip(None, 0)),
-    ),
     "linear": Activation(lambda x: x, lambda grad, y: grad),
 }
 
@@ -97,7 +87,6 @@ class Encoder(Part, ABC):
         """Untrained networks for rows of this shape, in float64, one for each generator."""
 
     def widths(self, default: tuple[int, ...]) -> tuple[int, ...]:
-        """The widths of the hidden layers."""
         return default if self.hidden is None else tuple(map(int, self.hidden))
 
 

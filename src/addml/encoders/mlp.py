@@ -58,7 +58,6 @@ class MLPNetwork(FlatNetwork):
         return cls.saved(weights, widths, activations)
 
     def to_plain(self) -> dict[str, Any]:
-        """The layers as JSON values."""
         return {"name": self.name, "widths": list(self.widths), "activations": list(self.activations)}
 
     @property

@@ -77,7 +77,6 @@ class PretrainedNetwork:
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> PretrainedNetwork:
-        """The network of a saved model."""
         shape = document["shape"]
         if len(shape) != 3 or not all(type(n) is int and n > 0 for n in shape) or weights.shape[1:] != (0,):
             raise ValueError(f"images {shape}, weights {weights.shape}")
@@ -86,7 +85,6 @@ class PretrainedNetwork:
         return cls(tuple(shape), weights)
 
     def to_plain(self) -> dict[str, Any]:
-        """The network as JSON values."""
         return {"name": self.name, "shape": list(self.shape), "sha256": SHA256}
 
     def with_weights(self, weights: Array) -> PretrainedNetwork:

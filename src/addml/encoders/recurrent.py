@@ -36,7 +36,6 @@ class Layout:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """The widths of the recurrent layers."""
         return self.hidden or (self.metric_dim,)
 
 

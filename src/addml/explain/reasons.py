@@ -43,7 +43,6 @@ class Reason(NamedTuple):
 
     @property
     def column(self) -> str:
-        """The names in one text."""
         return ", ".join(self.columns)
 
 

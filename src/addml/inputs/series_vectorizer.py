@@ -14,7 +14,7 @@ from addml.inputs import Form, Rows, Vectorizer, names_or_places, sides_of
 from addml.inputs.series import Sampling, Series, Windows, choose_window, read_series, windows_of
 from addml.preprocessing.groups import Groups
 from addml.preprocessing.profile import ColumnProfile, channel_profiles
-from addml.preprocessing.scaling import Features
+from addml.preprocessing.scaling import KNEE, Features
 from addml.text import counted
 
 
@@ -73,7 +73,9 @@ class SeriesVectorizer(Vectorizer):
         form = Form("series", windows.shape[1:], bool(config.window.causal))
         features = Features.fit(windows.steps, sides_of(config.one_sided, labels), robust=config.robust)
         if channels > 1 and not config.robust:
-            features = features.bent  # a channel a hundred deviations out would be all that counts
+            features = replace(
+                features, knee=np.array([KNEE])
+            )  # a channel a hundred deviations out would be all that counts
         features = replace(features, median=medians).spread(form.channel_of())  # later series are filled alike
         one = cls(features=features, columns_in=channels, names=names, form=form, entities=entities)
         rows = one._rows(windows, sampling, series)
@@ -115,7 +117,7 @@ class SeriesVectorizer(Vectorizer):
     @property
     def step_features(self) -> Features:
         """How one step becomes features."""
-        return self.features.first(self.form.channels)
+        return self.features.spread(np.arange(self.form.channels))
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
         steps = rows.steps if isinstance(rows, WindowRows) else None

@@ -101,10 +101,8 @@ class _Loop:
         return self.learner.row_scores(self.rows, padded(train, self.state.weights), [len(ids) for ids in train])
 
     def validate(self, present: Sequence[Member], center: Array) -> np.ndarray:
-        """The validation loss of every member."""
         ids = [member.validation for member in present]
-        sizes = [len(own) for own in ids]
-        return self.learner.validation_loss(self.rows, padded(ids, self.state.weights), sizes, center)
+        return self.learner.validation_loss(self.rows, padded(ids, self.state.weights), list(map(len, ids)), center)
 
     def steps(self, present: Sequence[Member], kept: Sequence[np.ndarray], center: Array) -> np.ndarray:
         """One epoch of mini-batches; the mean loss and the mean hard cut-off of every member, (2, A)."""
@@ -128,9 +126,7 @@ class _Loop:
         """A step for each batch, counted in `made` (A,), its loss and its cut-off added to `sums` (2, A)."""
         schedule, part = self.schedule, self.state
         for whole in batches:
-            own = slice(
-                1 + max(e for e, count in enumerate(whole.normal_counts) if count)
-            )  # the others have no rows left
+            own = slice(1 + int(np.flatnonzero(whole.normal_counts)[-1]))  # the others have no rows left
             batch = Batch(whole.ids[own], whole.normal, whole.normal_counts[own], whole.anomaly_counts[own])
             if own.stop != len(part.active):
                 part = self.state.leading(own.stop)
@@ -172,12 +168,9 @@ def minibatches(
 
 def _joined(batch: Batch, members: Sequence[Member], most: int) -> Batch:
     """The batch with at most so many labelled anomalies of each member."""
-    anomalies = [
-        member.anomalies
-        if len(member.anomalies) <= most
-        else member.random.choice(member.anomalies, most, replace=False)
-        for member in members
-    ]
+    anomalies = [member.anomalies for member in members]
+    for e, (own, member) in enumerate(zip(anomalies, members, strict=True)):
+        anomalies[e] = own if len(own) <= most else member.random.choice(own, most, replace=False)
     ids = namespace(batch.ids).concat([batch.ids, padded(anomalies, batch.ids)], axis=1)
     return batch._replace(ids=ids, anomaly_counts=[len(part) for part in anomalies])
 
@@ -235,7 +228,6 @@ def _tied(scores: np.ndarray, distinct_rows: Callable[[], int]) -> bool:
 
 
 def distinct_rows(rows: TakesRows, member: Member, like: Array) -> int:
-    """How many of a member's first rows are distinct."""
     values = to_numpy(rows.take(index_like(member.train[:ROWS_TO_COMPARE], like)))
     return len({row.tobytes() for row in values})
 

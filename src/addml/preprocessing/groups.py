@@ -50,7 +50,6 @@ class Groups:
 
     @classmethod
     def fit(cls, table: pa.Table, by: Sequence[str], numbers: dict[str, np.ndarray]) -> Groups:
-        """Learn from the group columns of a table and its columns of numbers."""
         known = keys_of(table, by)
         keys = tuple(sorted(known.unique().to_pylist()))
         if len(keys) > max(2, len(table)) / 2:
@@ -93,7 +92,6 @@ class Groups:
         return np.asarray(values * self.ratio[codes, place] + self.shift[codes, place])
 
     def profiles(self, profiles: Sequence[ColumnProfile], code: int) -> list[ColumnProfile]:
-        """The profiles of the columns in one group."""
         limits = (self.limits - self.shift[code]) / self.ratio[code]
         ends = {name: own.tolist() for name, own in zip(self.columns, limits.T, strict=True)}
         names = ("low", "middle", "high")

@@ -48,11 +48,9 @@ class ColumnProfile:
 
     @cached_property
     def commonest(self) -> float:
-        """The share of the commonest level."""
         return max(self.levels.values(), default=0.0)
 
     def common(self, most: int) -> tuple[tuple[str, float], ...]:
-        """The most common levels with their shares."""
         return tuple(sorted(self.levels.items(), key=lambda item: -item[1])[:most])
 
     @property
@@ -69,13 +67,11 @@ class ColumnProfile:
         return ", ".join(f"{level} {share:.0%}" for level, share in self.common(NAMED))
 
     def to_json(self) -> dict[str, Any]:
-        """The profile as JSON values."""
         dates = {name: one and one.isoformat() for name, one in (("earliest", self.earliest), ("latest", self.latest))}
         return asdict(self) | dates
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ColumnProfile:
-        """The profile that `to_json` gave."""
         dates = {key: document[key] and datetime.fromisoformat(document[key]) for key in ("earliest", "latest")}
         hours = document["hours"] and (int(document["hours"][0]), int(document["hours"][1]))
         return cls(**{**document, **dates, "hours": hours, "weekdays": tuple(document["weekdays"])})
@@ -307,10 +303,8 @@ class DriftCounter:
 
     @property
     def unseen_words(self) -> list[str]:
-        """Which groups training did not have."""
-        named = [
-            f"{key.replace(BETWEEN, ', ')!r} ({counted(count, 'row')})" for key, count in self.unseen.most_common()
-        ]
+        unseen = self.unseen.most_common()
+        named = [f"{key.replace(BETWEEN, ', ')!r} ({counted(count, 'row')})" for key, count in unseen]
         groups = f"{counted(len(named), 'group')} unseen in training, judged against the whole"
         return [f"{groups}: {listed(named, 10)}"] if named else []
 

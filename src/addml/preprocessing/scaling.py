@@ -92,15 +92,6 @@ class Features:
         own = {name: getattr(self, name)[column] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
         return replace(self, **own)
 
-    def first(self, columns: int) -> Features:
-        """The features of the first columns alone, as of one step of a window; no gaps."""
-        return self.spread(np.arange(columns))
-
-    @property
-    def bent(self) -> Features:
-        """The same features, which grow like a logarithm beyond the knee."""
-        return replace(self, knee=np.array([KNEE]))
-
     @property
     def is_robust(self) -> bool:
         """Whether they are measured in distances of quartiles: such features are standardised once more."""

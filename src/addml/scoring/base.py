@@ -202,7 +202,6 @@ class EnsembleScale:
 
     @classmethod
     def fit(cls, scores: np.ndarray) -> Self:
-        """Learn from training scores (E, n)."""
         middle = np.median(scores, axis=1, keepdims=True)
         middle = np.where(middle > 0, middle, scores.mean(axis=1, keepdims=True))
         lowest = np.maximum(LEAST * middle, np.finfo(float).tiny)
