@@ -54,7 +54,7 @@ def similarity(detector, X):
 
 def nearest(detector, X):
     scorer, ready = detector.model_.scorer, detector.model_.scorer_ready("cpu")
-    return scorer.nearest(scorer.locate(detector.model_.prepare(X), ready), ready), ready["counter"]["similarity"]
+    return scorer.nearest(scorer.locate(detector.model_.prepare(X), ready), ready), ready["counter_similarity"]
 
 
 @pytest.mark.parametrize("count", [1, 4])

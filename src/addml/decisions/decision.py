@@ -42,28 +42,20 @@ class Decision:
     @property
     def words(self) -> str:
         """How it was chosen: "the 10% highest-scoring training rows"."""
-        share = self.share or 0.0
-        match self.method:
-            case "tau":
-                return "as given"
-            case "auto":
-                return "rows that stand clear of the rest, by an estimate from the bulk of the scores"
-            case "quantile":
-                return f"the {percent(share)} highest-scoring training rows"
-            case "alarm_rate":
-                return f"flags at most {one_in(share)} rows like the training rows"
-            case "max_false_alarms":
-                return f"at most {percent(share)} of the flagged rows are like the training rows"
-            case "flag":
-                return f"the {counted(int(share), 'highest-scoring row')}"
-            case "event_rate":
-                rate = f"at most one event in {1 / share:,.0f} windows of clean steps"
-                return f"{rate}, by the tail of the training peaks"
-            case "events":
-                return f"the {counted(int(share), 'strongest event')}"
-            case "per_day":
-                return f"{int(share):,} a day on average, the highest-scoring ones"
-        return f"by {self.method}"
+        share = self.share or 1.0
+        windows = f"{1 / share:,.0f} windows of clean steps"
+        words = {
+            GIVEN: "as given",
+            AUTO: "rows that stand clear of the rest, by an estimate from the bulk of the scores",
+            QUANTILE: f"the {percent(share)} highest-scoring training rows",
+            ALARM_RATE: f"flags at most {one_in(share)} rows like the training rows",
+            MAX_FALSE_ALARMS: f"at most {percent(share)} of the flagged rows are like the training rows",
+            FLAG: f"the {counted(int(share), 'highest-scoring row')}",
+            PER_DAY: f"{int(share):,} a day on average, the highest-scoring ones",
+            EVENT_RATE: f"at most one event in {windows}, by the tail of the training peaks",
+            EVENTS: f"the {counted(int(share), 'strongest event')}",
+        }
+        return words.get(self.method, f"by {self.method}")
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Decision:

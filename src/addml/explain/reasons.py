@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -80,7 +81,7 @@ def reasons(
         shares, strange = np.divide(added, above, where=above > 0, out=np.zeros(added.shape)), above[:, 0] > 0
         said = [TOGETHER] * len(rows)
     within = within or ([profiles], np.zeros(len(rows), np.int64))
-    explainer = _Rows(shares.clip(0), strange, said, within, values, texts or {}, correlated(model, origins))
+    explainer = _Rows(shares.clip(0), strange, said, *within, values, texts or {}, correlated(model, origins))
     order = np.lexsort((-shares, explainer.away <= FAR_OUTSIDE), axis=1)[:, : max(WIDE, most)]  # those far out first
     return [explainer.reasons(row, columns, most) for row, columns in enumerate(order.tolist())]
 
@@ -106,30 +107,30 @@ def correlated(model: Model, origins: Sequence[int]) -> np.ndarray:
     return np.where(abs(together) >= CORRELATED, np.sign(together), 0).astype(np.int8)
 
 
+@dataclass
 class _Rows:
     """Rows with the share of each column in their scores, their values, and how these compare with the profiles."""
 
-    def __init__(
-        self,
-        shares: np.ndarray,
-        strange: np.ndarray,
-        said: Sequence[str],
-        within: GroupProfiles,
-        values: Mapping[str, Any],
-        texts: Mapping[str, pa.Array],
-        correlated: np.ndarray,
-    ) -> None:
-        self.shares, self.strange, self.said = shares, strange, said
-        self.profiles, self.group = within
-        self.values, self.texts, self.correlated = values, texts, correlated
+    shares: np.ndarray  # (m, columns)
+    strange: np.ndarray  # (m,)
+    said: Sequence[str]  # of each row about columns that are unusual together
+    profiles: Sequence[Sequence[ColumnProfile]]  # of each group
+    group: np.ndarray  # (m,)
+    values: Mapping[str, Any]
+    texts: Mapping[str, pa.Array]
+    correlated: np.ndarray
+
+    def __post_init__(self) -> None:
         self.names = [one.column for one in self.profiles[0]]
-        self.side = np.zeros(shares.shape, np.int64)  # 1 for a number above the middle 90 % of its column, -1 below it
-        self.away = np.zeros(shares.shape)  # from the centre of the middle 90 %, in half widths of it
+        self.side = np.zeros(
+            self.shares.shape, np.int64
+        )  # 1 for a number above the middle 90 % of its column, -1 below it
+        self.away = np.zeros(self.shares.shape)  # from the centre of the middle 90 %, in half widths of it
         for column, profile in enumerate(self.profiles[0]):
             if profile.kind == "number" and not profile.form:
                 ends = np.array([(own[column].low, own[column].high) for own in self.profiles], float)
                 low, high = ends[self.group].T
-                numbers = np.asarray(values[profile.column], np.float64)
+                numbers = np.asarray(self.values[profile.column], np.float64)
                 self.side[:, column] = (numbers > high).astype(np.int64) - (numbers < low)
                 half = np.where(high > low, (high - low) / 2, np.inf)
                 self.away[:, column] = np.nan_to_num(abs(numbers - (high + low) / 2) / half)

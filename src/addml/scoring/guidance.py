@@ -82,53 +82,50 @@ class Guided(Scorer):
         known = evenly_spaced(space.normals, NORMALS // 2)
         others = space.not_anomalous[evenly_spaced_by(space.norms, NORMALS - len(known))]
         more = max(0, len(space.anomalies) - 1)
-        counter = {
-            "anomalies": space.prepared(evenly_spaced(space.anomalies, ANOMALIES)),
-            "normals": space.prepared(np.unique(np.concatenate([known, others]))),
-            "known": space.prepared(known),
-            "column_weight": space.column_weight,
-            "similarity": np.array(SimilarityScale(0.0, 0.0, 1.0, more / (more + TRUSTED), 0.0, 1.0), np.float32),
-            "label_weight": np.zeros(1, np.float32),
-            "scale": np.ones((len(fields(self.scale)), self.count(len(space.center))), np.float32),
+        return self.inner.fit(space) | {
+            "counter_anomalies": space.prepared(evenly_spaced(space.anomalies, ANOMALIES)),
+            "counter_normals": space.prepared(np.unique(np.concatenate([known, others]))),
+            "counter_known": space.prepared(known),
+            "counter_column_weight": space.column_weight,
+            "counter_similarity": np.array(SimilarityScale(0, 0, 1, more / (more + TRUSTED), 0, 1), np.float32),
+            "counter_label_weight": np.zeros(1, np.float32),
+            "counter_scale": np.ones((len(fields(self.scale)), self.count(len(space.center))), np.float32),
         }
-        return self.inner.fit(space) | {f"counter_{name}": array for name, array in counter.items()}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        own = [name for name in arrays if name.startswith("counter_")]
-        counter = {name.removeprefix("counter_"): arrays[name] for name in own}
-        inner = {name: array for name, array in arrays.items() if name not in own}
-        concatenate = namespace(counter["normals"]).concatenate
-        rows = concatenate([counter["normals"], counter["anomalies"]], 0)
-        counter["columns"] = ColumnReferences.of(concatenate([rows, counter["known"]], 0), counter["column_weight"])
-        counter["keys"] = reference_keys(rows)
-        counter["similarity"] = SimilarityScale(*counter["similarity"])
-        counter["scale"] = self.scale(*to_numpy(counter["scale"])[..., None])
-        return {**self.inner.ready(inner, distance), "counter": counter}
+        concatenate = namespace(arrays["counter_normals"]).concatenate
+        rows = concatenate([arrays["counter_normals"], arrays["counter_anomalies"]], 0)
+        columns = concatenate([rows, arrays["counter_known"]], 0)
+        return self.inner.ready(arrays, distance) | {
+            "counter_columns": ColumnReferences.of(columns, arrays["counter_column_weight"]),
+            "counter_keys": reference_keys(rows),
+            "counter_similarity": SimilarityScale(*arrays["counter_similarity"]),
+            "counter_scale": self.scale(*to_numpy(arrays["counter_scale"])[..., None]),
+        }
 
     def locate(self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None) -> LabelDistances:
-        counter = ready["counter"]
         inner = self.inner.locate(x, ready, matches)
-        return LabelDistances(inner, self_matches(x, counter["keys"]), *counter["columns"].distances(x))
+        return LabelDistances(inner, self_matches(x, ready["counter_keys"]), *ready["counter_columns"].distances(x))
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
         """The inner scorer's scores, raised by similarity and lowered by what is forgiven.
 
         A row that was labelled normal itself is at most as strange as the median training row, whatever the view.
         """
-        counter, xp = ready["counter"], namespace(z)
-        near, scale = self.nearest(located, ready), counter["similarity"]
-        by = trusted(similarity(near, scale), scale) - forgiven(near, scale)
+        xp, weight, scale = namespace(z), ready["counter_label_weight"], ready["counter_scale"]
+        near, own = self.nearest(located, ready), ready["counter_similarity"]
+        by = trusted(similarity(near, own), own) - forgiven(near, own)
         scores = self.inner.score(z, ready, distance, located.inner)[:, : len(by)]
-        scores = counter["scale"].raised(scores, counter["label_weight"] * by)
-        same = (near.known <= scale.least) & (counter["label_weight"] > 0)
-        return xp.where(same, xp.minimum(scores, as_like(counter["scale"].neutral, scores)), scores)
+        scores = scale.raised(scores, weight * by)
+        same = (near.known <= own.least) & (weight > 0)
+        return xp.where(same, xp.minimum(scores, as_like(scale.neutral, scores)), scores)
 
     def nearest(self, located: LabelDistances, ready: dict[str, Any]) -> Near:
         """How near rows lie to others; a row is its own neighbour only where it is known to be normal."""
         distances = located.distances + located.beyond[:, None]
         if len(located.self_matches[0]):
             distances[located.self_matches] = np.inf
-        normals, anomalies = len(ready["counter"]["normals"]), len(ready["counter"]["anomalies"])
+        normals, anomalies = len(ready["counter_normals"]), len(ready["counter_anomalies"])
         normal = mean_of_nearest(distances[:, :normals], min(NEIGHBOURS, max(1, normals - 1)))
         normal[namespace(normal).isinf(normal)] = 0.0  # all but copies of it
         count, both = sum(anomalies >= labels for labels in LABELS_PER_NEIGHBOUR), normals + anomalies
@@ -136,17 +133,15 @@ class Guided(Scorer):
         return Near(normal, anomalous, mean_of_nearest(distances[:, both:], 1))
 
     def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        counter: Shapes = {
-            "anomalies": (..., "inputs"),
-            "normals": (None, "inputs"),
-            "known": (..., "inputs"),
-            "column_weight": ("inputs",),
-            "similarity": (len(SimilarityScale._fields),),
-            "label_weight": (1,),
-            "scale": (len(fields(self.scale)), self.count(members)),
+        return self.inner.shapes(distance, members, w) | {
+            "counter_anomalies": (..., "inputs"),
+            "counter_normals": (None, "inputs"),
+            "counter_known": (..., "inputs"),
+            "counter_column_weight": ("inputs",),
+            "counter_similarity": (len(SimilarityScale._fields),),
+            "counter_label_weight": (1,),
+            "counter_scale": (len(fields(self.scale)), self.count(members)),
         }
-        inner = self.inner.shapes(distance, members, w)
-        return inner | {f"counter_{name}": shape for name, shape in counter.items()}
 
 
 def similarity(near: Near, scale: SimilarityScale) -> Array:
@@ -177,7 +172,7 @@ Arrays = dict[str, np.ndarray]
 def calibrated(scorer: Guided, arrays: Arrays, rows: np.ndarray, distance: Distance) -> Arrays:
     """The arrays with the scale of the training rows' similarity."""
     ready = scorer.ready(arrays, distance)
-    near, trust = _nearest(scorer, rows, ready), ready["counter"]["similarity"].trust
+    near, trust = _nearest(scorer, rows, ready), ready["counter_similarity"].trust
     least = max(LEAST * float(np.median(near.normal)), float(np.finfo(np.float32).tiny))
     far = np.log(near.normal + least)
     ratio = (far - np.log(near.anomalous + least))[np.isfinite(near.anomalous)]
@@ -209,7 +204,7 @@ def plausible(labelled: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def _evidence(scorer: Guided, rows: np.ndarray, ready: dict[str, Any]) -> np.ndarray:
     """How far rows lie from normal ones, as a logarithm, and their similarity (2, b)."""
-    near, scale = _nearest(scorer, rows, ready), ready["counter"]["similarity"]
+    near, scale = _nearest(scorer, rows, ready), ready["counter_similarity"]
     return np.stack([np.log(near.normal + scale.least), similarity(near, scale)])
 
 
@@ -227,7 +222,7 @@ def with_label_weight(
     `base` are the scores of the training rows without similarity, `anomalous` says which are labelled so.
     """
     ready = scorer.ready(arrays, distance)
-    own = ready["counter"]["similarity"]
+    own = ready["counter_similarity"]
     similarities = np.asarray(trusted(similarity(_nearest(scorer, rows, ready), own), own))
     if isinstance(scale, EnsembleScale) and len(scale.floor) == 1:  # a single member's score is taken as it is
         base = np.log(np.maximum(base, scale.floor[0, 0]))
