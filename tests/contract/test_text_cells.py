@@ -83,7 +83,7 @@ def test_whoever_wants_an_error_makes_one_of_the_warning():
         warnings.simplefilter("error", TextCellsWarning)
         with pytest.raises(TextCellsWarning) as refused:
             detector.fit(FRAMES["arrow"](fares()))
-    assert refused.value.cells.earliest == ("fare", ROW + 1, "void")
+    assert refused.value.cells.first["fare"][0] == ("fare", ROW + 1, "void")
     assert isinstance(refused.value, DroppedColumnsWarning)
     assert not hasattr(detector, "threshold_")
 
