@@ -83,11 +83,6 @@ def max_threads(n_jobs: int | None) -> int:
     return max(1, n_jobs if n_jobs > 0 else cores + 1 + n_jobs)
 
 
-def threads_for(operations: float, most: int) -> int:
-    """The number of threads for a call of so many operations."""
-    return max(1, min(most, int(operations / OPERATIONS_WORTH_A_THREAD)))
-
-
 def reuse_memory_of_steps() -> None:
     """Let the arrays of one step lie where those of the step before lay, without a change to the settings of glibc.
 

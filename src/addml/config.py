@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from addml import parameters
-from addml.compute import max_threads, threads_for
+from addml.compute import OPERATIONS_WORTH_A_THREAD, max_threads
 from addml.distances import count_of
 from addml.encoders import ENCODERS, MLP, Autoencoder, Conv, Encoder, Network
 from addml.encoders.module import ModuleNetwork
@@ -17,7 +17,7 @@ from addml.inputs import STRIDES, Form, Vectorizer, Window, check_sides
 from addml.learning.losses import CLOSENESS, CenterCloseness
 from addml.learning.state import Member
 from addml.learning.training import Schedule
-from addml.parameters import PART, Part, as_part, part_from_json, to_json
+from addml.parameters import Part, as_part, to_json
 from addml.scoring import SCORERS
 from addml.scoring.base import Scorer
 from addml.scoring.patches import PatchMemory
@@ -26,6 +26,7 @@ from addml.scoring.windows import ONE_CHANNEL, WindowViews
 from addml.text import counted
 
 AUTO = "auto"
+PART = "part"  # the key under which a document has the class of a part
 AUTO_ENCODERS: dict[str | None, type[Encoder]] = {None: MLP, "images": Conv, "series": Autoencoder}  # by kind of row
 SCALINGS = (AUTO, "robust", "standard")
 SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the default scorer, so that a step alone is scored as soon as it comes
@@ -185,7 +186,7 @@ class Config:
             self.patience,
             least_batch=1 if self.loss.name == "center" or wanted else 2,
             passes=1 if wanted is None else max(1, round(wanted / rows)),
-            threads=threads_for(operations, max_threads(self.n_jobs)),
+            threads=max(1, min(max_threads(self.n_jobs), int(operations / OPERATIONS_WORTH_A_THREAD))),
         )
 
     def randoms(self) -> list[np.random.Generator]:
@@ -321,7 +322,9 @@ def settings_to_json(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str
 
 def settings_from_json(document: dict[str, Any]) -> dict[str, Any]:
     """The parameters that `settings_to_json` described."""
-    return {
-        name: part_from_json(value, KINDS[name].values()) if name in KINDS and isinstance(value, dict) else value
-        for name, value in document.items()
-    }
+    settings = dict(document)
+    for name, kinds in KINDS.items():
+        if isinstance(value := settings.get(name), dict):
+            own = {key: tuple(one) if isinstance(one, list) else one for key, one in value.items() if key != PART}
+            settings[name] = {kind.__name__: kind for kind in kinds.values()}[value[PART]](**own)
+    return settings

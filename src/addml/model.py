@@ -22,15 +22,7 @@ from addml.inputs.table import Columns
 from addml.preprocessing.groups import Groups
 from addml.preprocessing.profile import ColumnProfile
 from addml.preprocessing.scaling import Features
-from addml.scoring.base import (
-    BLOCK,
-    EnsembleScale,
-    Scorer,
-    ViewScale,
-    block_of_images,
-    in_blocks,
-    score_rows,
-)
+from addml.scoring.base import BLOCK, EnsembleScale, Scorer, ViewScale, block_of_images, in_blocks, score_rows
 from addml.scoring.patches import PatchMemory
 from addml.scoring.references import Overlaps
 from addml.scoring.views import embedded_places

@@ -283,9 +283,7 @@ def read(path: str | os.PathLike[str], *, finite: bool = True) -> tuple[dict[str
         try:
             content = weights.read_bytes()
             break
-        except IsADirectoryError:
-            raise ModelFileError(f"{weights} is a folder; copy the whole model again, or fit anew") from None
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             if attempt == 2:  # once may be a save that finished between the two reads
                 raise ModelFileError(f"{weights} is missing; copy the whole folder again, or fit anew") from None
     if hashlib.sha256(content).hexdigest() != document["weights"]:
@@ -308,14 +306,10 @@ def read(path: str | os.PathLike[str], *, finite: bool = True) -> tuple[dict[str
 def _document(file: Path) -> dict[str, Any]:
     try:
         text = file.read_bytes()
-    except FileNotFoundError:
-        raise ModelFileError(f"{file} does not exist: {file.parent} is not a saved model") from None
-    except NotADirectoryError:
-        raise ModelFileError(f"{file.parent} is a file; give the folder of a saved model") from None
-    except IsADirectoryError:
-        raise ModelFileError(f"{file} is a folder: {file.parent} is not a saved model") from None
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise ModelFileError(f"{file} is not a file: {file.parent} is not a saved model") from None
     try:
-        document = json.loads(text, parse_constant=_no_constants)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{file} is cut off or not JSON ({error}); copy it again") from None
     if not isinstance(document, dict) or type(document.get("format")) is not int or document["format"] < 1:
@@ -336,10 +330,6 @@ def _document(file: Path) -> dict[str, Any]:
 
 def _checksum(document: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def _no_constants(word: str) -> Any:
-    raise ValueError(f"{word} is not allowed")
 
 
 def _replace(file: Path, content: bytes) -> None:

@@ -18,7 +18,6 @@ import numpy as np
 LEAST_MEMORY = 2**20
 LARGEST = 2**63 - 1  # whole number of an array
 WIDEST = 2**16  # layer; and networks at most
-PART = "part"  # the key under which a document has the class of a part
 
 
 class Part:
@@ -84,13 +83,6 @@ def to_json(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     raise TypeError(f"{value!r} is an object")
-
-
-def part_from_json(document: Mapping[str, Any], kinds: Collection[type[P]]) -> P:
-    """The part of a document {"part": class, parameters}, of one of these classes."""
-    own = dict(document)
-    kind = {kind.__name__: kind for kind in kinds}[own.pop(PART)]
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in own.items()})
 
 
 # Checks -----------------------------------------------------------------------------------------------------

@@ -78,11 +78,6 @@ def test_maps_are_enlarged_linearly() -> None:
     assert resized(np.array([[0.0, 4.0]]), (1, 4)).tolist() == [[0.0, 1.0, 3.0, 4.0]]
 
 
-def test_brighter_images_are_announced(fitted: ADDML) -> None:
-    with pytest.warns(UserWarning, match="brighter than those of training"):
-        fitted.anomaly_score(textures(3, 2) // 2 + 120)
-
-
 def test_a_folder_of_photographs_is_ranked_by_the_pretrained_encoder_and_its_masks_are_not(tmp_path) -> None:
     from PIL import Image
 

@@ -143,7 +143,6 @@ def _columns(given: Any) -> list[tuple[str, Callable[[], list[Any]]]]:
 
 # Images -----------------------------------------------------------------------------------------------------
 
-BRIGHTER = 0.08  # of white: how far the median brightness of images may lie from that of training
 PHOTO_SIDE = 320  # pixels; photographs of one size up to this keep it
 VALUES = 2**24  # numbers of images, at even steps, that scales are learned from
 COLOURS = (1, 3, 4)  # channels that images have: grey, colour, colour with a mask
@@ -223,19 +222,6 @@ class PhotoVectorizer(ImageVectorizer):
     """Photographs for the pretrained encoder, which takes (x - 127) / 128 of bytes."""
 
     largest: ClassVar[int] = PHOTO_SIDE
-
-    def strange(self, images: np.ndarray) -> str | None:
-        """That their scale or their brightness is not that of training; None if both are."""
-        usual, white = float(self.features.median[0]), 255 / 128 * float(self.features.scale[0])
-        here = float(np.median(images.mean(axis=(1, 2, 3))))
-        found = super().strange(images)
-        if found is not None or abs(here - usual) <= BRIGHTER * white:
-            return found
-        word = "brighter" if here > usual else "darker"
-        return (
-            f"these images are {word} than those of training ({here / white:.0%} of white, {usual / white:.0%} then), "
-            "and may be flagged for that alone; light them as in training, or fit the model again"
-        )
 
     @staticmethod
     def scaled(images: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
