@@ -267,10 +267,14 @@ def _answer(address: str) -> Any:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_unredirected_header("Authorization", "Basic " + base64.b64encode(pair.encode()).decode())
     try:
-        return urllib.request.urlopen(request, timeout=TIMEOUT)
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         with error:
             raise OSError(f"the server answered {error.code} {error.reason}") from None
+    if parts.scheme.lower() == "https" and urlsplit(answer.url).scheme != "https":
+        answer.close()
+        raise OSError("it redirects to an http: address, which anybody on the way can change")
+    return answer
 
 
 def _from_store(address: str, folder: Path, name: str) -> Path:
