@@ -59,8 +59,10 @@ class Decision:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Decision:
-        share = document["share"]
-        return cls(float(document["tau"]), str(document["method"]), None if share is None else float(share))
+        tau, share = document["tau"], document["share"]
+        if type(tau) not in (int, float):
+            raise ValueError(f"tau={tau!r} is not a number")
+        return cls(float(tau), str(document["method"]), None if share is None else float(share))
 
 
 @dataclass(frozen=True)
