@@ -182,7 +182,7 @@ class Model:
         """One score a row (n,) from scores of all members (E, n); embeddings are neutral in `incomplete` rows (n,)."""
         assert self.scale is not None
         own = member_scores if incomplete is None else self.neutral_scores(member_scores, incomplete)
-        return self.scale.combine(own)
+        return np.asarray(self.scale.combine(own))
 
     def incomplete(self, rows: Rows | np.ndarray) -> np.ndarray | None:
         """Where the past alone counts, which steps (n,) have windows that are not whole yet.

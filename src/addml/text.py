@@ -71,6 +71,7 @@ def figure(value: float, digits: int) -> str:
 
     Thousands are grouped from 10,000 on: four digits may be a year.
     """
+    value += 0.0  # there is a -0.0, too, which the cache takes for the same
     size = abs(value)
     if size and not 1e-4 <= size < 1e15:
         return f"{value:.{digits}g}"

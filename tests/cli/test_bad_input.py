@@ -234,7 +234,7 @@ def test_a_text_in_a_column_of_numbers(addml, model, tmp_path):
     assert "(row 200)" in scored.err
     place = "text.csv, row 200: column 'height' holds \"unknown"
     addml("score", "text.csv", "--model", model, "--strict").failed(place, "leave the cell empty")
-    addml("detect", "text.csv", "--strict").failed(place, "without --strict")
+    addml("detect", "text.csv", "--strict").failed(place, "(--strict)")
     addml("detect", "text.csv", "--strict", "--time", "when").failed(
         "--strict does not apply to a series (--time)", code=2
     )

@@ -236,7 +236,7 @@ def test_every_column_has_one_use():
         "y": "the label, for evaluation only",
         "z": "--ignore",
     }
-    with pytest.raises(ValueError, match="is the label"):
+    with pytest.raises(ValueError, match="holds labels; remove it from --columns"):
         choose(["x", "y"], Options(columns=("x", "y"), label="y"), "t.csv")
     with pytest.raises(ValueError, match="no column is left"):
         choose(["x"], Options(ignore=("x",)), "t.csv")

@@ -57,6 +57,7 @@ def _bounds(low, high, digits):
 
 def _figures(number, digits):
     """A number with so many significant digits, and all digits before the point: 97.3, 60, 1,234,567, 2.5e-09."""
+    number += 0.0  # never -0
     size = abs(number)
     if size and not 1e-4 <= size < 1e15:
         return f"{number:.{digits}g}"

@@ -164,8 +164,10 @@ class Groups:
     @property
     def note(self) -> str:
         """How many groups there are, and how large they are."""
-        groups = f"{counted(len(self.keys), 'group')} of {self.rows.min():,} to {self.rows.max():,} rows"
-        return f"rows are judged within {' and '.join(self.by)}: {groups}; small ones borrow from the whole"
+        least, most = int(self.rows.min()), int(self.rows.max())
+        rows = f", {most:,} rows each" if least == most else f" of {least:,} to {most:,} rows"
+        words = f"rows are judged within {' and '.join(self.by)}: {counted(len(self.keys), 'group')}{rows}"
+        return f"{words}; small ones borrow from the whole"
 
 
 def keys_of(table: pa.Table | pa.RecordBatch, by: Sequence[str]) -> pa.Array:

@@ -186,8 +186,8 @@ NOT_FINITE = (
 )
 
 
-def _finite(combined: np.ndarray) -> np.ndarray:
-    if not np.isfinite(combined).all():
+def _finite(combined: Array) -> Array:
+    if not bool(namespace(combined).isfinite(combined).all()):
         raise ValueError(NOT_FINITE)
     return combined
 
@@ -217,11 +217,13 @@ class EnsembleScale:
         with np.errstate(over="ignore"):
             return (scores.clip(0) * xp.exp((deviation * by).clip(-STRONGEST, STRONGEST))).clip(0, LARGEST)
 
-    def combine(self, scores: np.ndarray) -> np.ndarray:
+    def combine(self, scores: Array) -> Array:
         """One score a row (n,) from scores (E, n)."""
         if len(scores) == 1:
             return _finite(scores[0])
-        logs = (np.log(np.maximum(scores, self.floor)) - self.mean) / self.deviation
+        xp = namespace(scores)
+        logs = xp.log(xp.maximum(scores, as_like(self.floor, scores)))
+        logs = (logs - as_like(self.mean, scores)) / as_like(self.deviation, scores)
         return _finite(sum(logs) / len(logs))  # in order: a mean may add a lone row's in another
 
 
@@ -256,9 +258,9 @@ class ViewScale:
         """The scores (V, n) from their medians in their units."""
         return (scores - as_like(self.median, scores)) / as_like(self.unit, scores)
 
-    def combine(self, scores: np.ndarray) -> np.ndarray:
+    def combine(self, scores: Array) -> Array:
         """One score a row (n,) from scores (V, n)."""
-        return _finite(_compressed(self.measured(scores).max(axis=0)))
+        return _finite(_compressed(namespace(scores).amax(self.measured(scores), 0)))
 
 
 def _compressed(x: Array) -> Array:
