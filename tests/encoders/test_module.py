@@ -169,6 +169,7 @@ def test_frozen_batch_normalisation_is_accepted_and_not_learned(images):
 
 
 def frozen():
+    torch.manual_seed(0)
     net = Net()
     net.layers[0].requires_grad_(False)
     return net
