@@ -41,7 +41,6 @@ def columns_of(model: Model) -> list[int]:
 
 
 def features_by_column(origins: Sequence[int]) -> list[np.ndarray]:
-    """The features of each column."""
     column = np.asarray(origins, np.int64)
     order = np.argsort(column, kind="stable")
     return np.split(order, np.searchsorted(column[order], np.arange(1, column.max(initial=0) + 1)))

@@ -116,11 +116,6 @@ class _Candidate(NamedTuple):
     largest: float  # share of a single column
     away: float  # of the farthest column
 
-    @property
-    def is_always_named(self) -> bool:
-        """Whether a number is far out, or as many columns as a reason can name moved together."""
-        return self.away > FAR_OUTSIDE or len(self.columns) >= MAX_NAMED
-
 
 @dataclass
 class _Table:
@@ -151,9 +146,10 @@ class _Table:
     def reasons(self, row: int, columns: Sequence[int], most: int) -> tuple[Reason, ...]:
         """One reason for each unusual value, by share, then one for the ordinary values that matter."""
         candidates, is_strange = self._candidates(row, columns), bool(self.strange[row])
-        least = MIN_SHARE if is_strange else np.inf
-        as_a_whole = is_strange and not any(one.share >= least for one in candidates)  # no column stands out
-        named = [one for one in candidates if one.share >= least or one.is_always_named]
+        enough = [one for one in candidates if is_strange and one.share >= MIN_SHARE]
+        as_a_whole = is_strange and not enough  # no column stands out
+        always = [one for one in candidates if one.away > FAR_OUTSIDE or len(one.columns) >= MAX_NAMED]
+        named = [one for one in candidates if one in enough or one in always]
         found = {}
         for one in sorted(named, key=lambda one: -one.largest):
             if phrase := self._phrase(row, one.columns[0], unusual):

@@ -10,7 +10,6 @@ import numpy as np
 
 from addml.findings import EventPicture, Findings, Track
 from addml.report.html import Html, el, json_text
-from addml.report.summary import MAX_ROWS, score_format
 from addml.text import number, one_line
 
 MAX_BINS = 60
@@ -35,33 +34,13 @@ Panel = tuple[str, np.ndarray, np.ndarray | None]  # name, values (steps,), expe
 
 def chart_data(findings: Findings) -> dict[str, Any]:
     """The data of all charts, for the page's script."""
-    show = score_format(findings)
-    ranked = [
-        {
-            "row": one.row,
-            "rank": one.rank,
-            "score": show(one.score),
-            "anomaly": one.is_anomaly,
-            "why": [one_line(reason.words, 90) for reason in one.reasons[:3]],
-        }
-        for one in findings.ranked[:MAX_ROWS]
-    ]
     found = histogram(findings.scores, findings.threshold)
-    scores = found and {
-        "edges": _numbers(found.edges, 10),
-        "counts": found.counts.tolist(),
-        "first": found.first_anomalous,
-        "below": found.below,
-        "above": found.above,
-        "log": found.log,
-    }
     return {
         "threshold": finite(findings.threshold, 10),
         "noun": findings.noun,
-        "scores": scores,
+        "scores": found and found._asdict() | {"edges": _numbers(found.edges, 10), "counts": found.counts.tolist()},
         "training": training(findings),
         "curves": curves(findings),
-        "ranked": ranked,
     }
 
 

@@ -211,7 +211,9 @@ def _figures(findings: Findings) -> Iterator[tuple[str, Figure]]:
     if findings.track is not None and len(findings.track.scores) > 1:
         yield "series", _series(findings.track, findings.threshold)
     if numbers["scores"]:
-        yield "scores", _scores(findings)
+        figure, (axes,) = _figure()
+        _draw_scores(axes, findings.scores, findings.threshold, findings.noun)
+        yield "scores", figure
     if numbers["training"]:
         yield "training", _training(numbers["training"])
     for key, curve in numbers["curves"].items():
@@ -224,12 +226,6 @@ def _figure(width: float = WIDTH, height: float = HEIGHT, rows: int = 1, columns
 
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(np.atleast_1d(figure.subplots(rows, columns, sharex=rows > 1)))
-
-
-def _scores(findings: Findings) -> Figure:
-    figure, (axes,) = _figure()
-    _draw_scores(axes, findings.scores, findings.threshold, findings.noun)
-    return figure
 
 
 def _series(track: Track, threshold: float) -> Figure:

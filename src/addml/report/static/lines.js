@@ -55,7 +55,7 @@ function plot(place, values, options, said) {
 function drawScores() {
   const place = find("#scores"), found = data.scores;
   if (!place || !found) return;
-  const { edges, counts, first } = found;
+  const { edges, counts, first_anomalous: first } = found;
   const centers = counts.map((_, i) => (edges[i] + edges[i + 1]) / 2);
   const pick = (keep) => counts.map((count, i) => (count && keep(i) ? count : null));
   const values = () => [centers, pick((i) => i < first), pick((i) => i >= first)];

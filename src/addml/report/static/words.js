@@ -3,7 +3,6 @@ const root = document.documentElement;
 const find = (selector, within = document) => within.querySelector(selector);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const data = JSON.parse(find("#numbers").textContent);
-const ranked = new Map(data.ranked.map((one) => [one.rank, one]));
 const charts = []; // each: { draw() }
 
 // Colours and words -----------------------------------------------------------------------------------------
