@@ -171,7 +171,7 @@ class Findings:
 
     @property
     def examples(self) -> tuple[Finding, ...]:
-        """The ranked rows, with one row of each group before the others of these groups."""
+        """The ranked rows, with the repetitions within groups at the end."""
         later = {rank for group in self.groups for rank in group.ranks[1:]}
         return tuple(sorted(self.ranked, key=lambda one: (one.rank in later, one.rank)))
 

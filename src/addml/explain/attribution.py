@@ -48,7 +48,7 @@ class Nearest(NamedTuple):
 
 
 def baseline_row(rows: np.ndarray, origins: Sequence[int]) -> np.ndarray:
-    """The features (d',) of the typical row of rows (n, d').
+    """The features (d',) of a typical row, from rows (n, d').
 
     A column of one feature takes its median. The medians of several features may belong to no value, as for a category
     without a majority level: such a column takes the values of the row nearest to its medians.
@@ -261,10 +261,7 @@ def channel_distances(model: Model, rows: WindowRows, steps: np.ndarray) -> tupl
 
 
 def _expected(model: Model, rows: WindowRows, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """The bands of some steps in their units, and the medians as features.
-
-    Windows end to end cover the series, and each step belongs to one of them.
-    """
+    """The bands of some steps in their units, and the medians as features; windows end to end cover the steps."""
     examples, form = model.examples, model.form
     if form is None or not len(examples.rows):
         return None

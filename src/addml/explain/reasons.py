@@ -78,7 +78,7 @@ def reasons(
         templates = [BY_VIEW[views.views[view]] for view in found.view]
     else:
         added = attributions(model, rows, baseline, threads, origins=origins)
-        above = added.sum(axis=1, keepdims=True)  # the score of the baseline
+        above = added.sum(axis=1, keepdims=True)  # the score minus that of the baseline
         shares, strange = np.divide(added, above, where=above > 0, out=np.zeros(added.shape)), above[:, 0] > 0
         templates = [TOGETHER] * len(rows)
     within = within or ([profiles], np.zeros(len(rows), np.int64))

@@ -121,7 +121,7 @@ def to_html(document: Document) -> str:
     script = "\n".join(['"use strict";', "(function () {", *map(static, SCRIPTS), "})();"])  # names stay private
     scripts = {"start": static("start.js"), "library": library, "script": script}
     links = [("summary", "Summary"), *((section.name, section.link) for section in document.sections)]
-    # The policy forbids to load anything and to run other scripts; images are part of the page.
+    # The policy forbids loading anything and running other scripts; images are part of the page.
     images = " img-src data:;" if "<img " in document.body else ""
     rules = f"style-src {_hashes(styles.values())}; script-src {_hashes(scripts.values())}"
     return Template(static("page.html", "templates")).substitute(
