@@ -67,10 +67,7 @@ def number(value: float, digits: int = 4) -> str:
 
 @lru_cache(maxsize=4096)
 def figure(value: float, digits: int) -> str:
-    """A value of a table to `digits` significant digits, with all digits before the point: 97.3, 60,494,212, 2.5e-09.
-
-    Thousands are grouped from 10,000 on, because four digits may be a year.
-    """
+    """A value to `digits` significant digits, grouped from 10,000 on (2014 may be a year): 97.3, 60,494, 2.5e-09."""
     value += 0.0  # -0.0 becomes 0.0; the cache does not tell them apart
     size = abs(value)
     if size and not 1e-4 <= size < 1e15:

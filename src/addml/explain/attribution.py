@@ -62,10 +62,7 @@ def baseline_row(rows: np.ndarray, origins: Sequence[int]) -> np.ndarray:
 
 
 def kept_by_most(kept: list[np.ndarray], train: list[np.ndarray], rows: int) -> np.ndarray:
-    """The training rows kept at the end by at least half of the members that train on them.
-
-    If there are none, the rows with the largest share of such members.
-    """
+    """Rows kept by at least half of the members that train on them; if there are none, those kept by the most."""
     votes, seen = (sum(np.bincount(ids, minlength=rows) for ids in lists) for lists in (kept, train))
     share = votes / np.maximum(seen, 1)
     return np.flatnonzero(share >= min(0.5, share.max()))
@@ -84,10 +81,7 @@ def baseline_of(model: Model, kept: np.ndarray, scores: np.ndarray, ordinary: fl
 
 
 def nearest(model: Model, features: np.ndarray, k: int) -> Nearest:
-    """The model's k examples nearest to each row of features, in the metric spaces of all members.
-
-    Distances are means over members of Euclidean distances, in units of the spread of the examples.
-    """
+    """The k examples nearest to each row of features, by mean distance over members in units of their spread."""
 
     def embedded(rows: np.ndarray) -> np.ndarray:  # (E, n, w)
         z = model.embeddings(rows, "cpu", 1).astype(np.float64)
@@ -243,19 +237,13 @@ WINDOWS_AT_ONCE = 256
 
 
 def expected_bands(model: Model, rows: WindowRows, steps: np.ndarray | None = None) -> np.ndarray | None:
-    """Low end, median and high end (3, k, channels) of what was expected at some steps, or at all; in their units.
-
-    None if the model keeps no training windows.
-    """
+    """Expected low end, median and high end (3, k, channels) at some or all steps; None without training windows."""
     found = _expected(model, rows, np.arange(len(rows)) if steps is None else steps)
     return None if found is None else found[0]
 
 
 def channel_distances(model: Model, rows: WindowRows, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """The deviations of channels from their expected values at some steps, and these values; both (k, channels).
-
-    None if the model keeps no training windows.
-    """
+    """Deviations from expected values at some steps, and these values, (k, channels); None without training windows."""
     found = _expected(model, rows, steps)
     return None if found is None else (abs(rows.windows.steps[steps] - found[1]), found[0][1])
 
@@ -284,8 +272,7 @@ def _expected(model: Model, rows: WindowRows, steps: np.ndarray) -> tuple[np.nda
 def _nearest_windows(seen: np.ndarray, examples: np.ndarray) -> np.ndarray:
     """The examples (R, d) nearest to each window (k, length, channels), (k, NEAREST).
 
-    Repeated with channels weighted by their distance from the neighbours of the last round, relative to the median
-    channel: a broken channel counts little.
+    Each round lowers the weights of channels that were far from the neighbours, as a broken channel is.
     """
     channels, weight = seen.shape[2], np.ones((len(seen), 1, seen.shape[2]), np.float32)
     for _ in range(1 if channels == 1 else 3):

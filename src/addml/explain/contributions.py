@@ -198,10 +198,7 @@ def _mean(values: np.ndarray, counted: np.ndarray) -> np.ndarray:
 def _space_parts(
     model: Model, x: np.ndarray, z: np.ndarray, ready: Ready, located: ColumnDistances, rows: np.ndarray
 ) -> np.ndarray:
-    """The gradient of the distance in the metric space times the differences of rows (k,) from their neighbours there.
-
-    Only an MLP has such a gradient; other encoders use 1.
-    """
+    """The gradient of the distance (1 without an MLP) times the differences of rows (k,) from their neighbours."""
     z, x = z[:, rows], x[rows]
     embedded, references = side_by_side(z, model.distance), side_by_side(ready["references"], model.distance)
     products = ready["products"]  # squared distances, without the term that all references share

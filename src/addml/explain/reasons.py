@@ -93,10 +93,7 @@ def reason_texts(found: Sequence[Sequence[Reason]]) -> pa.Array:
 
 
 def correlated(model: Model, origins: Sequence[int]) -> np.ndarray:
-    """The signs of strong correlations between columns (columns, columns), 0 for weak ones.
-
-    Among the model's examples, by the first feature of each column; all 0 if there are too few examples.
-    """
+    """The signs of strong correlations (columns, columns) among the examples, 0 for weak ones or too few examples."""
     first = [int(own[0]) for own in features_by_column(origins)]
     known = model.examples.features
     if len(known) < FEWEST or known.shape[1] != len(origins) or len(first) > WIDEST:
@@ -168,10 +165,7 @@ class _Table:
         return tuple(ranked[:most]) or (Reason((), 0.0, NOTHING, NOTHING),)
 
     def _candidates(self, row: int, columns: Sequence[int]) -> list[_Candidate]:
-        """The columns, in this order, with those that correlate and lie outside on the matching side joined.
-
-        Of the columns that lie within their usual values and add little, only the first three are considered.
-        """
+        """Columns in this order, joined if they moved together; of ordinary ones that add little, the first three."""
         side, shares, away = (of[row].tolist() for of in (self.side, self.shares, self.away))
         joined, within = dict[int, list[int]](), 0  # by the leading column
         for column in columns:
@@ -239,10 +233,7 @@ Grouped = tuple[tuple[str, ...], str, tuple[int, ...]]  # columns, words, places
 
 
 def groups(found: Sequence[Sequence[Reason]]) -> tuple[Grouped, ...]:
-    """Groups of at least two rows with the same leading reasons, the largest group first.
-
-    A row's leading reasons are its first one, and the second if it is nearly as important.
-    """
+    """Groups of rows with the same first reason, and the same second one if nearly as important; the largest first."""
     leads = {
         row: [reason.summary for reason in of_row[:2] if reason.share >= CLEAR * of_row[0].share]
         for row, of_row in enumerate(found)

@@ -160,10 +160,7 @@ class RankedRows:
         return joined([title, el("ul", *cards, class_="groups"), more if hidden else ""]) if cards else Html("")
 
     def table(self) -> Html:
-        """All listed rows; the first ones have details that a button opens.
-
-        Roles are explicit because the styles for narrow screens turn rows into blocks.
-        """
+        """All listed rows. Roles are explicit because the styles for narrow screens turn rows into blocks."""
         opener = button("all-details", "Open all details", aria_pressed="false")
         tools = el("div", opener, button("all-rows", "Show all", hidden=True), class_="tools")
         body: list[Html] = []
