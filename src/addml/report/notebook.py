@@ -62,7 +62,9 @@ def sentences(detector: ADDML, X: Any) -> list[str]:
 def _reasons(model: Model, rows: Rows, places: np.ndarray) -> tuple[Reasons, pa.RecordBatch]:
     """The reasons of the rows at these places, and their values."""
     if model.form is not None:
-        raise ValueError("reasons, reports and plot_row are about the columns of a table; for other data use explain")
+        raise ValueError(
+            "reasons, report and plot_row need the columns of a table; use explain(X) for images and series"
+        )
     features, values = rows.take(places), rows.values
     if model.columns is not None:
         table = values.take(pa.array(places)).combine_chunks()
@@ -105,7 +107,7 @@ def checked(detector: ADDML, X: Any) -> tuple[Checked, ...]:
 
     model = detector.model_
     if model.form is not None:
-        raise ValueError("check plants faults in tables; it does not take images or series")
+        raise ValueError("check(X) plants faults in the columns of a table; it does not support images or series")
     is_array = model.columns is None
     values = detector._read(X).values if is_array else as_table(X)
     table = pa.table(list(values.T), names=model.vectorizer.labels) if is_array else values
