@@ -226,6 +226,9 @@ def _space_parts(
 
 def window_contributions(model: Model, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
     """Contributions (m, channels) to the scores of the steps at these places: means over the steps around them."""
+    assert model.form is not None
+    if not len(places):
+        return np.empty((0, model.form.channels))
     around = [rows.windows.around(int(place), model.smoothing) for place in places]
     steps = np.unique(np.concatenate(around))
     parts = _step_contributions(model, rows, steps, device, threads)
