@@ -216,6 +216,10 @@ def mean_of(nearest: Array) -> Array:
     """The mean (b,) of distances (b, k), without references that do not count; 0 where none does."""
     xp = namespace(nearest)
     counted = xp.isfinite(nearest)
+    if isinstance(nearest, np.ndarray) and counted.all():  # as a step of a stream has it, in a third of the time
+        return sum((nearest[:, place] for place in range(1, nearest.shape[1])), start=nearest[:, 0]) / np.float32(
+            nearest.shape[1]
+        )
     total = xp.where(counted, nearest, as_like(0.0, nearest))
     sums = sum((total[:, place] for place in range(1, total.shape[1])), start=total[:, 0])  # in order, for any rows
     return sums / convert(counted.sum(1).clip(1), sums)
