@@ -188,7 +188,7 @@ def test_what_looks_at_rows_takes_none_on_disk(table, tmp_path):
         fitted = quick(epochs=1).fit(rows)
         for source in (tmp_path, str(tmp_path / "0.parquet"), dataset.dataset(tmp_path)):
             for look in (fitted.transform, fitted.explain, fitted.nearest_normal):
-                with pytest.raises(TypeError, match="is a table on disk, which fit, the methods that score"):
+                with pytest.raises(TypeError, match="is a table on disk, which only fit, write_scores"):
                     look(source)
 
 

@@ -93,7 +93,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(images, detector):
 
 
 def test_saved_without_code_and_loaded_with_it(tmp_path, images, detector):
-    with pytest.warns(UserWarning, match="not saved, being objects: encoder"):
+    with pytest.warns(UserWarning, match="not saved, because they are objects: encoder"):
         detector.save(tmp_path / "model")
     message = r"model: the model has an encoder of your own, .* pass it in Python: load\(path, encoder=\.\.\.\)$"
     with pytest.raises(ValueError, match=message):  # and nothing of fitting or saving it again
@@ -123,7 +123,7 @@ def test_constants_of_a_module_are_no_part_of_the_file_and_must_be_the_same(tmp_
     settings = {"members": 1, "epochs": 1, "random_state": 0}
     turn = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
     detector = addml.ADDML(encoder=lambda: Turned(turn), **settings).fit(X)
-    with pytest.warns(UserWarning, match="not saved, being objects: encoder"):
+    with pytest.warns(UserWarning, match="not saved, because they are objects: encoder"):
         detector.save(tmp_path)
     loaded = addml.load(tmp_path, encoder=Turned(turn.clone()))
     np.testing.assert_array_equal(loaded.anomaly_score(X), detector.anomaly_score(X))

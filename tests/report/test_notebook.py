@@ -98,8 +98,8 @@ def test_check_plants_faults_that_are_found_and_missed(detector, table):
 def test_check_says_what_cannot_be_tried():
     X = np.random.default_rng(0).normal(size=(200, 3))
     found = {one.kind: one.verdict for one in ADDML(random_state=0, device="cpu").fit(X).check(X)}
-    assert found["columns that contradict each other"] == "not tried: no columns of numbers are related"
-    assert found["a row from another group"] == "not tried: no column of groups tells numbers apart"
+    assert found["columns that contradict each other"] == "not tried: no two number columns are related"
+    assert found["a row from another group"] == "not tried: no category column separates the numbers"
 
 
 def test_check_needs_some_rows():

@@ -103,10 +103,10 @@ def _move_all(weights: Array, first: Array, second: Array, grad: Array, rate: fl
     if not isinstance(grad, np.ndarray):
         move(weights, first, second, grad, rate, epsilon)
         return
-    flat = [whole.reshape(-1) for whole in (weights, first, second, grad)]
+    weights, first, second, grad = (whole.reshape(-1) for whole in (weights, first, second, grad))
     for start in range(0, grad.size, NUMBERS_AT_ONCE):
-        pieces = [whole[start : start + NUMBERS_AT_ONCE] for whole in flat]
-        move(*pieces, rate, epsilon)
+        at = slice(start, start + NUMBERS_AT_ONCE)
+        move(weights[at], first[at], second[at], grad[at], rate, epsilon)
 
 
 def corrected(learning_rate: float, step: Any) -> tuple[Any, Any]:
