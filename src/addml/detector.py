@@ -272,7 +272,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         return self._fitted.rows_kept()
 
     def is_anomaly(self, X: Any, *, max_false_alarms: float | None = None) -> Any:
-        """Whether each row of X is flagged; with `max_false_alarms`, at most that share of them is like training rows."""
+        """Whether each row of X is flagged; `max_false_alarms` limits the share of flagged rows like training rows."""
         if max_false_alarms is None:
             return self.anomaly_score(X) > self.threshold_
         parameters.check_number("max_false_alarms", max_false_alarms, 0, 1, with_low=False)
@@ -327,9 +327,9 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         asked = own[parameters.places("rows", rows, len(own))]
         found = contributions_of(self.model_, read, asked, *self._engine)
         if self.model_.columns is not None:  # columns that were left out contribute nothing
-            names, used = self.feature_names_in_.tolist(), found
-            found = np.zeros((len(used), len(names)))
-            found[:, [names.index(name) for name in self.model_.columns.used]] = used
+            places = {name: place for place, name in enumerate(self.feature_names_in_)}
+            used, found = found, np.zeros((len(found), len(places)))
+            found[:, [places[name] for name in self.model_.columns.used]] = used
         if not is_pandas(X) or self.model_.form is not None:
             return found
         return type(X)(found, X.index[asked], getattr(self, "feature_names_in_", X.columns))

@@ -58,20 +58,20 @@ def train(
     reuse_memory_of_steps()
     with no_grad(state.weights), blas_threads(schedule.threads), np.errstate(over="ignore", invalid="ignore"):
         loop = _Loop(learner, rows, members, schedule, state, group)
-        kept_rows = group.counts([count_of(one.normal_ratio, len(one.train)) for one in loop.present])
+        kept_rows = group.counts([count_of(one.normal_ratio, len(one.train)) for one in loop.active])
         state.choose(np.argsort(-np.asarray(kept_rows), stable=True))  # members whose rows last longest come first
         while state.epoch < schedule.epochs and len(state.active):
             began = time.perf_counter()
             center, scores = loop.survey()  # mu, F
             if learner.can_collapse and loop.stop_collapsed(scores):
                 continue
-            cutoff, kept = distill(scores, loop.present, group)  # tau^n, P
+            cutoff, kept = distill(scores, loop.active, group)  # tau^n, P
             losses = loop.steps(kept, center)
             validation = loop.validate(center)
             state.epoch += 1
             if group.size == 1 and len(rows) <= MOST_ROWS_REMEMBERED:
                 state.kept.append(np.zeros((len(members), (len(rows) + 7) // 8), np.uint8))
-                state.kept[-1][state.active] = packed(kept, loop.present, len(rows))
+                state.kept[-1][state.active] = packed(kept, loop.active, len(rows))
             _record(state, began, losses, validation, cutoff, group.counts([int(keep.sum()) for keep in kept]))
             _keep_best(state, validation, schedule.patience)
             on_epoch(state)
@@ -81,36 +81,34 @@ def train(
     return state
 
 
+@dataclass
 class _Loop:
     """The parts of an epoch, and what they share."""
 
-    def __init__(
-        self,
-        learner: MetricLearner,
-        rows: TakesRows,
-        members: Sequence[Member],
-        schedule: Schedule,
-        state: TrainingState,
-        group: Group,
-    ) -> None:
-        self.learner, self.rows, self.members = learner, rows, members
-        self.schedule, self.state, self.group = schedule, state, group
-        self.decay = learner.encoder.is_matrix() * schedule.weight_decay  # (P,)
-        self.distinct: dict[int, int] = {}
+    learner: MetricLearner
+    rows: TakesRows
+    members: Sequence[Member]
+    schedule: Schedule
+    state: TrainingState
+    group: Group
+
+    def __post_init__(self) -> None:
+        self.decay = self.learner.encoder.is_matrix() * self.schedule.weight_decay  # (P,)
+        self.distinct: dict[int, int] = {}  # member -> distinct rows among its first ones
 
     @property
-    def present(self) -> list[Member]:
+    def active(self) -> list[Member]:
         """The members still in training."""
         return [self.members[e] for e in self.state.active]
 
     def survey(self) -> tuple[Array, Array]:
         """The centre of M under the current networks, and the distances of M to it."""
         self.learner.set_weights(self.state.weights)
-        train = [member.train for member in self.present]
+        train = [member.train for member in self.active]
         return self.learner.row_scores(self.rows, padded(train, self.state.weights), [len(ids) for ids in train])
 
     def validate(self, center: Array) -> np.ndarray:
-        ids = [member.validation for member in self.present]
+        ids = [member.validation for member in self.active]
         return self.learner.validation_loss(self.rows, padded(ids, self.state.weights), list(map(len, ids)), center)
 
     # Steps --------------------------------------------------------------------------------------------------
@@ -121,18 +119,18 @@ class _Loop:
         each_step = group.size > 1 and not group.every  # every process then takes its part of each batch
         size = max(LEAST_PART, -(-schedule.batch_size // group.size)) if each_step else schedule.batch_size
         portions = chain.from_iterable(self.rows.portions(state.epoch) for _ in range(schedule.passes))
-        batches = minibatches(self.present, kept, size, center, portions)
+        batches = minibatches(self.active, kept, size, center, portions)
         if each_step:
-            return self._shared_steps(batches, center)
+            return self._synchronous_steps(batches, center)
         made, sums = np.zeros(len(state.active), int), namespace(center).zeros_like(state.weights[:, :2]).mT
         for part in rounds(batches, group):
             before = made.copy()
-            self._own_steps(part, center, made, sums)
+            self._local_steps(part, center, made, sums)
             average(state, made - before, group)
         self.learner.set_weights(state.weights)
         return group.mean(to_numpy(sums) / np.maximum(made, 1), np.stack([made, made]))
 
-    def _own_steps(self, batches: Iterator[Batch], center: Array, made: np.ndarray, sums: Array) -> None:
+    def _local_steps(self, batches: Iterator[Batch], center: Array, made: np.ndarray, sums: Array) -> None:
         """A step per batch; adds to the members' step counts `made` (A,) and to their losses and cut-offs `sums`."""
         schedule, part = self.schedule, self.state
         for whole in batches:
@@ -150,7 +148,7 @@ class _Loop:
             adam(part, gradient, schedule.learning_rate, None if moving.all() else moving)
             made[own] += moving
 
-    def _shared_steps(self, batches: Iterator[Batch], center: Array) -> np.ndarray:
+    def _synchronous_steps(self, batches: Iterator[Batch], center: Array) -> np.ndarray:
         """Steps by the mean gradient of all processes that have rows left."""
         schedule, state = self.schedule, self.state
         members, parameters = state.weights.shape
@@ -178,8 +176,8 @@ class _Loop:
 
     def stop_collapsed(self, scores: Array) -> bool:
         """Stop collapsed members, each with its last network before the collapse; whether there were any."""
-        state, group, present = self.state, self.group, self.present
-        sizes = [len(member.train) for member in present]
+        state, group, active = self.state, self.group, self.active
+        sizes = [len(member.train) for member in active]
         own = [row[:size] for row, size in zip(to_numpy(scores), sizes, strict=True)]
         spread = group.mean(np.array([float(np.add.reduce(row)) / len(row) for row in own]), np.asarray(sizes))
         if state.untrained_spread is None:
