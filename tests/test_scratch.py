@@ -46,7 +46,7 @@ def test_a_folder_that_takes_no_files_is_said(tmp_path):
 def test_a_disk_without_room_is_said_before_anything_is_written(tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(arrays.shutil, "disk_usage", lambda folder: usage(100, 90, 10))
-    with pytest.raises(arrays.ScratchError, match=r"needed for prepared rows .* free some space, .*--scratch"):
+    with pytest.raises(arrays.ScratchError, match=r"prepared rows need .* free some space, .*--scratch"):
         arrays.mapped(tmp_path, (100,), np.float64)
     assert list(tmp_path.iterdir()) == []
 

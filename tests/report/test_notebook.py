@@ -104,7 +104,7 @@ def test_check_says_what_cannot_be_tried():
 
 def test_check_needs_some_rows():
     X = np.random.default_rng(0).normal(size=(30, 3))
-    with pytest.raises(ValueError, match="at least 50 rows, and there are 30"):
+    with pytest.raises(ValueError, match="at least 50 rows; the table has 30"):
         ADDML(random_state=0, device="cpu", epochs=1).fit(X).check(X)
 
 

@@ -203,8 +203,8 @@ def p_value_table(calibration: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Of many calibration rows the table holds a sample, between which p-values are rounded up.
     """
     n = len(calibration)
-    some = evenly_spaced_with_ends(np.arange(max(0, n - EXACT)), EXACT) if n > EXACT else np.arange(0)
-    knots = np.unique(calibration[np.concatenate([some, np.arange(max(0, n - EXACT), n)])])
+    sample = evenly_spaced_with_ends(calibration[: max(0, n - EXACT)], EXACT)
+    knots = np.unique(np.concatenate([sample, calibration[-EXACT:]]))
     higher = n - np.searchsorted(calibration, knots, side="right")
     return knots, np.concatenate([[1.0], (1 + higher) / (1 + n)])
 
@@ -231,7 +231,7 @@ class Tail:
         away = (_power(scores, self.compressed) - self.middle) / self.unit
         return np.where(away > 0, (1 - BULK[0]) * np.exp(-away.clip(0)), 1.0)
 
-    def distinct(self, ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def q_values(self, ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The distinct scores, ascending, and q at each: its p-value adjusted for all rows."""
         at, first = np.unique(ordered, return_index=True)
         n = len(ordered)
@@ -255,7 +255,7 @@ def _power(scores: np.ndarray, compressed: bool) -> np.ndarray:
 def probability_curve(ordered: np.ndarray, compressed: bool) -> tuple[np.ndarray, np.ndarray]:
     """Ascending scores (k,) and 1 - q at each, q being the tail's p-value adjusted for all rows."""
     tail, n = Tail.fit(ordered, compressed), len(ordered)
-    at, q = tail.distinct(ordered)
+    at, q = tail.q_values(ordered)
     far = max(tail.score(LEAST_Q / n), np.nextafter(at[-1], np.inf))
     beyond = np.linspace(at[-1], far, 65)[1:]
     chosen = evenly_spaced_with_ends(np.arange(len(at)), KNOTS)
@@ -275,7 +275,7 @@ def quantile_threshold(scores: np.ndarray, contamination: float) -> float:
 def clear_threshold(ordered: np.ndarray, compressed: bool) -> float:
     """tau, above which at most a tenth of the rows are expected to be ordinary; at most half of the rows lie above."""
     tail = Tail.fit(ordered, compressed)
-    at, q = tail.distinct(ordered)
+    at, q = tail.q_values(ordered)
     is_clear = q <= CLEAR
     if not is_clear.any():
         return max(float(at[-1]), tail.score(CLEAR / len(ordered)))
