@@ -9,7 +9,7 @@ import copy
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from numbers import Integral, Rational, Real
 from typing import Any, Self, TypeVar
 
@@ -43,12 +43,8 @@ class Part:
     def __repr__(self) -> str:
         """Only the parameters that differ from their defaults."""
         defaults = {field.name: field.default for field in fields(self)}  # type: ignore[arg-type]
-        changed = {
-            name: value
-            for name, value in vars(self).items()
-            if defaults.get(name) is MISSING or repr(value) != repr(defaults.get(name))
-        }
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+        changed = [f"{name}={own!r}" for name, own in vars(self).items() if repr(own) != repr(defaults.get(name))]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
 
 P = TypeVar("P", bound=Part)

@@ -240,12 +240,10 @@ def minibatches(
 
 def _with_anomalies(batch: Batch, members: Sequence[Member], most: int) -> Batch:
     """The batch and a sample of up to `most` labelled anomalies of each member."""
-    anomalies = [
-        member.anomalies
-        if len(member.anomalies) <= most
-        else member.random.choice(member.anomalies, most, replace=False)
-        for member in members
-    ]
+    anomalies = []
+    for member in members:
+        own = member.anomalies
+        anomalies.append(own if len(own) <= most else member.random.choice(own, most, replace=False))
     ids = namespace(batch.ids).concat([batch.ids, padded(anomalies, batch.ids)], axis=1)
     return batch._replace(ids=ids, anomaly_counts=[len(part) for part in anomalies])
 

@@ -95,7 +95,8 @@ class PatchMemory(Scorer):
     def maps(self, z: np.ndarray, ready: dict[str, Any], owners: np.ndarray) -> np.ndarray:
         """The distance (b, height, width) of every place of images with features z (b, ...); 1 is usual."""
         levels = [tuple(map(int, level)) for level in ready["levels"]]
-        size, total = levels[0][1:], np.zeros((len(z), *levels[0][1:]))
+        size = levels[0][1:]
+        total = np.zeros((len(z), *size))
         for level, part in enumerate(split_levels(z, levels)):
             for one, (own, owner) in enumerate(zip(part, owners, strict=True)):
                 distances = _nearest(own, ready, level, owner).reshape(levels[level][1:])

@@ -106,7 +106,7 @@ class Views(Scorer):
 
     references: int = 1024
     views: tuple[str, ...] = VIEWS
-    at_once: int = 256  # more rows release the interpreter's lock for longer
+    at_once: int = 256  # large blocks release the interpreter's lock for longer at a time
     name: ClassVar[str] = "views"
     on_columns: ClassVar[bool] = True
     scale = ViewScale
