@@ -49,6 +49,9 @@ def test_detect_ranks_the_images_and_shows_them(addml, photos, tmp_path):
     assert first["file"] == "photo-07.png"
     assert first["reasons"].startswith("lower right")
     page = (tmp_path / "photos.report.html").read_text()
+    assert "highest-scoring training images" in page
+    assert "Images kept" in page
+    assert not re.search(r"\b[Rr]ows kept|training rows", page)
     assert "img-src data:" in page
     shown = re.findall(r'<img src="data:image/png;base64,[^"]+" alt="([^"]+)"', page)
     assert shown[:2] == ["photo-07.png", "photo-07.png: where its score comes from"]

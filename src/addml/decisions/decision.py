@@ -42,15 +42,19 @@ class Decision:
     @property
     def words(self) -> str:
         """The choice in words, such as "the 10% highest-scoring training rows"."""
+        return self.words_for("row")
+
+    def words_for(self, noun: str) -> str:
+        """The same for "image" or "step": "the 10% highest-scoring training images"."""
         share = self.share or 1.0
         windows = f"{1 / share:,.0f} windows of clean steps"
         words = {
             GIVEN: "as given",
-            AUTO: "rows that stand clear of the rest, by an estimate from the bulk of the scores",
-            QUANTILE: f"the {percent(share)} highest-scoring training rows",
-            ALARM_RATE: f"flags at most {one_in(share)} rows like the training rows",
-            MAX_FALSE_ALARMS: f"at most {percent(share)} of the flagged rows are like the training rows",
-            FLAG: f"the {counted(int(share), 'highest-scoring row')}",
+            AUTO: f"{noun}s that stand clear of the rest, by an estimate from the bulk of the scores",
+            QUANTILE: f"the {percent(share)} highest-scoring training {noun}s",
+            ALARM_RATE: f"flags at most {one_in(share)} {noun}s like the training {noun}s",
+            MAX_FALSE_ALARMS: f"at most {percent(share)} of the flagged {noun}s are like the training {noun}s",
+            FLAG: f"the {counted(int(share), f'highest-scoring {noun}')}",
             PER_DAY: f"{int(share):,} a day on average, the highest-scoring ones",
             EVENT_RATE: f"at most one event in {windows}, by the tail of the training peaks",
             EVENTS: f"the {counted(int(share), 'strongest event')}",

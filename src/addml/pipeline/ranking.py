@@ -177,7 +177,7 @@ def training_findings(model: Model, source: str, notes: Sequence[str], **more: A
         "notes": tuple(notes),
         "scores": model.training.values,
         "threshold": model.threshold,
-        "decided_by": model.decision.words,
+        "decided_by": model.decision.words_for(model.vectorizer.noun),
         "ranked": (),
         "usual": tuple(map(Usual.of, model.profiles)),
         "history": tuple(model.history),

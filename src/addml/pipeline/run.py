@@ -195,7 +195,7 @@ def info(folder: str) -> dict[str, Any]:
         "epochs": len(model.history),
         "seconds": sum(float(entry.get("seconds", 0)) for entry in model.history),
         "threshold": model.threshold,
-        "decided_by": decision.words,
+        "decided_by": decision.words_for(model.vectorizer.noun),
         "anomalies_in_training": int((scores > model.threshold).sum()),
         "settings": model.settings,
         "addml": model.version,
