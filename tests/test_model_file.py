@@ -180,7 +180,7 @@ def test_an_unknown_device_is_refused_at_once(saved, device):
 
 def test_objects_are_left_out_and_said(tmp_path):
     detector = addml.ADDML(**SMALL | {"random_state": np.random.RandomState(0)}).fit(X)
-    with pytest.warns(UserWarning, match="not saved, being objects: random_state") as caught:
+    with pytest.warns(UserWarning, match="not saved, because they are objects: random_state") as caught:
         detector.save(tmp_path / "model")
     assert caught[0].filename == __file__
     assert addml.load(tmp_path / "model").random_state is None

@@ -102,9 +102,7 @@ def test_labels_to_learn_from_need_memory(folder, table):
 
 
 def test_a_size_that_is_none(folder):
-    run_addml(folder, "fit", "table", "--all-rows", "--memory", "much").failed(
-        "--memory='much' must be a size of memory"
-    )
+    run_addml(folder, "fit", "table", "--all-rows", "--memory", "much").failed("--memory='much' must be a memory size")
 
 
 @pytest.mark.parametrize(
