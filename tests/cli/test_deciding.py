@@ -109,7 +109,7 @@ def test_p_values_and_probabilities_are_in_the_table_and_in_json(folder):
 
 def test_learning_from_a_column(folder):
     done = run_addml(folder, "fit", "known.csv", *QUICK, "--train-labels", "checked", "--model", "taught")
-    done.succeeded("learned from checked: 2 anomalies and 2 normal rows labelled", "dropped, labels to learn from")
+    done.succeeded("learned from checked: 2 anomalies and 2 normal rows labelled", "dropped, labels to train on")
     model = load(folder / "taught", device="cpu")
     assert model.model_.scorer.name == "guided"
     assert "checked" not in model.model_.columns.used

@@ -232,7 +232,7 @@ def test_every_column_has_one_use():
     assert chosen.features == ("x",)
     assert chosen.ids == ("id",)
     assert dict(chosen.left_out) == {
-        "id": "names a row (--id)",
+        "id": "identifies a row (--id)",
         "y": "the label, for evaluation only",
         "z": "--ignore",
     }

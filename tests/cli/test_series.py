@@ -400,7 +400,7 @@ def test_a_budget_of_events_and_a_minimum_length(machines):
     long = json.loads(run("detect", machines, *ENTITIES, "--min-steps", "100", "--json").succeeded().out)
     assert long["events"] == []
     told = run("evaluate", machines, *ENTITIES).succeeded("2 of 2 labelled events found").out
-    assert "0 false events; 2 of the top 2 events are true" in told
+    assert "0 false events; 2 true among the top 2 events" in told
     assert "at most one event in 1,000 windows of clean steps" in told
 
 

@@ -29,10 +29,17 @@ REPLACES = {  # an option on the command line, and the options of a --config fil
 }
 TYPE_WORDS = {bool: "true or false", list: "a string or a list of strings", str: "a string or a number"}
 
-Jobs = Annotated[int, typer.Option("--jobs", help="Number of single-threaded processes.", min=1, metavar="N")]
-Device = Annotated[
-    str, typer.Option("--device", help="Device that ADDML trains on: auto, cpu, cuda, cuda:1 or mps.", metavar="NAME")
-]
+
+def argument(metavar: str, help: str, show_default: bool = False) -> Any:
+    return typer.Argument(help=help, metavar=metavar, show_default=show_default)
+
+
+def option(name: str, metavar: str, help: str, **more: Any) -> Any:
+    return typer.Option(name, help=help, metavar=metavar, **more)
+
+
+Jobs = Annotated[int, option("--jobs", "N", "Number of single-threaded processes.", min=1)]
+Device = Annotated[str, option("--device", "NAME", "Device: auto, cpu, cuda, cuda:1 or mps.")]
 
 
 def with_options(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -79,7 +86,7 @@ def _typer_option(one: Field[Any]) -> tuple[Any, Any]:
     words, _, default = about["help"].replace("addml[", r"addml\[").partition(" [default: ")  # else markup of rich
     has_default = one.default is not None and not switch and not several
     default = default.removesuffix("]") or (str(one.default) if has_default else "")
-    option = typer.Option(
+    typed = typer.Option(
         flag(one.name) + off,
         *about["flags"],
         help=f"{words} (default: {default})." if default else f"{words}.",
@@ -89,10 +96,10 @@ def _typer_option(one: Field[Any]) -> tuple[Any, Any]:
         hidden=not about["basic"],
     )
     if several:
-        return Annotated[list[str] | None, option], None
+        return Annotated[list[str] | None, typed], None
     if switch:
-        return Annotated[known_options.types()[one.name], option], one.default
-    return Annotated[str | None, option], None if one.default is None else str(one.default)
+        return Annotated[known_options.types()[one.name], typed], one.default
+    return Annotated[str | None, typed], None if one.default is None else str(one.default)
 
 
 def _override_config(context: typer.Context, values: dict[str, Any]) -> None:
@@ -108,13 +115,15 @@ def _override_config(context: typer.Context, values: dict[str, Any]) -> None:
 
 def _use_config(context: typer.Context, value: str | None) -> str | None:
     if value is not None and not context.resilient_parsing:
-        known: dict[str, type] = {}
-        for parameter in context.command.params:
-            one: Any = parameter
-            is_flag, is_multiple = getattr(one, "is_flag", False), getattr(one, "multiple", False)
-            known[one.name] = bool if is_flag else list if is_multiple else str
+        known = {str(one.name): _type_in_file(one) for one in context.command.params}
         context.default_map = read_config(value, known, context.info_name or "")
     return value
+
+
+def _type_in_file(parameter: Any) -> type:
+    if getattr(parameter, "is_flag", False):
+        return bool
+    return list if getattr(parameter, "multiple", False) else str
 
 
 def _show_all(context: typer.Context, value: bool) -> None:
@@ -125,19 +134,9 @@ def _show_all(context: typer.Context, value: bool) -> None:
         raise typer.Exit
 
 
-CONFIG = Annotated[
-    str | None,
-    typer.Option(
-        "--config",
-        help="TOML file with options, such as NAME.run.toml from an earlier run; the command line overrides it.",
-        metavar="FILE",
-        is_eager=True,
-        callback=_use_config,
-    ),
-]
-HELP_ALL = Annotated[
-    bool, typer.Option("--help-all", help="Show all options and exit.", is_eager=True, callback=_show_all, metavar="")
-]
+CONFIG_HELP = "TOML file with options, such as NAME.run.toml from an earlier run; the command line overrides it."
+CONFIG = Annotated[str | None, option("--config", "FILE", CONFIG_HELP, is_eager=True, callback=_use_config)]
+HELP_ALL = Annotated[bool, option("--help-all", "", "Show all options and exit.", is_eager=True, callback=_show_all)]
 
 
 def read_config(path: str, known: dict[str, type], command: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from addml.cli import outputs, screen
-from addml.cli.arguments import with_options
+from addml.cli.arguments import Device, argument, option, with_options
 from addml.cli.compare import compare
 from addml.cli.outputs import Files
 from addml.cli.screen import Screen, bars
 from addml.errors import USAGE, AddmlError
 from addml.io.source import STANDARD_INPUT, NoRowsError, is_special
 from addml.pipeline.options import Options, check
+from addml.progress import Progress
 from addml.text import counted, visible
 
 if TYPE_CHECKING:
@@ -34,36 +36,24 @@ INPUTS = (
 )
 LIMITS = "upload=500MB, memory=8GB, seconds=3600 or queue=50; repeatable. docs/serving.md lists all limits."
 
-File = Annotated[str, typer.Argument(help=INPUTS, metavar="FILE", show_default=False)]
-Model = Annotated[str, typer.Argument(help="Model folder.", metavar="MODEL", show_default=False)]
-After = Annotated[
-    str, typer.Argument(help="Earlier file, or a second model folder.", metavar="BEFORE", show_default=False)
-]
-DemoFolder = Annotated[str, typer.Argument(help="Folder for the table and the results.", metavar="FOLDER")]
-OnnxFile = Annotated[
-    str | None, typer.Option("--output", help="ONNX file (default: NAME.onnx for NAME.model).", metavar="FILE")
-]
+File = Annotated[str, argument("FILE", INPUTS)]
+Model = Annotated[str, argument("MODEL", "Model folder.")]
+Before = Annotated[str, argument("BEFORE", "Earlier file, or a second model folder.")]
+DemoFolder = Annotated[str, argument("FOLDER", "Folder for the table and the results.", show_default=True)]
+OnnxFile = Annotated[str | None, option("--output", "FILE", "ONNX file (default: NAME.onnx for NAME.model).")]
 Models = Annotated[
-    list[str] | None,
-    typer.Argument(help="Model folders written by addml fit, each served under its folder name.", metavar="MODEL"),
+    list[str] | None, argument("MODEL", "Model folders written by addml fit, each served under its folder name.")
 ]
-Host = Annotated[
-    str, typer.Option("--host", help="Address to listen on; 0.0.0.0 allows other machines.", metavar="ADDRESS")
-]
-Port = Annotated[int, typer.Option("--port", help="Port; 0 picks a free one.", min=0, max=65535, metavar="N")]
+Host = Annotated[str, option("--host", "ADDRESS", "Address to listen on; 0.0.0.0 allows other machines.")]
+Port = Annotated[int, option("--port", "N", "Port; 0 picks a free one.", min=0, max=65535)]
 Token = Annotated[
-    str | None,
-    typer.Option("--token", help="Client token; ADDML_TOKEN is safer (default: generated).", metavar="TEXT"),
+    str | None, option("--token", "TEXT", "Client token, better set as ADDML_TOKEN (default: generated).")
 ]
-Limit = Annotated[
-    list[str] | None, typer.Option("--limit", help=f"Change a limit, such as {LIMITS}", metavar="NAME=VALUE")
-]
-RootPath = Annotated[str, typer.Option("--root-path", help="Path prefix that a proxy strips.", metavar="/PATH")]
+Limit = Annotated[list[str] | None, option("--limit", "NAME=VALUE", f"Change a limit, such as {LIMITS}")]
+RootPath = Annotated[str, option("--root-path", "/PATH", "Path prefix that a proxy strips.")]
 AccessLog = Annotated[
-    str | None,
-    typer.Option("--access-log", help="Log file, one line per request; - for standard error.", metavar="FILE"),
+    str | None, option("--access-log", "FILE", "Log file, one line per request; - for standard error.")
 ]
-ServeDevice = Annotated[str, typer.Option("--device", help="Device: auto, cpu, cuda, cuda:1 or mps.", metavar="NAME")]
 
 app = typer.Typer(
     name="addml",
@@ -87,7 +77,7 @@ def _version(wanted: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version, metavar=""),
+        option("--version", "", "Print the version and exit.", is_eager=True, callback=_version),
     ] = False,
 ) -> None:
     """Find anomalies in tables, images and time series, without labels."""
@@ -107,9 +97,7 @@ def _detect(options: Options, folder: Path = Path()) -> None:
     name = str(folder / outputs.name_of(options.file))
     files = outputs.planned(options, name, scored=True, report=True, model=options.model)
     options = _with_checkpoint(options, options.model or name, "detect")
-    session = Session("detect", options, files)
-    with session.screen.warned():
-        session.finish(run.detect(options, session.progress))
+    Session("detect", options, files).run(run.detect)
 
 
 @app.command()
@@ -151,19 +139,16 @@ def score(file: File, options: Options) -> None:
     options = check(options, "score")
     name = outputs.name_of(options.file)
     if options.engine is None:
-        files = outputs.planned(options, name, scored=True)
-        session = Session("score", options, files)
-        with session.screen.warned():
-            return session.finish(run.score(options, session.progress))
+        return Session("score", options, outputs.planned(options, name, scored=True)).run(run.score)
     from addml.cluster.parts import score_as_told
 
     output = options.output or f"{name}.scored"
     session = Session("score", options, Files())
     with session.screen.warned():
-        told = score_as_told(options, output, session.progress)
-        parts = counted(told["parts"], "part")
-        session.screen.say(f"{options.source}: {told['rows']:,} rows in {parts}, {told['scored']} of them scored now")
-        session.screen.show_result(told, {"scored": output})
+        summary = score_as_told(options, output, session.progress)
+        rows, parts = counted(summary["rows"], "row"), counted(summary["parts"], "part")
+        session.screen.say(f"{options.source}: {rows} in {parts}, {summary['scored']} scored in this run")
+        session.screen.show_result(summary, {"scored": output})
 
 
 @app.command()
@@ -173,10 +158,7 @@ def evaluate(file: File, options: Options) -> None:
     from addml.pipeline import run
 
     options = check(options, "evaluate")
-    files = outputs.planned(options, outputs.name_of(options.file))
-    session = Session("evaluate", options, files)
-    with session.screen.warned():
-        session.finish(run.evaluate(options, session.progress))
+    Session("evaluate", options, outputs.planned(options, outputs.name_of(options.file))).run(run.evaluate)
 
 
 @app.command()
@@ -192,7 +174,7 @@ def info(model: Model, options: Options) -> None:
 
 @app.command()
 @with_options("diff")
-def diff(before: Model, after: After, file: File, options: Options) -> None:
+def diff(before: Model, after: Before, file: File, options: Options) -> None:
     """Compare two days under one model (MODEL YESTERDAY TODAY) or two models on one table (MODEL MODEL FILE)."""
     from addml.io.write import write_table
     from addml.pipeline import diffs
@@ -248,7 +230,7 @@ def serve(
     limit: Limit = None,
     root_path: RootPath = "",
     access_log: AccessLog = None,
-    device: ServeDevice = "auto",
+    device: Device = "auto",
 ) -> None:
     """Serve models over REST and in the browser: score rows, upload files, read reports, label rows."""
     from addml.server import Limits, serve
@@ -274,6 +256,11 @@ class Session:
         self.screen = Screen(options, to_stderr=bool(files.to_stdout))
         self.progress = bars(self.screen)
         self.started = datetime.now(UTC)
+
+    def run(self, work: Callable[[Options, Progress], Result]) -> None:
+        """Do the work, then finish; warnings are printed and kept."""
+        with self.screen.warned():
+            self.finish(work(self.options, self.progress))
 
     def finish(self, result: Result) -> None:
         """Write the files, show the findings and set the exit code."""

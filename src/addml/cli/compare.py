@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from addml.cli.arguments import Device, Jobs, with_options
+from addml.cli.arguments import Device, Jobs, argument, option, with_options
 from addml.cli.outputs import planned
 from addml.cli.screen import Screen, bars, show_left_out
 from addml.errors import USAGE, AddmlError
@@ -30,23 +30,15 @@ NOTES = (
     "Stability: rank correlation (Spearman) of three seeds on a held-out third; 1: the same ranking.",
 )
 
-File = Annotated[str, typer.Argument(help="Labelled table; see addml detect.", metavar="FILE", show_default=False)]
-Methods = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--methods",
-        help="Methods to compare (NAME,NAME,...); ADDML is the default detector, ADDML.paper the paper's.",
-        metavar="NAMES",
-    ),
-]
-RankBy = Annotated[
-    str, typer.Option("--rank-by", help="Setting to rank by: seen, unseen or one-class.", metavar="SETTING")
-]
+METHODS_HELP = "Methods to compare (NAME,NAME,...); ADDML is the default detector, ADDML.paper the paper's."
+
+File = Annotated[str, argument("FILE", "Labelled table; see addml detect.")]
+Methods = Annotated[list[str] | None, option("--methods", "NAMES", METHODS_HELP)]
+RankBy = Annotated[str, option("--rank-by", "SETTING", "Setting to rank by: seen, unseen or one-class.")]
 Output = Annotated[
-    str | None,
-    typer.Option("--output", help="Also write the results to a file: .csv, .parquet, .jsonl or .xlsx.", metavar="FILE"),
+    str | None, option("--output", "FILE", "Also write the results to a file: .csv, .parquet, .jsonl or .xlsx.")
 ]
-Sample = Annotated[int, typer.Option("--sample", help="Maximum number of rows, drawn at random.", min=6, metavar="N")]
+Sample = Annotated[int, option("--sample", "N", "Maximum number of rows, drawn at random.", min=6)]
 
 
 @with_options("compare")

@@ -217,8 +217,8 @@ def _show_evaluation(screen: Screen, evaluation: Mapping[str, Any], noun: str) -
     if events := evaluation.get("events"):
         delay = "" if events["delay"] is None else f", with a median delay of {events['delay']:g} steps"
         found = f"{events['found']:,} of {counted(events['labelled'], 'labelled event')} found{delay}"
-        first = f"{events['true_of_first']:,} of the top {counted(events['labelled'], 'event is', 'events are')} true"
-        screen.say(f"  {found}; {counted(events['false'], 'false event')}; {first}")
+        top = f"{events['true_of_first']:,} true among the top {counted(events['labelled'], 'event')}"
+        screen.say(f"  {found}; {counted(events['false'], 'false event')}; {top}")
     if evaluation["unlabelled"]:
         screen.say(f"  ignored: {counted(evaluation['unlabelled'], noun)} without a label")
     if kinds := evaluation.get("kinds"):
@@ -285,12 +285,12 @@ def _show_days(screen: Screen, diff: DayDiff, top: int) -> None:
 
 def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
     """The output of `addml info`."""
-    flagged, took = about["anomalies_in_training"], _took(about["epochs"], about["seconds"])
+    rows = counted(about["trained_rows"], about["noun"])
     screen.say(f"{about['model']}: {about['bytes'] / 1e6:.2f} MB, addml {about['addml']}", style="bold")
-    screen.say(f"  trained on {counted(about['trained_rows'], about['noun'])}{took}")
-    screen.say(f"  threshold {about['threshold']:.4g} {about['decided_by']}; {flagged:,} of them flagged")
+    screen.say(f"  trained on {rows}{_took(about['epochs'], about['seconds'])}")
+    flagged = f"flags {about['anomalies_in_training']:,} of the {rows}"
+    screen.say(f"  threshold {about['threshold']:.4g} ({about['decided_by']}): {flagged}")
     screen.say(f"  {about['weights']:,} weights in all members")
-
     for kind in dict.fromkeys(about["columns"].values()):
         names = [name for name, own in about["columns"].items() if own == kind]
         screen.say(f"  {counted(len(names), f'{kind} column')}: {', '.join(names)}")

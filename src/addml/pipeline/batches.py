@@ -65,9 +65,9 @@ def score_all(
 
     `rows`: an estimate of their number, if there is one. `folder`: for scored rows that do not fit into memory.
     """
-    (device, threads), top, drift = scoring_place(options, model), max(options.top, options.flag or 0), drift_of(model)
-    scored = Scored(max(LISTED, top), Pieces(folder))
-    work = partial(score_batch, model, device, list(carried), known, top, options.reasons, scored.most_listed)
+    (device, threads), drift = scoring_place(options, model), drift_of(model)
+    scored = Scored(max(LISTED, _top(options)), Pieces(folder))
+    work = partial(score_batch, model, options, device, list(carried), known)
     items = with_starts(batches)
     parts = on_threads(work, items, min(threads, THREADS))
     if threads > 1 and model.scorer.max_threads <= THREADS and (rows or 0) >= WORTH_PROCESSES:
@@ -90,26 +90,20 @@ def with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[Batch]:
         start += batch.num_rows
 
 
-def score_batch(
-    model: Model,
-    device: str,
-    carried: list[str],
-    known: Known,
-    top: int,
-    most_reasons: int,
-    most_listed: int,
-    item: Batch,
-) -> Part:
+def _top(options: Options) -> int:
+    return max(options.top, options.flag or 0)
+
+
+def score_batch(model: Model, options: Options, device: str, carried: list[str], known: Known, item: Batch) -> Part:
     """Score a batch and explain its flagged and top rows."""
-    start, batch = item
-    drift = drift_of(model)
+    (start, batch), top, drift = item, _top(options), drift_of(model)
     features = features_of(model, batch, start, drift)
     scores, codes = scores_of(model, batch, features, device), known.codes(batch, model.columns)
     shown = np.where(codes < 0, scores, -np.inf)
     chosen = highest(shown, max(int((shown > model.threshold).sum()), top))
     chosen = chosen[codes[chosen] < 0]
-    found = reasons_for(model, batch.take(chosen), features[chosen], most_reasons)
-    first = chosen[:most_listed]
+    found = reasons_for(model, batch.take(chosen), features[chosen], options.reasons)
+    first = chosen[: max(LISTED, top)]
     values = batch.take(first).to_pylist()
     listed = [
         Candidate(start + int(place), float(scores[place]), values[at], found[at]) for at, place in enumerate(first)

@@ -35,6 +35,8 @@ ALARM_RATE = 0.01  # of new normal images; the default with --clean
 NUMBERS_AT_ONCE = 2**25  # pixel values scored per step of the progress bar
 SHOWN = 0.95  # quantile above which the pixels of a photograph are coloured
 
+Work = Callable[[LazyRows, str, int], np.ndarray]  # rows, device, threads
+
 
 class ImageSource:
     """A folder of images to train on and then rank, or to rank with a saved model."""
@@ -121,8 +123,8 @@ class ImageSource:
             model, scored.listed, scores, [FILE], top, self.options.file, self.notes, are_new=not is_own
         )
         picked = thumbnails(pictures, scores, shown, ranking.highest(-scores, top), heat)
-        trained = len(self.places) if is_own else 0
-        findings = replace(findings, pictures=picked, noun="image", groups=(), trained_rows=trained)
+        findings = replace(findings, pictures=picked, noun="image", trained_rows=len(self.places))
+        findings = replace(findings, groups=())  # images are not alike for sharing a region
         files = () if maps is None else map_files(pictures, maps, model.threshold)
         tables = ranking.scored_tables(scored, scores, model, [FILE], top, are_new=not is_own)
         return ranking.Result(findings, tables, model, files)
@@ -164,14 +166,7 @@ class ImageSource:
             return maps
         return np.asarray((maps - np.quantile(maps, SHOWN, axis=(1, 2), keepdims=True)).clip(0))
 
-    def _in_parts(
-        self,
-        stage: str,
-        work: Callable[[LazyRows, str, int], np.ndarray],
-        model: Model,
-        images: np.ndarray,
-        progress: Progress,
-    ) -> np.ndarray:
+    def _in_parts(self, stage: str, work: Work, model: Model, images: np.ndarray, progress: Progress) -> np.ndarray:
         """The results of `work` for all images, a block at a time."""
         device, threads = scoring_place(self.options, model)
         few = 8 if model.scorer.on_patches else model.block("cpu")

@@ -66,7 +66,7 @@ def read_label(column: Column, anomaly_value: str | None, name: str) -> np.ndarr
 
 def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
     """The code of each row's label (-1: null) and the text of each code ("" for NaN)."""
-    encoded = pa.chunked_array([_array(column)]).dictionary_encode().combine_chunks()
+    encoded = _array(column).dictionary_encode()
     codes, texts = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), []
     for value in encoded.dictionary.drop_null().to_pylist():
         if isinstance(value, float) and (value != value or value.is_integer()):

@@ -52,24 +52,24 @@ class Chosen:
 
 def choose(names: Sequence[str], options: Options, source: str) -> Chosen:
     """Assign the columns of a table to their roles; an unknown name is an error."""
-    taught = find(options.train_labels, names, "--train-labels", source)
+    train_label = find(options.train_labels, names, "--train-labels", source)
     ids = resolve(options.id, names, "--id", source)
     ignored = resolve(options.ignore, names, "--ignore", source)
     wanted = resolve(options.columns, names, "--columns", source)
     label = find(options.label, names, "--label", source)
     by = resolve(options.by, names, "--by", source)
     kept_columns(options, names)  # fails early on a wrong name
-    if taught is not None and taught == label:
-        raise AddmlError(f"{taught!r} cannot be both --label, which training must not see, and --train-labels.")
+    if train_label is not None and train_label == label:
+        raise AddmlError(f"{train_label!r} cannot be both --label, which training must not see, and --train-labels.")
     for option, given in (("--by", by), ("--columns", wanted), ("--id", ids)):
-        for name in {label, taught} & {*given}:
+        for name in {label, train_label} & {*given}:
             raise AddmlError(f"{name!r} holds labels; remove it from {option}.")
     reasons = {
-        **{name: "not among --columns" for name in names if wanted and name not in wanted},
+        **{name: "not in --columns" for name in names if wanted and name not in wanted},
         **dict.fromkeys(ignored, "--ignore"),
-        **dict.fromkeys(ids, "names a row (--id)"),
+        **dict.fromkeys(ids, "identifies a row (--id)"),
         **({label: "the label, for evaluation only"} if label else {}),
-        **({taught: "labels to learn from"} if taught else {}),
+        **({train_label: "labels to train on"} if train_label else {}),
     }
     features = tuple(name for name in names if name not in reasons or name in by)
     if not set(features) - set(by):

@@ -160,22 +160,22 @@ class TableSource:
             known = known.with_ids(ids, model.by)
             scored, drift = score_all(model, self.options, batches, carried, known, advance, self.rows, folder)
         _warn_of_texts(drift.texts, self.options)
-        result = self._result(model, scored, ids, known, self.data.source, self.notes, are_new=False)
+        result = self._result(model, scored, ids, known, self.notes)
         checked = self._check(model) if self.options.check else ()
         return replace(result, findings=replace(result.findings, check=checked, **self._trained(model)))
 
     def _rank_new(self, model: Model, progress: Progress) -> ranking.Result:
-        source, known = self.options.source, Known.of(self.options.known_normal, NORMAL)
+        known = Known.of(self.options.known_normal, NORMAL)
         with sources.on_disk(self.options.file) as file:
-            self.options = replace(self.options, file=file)
-            data, ids = sources.open_for_model(self.options, model, BATCH_ROWS, known.columns)
+            options = replace(self.options, file=file)
+            data, ids = sources.open_for_model(options, model, BATCH_ROWS, known.columns)
             known = known.with_ids(ids, model.by)
             carried, rows = self._carried(model, ids), sources.expected_rows(file, data.rows)
-            with progress.stage(f"Scoring {source}", rows) as advance:
-                scored, drift = score_all(model, self.options, data, carried, known, advance, rows)
+            with progress.stage(f"Scoring {self.options.source}", rows) as advance:
+                scored, drift = score_all(model, options, data, carried, known, advance, rows)
         summary = tuple(drift.summary())
         _warn_of_drift(drift, summary, self.options)
-        result = self._result(model, scored, ids, known, source, data.notes, are_new=True)
+        result = self._result(model, scored, ids, known, data.notes)
         return replace(result, findings=replace(result.findings, drift=summary))
 
     def _carried(self, model: Model, ids: Sequence[str]) -> list[str]:
@@ -184,23 +184,16 @@ class TableSource:
         return list(dict.fromkeys([*ids, *(name for name in others if name is not None)]))
 
     def _result(
-        self,
-        model: Model,
-        scored: ranking.Scored,
-        ids: Sequence[str],
-        known: Known,
-        source: str,
-        notes: Sequence[str],
-        *,
-        are_new: bool,
+        self, model: Model, scored: ranking.Scored, ids: Sequence[str], known: Known, notes: Sequence[str]
     ) -> ranking.Result:
-        options, scores = self.options, scored.pieces.column(ranking.SCORE, scored.rows)
+        options, are_new = self.options, not self.rows
+        scores = scored.pieces.column(ranking.SCORE, scored.rows)
         days = 0 if options.per_day is None else _days(model, scored)
         codes = scored.pieces.column(ranking.KNOWN, scored.rows) if known.entries else None
         model = ranking.with_batch_threshold(model, scores if codes is None else scores[codes < 0], options, days)
         hidden = () if codes is None else known.hidden(codes, scores, model.threshold)
         findings = ranking.ranked_findings(
-            model, scored.listed, scores, ids, options.top, source, notes, are_new=are_new, hidden=hidden
+            model, scored.listed, scores, ids, options.top, options.source, notes, are_new=are_new, hidden=hidden
         )
         if options.label is not None:
             column = pa.chunked_array([piece[options.label] for piece in scored.pieces])
@@ -225,9 +218,8 @@ def _days(model: Model, scored: ranking.Scored) -> int:
     name = _date_column(model)
     assert model.columns is not None
     column = next(one for one in model.columns.fitted if one.name == name)
-    found = [np.unique(np.floor(column.read(piece[name]))) for piece in scored.pieces]
-    days = np.unique(np.concatenate(found)) if found else np.empty(0)
-    return int(np.isfinite(days).sum())
+    days = [np.unique(np.floor(column.read(piece[name]))) for piece in scored.pieces]
+    return int(np.isfinite(np.unique(np.concatenate(days))).sum())
 
 
 def use_threads(jobs: int | None) -> None:
