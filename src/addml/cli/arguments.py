@@ -83,7 +83,7 @@ def _typer_option(one: Field[Any]) -> tuple[Any, Any]:
     """The annotation and the default of a typer option; its help ends with the default."""
     about, switch, several = one.metadata, is_switch(one.name), is_list(one.name)
     off = "" if not switch or one.name == "no_report" else f"/--no-{flag(one.name)[2:]}"  # --report undoes --no-report
-    words, _, default = about["help"].replace("addml[", r"addml\[").partition(" [default: ")  # else markup of rich
+    words, _, default = about["help"].replace("addml[", r"addml\[").partition(" [default: ")  # rich markup
     has_default = one.default is not None and not switch and not several
     default = default.removesuffix("]") or (str(one.default) if has_default else "")
     typed = typer.Option(

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -112,6 +111,8 @@ def runner(engine: str | None, address: str | None) -> Callable[..., Any]:
 
 def ranked_means(rows: Sequence[Row], by: str) -> list[Row]:
     """Mean and standard deviation per method and setting, sorted by AUC in the setting `by`, then by name."""
+    import numpy as np
+
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         runs.setdefault((row["method"], row["setting"]), []).append(row)
@@ -121,9 +122,9 @@ def ranked_means(rows: Sequence[Row], by: str) -> list[Row]:
         means: Row = {"method": method, "setting": setting}
         for name in ("auc", "ap"):
             values = [row[name] for row in own]
-            means |= {name: fmean(values), f"{name}_spread": stdev(values)}
-        means["fit_seconds"] = fmean(row["fit_seconds"] for row in own)
-        means["score_seconds"] = fmean(scoring) if scoring else None  # the fit scores the seen rows
+            means |= {name: float(np.mean(values)), f"{name}_spread": float(np.std(values, ddof=1))}
+        means["fit_seconds"] = float(np.mean([row["fit_seconds"] for row in own]))
+        means["score_seconds"] = float(np.mean(scoring)) if scoring else None  # the fit scores the seen rows
         means["stability"] = own[0]["stability"]  # the same in all settings
         found.append(means)
     best = {one["method"]: -one["auc"] for one in found if one["setting"] == by}

@@ -169,7 +169,7 @@ def possible_names(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def on_disk_source(options: Options, command: str = "detect") -> Source | None:
-    """The Parquet files to train on from disk: with --all-rows, if they need more than --memory, or a cluster."""
+    """The Parquet files to train on from disk: with --all-rows, if larger than --memory or on a cluster."""
     path = Path(os.path.expanduser(options.file))
     if is_image_folder(path):
         return None
