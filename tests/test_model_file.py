@@ -701,8 +701,8 @@ FORGED = {
     "an unknown setting": (setting("command", "rm"), "command"),
     "a miner": (setting("loss", {"part": "InstanceCloseness", "miner": "os.system"}), "miner='os.system'"),
     "widths": (setting("encoder", {"part": "MLP", "hidden": 5}), "hidden=5 must be a tuple"),
-    "a class": (setting("encoder", {"part": "Popen"}), "the settings are not those of a detector"),
-    "another part": (setting("loss", {"part": "MLP"}), "the settings are not those of a detector"),
+    "a class": (setting("encoder", {"part": "Popen"}), "has settings that are not a detector's"),
+    "another part": (setting("loss", {"part": "MLP"}), "has settings that are not a detector's"),
 }
 
 

@@ -50,7 +50,7 @@ def test_fit_and_score(folder):
     done.succeeded(
         "14,000 rows, 3 columns used", "name", "identifier", "folder: 3 Parquet files", "trained on 14,000 rows"
     )
-    assert "14,000 rows, more than 1MiB of memory hold: read from disk" in done.err
+    assert "14,000 rows, more than fit into 1MiB: trained on from disk" in done.err
     assert left_in(folder) == {"table", "table.model", "table.run.toml"}
     run_addml(folder, "score", "table", "--model", "table.model").succeeded("person-00041")
     run_addml(folder, "detect", "table", *STREAMED, "--no-report", "--output", "detected.csv").succeeded("person-00041")
@@ -98,7 +98,7 @@ def test_labels_to_learn_from_need_memory(folder, table):
     marked = table.append_column("checked", pa.array(["yes", None] * (ROWS // 2)))
     parquet.write_table(marked, folder / "marked.parquet")
     done = run_addml(folder, "fit", "marked.parquet", *STREAMED, "--train-labels", "checked")
-    done.failed("--train-labels checked: labels are not learned from where a table is larger than --memory 1MiB")
+    done.failed("--train-labels checked: a table larger than --memory 1MiB cannot be trained with labels")
 
 
 def test_a_size_that_is_none(folder):
@@ -117,7 +117,7 @@ def test_a_size_that_is_none(folder):
 def test_options_that_would_do_nothing_are_refused(folder, words):
     (folder / "small.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
     option = next(word for word in words[::-1] if word.startswith("--"))
-    run_addml(folder, "fit", *words).failed(f"{option} is about training on all rows of Parquet files")
+    run_addml(folder, "fit", *words).failed(f"{option} applies to training on Parquet files with --all-rows")
 
 
 @pytest.mark.parametrize("words", [("fit", "table", *STREAMED), ("detect", "small.csv")])

@@ -229,10 +229,10 @@ def test_the_model_is_loaded_once_per_process(rows, saved):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["score", "rows", "--model", "m", "--workers", "2"], "--workers is about a cluster; give --engine ray"),
-        (["score", "rows", "--model", "m", "--engine", "ray", "--flag", "3"], "--flag needs the scores of all rows"),
-        (["fit", "rows", "--engine", "ray"], "--engine ray trains on all rows; give --all-rows"),
-        (["score", "rows", "--model", "m", "--engine", "spark"], "--engine spark: give one of ray"),
+        (["score", "rows", "--model", "m", "--workers", "2"], "--workers needs a cluster; add --engine ray"),
+        (["score", "rows", "--model", "m", "--engine", "ray", "--flag", "3"], "--flag needs all scores in one place"),
+        (["fit", "rows", "--engine", "ray"], "--engine ray trains on all rows; add --all-rows"),
+        (["score", "rows", "--model", "m", "--engine", "spark"], "--engine spark: must be one of ray"),
     ],
 )
 def test_options_that_do_not_fit_a_cluster_are_refused(arguments, words):

@@ -26,7 +26,7 @@ from addml.model import Model
 from addml.pipeline.batches import ONE_THREAD, Ended, run_task
 from addml.pipeline.options import Options
 from addml.pipeline.ranking import Result
-from addml.pipeline.run import decided, settings_of, storage_of
+from addml.pipeline.run import settings_of, storage_of, with_threshold
 from addml.pipeline.table_source import TableSource
 from addml.progress import Progress
 
@@ -147,7 +147,7 @@ def fit_as_told(options: Options, output: str, progress: Progress) -> Result:
             workers=options.workers,
             every=0 if options.sync else EVERY,
         )
-        return decided(model, options)
+        return with_threshold(model, options)
 
     source = TableSource(options)
     source.fit = on_cluster
