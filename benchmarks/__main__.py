@@ -42,7 +42,7 @@ PARTS = {
     "onnx": _later("exported", "exported"),
     "files": _later("files", "files"),
 }
-ON_REQUEST = {  # need a CUDA device or ten minutes, or measure no speed
+ON_REQUEST = {  # need a CUDA device or ten minutes, or do not measure speed
     "dialects": _later("dialects", "dialects_table"),
     "gpu": _later("gpu", "gpu"),
     "precision": _later("precision", "precision"),

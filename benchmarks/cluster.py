@@ -374,9 +374,11 @@ def limit(costs: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sizes", nargs="*", type=int, help="numbers of processes [1, 2, 4, 8, 16, up to the cores]")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="keep what is measured, after every group")
-    parser.add_argument("--load", type=Path, metavar="FILE", help="make the tables of what was measured before")
+    parser.add_argument(
+        "sizes", nargs="*", type=int, help="numbers of processes (default: 1, 2, 4, 8, 16, up to the cores)"
+    )
+    parser.add_argument("--save", type=Path, metavar="FILE", help="store the measurements after every group")
+    parser.add_argument("--load", type=Path, metavar="FILE", help="make the tables from stored measurements")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/results/cluster.md")
     parser.add_argument("--worker", nargs=3, metavar=("FOLDER", "SIZE", "RANK"), help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -29,7 +29,7 @@ FOLDERS = ("many", "adbench-dev", "tables")
 BEFORE = "ADDML 0.1"  # the default of version 0.1, measured in the same way before it was replaced
 OURS = "ADDML()"
 RIVALS = ("IsolationForest", "KNN", "LOF", "OCSVM", "PCA", "HBOS", "ECOD", "COPOD", "MCD")
-CUTS = (0, 250, 100)  # rows to fit on at the most; 0 for all
+CUTS = (0, 250, 100)  # maximum number of rows to fit on; 0 for all
 MOST_SCORED = 4000  # rows of a large table
 MOST_FITTED = {"OCSVM": 4000, "MCD": 4000}  # rows that slow rivals are fitted on, drawn at random
 GROUPS = 5
@@ -111,7 +111,7 @@ def measured(path: Path, setting: str, cut: int, methods: Sequence[str]) -> list
     for method in methods:
         try:
             scored = METHODS[method](train, rows)
-        except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # a rival that gives up has ranked nothing
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # a rival that fails has ranked nothing
             scored = {method: np.zeros(len(rows))}
         for name, scores in scored.items() if not cut else [(method, scored[method])]:  # views are chosen on all rows
             quality = roc_auc_score(labels, scores), average_precision_score(labels, scores)
@@ -320,7 +320,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--cuts", nargs="+", type=int, default=list(CUTS))
     parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument("--page", action="store_true", help="write the page from what is stored")
+    parser.add_argument("--page", action="store_true", help="only write the page from the stored results")
     arguments = parser.parse_args()
     if not os.environ.get("ADDML_DATA"):
         parser.error("set ADDML_DATA to the folder that holds many, adbench-dev and tables")

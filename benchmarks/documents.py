@@ -32,7 +32,7 @@ def asked(program: str, about: str | None, known: Iterable[str], arguments: list
     given: list[str] = parser.parse_args(arguments).parts
     for name in given:
         if name not in names:
-            parser.error(f"{name!r} is no part; one of {', '.join(names)}")
+            parser.error(f"{name!r} is not a part; choose one of {', '.join(names)}")
     return given
 
 

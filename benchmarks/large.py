@@ -124,9 +124,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("millions", nargs="+", type=float, help="sizes of the tables in millions of rows")
     parser.add_argument("--preset", choices=PRESETS, default="paper")
-    parser.add_argument("--memory", default="1GiB", help="the bound that the detector is given")
-    parser.add_argument("--folder", type=Path, help="where to make the tables; the tables in it are used again")
-    parser.add_argument("--again", action="store_true", help="measure what was measured before")
+    parser.add_argument("--memory", default="1GiB", help="the memory limit of the detector")
+    parser.add_argument("--folder", type=Path, help="folder for the tables; existing tables are used again")
+    parser.add_argument("--again", action="store_true", help="measure again what is stored")
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.here is not None:

@@ -256,7 +256,9 @@ def main(words: Sequence[str] | None = None) -> None:
     """Print the tables and write them to docs/results/reasons.md."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks reasons", description=__doc__)
     parser.add_argument("--tables", type=int, default=40, help="small tables for single values (default: 40)")
-    parser.add_argument("--only", choices=("single", "grouped", "gross", "real"), help="print one, write nothing")
+    parser.add_argument(
+        "--only", choices=("single", "grouped", "gross", "real"), help="print one part and write nothing"
+    )
     options = parser.parse_args(words)
     logging.getLogger("addml").setLevel(logging.ERROR)
     parts: dict[str, Callable[[], str]] = {

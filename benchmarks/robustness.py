@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parent.parent / "docs" / "results"
 STORE, PICTURE = RESULTS / "robustness.csv", RESULTS / "robustness.svg"
 METHODS = ("ADDML", "IsolationForest", "KNN", "ECOD", "MCD", "DeepSVDD")
 FIELDS = ("curve", "value", "method", "seed", "auc", "seconds")
-COLUMNS, TESTED = 10, (1000, 100)  # normal rows and anomalies that are tested
+COLUMNS, TESTED = 10, (1000, 100)  # test rows: normal and anomalous
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def results(tasks: list[tuple[str, Any, str, int]], jobs: int) -> Iterator[dict[
 def main() -> None:
     """Measure what is missing, store it, and draw the curves."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.robustness", description=main.__doc__)
-    parser.add_argument("--jobs", type=int, default=1, help="processes that measure side by side")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel processes")
     jobs = parser.parse_args().jobs
     done = {tuple(row[name] for name in FIELDS[:4]) for row in stored()}
     RESULTS.mkdir(parents=True, exist_ok=True)
