@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from addml import ADDML, Recurrent
-from addml.inputs.series import Series, Windows, choose_window, over_windows
+from addml.inputs.series import Series, Windows, choose_window, over_windows, smoothed
+from addml.inputs.series_vectorizer import WindowRows
 from addml.pipeline.evaluation import volumes
 from addml.scoring.base import ViewScale
 from addml.scoring.windows import WindowViews
@@ -99,15 +100,17 @@ def _standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.n
 def _ours(case: Case) -> dict[str, np.ndarray]:
     """The default, and the default without each of its views."""
     model = ADDML(window="auto", random_state=0).fit(case.train).model_
-    views, scale = model.member_scores(model.vectorizer.read(case.test), "cpu", 2), model.scale
+    rows, scale = model.vectorizer.read(case.test), model.scale
+    views = model.member_scores(rows, "cpu", 2)
     assert isinstance(scale, ViewScale)
     assert isinstance(model.scorer, WindowViews)
-    result = {"ADDML": np.asarray(model.combine(views))}
+    assert isinstance(rows, WindowRows)
+    result = {"ADDML": model.combined(views, rows)}
     names = model.scorer.views
     for place, view in enumerate(names):
         others = [other for other in range(len(names)) if other != place]
         left = ViewScale(scale.median[others], scale.unit[others])
-        result[f"ADDML without {view}"] = np.asarray(left.combine(views[others]))
+        result[f"ADDML without {view}"] = smoothed(np.asarray(left.combine(views[others])), rows.windows, model.smoothing)
     return result
 
 

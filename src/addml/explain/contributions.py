@@ -230,7 +230,15 @@ def _in_space(
 
 
 def window_contributions(model: Model, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
-    """Contributions (m, channels) to the scores of the steps at these places."""
+    """Contributions (m, channels) to the scores of the steps at these places: means over the steps around them."""
+    around = [rows.windows.around(int(place), model.smoothing) for place in places]
+    steps = np.unique(np.concatenate(around))
+    parts = _step_contributions(model, rows, steps, device, threads)
+    return np.stack([parts[np.searchsorted(steps, near)].mean(axis=0) for near in around])
+
+
+def _step_contributions(model: Model, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
+    """Contributions (m, channels) to the scores of single steps."""
     context, views = SeriesContext.of(model, rows, places, device, threads), views_of(model)
     assert isinstance(views, WindowViews)
     assert isinstance(model.scale, ViewScale)

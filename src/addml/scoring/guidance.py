@@ -70,6 +70,7 @@ class Guided(Scorer):
     at_once = property(lambda self: min(256, self.inner.at_once))
     max_threads = property(lambda self: self.inner.max_threads)
     tile = property(lambda self: self.inner.tile)
+    smoothing = property(lambda self: self.inner.smoothing)
     embedded = property(lambda self: self.inner.embedded)
     count = property(lambda self: self.inner.count)
     fit_scale = property(lambda self: self.inner.fit_scale)
