@@ -157,7 +157,7 @@ def _baseline(model: Model) -> np.ndarray:
     """The usual value in every column; where no row is like that, the row that `explain` counts from."""
     if views_of(model) is not None or model.columns is None:  # which count from nothing
         return model.baseline
-    usual = np.asarray(model.features.transform(model.columns.usual[None])[0])
+    usual = np.asarray(model.features.transform(model.columns.typical[None])[0])
     is_ordinary = model.scores(usual[None], "cpu", 1)[0] <= np.median(model.training.values)
     return usual if is_ordinary else model.baseline
 
