@@ -247,7 +247,7 @@ class DiskRows(Rows):
 def portions(rows: int, most: int, seed: int, epoch: int) -> Iterator[list[tuple[int, int]]]:
     """The ranges of rows, ascending, that an epoch shuffles together: random blocks of the table.
 
-    A portion has at most `most` rows, but at least BLOCKS blocks.
+    A portion has at most `most` rows, or BLOCKS blocks of LEAST_BLOCK rows if that is more.
     """
     block = rows if rows <= most else max(LEAST_BLOCK, most // BLOCKS)
     order = np.random.default_rng([seed, epoch]).permutation(-(-rows // block))

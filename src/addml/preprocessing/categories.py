@@ -171,7 +171,7 @@ class BooleanColumn(Column):
 
     @property
     def shares(self) -> np.ndarray:
-        return np.array([*self.counts, self.gaps]) / self.rows
+        return np.asarray(np.array([*self.counts, self.gaps]) / self.rows)
 
     @cached_property
     def _rarities(self) -> np.ndarray:
