@@ -102,16 +102,17 @@ class OnDisk:
     def scored(self, model: Model, members: Sequence[Member], device: str, threads: int) -> Model:
         """The model with the training scores of all rows, or with REMEMBERED quantiles of them."""
         _announce("Scoring", len(self.source))
-        scores, done = mapped(self.folder, (len(self.rows),), np.float64), 0
-        for part in self.rows.blocks(SCORED_AT_ONCE):
-            scores[done : done + len(part)] = model.scores(part, device, threads)
-            done += len(part)
-        (total,) = self.group.counts([done])
+        rows = len(self.rows)
+        scores = mapped(self.folder, (rows,), np.float64)
+        for start in range(0, rows, SCORED_AT_ONCE):
+            part = self.rows.slice(start, SCORED_AT_ONCE)
+            scores[start : start + len(part)] = model.scores(part, device, threads)
+        (total,) = self.group.counts([rows])
         few = total <= REMEMBERED
         if not few:
             scores.sort()
-            scores = scores[even_steps(done, REMEMBERED * done // total)]
-        marks = held_out(members, done) if few else np.zeros((len(members), len(scores)), bool)
+            scores = scores[even_steps(rows, REMEMBERED * rows // total)]
+        marks = held_out(members, rows) if few else np.zeros((len(members), len(scores)), bool)
         remembered = np.frombuffer(b"".join(self.group.gather(scores.tobytes())))
         marks = np.frombuffer(b"".join(self.group.gather(marks.T.tobytes())), bool).reshape(-1, len(members)).T
         training = TrainingScores.of(remembered, marks, by_views=isinstance(model.scale, ViewScale))
@@ -230,12 +231,10 @@ class DiskRows(Rows):
         self._report(math.prod(ids.shape))
         return on_device(np.asarray(self.values).take(to_numpy(ids), axis=0), self.device)
 
-    def blocks(self, size: int) -> Iterator[np.ndarray]:
-        """All rows in order, `size` at a time."""
-        for start in range(0, len(self), size):
-            part = np.asarray(self.values[start : start + size])
-            self._report(len(part))
-            yield part
+    def slice(self, start: int, size: int) -> np.ndarray:
+        part = np.asarray(self.values[start : start + size])
+        self._report(len(part))
+        return part
 
     def _report(self, rows: int) -> None:
         self._served += rows

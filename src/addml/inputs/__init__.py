@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 65536
 LONGEST = 2**20  # window, in steps
 STRIDES = 4  # training windows that begin within one window, unless a stride is given
+Prepare = Callable[[Any], np.ndarray]
+Values = np.ndarray | None
 RANKS = {"images": 3, "series": 2}  # dimensions of one row
 
 
@@ -94,13 +96,7 @@ class MemoryRows(Rows):
 class LazyRows(Rows):
     """Rows of an array, an Arrow table or images that are prepared on demand."""
 
-    def __init__(
-        self,
-        values: Any,
-        prepare: Callable[[Any], np.ndarray],
-        prepared: np.ndarray | None = None,
-        groups: np.ndarray | None = None,
-    ) -> None:
+    def __init__(self, values: Any, prepare: Prepare, prepared: Values = None, groups: Values = None) -> None:
         """`prepared` are their features, if they are known already."""
         self.values, self.prepare, self.prepared, self.groups = values, prepare, prepared, groups
 
@@ -226,7 +222,6 @@ class Vectorizer(ABC):
 
     @property
     def groups(self) -> Groups | None:
-        """The groups that rows are judged within, if any."""
         return None if self.columns is None else self.columns.groups
 
     def with_groups(self, groups: Groups) -> Self:
@@ -264,7 +259,6 @@ class Vectorizer(ABC):
 
     @property
     def labels(self) -> list[str]:
-        """The names of the columns or channels, or their positions."""
         return names_or_places(self.names, self.columns_in)
 
     def sides(self, one_sided: Any) -> np.ndarray:
@@ -275,7 +269,6 @@ class Vectorizer(ABC):
 
 
 def vectorizer_for(X: Any, config: Any) -> type[Vectorizer]:
-    """The vectorizer for X and these settings."""
     from addml.inputs.array import ArrayVectorizer, ImageVectorizer, PhotoVectorizer  # these import this module
     from addml.inputs.frame import has_other_than_numbers, is_frame
     from addml.inputs.series_vectorizer import SeriesVectorizer

@@ -273,7 +273,6 @@ def as_images(X: Any, *, least: int = 1) -> np.ndarray:
 
 
 def check_varied(images: np.ndarray) -> None:
-    """Refuse training images that are all equal."""
     if (images == images[:1]).all():
         value = images[0].flat[0]
         what = f"every pixel is {value}" if (images[0] == value).all() else "they are copies of one"

@@ -126,7 +126,6 @@ class Source:
             yield from ((part, f"{name}, row group {group.id}", group.num_rows) for part, group in groups)
 
     def check_unchanged(self) -> None:
-        """Raise ReadError if a file has changed since the source was opened."""
         for name, what in changes(self.files, self._files()):
             raise ReadError(f"{name}: {what} since the run began. Run it again, and do not change files meanwhile.")
 
@@ -162,7 +161,6 @@ def _parts_of(found: Any) -> list[Any]:
 
 
 def is_on_disk(X: Any) -> bool:
-    """Whether X is a path, a source or a pyarrow dataset."""
     return isinstance(X, str | os.PathLike | Source) or type(X).__module__.startswith("pyarrow._dataset")
 
 

@@ -17,12 +17,10 @@ NO_FRAMES = ("builtins", "numpy", "scipy", "torch")  # whose objects need no clo
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a data frame or an Arrow table."""
     return _frame(X) is not None
 
 
 def is_pandas(X: Any) -> bool:
-    """Whether X is a frame of pandas."""
     return type(X).__module__.partition(".")[0] == "pandas" and getattr(X, "ndim", 0) == 2
 
 

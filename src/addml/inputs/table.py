@@ -19,7 +19,7 @@ from addml.inputs.frame import as_table, check_names, is_frame
 from addml.preprocessing.categories import BooleanColumn, CategoryColumn
 from addml.preprocessing.column_types import UNREAD, Kept, code_copies, fit_column, number_copies
 from addml.preprocessing.groups import Groups
-from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, flag_distance
+from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, flag_distance, one_chunk
 from addml.preprocessing.profile import ColumnProfile, DriftCounter, column_profiles
 from addml.preprocessing.scaling import Features
 from addml.text import counted, did_you_mean, listed
@@ -47,8 +47,6 @@ class Columns:
     def __post_init__(self) -> None:
         widths = [len(column.features) for column in self.fitted]
         object.__setattr__(self, "starts", tuple(int(start) for start in np.cumsum([0, *widths])))
-
-    # Fit ----------------------------------------------------------------------------------------------------
 
     @classmethod
     def fit(cls, table: pa.Table) -> Columns:
@@ -85,8 +83,6 @@ class Columns:
         groups = Groups.fit(table, by, numbers)
         left_out = [*self.left_out, *((name, "names the group (--by)") for name in by)]
         return replace(self, groups=groups, left_out=left_out, notes=[*self.notes, groups.note])
-
-    # Features -----------------------------------------------------------------------------------------------
 
     @cached_property
     def names(self) -> list[str]:
@@ -131,8 +127,6 @@ class Columns:
         scale = np.concatenate([self.scales, 1 / flag_distance(np.minimum(gaps, 1 - gaps))])
         return features.with_scales(scale, ~np.isnan(scale))
 
-    # Apply --------------------------------------------------------------------------------------------------
-
     def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
         """The matrix (n, features), float64, NaN for missing values.
 
@@ -170,7 +164,7 @@ class Columns:
         self._check_present(table.schema.names)
         chosen = table.select(self.used)
         for start in range(0, table.num_rows, READ_AT_ONCE):
-            arrays = [_whole(column) for column in chosen.slice(start, READ_AT_ONCE).columns]
+            arrays = [one_chunk(column) for column in chosen.slice(start, READ_AT_ONCE).columns]
             with rows_before(start):
                 values = [column.read(array) for column, array in zip(self.fitted, arrays, strict=True)]
             if drift is not None:
@@ -188,16 +182,12 @@ class Columns:
             raise ValueError(f"columns of training that are missing here: {listed(list(map(repr, missing)))}.{hint}")
 
     def counted(self, table: pa.Table) -> DriftCounter:
-        """The drift of a table against training."""
         drift = DriftCounter(self)
         for _ in self.read(table, drift):
             pass
         return drift
 
-    # Saved models -------------------------------------------------------------------------------------------
-
     def to_plain(self) -> dict[str, Any]:
-        """The columns as a JSON document."""
         return {
             "columns": [{"kind": one.kind, **asdict(one)} for one in self.fitted],  # type: ignore[call-overload]
             "left_out": [list(pair) for pair in self.left_out],
@@ -244,7 +234,6 @@ def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
         return np.concatenate([kept[name].column.read(chunk) for chunk in table[name].chunks])
 
     def letters(name: str) -> float:
-        """Average number of letters in a level."""
         levels = getattr(kept[name].column, "levels", ())
         return sum(sum(map(str.isalpha, level)) for level in levels) / max(1, len(levels))
 
@@ -252,16 +241,6 @@ def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
     words_first = sorted(codes, key=letters, reverse=True)
     found = number_copies({name: numbers[name] for name in dates_first}, read)
     return found | code_copies({name: codes[name] for name in words_first})
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The column in one chunk, which is faster to read than many small ones."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    joined = column.unify_dictionaries().combine_chunks()
-    return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
 
 
 class Standardised:
@@ -386,7 +365,6 @@ def _read_table(X: Any, least: int) -> pa.Table:
 
 
 def warn_of_dropped(columns: Columns) -> None:
-    """Warn of the columns that are left out, and of values that cannot be read."""
     if columns.left_out:
         reasons = [f"{name!r} ({reason})" for name, reason in columns.left_out]
         warn(f"columns left out: {listed(reasons, between='; ')}", DroppedColumnsWarning)

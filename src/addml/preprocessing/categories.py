@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.arrow import as_text, first_of, is_text, plain, taken
-from addml.preprocessing.numbers import HALF, RARE, CellError, Column, are_blank, rarity, read_numbers
+from addml.arrow import are_blank, as_text, first_of, is_text, plain, taken
+from addml.preprocessing.numbers import HALF, RARE, CellError, Column, rarity, read_numbers
 from addml.text import shortened
 
 FEW = 20  # levels with a one-hot column each
@@ -80,7 +80,6 @@ class CategoryColumn(Column):
 
     @cached_property
     def table(self) -> np.ndarray:
-        """The features of each code, (levels + 2, features)."""
         if self._one_hot is None:  # -1 or 1 for each bit of a hash of the level; 0 for unseen ones
             hashes = [hashlib.blake2b(level.encode(), digest_size=1).digest() for level in (*self.levels, GAP)]
             bits = np.unpackbits(np.frombuffer(b"".join(hashes), np.uint8)[:, None], axis=1)

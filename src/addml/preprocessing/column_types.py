@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from addml import arrow
 from addml.preprocessing.categories import BooleanColumn, CategoryColumn
-from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, QuantileBins, are_blank, refuse_infinity
+from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, QuantileBins, one_chunk, refuse_infinity
 from addml.preprocessing.profile import name_words
 from addml.text import shortened
 
@@ -45,11 +45,13 @@ def fit_column(name: str, column: pa.ChunkedArray) -> Decision:
         zone = kind.tz if pa.types.is_timestamp(kind) else None
         days = np.concatenate([arrow.as_days(chunk, zone) for chunk in column.chunks])
         return _dates(days, DateColumn.fit(name, days, bool(pa.types.is_time(kind)), zone=zone))
-    if arrow.is_text(kind):
-        return _texts(name, DistinctTexts.of(column))
-    if pa.types.is_dictionary(kind) and not pa.types.is_nested(kind.value_type):
-        return _categories(name, DistinctTexts.of(column))  # the user has declared it a category
-    return f"not understood: values of type {kind}"
+    is_category = pa.types.is_dictionary(kind) and not pa.types.is_nested(kind.value_type)
+    if not arrow.is_text(kind) and not is_category:
+        return f"not understood: values of type {kind}"
+    texts = DistinctTexts.of(column)
+    if not len(texts.values):
+        return EMPTY
+    return _categories(name, texts) if is_category else _texts(name, texts)
 
 
 def _numbers(name: str, values: np.ndarray, written: arrow.NumberFormat | None = None, texts: int = 0) -> Decision:
@@ -78,8 +80,6 @@ def _dates(days: np.ndarray, column: DateColumn, *notes: str) -> Decision:
 
 def _texts(name: str, texts: DistinctTexts) -> Decision:
     """Numbers or dates if all or nearly all texts are, else categories."""
-    if not len(texts.values):
-        return EMPTY
     example = repr(texts.values[0].as_py())
     written = None if arrow.are_codes(texts.values) else arrow.number_format(texts.sample())
     if written is not None and (written := arrow.number_format(texts.values)) is not None:
@@ -113,8 +113,6 @@ def _dates_of(name: str, texts: DistinctTexts, dates: arrow.DateFormat, example:
 
 
 def _categories(name: str, texts: DistinctTexts) -> Decision:
-    if not len(texts.values):
-        return EMPTY
     if len(texts.values) == 1 and not texts.gaps:
         return f"constant: {shortened(texts.values[0].as_py())!r} in every row"
     if (reason := identifier_texts(name, texts)) is not None:
@@ -143,17 +141,13 @@ class DistinctTexts:
 
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> DistinctTexts:
-        """From a column of any type that can be written as text."""
         kind = arrow.as_text(pa.nulls(0, column.type)).type
         text = pa.chunked_array([arrow.as_text(chunk) for chunk in column.chunks], kind)
-        encoded = pc.dictionary_encode(text)
-        encoded = encoded.combine_chunks() if encoded.num_chunks != 1 else encoded.chunk(0)
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.unify_dictionaries().chunk(0)
+        encoded = one_chunk(pc.dictionary_encode(text))
         codes = np.array(encoded.indices.fill_null(-1))
         values = encoded.dictionary
         texts = cls(values, np.bincount(codes + 1, minlength=len(values) + 1)[1:], codes)
-        return texts.without(blank) if (blank := are_blank(values)).any() else texts
+        return texts.without(blank) if (blank := arrow.are_blank(values)).any() else texts
 
     def without(self, dropped: np.ndarray) -> DistinctTexts:
         """Without some of the distinct texts, which become gaps."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.arrow import as_text
+from addml.preprocessing.numbers import one_chunk
 from addml.preprocessing.profile import BETWEEN, MOST, ColumnProfile
 from addml.preprocessing.scaling import NORMAL_QUARTILES
 from addml.text import counted
@@ -92,7 +93,6 @@ class Groups:
         return np.asarray(values * self.ratio[codes, place] + self.shift[codes, place])
 
     def profiles(self, profiles: Sequence[ColumnProfile], code: int) -> list[ColumnProfile]:
-        """The profiles of the columns within one group."""
         limits = (self.limits - self.shift[code]) / self.ratio[code]
         ends = {name: own.tolist() for name, own in zip(self.columns, limits.T, strict=True)}
         names = ("low", "middle", "high")
@@ -163,7 +163,6 @@ class Groups:
 
     @property
     def note(self) -> str:
-        """A sentence on the number and size of the groups."""
         least, most = int(self.rows.min()), int(self.rows.max())
         rows = f", {most:,} rows each" if least == most else f" of {least:,} to {most:,} rows"
         words = f"rows are judged within {' and '.join(self.by)}: {counted(len(self.keys), 'group')}{rows}"
@@ -171,12 +170,7 @@ class Groups:
 
 
 def keys_of(table: pa.Table | pa.RecordBatch, by: Sequence[str]) -> pa.Array:
-    """The key of each row's group."""
-    texts = []
-    for column in map(table.column, by):
-        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        parts = [as_text(chunk).cast(pa.string()) for chunk in chunks]
-        texts.append(pa.concat_arrays([pa.array([], pa.string()), *parts]).fill_null(MISSING))
+    texts = [as_text(one_chunk(table.column(name))).cast(pa.string()).fill_null(MISSING) for name in by]
     return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, BETWEEN)
 
 

@@ -180,7 +180,6 @@ class TextCell(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The text in quotes, shortened."""
         return json.dumps(shortened(self.text, LONGEST), ensure_ascii=False)
 
 
@@ -268,7 +267,6 @@ class DriftCounter:
         counts.rows += len(values[0])
 
     def add(self, other: Counts) -> None:
-        """Add the counts of another counter of the same columns."""
         own = self.counts
         self.texts.join(other.texts, own.rows)
         self.unseen.update(other.unseen)
