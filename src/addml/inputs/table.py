@@ -17,7 +17,7 @@ from addml.errors import DroppedColumnsWarning, rows_before, warn, warn_of_texts
 from addml.inputs import LazyRows, Rows, Vectorizer, sides_of
 from addml.inputs.frame import as_table, check_names, is_frame
 from addml.preprocessing.categories import BooleanColumn, CategoryColumn
-from addml.preprocessing.column_types import UNREAD, Kept, code_copies, fit_column, number_copies
+from addml.preprocessing.column_types import UNREAD, Kept, find_copies, fit_column
 from addml.preprocessing.groups import Groups
 from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, flag_distance, one_chunk
 from addml.preprocessing.profile import ColumnProfile, DriftCounter, column_profiles
@@ -56,7 +56,7 @@ class Columns:
             raise ValueError("the table has no rows; at least one is needed to learn from")
         decisions = {name: fit_column(name, table[name]) for name in table.column_names}
         kept = {name: one for name, one in decisions.items() if isinstance(one, Kept)}
-        copies = _copies(table, kept)
+        copies = find_copies(table, kept)
         reasons = {name: one for name, one in decisions.items() if isinstance(one, str)}
         reasons |= {name: f"copy of column {original!r}" for name, original in copies.items()}
         left_out = [(name, reasons[name]) for name in table.column_names if name in reasons]
@@ -223,24 +223,6 @@ def _typed(kind: Any, value: Any, place: str) -> Any:
     if kind is not float and type(value) is kind and (kind is not int or value >= 0):
         return value
     raise ValueError(f"{place} is {value!r:.60}, expected {kind}; fit and save again")
-
-
-def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
-    """Copy -> original; a date is the original of its number, words are the original of their codes."""
-    codes = {name: one.mark for name, one in kept.items() if isinstance(one.mark, bytes)}
-    numbers = {name: one.mark for name, one in kept.items() if isinstance(one.mark, float)}
-
-    def read(name: str) -> np.ndarray:
-        return np.concatenate([kept[name].column.read(chunk) for chunk in table[name].chunks])
-
-    def letters(name: str) -> float:
-        levels = getattr(kept[name].column, "levels", ())
-        return sum(sum(map(str.isalpha, level)) for level in levels) / max(1, len(levels))
-
-    dates_first = sorted(numbers, key=lambda name: kept[name].column.kind != "date")
-    words_first = sorted(codes, key=letters, reverse=True)
-    found = number_copies({name: numbers[name] for name in dates_first}, read)
-    return found | code_copies({name: codes[name] for name in words_first})
 
 
 class Standardised:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -271,16 +271,34 @@ def _number_mark(values: np.ndarray) -> float:
     return float(abs(shape) + weights[1] @ known)
 
 
-def number_copies(marks: Mapping[str, float], read: Callable[[str], np.ndarray]) -> dict[str, str]:
-    """Copy -> original among number columns, up to scale and shift; the first in `marks` is the original."""
-    names, values, found = list(marks), np.array(list(marks.values())), dict[str, str]()
+def find_copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
+    """Copy -> original: numbers up to scale and shift, categories up to other names of their levels.
+
+    A date is the original of its number, words are the original of their codes.
+    """
+
+    def read(name: str) -> np.ndarray:
+        return np.concatenate([kept[name].column.read(chunk) for chunk in table[name].chunks])
+
+    letters = {name: _letters(one.column) for name, one in kept.items() if isinstance(one.column, CategoryColumn)}
+    words_first = sorted(letters, key=lambda name: -letters[name])
+    first = {kept[name].mark: name for name in reversed(words_first)}
+    found = {name: original for name in words_first if (original := first[kept[name].mark]) != name}
+    numbers = [name for name in kept if name not in letters]
+    names = sorted(numbers, key=lambda name: kept[name].column.kind != "date")
+    marks = np.array([kept[name].mark for name in names])
     for place, name in enumerate(names):
-        near = np.flatnonzero(np.abs(values[:place] - values[place]) <= 1e-6)  # equal up to rounding
+        near = np.flatnonzero(np.abs(marks[:place] - marks[place]) <= 1e-6)  # equal up to rounding
         originals = (names[one] for one in near if names[one] not in found)
-        original = next((other for other in originals if is_affine(read(other), read(name))), None)
-        if original is not None:
-            found[name] = original
+        copied = next((other for other in originals if is_affine(read(other), read(name))), None)
+        if copied is not None:
+            found[name] = copied
     return found
+
+
+def _letters(column: CategoryColumn) -> float:
+    """Average number of letters in a level."""
+    return sum(sum(map(str.isalpha, level)) for level in column.levels) / max(1, len(column.levels))
 
 
 def is_affine(x: np.ndarray, y: np.ndarray) -> bool:
@@ -300,9 +318,3 @@ def is_affine(x: np.ndarray, y: np.ndarray) -> bool:
 def _within_one(values: np.ndarray) -> np.ndarray:
     """Scaled to -1 to 1, where differences cannot overflow."""
     return np.asarray(values / (np.abs(values).max(initial=0.0) or 1.0))
-
-
-def code_copies(marks: Mapping[str, bytes]) -> dict[str, str]:
-    """Copy -> original among category columns."""
-    first = {mark: name for name, mark in reversed(list(marks.items()))}
-    return {name: first[mark] for name, mark in marks.items() if first[mark] != name}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import partial
 from itertools import compress
 from typing import Any, ClassVar
 
@@ -243,8 +243,12 @@ SEASONS_FROM = 60  # days between first and last; over a shorter range the seaso
 TIME, WEEKEND = "time", "weekend"
 CYCLES = {"hour": 1440, "weekday": 7, "season": 366}  # steps: minutes or days
 UNIFORM = math.sqrt(0.5)  # the deviation of a sine over a cycle whose steps are equally common
-WAVES = {"sin": np.sin, "cos": np.cos}
-PARTS = (TIME, *(f"{cycle} {wave}" for cycle in CYCLES for wave in WAVES), WEEKEND)
+TABLES = {  # part -> its value at each step of its cycle
+    f"{cycle} {name}": wave(np.arange(steps) * (2 * math.pi / steps))
+    for cycle, steps in CYCLES.items()
+    for name, wave in (("sin", np.sin), ("cos", np.cos))
+} | {WEEKEND: np.array([0.0] * 5 + [1.0] * 2)}
+PARTS = (TIME, *TABLES)
 
 
 @dataclass(frozen=True)
@@ -343,15 +347,6 @@ class DateColumn(Column):
         return moment.isoformat(" ", "minutes") if "hour sin" in self.parts else moment.date().isoformat()
 
 
-@lru_cache
-def _table(part: str) -> tuple[str, np.ndarray]:
-    """The cycle of a part, and its value at each step of the cycle."""
-    if part == WEEKEND:
-        return "weekday", np.array([0.0] * 5 + [1.0] * 2)
-    cycle, wave = part.split()
-    return cycle, WAVES[wave](np.arange(CYCLES[cycle]) * (2 * math.pi / CYCLES[cycle]))
-
-
 def _steps(cycle: str, days: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """The steps of a cycle at which the moments are; `whole` are their days without the time."""
     if cycle == "hour":
@@ -369,7 +364,7 @@ def write_parts(parts: Sequence[str], days: np.ndarray, middle: float, out: np.n
         if part == TIME:
             np.subtract(days, middle, out=out[:, position])
             continue
-        cycle, table = _table(part)
+        cycle = "weekday" if part == WEEKEND else part.split()[0]
         if cycle not in steps:
             steps[cycle] = _steps(cycle, days, whole)
-        out[:, position] = table.take(steps[cycle], mode="clip")
+        out[:, position] = TABLES[part].take(steps[cycle], mode="clip")
