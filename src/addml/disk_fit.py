@@ -211,9 +211,6 @@ def _passes(config: Config) -> float:
     return config.members * (once + 2 * train / config.epochs)
 
 
-# Rows for the training loop ---------------------------------------------------------------------------------
-
-
 class DiskRows(Rows):
     """Prepared rows in a memory-mapped float32 file; their source must not change meanwhile."""
 
@@ -253,9 +250,6 @@ def portions(rows: int, most: int, seed: int, epoch: int) -> Iterator[list[tuple
     for start in range(0, len(order), BLOCKS):
         chosen = np.sort(order[start : start + BLOCKS]) * block
         yield [(int(first), min(rows, int(first) + block)) for first in chosen]
-
-
-# Scores of a table on disk ----------------------------------------------------------------------------------
 
 
 Scored = Iterator[tuple[int, np.ndarray]]  # rows before a batch, and its scores

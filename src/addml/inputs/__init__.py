@@ -35,9 +35,6 @@ Values = np.ndarray | None
 RANKS = {"images": 3, "series": 2}  # dimensions of one row
 
 
-# Rows -------------------------------------------------------------------------------------------------------
-
-
 class Rows:
     """Rows of features (n, d), in memory or prepared on demand."""
 
@@ -127,9 +124,6 @@ def as_rows(rows: Rows | np.ndarray) -> Rows:
 def of_rows(values: np.ndarray, source: Any) -> np.ndarray:
     """Values of steps, which are in time order, in the order of the given rows; `source` has the sampling."""
     return values if source.sampling is None or source.sampling.steps is None else values[source.sampling.steps]
-
-
-# Vectorizers ------------------------------------------------------------------------------------------------
 
 
 @dataclass(repr=False)

@@ -45,11 +45,7 @@ class ArrayVectorizer(Vectorizer):
         if not isinstance(rows, LazyRows):
             return ()
         some = np.asarray(rows.values[evenly_spaced(np.flatnonzero(normal), PROFILED)], np.float64)
-        known = [column[~np.isnan(column)] for column in some.T]
-        return tuple(
-            number_profile(name, own, 1 - len(own) / len(some)) if len(own) else ColumnProfile(name, "number", gaps=1.0)
-            for name, own in zip(self.labels, known, strict=True)
-        )
+        return tuple(map(number_profile, self.labels, some.T))
 
 
 def check_finite(X: np.ndarray, names: list[str]) -> None:

@@ -197,9 +197,6 @@ def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
         return Source(dataset.dataset(str(origin.path), format="parquet"), origin.name, columns, notes)
 
 
-# Random samples of a table that comes in batches ------------------------------------------------------------
-
-
 class Reservoir:
     """Draws at most `most` rows at random from all that are added.
 
@@ -271,9 +268,6 @@ def draw_places(rows: int, most: int | None, seed: int) -> np.ndarray:
     if most is None or rows <= most:
         return np.arange(rows)
     return np.sort(np.argpartition(np.random.default_rng([seed, 1]).random(rows), most)[:most])
-
-
-# The first pass: the number of rows, a sample, and counts that need all rows --------------------------------
 
 
 Levels = dict[str, Counter[str] | None]  # column -> rows of each value, "" for a gap; None for too many values

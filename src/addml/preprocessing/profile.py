@@ -90,10 +90,13 @@ def channel_profiles(names: Sequence[str], steps: np.ndarray) -> tuple[ColumnPro
     return tuple(number_profile(name, values) for name, values in known if len(values))
 
 
-def number_profile(name: str, known: np.ndarray, gaps: float = 0.0) -> ColumnProfile:
-    """The profile of a number column from its known values, at least one."""
+def number_profile(name: str, values: np.ndarray) -> ColumnProfile:
+    """The profile of a number column; values that are not finite count as gaps."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return ColumnProfile(name, "number", gaps=1.0)
     low, middle, high = 4 * np.quantile(known / 4, [(1 - MOST) / 2, 0.5, (1 + MOST) / 2])  # / 4 avoids overflow
-    form = number_form(name, known)
+    form, gaps = number_form(name, known), 1 - len(known) / len(values)
     return ColumnProfile(name, "number", float(low), float(middle), float(high), gaps=gaps, form=form)
 
 
@@ -119,16 +122,14 @@ def _profile(column: Any, values: np.ndarray) -> ColumnProfile:
         shares = {level: count / rows for level, count in counts.items() if count}
         unlisted = max(0.0, 1 - (sum(counts.values()) + column.gaps) / rows)
         return ColumnProfile(column.name, column.kind, levels=shares, unlisted=unlisted, gaps=column.gaps / rows)
-    known = values[np.isfinite(values)] if values.dtype.kind == "f" else values
-    spread = column.spread
-    gaps = 1 - len(known) / len(values) if len(known) else spread.gaps
+    known, spread = values[np.isfinite(values)], column.spread
     if column.kind == "date":
-        return _date_profile(column, known, gaps)
+        return _date_profile(column, known, 1 - len(known) / len(values) if len(known) else spread.gaps)
     if len(known):
-        return number_profile(column.name, known, gaps)
+        return number_profile(column.name, values)
     low, high = (spread.edges[0], spread.edges[-1]) if spread.edges else (spread.low, spread.high)
     form = number_form(column.name, np.array([low, spread.middle, high]))
-    return ColumnProfile(column.name, "number", low, spread.middle, high, gaps=gaps, form=form)
+    return ColumnProfile(column.name, "number", low, spread.middle, high, gaps=spread.gaps, form=form)
 
 
 def _date_profile(column: Any, known: np.ndarray, gaps: float) -> ColumnProfile:
