@@ -183,7 +183,7 @@ def test_another_filter_of_the_same_files_is_refused(tmp_path, stop):
 
 def test_rows_that_are_in_no_files_are_not_kept_a_checkpoint_of(tmp_path):
     table = pa.table(list(np.random.default_rng(0).normal(size=(4, 9000))), names=list("abcd"))
-    with pytest.raises(ValueError, match="InMemoryDataset with a checkpoint: its rows are in no files"):
+    with pytest.raises(ValueError, match="InMemoryDataset with a checkpoint: its rows are not in files"):
         detector().fit(dataset.dataset(table), checkpoint=tmp_path / "kept", memory="1MiB")
     assert not (tmp_path / "kept").exists()
 

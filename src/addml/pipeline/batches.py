@@ -147,7 +147,7 @@ def _baseline(model: Model) -> np.ndarray:
     """The row of typical values if it is an ordinary row, else the model's baseline."""
     if views_of(model) is not None or model.columns is None:  # views need no baseline
         return model.baseline
-    usual = np.asarray(model.features.transform(model.columns.usual[None])[0])
+    usual = np.asarray(model.features.transform(model.columns.typical[None])[0])
     is_ordinary = model.scores(usual[None], "cpu", 1)[0] <= np.median(model.training.values)
     return usual if is_ordinary else model.baseline
 

@@ -145,7 +145,7 @@ class ImageSource:
             raise AddmlError(f"--size {options.size}: the model sets the size, {form.shape[1:]}; remove --size.")
         heads = look_at(options.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
         pictures = self._read(heads, progress, "score a part of them at a time")
-        strange = model.vectorizer.strange(pictures.images)  # type: ignore[attr-defined]
+        strange = model.vectorizer.scale_warning(pictures.images)  # type: ignore[attr-defined]
         if strange is not None:
             warnings.warn(f"{options.file}: {strange}", stacklevel=2)
         return pictures
