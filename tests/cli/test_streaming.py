@@ -83,11 +83,11 @@ def test_a_killed_command_goes_on_and_no_other_beside_it(folder):
     run_addml(folder, "fit", "table", *long, "--model", "whole").succeeded()
     process = halted(command("fit", "table", *long, "--model", "killed", "--quiet"), folder)
     beside = run_addml(folder, "fit", "table", *long, "--model", "killed")
-    beside.failed("killed.checkpoint: another run is at work with it", str(process.pid))
+    beside.failed("killed.checkpoint: another run is using it", str(process.pid))
     process.send_signal(signal.SIGKILL)
     process.wait()
     run_addml(folder, "fit", "table", *STREAMED, "--model", "killed").failed(
-        "killed.checkpoint: was made with epochs=40, now it is 3; set it back, or remove the folder to begin anew"
+        "killed.checkpoint: was made with epochs=40, now it is 3; set it back, or remove the folder to start again"
     )
     run_addml(folder, "fit", "table", *long, "--model", "killed").succeeded()
     assert weights(folder / "killed") == weights(folder / "whole")
