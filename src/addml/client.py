@@ -96,7 +96,8 @@ class Client:
             job = self._json("GET", f"{API}/jobs/{job['id']}")
         if job["state"] != "done":
             error = job["error"] or {"message": job["state"], "code": job["state"]}
-            raise ServerError(f"{job['file']}: {error['message']}", 422, error["code"])
+            message = error["message"].removeprefix(f"{job['file']}: ")
+            raise ServerError(f"{job['file']}: {message}", 422, error["code"])
         return job
 
     def download(self, job: Mapping[str, Any], what: str, path: str | Path) -> None:
@@ -141,11 +142,12 @@ class Client:
                     break
                 connection.close()
                 time.sleep(int(wait))
-            if answer.status >= 300:
-                raise _error(answer, self.url)
-            yield answer
-            if answer.isclosed():
-                self._idle.append(connection)
+            try:
+                if answer.status >= 300:
+                    raise _error(answer, self.url)
+                yield answer
+            finally:
+                self._idle.append(connection) if answer.isclosed() else connection.close()
         except (OSError, HTTPException) as error:
             remedy = "is addml serve running there? Client(timeout=...) waits longer"
             raise ServerError(f"{self.url} does not answer ({error}); {remedy}") from None
