@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -160,15 +160,9 @@ def _remove(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lock the folder for this process; the system releases the lock when the process ends, even if it is killed."""
-    try:
-        import fcntl
-    except ImportError:  # no locks on this system
-        yield
-        return
     with open(folder / "lock", "a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file)
         except OSError:
             file.seek(0)
             owner = file.read().strip() or "unknown"
@@ -179,6 +173,14 @@ def _locked(folder: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def lock(file: IO[Any]) -> None:
+    """Lock a file until this process ends; OSError if another process holds it. Does nothing on Windows."""
+    if os.name == "posix":
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def described(rows: Array, labels: np.ndarray | None) -> dict[str, Any]:

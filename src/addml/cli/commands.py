@@ -127,9 +127,9 @@ def fit(file: File, options: Options) -> None:
         if options.engine is None:
             result = run.fit(options, session.progress)
         else:
-            from addml.cluster.ray_fit import fit_as_told
+            from addml.cluster.ray_fit import fit_table
 
-            result = fit_as_told(options, str(files.model), session.progress)
+            result = fit_table(options, str(files.model), session.progress)
         session.finish_training(result)
 
 
@@ -155,12 +155,12 @@ def score(file: File, options: Options) -> None:
         session = Session("score", options, files)
         with session.screen.warned():
             return session.finish(run.score(options, session.progress))
-    from addml.cluster.parts import score_as_told
+    from addml.cluster.parts import score_table
 
     output = options.output or f"{name}.scored"
     session = Session("score", options, Files())
     with session.screen.warned():
-        told = score_as_told(options, output, session.progress)
+        told = score_table(options, output, session.progress)
         parts = counted(told["parts"], "part")
         session.screen.say(f"{options.source}: {told['rows']:,} rows in {parts}, {told['scored']} of them scored now")
         session.screen.show_result(told, {"scored": output})

@@ -124,7 +124,7 @@ def score_folder(
     return {"rows": rows, "parts": len(parts), "scored": scored}
 
 
-def score_as_told(options: Options, output: str, progress: Progress) -> dict[str, Any]:
+def score_table(options: Options, output: str, progress: Progress) -> dict[str, Any]:
     """`addml score` on a cluster."""
     model, device = load_model(options, TABLE), "cpu" if options.device == "auto" else options.device
     scorer = BatchScorer.of(str(options.model), reasons=options.reasons, threshold=model.threshold, device=device)

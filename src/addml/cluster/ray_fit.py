@@ -131,7 +131,7 @@ def _work(job: dict[str, Any]) -> None:
         model_file.save(model, job["output"])
 
 
-def fit_as_told(options: Options, output: str, progress: Progress) -> Result:
+def fit_table(options: Options, output: str, progress: Progress) -> Result:
     """`addml fit --all-rows` on a cluster."""
 
     def on_cluster(options: Options, X: Source, labels: None, **settings: Any) -> Model:

@@ -22,8 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from addml.checkpoint import lock
 from addml.io.image_folder import SUFFIXES as PICTURES
 from addml.io.image_folder import ZIP
 from addml.io.read import NAMED
@@ -83,7 +84,7 @@ class Jobs:
         remove_abandoned()
         self._root = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX)
         self._held = (Path(self._root.name) / f".{LOCK}").open("wb")
-        _lock(self._held)
+        lock(self._held)
         Path(self._held.name).rename(Path(self._root.name) / LOCK)  # so no other server sees it unlocked
         self._jobs: dict[str, Job] = {}
         self._lock, self._thread = threading.Lock(), ThreadPoolExecutor(1, "addml jobs")
@@ -263,21 +264,13 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _lock(file: IO[bytes]) -> None:
-    """Lock a file until this process ends; OSError if another process holds it."""
-    if os.name == "posix":
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 def remove_abandoned() -> None:
     """Remove the folders of killed servers: those whose lock is free."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*") if os.name == "posix" else ():
         with suppress(OSError):
             if not folder.is_symlink() and folder.stat().st_uid == os.getuid():
                 with (folder / LOCK).open("rb") as held:
-                    _lock(held)
+                    lock(held)
                     shutil.rmtree(folder, ignore_errors=True)
 
 
