@@ -71,10 +71,10 @@ class Checkpoint:
         if self.folder is None:
             return
         self._owner["data"] = data()
-        begun = (self.folder / "model.json").exists()
-        if self.group.counts([begun])[0] not in (0, self.group.size):
+        exists = (self.folder / "model.json").exists()
+        if self.group.counts([exists])[0] not in (0, self.group.size):
             raise CheckpointError(f"{self.folder}: is not the same folder on all machines; give a shared one")
-        if not begun:
+        if not exists:
             return
         try:
             document, arrays = model_file.read(self.folder, finite=False)
@@ -106,8 +106,8 @@ class Checkpoint:
         """Save the state; the first process of a group does this for all of them."""
         if self.folder is None:
             return
-        own = json.dumps([member.random.bit_generator.state for member in members])
-        randoms = list(map(json.loads, self.group.gather(own.encode())))
+        random = json.dumps([member.random.bit_generator.state for member in members])
+        randoms = list(map(json.loads, self.group.gather(random.encode())))
         if self.group.rank:
             return
         checkpoint = {

@@ -105,14 +105,14 @@ class BlasThreads:
 
     @contextmanager
     def __call__(self, count: int) -> Iterator[None]:
-        own = [(library, library.num_threads) for library in _blas_libraries(shared=False)]
+        per_thread = [(library, library.num_threads) for library in _blas_libraries(shared=False)]
         self._change(self._limits.append, count)
-        for library, _ in own:
+        for library, _ in per_thread:
             library.set_num_threads(count)
         try:
             yield
         finally:
-            for library, before in own:
+            for library, before in per_thread:
                 library.set_num_threads(before)
             self._change(self._limits.remove, count)
 

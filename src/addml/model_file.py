@@ -75,12 +75,12 @@ def digest(path: str | os.PathLike[str]) -> str:
 
 
 def _document_of(model: Model) -> dict[str, Any]:
-    own = {"answers": model.encoder.answers().tolist()} if isinstance(model.encoder, ModuleNetwork) else {}
+    answers = {"answers": model.encoder.answers().tolist()} if isinstance(model.encoder, ModuleNetwork) else {}
     return {
         "addml": model.version,
         "settings": model.settings,
         "vectorizer": model.vectorizer.to_json(),
-        "encoder": model.encoder.to_plain() | own,
+        "encoder": model.encoder.to_plain() | answers,
         "distance": model.distance,
         "scorer": {"name": model.scorer.name, **model.scorer.settings()},
         "decision": asdict(model.decision),
@@ -95,7 +95,7 @@ def _document_of(model: Model) -> dict[str, Any]:
 def _arrays_of(model: Model) -> dict[str, np.ndarray]:
     assert model.scale is not None
     parts = {"features": model.vectorizer.features, "scale": model.scale, "examples": model.examples}
-    arrays = {f"{part}.{one.name}": getattr(own, one.name) for part, own in parts.items() for one in fields(own)}
+    arrays = {f"{part}.{one.name}": getattr(value, one.name) for part, value in parts.items() for one in fields(value)}
     return arrays | {
         **{f"groups.{name}": array for name, array in _group_arrays(model).items()},
         "encoder.weights": model.encoder.weights,
@@ -194,8 +194,8 @@ def _check_arrays(model: Model, arrays: dict[str, np.ndarray]) -> None:
     if model.distance not in DISTANCES:
         raise ModelFileError(f"the distance {model.distance!r} is unknown to this version of addml; update addml")
     expected, lengths = _shapes(model), {"inputs": model.encoder.inputs}
-    if strange := sorted(set(arrays) ^ set(expected)):
-        raise ModelFileError(f"the arrays {strange} are missing or unexpected")
+    if unexpected := sorted(set(arrays) ^ set(expected)):
+        raise ModelFileError(f"the arrays {unexpected} are missing or unexpected")
     for name, (dtype, shape) in expected.items():
         array = arrays[name]
         wanted = [lengths.get(size) if isinstance(size, str) else size for size in shape]  # None: at least one
@@ -216,7 +216,7 @@ def _check_groups(model: Model) -> None:
     members, groups = len(model.encoder.weights), model.vectorizer.groups
     if groups is None or not groups.own.any():
         return
-    places = sum(len(embedded_places(int(own))) for own in groups.own if own)
+    places = sum(len(embedded_places(int(count))) for count in groups.own if count)
     wanted = ((model.encoder.inputs,), (members, places, model.encoder.outputs), (2, model.scorer.count(members)))
     found = (groups.own_rows.shape[1:], groups.own_embedded.shape, groups.own_scale.shape[:2])
     if found != wanted:

@@ -71,12 +71,12 @@ def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
     g.Identity(_probability(g, score, *training.curve), output="probability")
     g.Identity(_p_value(g, score, training.calibration), output="p_value")
     names = getattr(detector, "feature_names_in_", None) if model.columns is None else model.columns.used
-    about = {"addml": __version__, "scorer": model.scorer.name, "threshold": repr(float(detector.threshold_))}
+    properties = {"addml": __version__, "scorer": model.scorer.name, "threshold": repr(float(detector.threshold_))}
     if names is not None:
-        about["columns"] = json.dumps(list(map(str, names)))
+        properties["columns"] = json.dumps(list(map(str, names)))
     graph, opset = g.finish("addml", {"X": X}, outputs), helper.make_opsetid("", OPSET)
     file = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
-    helper.set_model_props(file, about)
+    helper.set_model_props(file, properties)
     write_whole(Path(os.path.expanduser(path)), file.SerializeToString())
 
 
@@ -213,13 +213,13 @@ def _views(g: Graph, x: str, z: str, model: Model) -> str:
     rows, features = ready["rows"].astype(np.float64), model.features
     # Features differ in their last bits between libraries; rows this close to a reference count as that reference.
     rounding = LAST_BITS * (abs(ready["rows"]) + abs(features.shift) / features.reach)
-    own = _self_matches(g, x, rows, rounding, ready["keys"].places)
+    matches = _self_matches(g, x, rows, rounding, ready["keys"].places)
     if "columns" in wanted or "distilled" in wanted:
-        scores |= _along_columns(g, x, own, ready)
+        scores |= _along_columns(g, x, matches, ready)
     if "space" in wanted:
-        scores["space"] = _in_space(g, _unit(g, z) if model.distance == "cosine" else z, own, ready)
+        scores["space"] = _in_space(g, _unit(g, z) if model.distance == "cosine" else z, matches, ready)
     if "tails" in wanted:
-        scores["tails"] = _tails(g, x, own, rows, rounding, ready["tails"])
+        scores["tails"] = _tails(g, x, matches, rows, rounding, ready["tails"])
     return g.Concat(*(g.Unsqueeze(scores[view], FIRST) for view in wanted), axis=0)
 
 
@@ -232,7 +232,7 @@ def _self_matches(g: Graph, x: str, rows: np.ndarray, rounding: np.ndarray, plac
     return g.LessOrEqual(squared, nearest)
 
 
-def _along_columns(g: Graph, x: str, own: str, ready: dict[str, Any]) -> dict[str, str]:
+def _along_columns(g: Graph, x: str, matches: str, ready: dict[str, Any]) -> dict[str, str]:
     """The views (n,) along the columns, in the detector's whole steps within the range of the references."""
     columns, step = ready["columns"], np.float32(ready["columns"].step or 1)
     x = x if columns.counted is None else g.Gather(x, columns.counted, axis=1)
@@ -245,39 +245,39 @@ def _along_columns(g: Graph, x: str, own: str, ready: dict[str, Any]) -> dict[st
     def apart(body: Graph, total: str, value: str, reference: str) -> str:
         return body.Add(total, body.Abs(body.Sub(body.Unsqueeze(value, LAST), reference)))
 
-    steps = _over_columns(g, apart, g.Where(own, FAR, ZERO), inside, columns.columns.astype(np.float32))
+    steps = _over_columns(g, apart, g.Where(matches, FAR, ZERO), inside, columns.columns.astype(np.float32))
     distances = g.Mul(steps, step)
     kept = g.Slice(distances, FIRST, np.array([ready["kept"]]), np.array([1]))
     near = {"columns": (distances, len(ready["rows"])), "distilled": (kept, ready["kept"])}
-    return {view: g.Add(_mean(g, _nearest(g, *some, view)), beyond) for view, some in near.items()}
+    return {view: g.Add(_mean(g, _nearest(g, *choice, view)), beyond) for view, choice in near.items()}
 
 
-def _in_space(g: Graph, z: str, own: str, ready: dict[str, Any]) -> str:
+def _in_space(g: Graph, z: str, matches: str, ready: dict[str, Any]) -> str:
     """The mean distance (n,) to the nearest references in the concatenated embeddings of all members."""
     products, squares = ready["products"][:, :-1], ready["products"][:, -1]
     z = g.Reshape(g.Transpose(z, perm=[1, 0, 2]), np.array([-1, products.shape[1]]))
     z = g.Sub(z, ready["origin"])
     square = g.ReduceSumSquare(z, LAST)
-    own = g.Gather(own, np.array(embedded_places(len(ready["rows"]))), axis=1)
-    apart = g.Add(g.MatMul(z, products.T), g.Where(own, FAR, squares))
+    matches = g.Gather(matches, np.array(embedded_places(len(ready["rows"]))), axis=1)
+    apart = g.Add(g.MatMul(z, products.T), g.Where(matches, FAR, squares))
     squared = g.Add(_nearest(g, apart, len(squares), "space"), square)
     squared = g.Where(g.Greater(squared, g.Mul(square, np.float32(ROUNDING))), squared, ZERO)
     return _mean(g, g.Sqrt(squared))
 
 
-def _tails(g: Graph, x: str, own: str, rows: np.ndarray, rounding: np.ndarray, tails: Any) -> str:
+def _tails(g: Graph, x: str, matches: str, rows: np.ndarray, rounding: np.ndarray, tails: Any) -> str:
     """The tail score (n,): per column, the worth of the number of references at least as extreme, itself excluded."""
-    size, is_own = len(rows), g.ReduceMax(g.Cast(own, to=FLOAT), LAST, keepdims=0)
+    size, is_reference = len(rows), g.ReduceMax(g.Cast(matches, to=FLOAT), LAST, keepdims=0)
     limits = [(rows + sign * rounding)[:, tails.counted].T.astype(np.float32) for sign in (-1, 1)]
 
     def add(body: Graph, total: str, value: str, low: str, high: str) -> str:
         value = body.Unsqueeze(value, LAST)
         below = body.ReduceSum(body.Cast(body.GreaterOrEqual(value, low), to=FLOAT), LAST, keepdims=0)
         above = body.ReduceSum(body.Cast(body.LessOrEqual(value, high), to=FLOAT), LAST, keepdims=0)
-        others = body.Max(body.Sub(body.Min(below, above), is_own), ZERO)
+        others = body.Max(body.Sub(body.Min(below, above), is_reference), ZERO)
         return body.Add(total, body.Gather(tails.worth, body.Cast(others, to=INT64)))
 
-    start = g.Mul(is_own, np.float32(-len(tails.counted) * (np.log(size + 1) - np.log(size))))
+    start = g.Mul(is_reference, np.float32(-len(tails.counted) * (np.log(size + 1) - np.log(size))))
     return _over_columns(g, add, start, g.Gather(x, tails.counted, axis=1), *limits)
 
 

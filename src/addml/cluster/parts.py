@@ -116,9 +116,9 @@ def score_folder(
             scored += bool(result["rows"])
             advance(result["rows"])
     if unreadable:
-        some = " ".join(listed([unreadable[name] for name in sorted(unreadable)]).split())
+        reasons = " ".join(listed([unreadable[name] for name in sorted(unreadable)]).split())
         raise AddmlError(
-            f"{counted(len(unreadable), 'file')} could not be read: {some} "
+            f"{counted(len(unreadable), 'file')} could not be read: {reasons} "
             f"The others are scored in {output}; repair these and run the command again."
         )
     return {"rows": rows, "parts": len(parts), "scored": scored}
@@ -174,9 +174,9 @@ def _parts(groups: dict[str, list[int]], base: Path, folder: Path) -> Iterator[P
     for file, rows in groups.items():
         ends = np.cumsum([0, *rows])
         cuts = np.unique(np.append(ends[np.searchsorted(ends, np.arange(0, ends[-1], PART_ROWS))], ends[-1]))
-        own = hashlib.sha256(os.path.relpath(file, base).encode()).hexdigest()[:8]
+        suffix = hashlib.sha256(os.path.relpath(file, base).encode()).hexdigest()[:8]
         for number, (start, stop) in enumerate(pairwise(cuts.tolist())):
-            target = str(folder / f"{Path(file).stem}-{own}-{number:04d}.parquet")
+            target = str(folder / f"{Path(file).stem}-{suffix}-{number:04d}.parquet")
             yield {"file": file, "start": start, "stop": stop, "target": target}
 
 

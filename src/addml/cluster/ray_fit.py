@@ -197,7 +197,7 @@ def completed(ray: Any, work: Any, arguments: Sequence[tuple[Any, ...]]) -> Iter
     waiting, running = iter(arguments), list[Any]()
     while True:
         starting = islice(waiting, ahead - len(running))
-        running += [remote.remote(__version__, work, *own) for own in starting]
+        running += [remote.remote(__version__, work, *call) for call in starting]
         if not running:
             return
         (done,), running = ray.wait(running)

@@ -80,12 +80,12 @@ class BatchScorer:
             with blas_threads(self.threads):
                 features = features_of(model, batch, 0)
                 found = scores_of(model, batch, features, self.device)
-                flagged = np.flatnonzero(found > threshold) if self.reasons else np.empty(0, np.int64)
+                flagged = np.flatnonzero(found > threshold)
                 words = reason_texts(reasons_for(model, batch.take(flagged), features[flagged], self.reasons))
-            own = np.full(len(found), None)
-            own[flagged] = [text or None for text in words.to_pylist()]
+            reasons = np.full(len(found), None)
+            reasons[flagged] = [text or None for text in words.to_pylist()]
             scores.append(found)
-            texts += own.tolist()
+            texts += reasons.tolist()
         score = np.concatenate(scores)
         columns = {"score": score, "is_anomaly": score > threshold, "p_value": model.training.p_values(score)}
         return pa.table(columns | ({"reasons": pa.array(texts, pa.string())} if self.reasons else {}))

@@ -108,12 +108,12 @@ def serve(
         check_token(token)
     models = Models(device, folders)
     listening = listen(host, port)
-    own = token or secrets.token_urlsafe(32)
+    secret = token or secrets.token_urlsafe(32)
     root = f"/{root_path.strip('/')}".rstrip("/")
-    announce = partial(_announce, listening, host, "..." if token else own)
+    announce = partial(_announce, listening, host, "..." if token else secret)
     sys.setswitchinterval(SWITCH_INTERVAL)
     with blas_threads(1):  # as in files, for bit-identical scores
-        app = create_app(models, own, f"addml-{listening.getsockname()[1]}", limits, access_log)
+        app = create_app(models, secret, f"addml-{listening.getsockname()[1]}", limits, access_log)
         Server(app, limits, root, announce).run(sockets=[listening])
 
 

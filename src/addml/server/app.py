@@ -158,12 +158,12 @@ class Api:
         kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
         is_large = int(request.headers.get("content-length", LARGE + 1)) > LARGE
         most = min(self.limits.rows, self.limits.upload)
-        with ExitStack() as held:
+        with ExitStack() as slots:
             if is_large:  # parsed rows need many times the memory of the body
-                held.enter_context(self._slot("large requests", LARGE_AT_ONCE))
+                slots.enter_context(self._slot("large requests", LARGE_AT_ONCE))
             body = b"".join([piece async for piece in _pieces(request, most, "send fewer rows per request")])
             if not is_large:
-                held.enter_context(self._slot("requests to score", self.limits.scoring))
+                slots.enter_context(self._slot("requests to score", self.limits.scoring))
 
             def scored() -> bytes:
                 return score_rows(self.models.fresh(name), body, kind, self._ending.is_set)

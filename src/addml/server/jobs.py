@@ -66,8 +66,8 @@ class Job:
 
     def short(self) -> dict[str, Any]:
         """The fields shown in a list."""
-        own = {name: getattr(self, name) for name in ("id", "file", "model", "state", "progress", "error", "made")}
-        return {**own, "seconds": round((self.ended or time.monotonic()) - self.began, 1)}
+        shown = {name: getattr(self, name) for name in ("id", "file", "model", "state", "progress", "error", "made")}
+        return {**shown, "seconds": round((self.ended or time.monotonic()) - self.began, 1)}
 
     def whole(self, root: str = "") -> dict[str, Any]:
         """All fields: also the URLs of the files below `root`, and the findings as in `addml --json`."""
@@ -98,18 +98,18 @@ class Jobs:
         """Create a job. The caller writes its file to `job.upload`, then calls `start`, or `remove` on failure."""
         if self.waiting >= self.limits.queue:
             raise RefusedError(f"{self.waiting} jobs are already waiting; try again later", 429)
-        label, own = _label(file), None if model is None else self.models[model]
+        label, served = _label(file), None if model is None else self.models[model]
         suffix = max((one for one in SUFFIXES if label.lower().endswith(one)), key=len)
-        given, command = [(name.replace("-", "_"), value) for name, value in options], "score" if own else "detect"
+        given, command = [(name.replace("-", "_"), value) for name, value in options], "score" if served else "detect"
         values = {**_values(given, command), "device": self.models.device, "file": f"input{suffix}"}
-        if own is not None:
-            values["model"] = str(own.folder)
+        if served is not None:
+            values["model"] = str(served.folder)
         check(Options(**{name: parse(name, value) for name, value in values.items()}), command)
         folder = Path(tempfile.mkdtemp(dir=self._root.name))
         upload = folder / values["file"]
         values["file"], labels = str(upload), {str(upload): label, f"{folder}{os.sep}": ""}
-        if own is not None:
-            labels[str(own.folder)] = f"{own.name}.model"
+        if served is not None:
+            labels[str(served.folder)] = f"{served.name}.model"
         request = {"command": command, "options": values, "labels": labels, "unpacked": self.limits.unpacked}
         job = Job(secrets.token_hex(8), label, model, given, request, folder, upload)
         self._jobs[job.id] = job
@@ -250,8 +250,8 @@ def resident(pid: int) -> int:
         children = [child for one in threads for child in one.read_text().split()]
     except OSError:  # the process has ended, or this is not Linux
         return 0
-    own = sum(int(size) for size in re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", about, re.MULTILINE))
-    return own * 1024 + sum(resident(int(child)) for child in children)
+    kilobytes = sum(int(size) for size in re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", about, re.MULTILINE))
+    return kilobytes * 1024 + sum(resident(int(child)) for child in children)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -107,11 +107,11 @@ class Models(dict[str, ServedModel]):
         for _ in range(10):
             changed, about = _changed(folder), info(str(folder))
             options = Options(device=self.device, model=str(folder))
-            own = load_model(options, TABLE) if about["noun"] == "row" else None
-            device = "cpu" if own is None else scoring_place(options, own)[0]
-            model = ServedModel(name, folder, about, own, device, model_file.digest(folder), changed)
+            model = load_model(options, TABLE) if about["noun"] == "row" else None
+            device = "cpu" if model is None else scoring_place(options, model)[0]
+            served = ServedModel(name, folder, about, model, device, model_file.digest(folder), changed)
             if changed == _changed(folder):
-                return model
+                return served
         raise AddmlError(f"{folder}: is still being written; start the server when that is done")
 
     def fresh(self, name: str) -> ServedModel:
@@ -300,9 +300,9 @@ def _results(
     flagged = scores > model.threshold
     explained = highest(scores, len(scores) if every else int(flagged.sum()))
     found = reasons_for(model, batch.take(explained), features[explained], reasons)
-    words = dict(zip(explained.tolist(), found, strict=True))
+    reasons_of = dict(zip(explained.tolist(), found, strict=True))
+    names = ("score", "is_anomaly", "p_value", "probability")
     values = (scores, flagged, model.training.p_values(scores), model.training.probability(scores))
     for row, cells in enumerate(zip(*(one.tolist() for one in values), strict=True)):
-        own = [{"column": one.column, "share": one.share, "words": one.words} for one in words.get(row, ())]
-        names = ("score", "is_anomaly", "p_value", "probability", "reasons")
-        yield dict(zip(names, (*cells, own), strict=True))
+        why = [{"column": one.column, "share": one.share, "words": one.words} for one in reasons_of.get(row, ())]
+        yield dict(zip(names, cells, strict=True)) | {"reasons": why}
