@@ -11,8 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from addml.errors import AddmlError
 from addml.inputs.disk import Source
 from addml.io.binary import folder_dataset, parquet_files
 from addml.io.source import Origin, ReadError, find_origin
-from addml.io.write import WriteError, open_writer, write_whole
+from addml.io.write import WriteError, write_pieces, write_whole
 from addml.pipeline.batches import BATCH_ROWS
 from addml.pipeline.options import TABLE, Options
 from addml.pipeline.run import load_model
@@ -62,19 +61,18 @@ class Scoring:
         return result | {"rows": part["stop"] - part["start"]}
 
     def write(self, part: Part) -> None:
-        """Write the ids, the file, the row numbers and the results."""
+        write_pieces(self._scored(part), part["target"])
+
+    def _scored(self, part: Part) -> Iterator[pa.Table]:
+        """The ids, the file, the row numbers and the results."""
         file, schema = part["file"], pa.ipc.read_schema(pa.py_buffer(self.schema))
         found = dataset.dataset([file], schema, "parquet", partitioning="hive", partition_base_dir=self.base)
         name, place, row = os.path.relpath(file, self.base), len(self.scorer.columns or ()), part["start"] + 1
-        with ExitStack() as stack:
-            writer = None
-            for batch in Source(found, file, self.columns).batches(part["start"], part["stop"], BATCH_ROWS):
-                scored = self.scorer(pa.Table.from_batches([batch]))
-                scored = scored.add_column(place, "file", pa.array([name] * batch.num_rows))
-                scored = scored.add_column(place + 1, "row", pa.array(np.arange(row, row + batch.num_rows)))
-                writer = writer or stack.enter_context(open_writer(part["target"], scored.schema))
-                writer.write(scored)
-                row += batch.num_rows
+        for batch in Source(found, file, self.columns).batches(part["start"], part["stop"], BATCH_ROWS):
+            scored = self.scorer(pa.Table.from_batches([batch]))
+            scored = scored.add_column(place, "file", pa.array([name] * batch.num_rows))
+            yield scored.add_column(place + 1, "row", pa.array(np.arange(row, row + batch.num_rows)))
+            row += batch.num_rows
 
 
 def score_dataset(rows: Any, scorer: BatchScorer, workers: int | None = None) -> Any:
@@ -103,11 +101,10 @@ def score_folder(
     """Score Parquet files into parts in the folder `output`; existing parts are kept."""
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data logs an error for every actor pool
     scoring, parts, unreadable = plan(file, scorer, output)
-    rows = sum(part["stop"] - part["start"] for part in parts)
     pending = [part for part in parts if not Path(part["target"]).exists()]
-    scored = 0
+    rows, scored = _rows_of(parts), 0
     with progress.stage(f"Scoring {file}", rows) as advance:
-        advance(rows - sum(part["stop"] - part["start"] for part in pending))
+        advance(rows - _rows_of(pending))
         for result in _results(scoring, pending, address, workers) if pending else ():
             if result["failed"]:
                 raise AddmlError(result["failed"])
@@ -122,6 +119,10 @@ def score_folder(
             f"The others are scored in {output}; repair these and run the command again."
         )
     return {"rows": rows, "parts": len(parts), "scored": scored}
+
+
+def _rows_of(parts: list[Part]) -> int:
+    return sum(part["stop"] - part["start"] for part in parts)
 
 
 def score_table(options: Options, output: str, progress: Progress) -> dict[str, Any]:
@@ -161,7 +162,7 @@ def plan(file: str, scorer: BatchScorer, output: str) -> tuple[Scoring, list[Par
         raise AddmlError(f"{file}: no file can be read: {listed(list(unreadable.values()))}", file=file)
     found, _ = folder_dataset(Origin(origin.name, base), list(groups))
     ids = tuple(dict.fromkeys([*scorer.model.by, *identifiers(scorer.model, found.schema.names)]))
-    scorer = BatchScorer(**{**vars(scorer), "columns": ids})
+    scorer = replace(scorer, columns=ids)
     columns = tuple(dict.fromkeys([*scorer.model.used, *ids]))
     scoring = Scoring(scorer, found.schema.serialize().to_pybytes(), str(base), columns)
     parts = list(_parts(groups, base, folder))

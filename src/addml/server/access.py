@@ -95,21 +95,23 @@ class Guard:
             answer = RedirectResponse(f"{root}/" + path.lstrip("/\\"), 303)
             answer.set_cookie(self.cookie, self.token, path=root or "/", httponly=True, samesite="strict")
             return answer
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer":
-            is_allowed = self._is_token(token.strip())
-        else:  # pages from other ports send our cookie too, so requests that change anything need our Origin
-            origin = request.headers.get("origin", "")
-            is_own = bool(origin) and origin.partition("://")[2] == request.headers.get("host")
-            is_safe = is_own or request.method in ("GET", "HEAD", "OPTIONS")
-            is_allowed = is_safe and self._is_token(request.cookies.get(self.cookie, ""))
-        if is_allowed:
+        if self._is_allowed(request):
             request.scope[TRUSTED] = True
             return None
         body, kind = error_json(401, NO_TOKEN), "application/json"
         if "text/html" in request.headers.get("accept", ""):
             body, kind = f"<!doctype html><title>ADDML</title><p>{NO_TOKEN}.</p>".encode(), "text/html"
         return Response(body, 401, {"www-authenticate": "Bearer"}, kind)
+
+    def _is_allowed(self, request: Request) -> bool:
+        """Whether the request has the token. With the cookie, requests that change anything need our Origin header."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            return self._is_token(token.strip())
+        origin = request.headers.get("origin", "")
+        is_own = bool(origin) and origin.partition("://")[2] == request.headers.get("host")
+        is_safe = is_own or request.method in ("GET", "HEAD", "OPTIONS")  # pages on other ports send the cookie too
+        return is_safe and self._is_token(request.cookies.get(self.cookie, ""))
 
     def _is_token(self, token: str) -> bool:
         """Compare with the token in constant time."""
