@@ -17,7 +17,7 @@ import time
 import traceback
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -67,23 +67,21 @@ def main() -> None:
         with redirect_stdout(sys.stderr):
             result = run_job(request, lines)
         lines.write(result=result)
-    except AddmlError as error:
-        lines.write(error=error.to_json())
-    except (ValueError, OSError, ImportError, MemoryError) as error:
-        lines.write(error=_known_error(error).to_json())
-    except Exception as error:  # a bug; the traceback may contain paths, which clients must not see
-        traceback.print_exc()
-        message = f"the job failed ({type(error).__name__}); see the server's terminal for details"
-        lines.write(error=AddmlError(message, "internal").to_json())
+    except Exception as error:
+        lines.write(error=_error_for_client(error).to_json())
 
 
-def _known_error(error: Exception) -> AddmlError:
-    """An error that the client can correct, without the server's paths."""
-    if not isinstance(error, OSError):
+def _error_for_client(error: Exception) -> AddmlError:
+    """The error without the server's paths; the traceback of an unexpected one goes to the server's terminal."""
+    if isinstance(error, AddmlError):
+        return error
+    if isinstance(error, OSError):
+        is_full = error.errno == errno.ENOSPC
+        return AddmlError(DISK_FULL, "disk_full") if is_full else AddmlError(error.strerror or str(error))
+    if isinstance(error, ValueError | ImportError | MemoryError):
         return AddmlError(str(error) or "not enough memory; sample trains on fewer rows")
-    if error.errno == errno.ENOSPC:
-        return AddmlError(DISK_FULL, "disk_full")
-    return AddmlError(error.strerror or str(error))
+    traceback.print_exception(error)
+    return AddmlError(f"the job failed ({type(error).__name__}); see the server's terminal for details", "internal")
 
 
 def _end_with_server() -> None:
@@ -96,6 +94,15 @@ def _end_with_server() -> None:
 
 def check_unpacked(path: Path, most: int) -> None:
     """Refuse compressed files that unpack to more than `most` bytes, and huge sheets, before they are read."""
+    if _unpacked_size(path, most) > most:
+        message = f"{path}: unpacks to more than {most / 1e6:,.0f} MB; raise the server's --limit unpacked=SIZE"
+        raise AddmlError(message, "too_large")
+    if zipfile.is_zipfile(path) and any(rows > SHEET_ROWS for rows in _rows_of_sheets(path)):
+        raise AddmlError(f"{path}: a sheet has more than {SHEET_ROWS:,} rows. Send CSV or Parquet.", "too_large")
+
+
+def _unpacked_size(path: Path, most: int) -> int:
+    """Bytes after decompression, counted to a little over `most`; 0 if the file is not compressed."""
     origin, size = None if is_image_folder(path) else find_origin(path), 0
     if origin is not None and origin.compression is not None:
         with origin.open() as stream:
@@ -104,16 +111,16 @@ def check_unpacked(path: Path, most: int) -> None:
     elif zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             size = sum(one.file_size for one in archive.infolist())  # zipfile reads no more than that
-            sheets = [one for one in archive.namelist() if one.startswith("xl/worksheets/")] if size <= most else []
-            for name in sheets:
+    return size
+
+
+def _rows_of_sheets(path: Path) -> Iterator[int]:
+    """The number of rows of each sheet, if the archive is a workbook."""
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.startswith("xl/worksheets/"):
                 with archive.open(name) as sheet:
-                    rows = sum(piece.count(b"<row") for piece in iter(lambda: sheet.read(PIECE), b""))
-                if rows > SHEET_ROWS:
-                    message = f"{path}: a sheet has more than {SHEET_ROWS:,} rows. Send CSV or Parquet."
-                    raise AddmlError(message, "too_large")
-    if size > most:
-        message = f"{path}: unpacks to more than {most / 1e6:,.0f} MB; raise the server's --limit unpacked=SIZE"
-        raise AddmlError(message, "too_large")
+                    yield sum(piece.count(b"<row") for piece in iter(lambda: sheet.read(PIECE), b""))
 
 
 def run_job(request: Mapping[str, Any], progress: Lines) -> dict[str, Any]:
