@@ -125,7 +125,7 @@ def test_options_that_would_do_nothing_are_refused(folder, words):
 @pytest.mark.parametrize("words", [("fit", "table", *STREAMED), ("detect", "small.csv")])
 def test_a_cache_folder_that_is_none(folder, words):
     (folder / "small.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
-    run_addml(folder, *words, "--scratch", "none").failed("'none' is no folder")
+    run_addml(folder, *words, "--scratch", "none").failed("'none' is not a folder")
 
 
 def test_a_home_folder_is_found_by_all_options(folder, tmp_path_factory):
