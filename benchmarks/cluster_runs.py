@@ -138,7 +138,7 @@ def scoring() -> None:
     import pyarrow as pa
 
     from addml import ADDML
-    from addml.cluster.parts import score_as_told
+    from addml.cluster.parts import score_table
     from addml.pipeline import run
     from addml.pipeline.options import Options
     from benchmarks.documents import write_part
@@ -156,7 +156,7 @@ def scoring() -> None:
             for engine, own in rates.items():
                 steady = Steady()
                 if engine == "ray":
-                    score_as_told(options, f"{folder}/scored-{turn}", steady)
+                    score_table(options, f"{folder}/scored-{turn}", steady)
                 else:
                     run.score(options, steady, mapped=False)
                 own.append(steady.rate())

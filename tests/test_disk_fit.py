@@ -243,7 +243,7 @@ def test_a_disk_that_fills_leaves_neither_files_nor_a_model(folder, tmp_path, mo
 
 
 def test_no_folder_for_scratch(folder, tmp_path):
-    with pytest.raises(ValueError, match="is no folder; make it, or name another"):
+    with pytest.raises(ValueError, match="is not a folder; create it, or give another"):
         quick().fit(folder, scratch=tmp_path / "none", memory=SMALL)
 
 

@@ -201,7 +201,7 @@ def test_a_full_disk_leaves_no_partial_file(addml, tmp_path, words, named):
         done = addml(*words, "small.csv", *QUICK)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, *rest))
-    done.failed(f"{named}: cannot be written: File too large. Free some space")
+    done.failed(named, ": cannot be written: File too large. Free some space")
     assert left_in(tmp_path) == {"small.csv"}
 
 

@@ -55,7 +55,7 @@ def test_names_that_are_none(folder, arguments):
 
 
 def test_a_table_of_more_than_numbers_is_refused(addml, model, tmp_path):
-    addml("export", model).failed("'colour' (category), 'when' (date)", "tables of numbers", "fit it again")
+    addml("export", model).failed("'colour' (category), 'when' (date)", "numeric tables", "fit it again")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -83,11 +83,11 @@ def test_a_killed_command_goes_on_and_no_other_beside_it(folder):
     run_addml(folder, "fit", "table", *long, "--model", "whole").succeeded()
     process = halted(command("fit", "table", *long, "--model", "killed", "--quiet"), folder)
     beside = run_addml(folder, "fit", "table", *long, "--model", "killed")
-    beside.failed("killed.checkpoint: another run is at work with it", str(process.pid))
+    beside.failed("killed.checkpoint: another run is using it", str(process.pid))
     process.send_signal(signal.SIGKILL)
     process.wait()
     run_addml(folder, "fit", "table", *STREAMED, "--model", "killed").failed(
-        "killed.checkpoint: was made with epochs=40, now it is 3; set it back, or remove the folder to begin anew"
+        "killed.checkpoint: was made with epochs=40, now it is 3; set it back, or remove the folder to start again"
     )
     run_addml(folder, "fit", "table", *long, "--model", "killed").succeeded()
     assert weights(folder / "killed") == weights(folder / "whole")
@@ -123,7 +123,7 @@ def test_options_that_would_do_nothing_are_refused(folder, words):
 @pytest.mark.parametrize("words", [("fit", "table", *STREAMED), ("detect", "small.csv")])
 def test_a_cache_folder_that_is_none(folder, words):
     (folder / "small.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
-    run_addml(folder, *words, "--scratch", "none").failed("'none' is no folder")
+    run_addml(folder, *words, "--scratch", "none").failed("'none' is not a folder")
 
 
 def test_a_home_folder_is_found_by_all_options(folder, tmp_path_factory):

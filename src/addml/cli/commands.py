@@ -115,9 +115,9 @@ def fit(file: File, options: Options) -> None:
         if options.engine is None:
             result = run.fit(options, session.progress)
         else:
-            from addml.cluster.ray_fit import fit_as_told
+            from addml.cluster.ray_fit import fit_table
 
-            result = fit_as_told(options, str(files.model), session.progress)
+            result = fit_table(options, str(files.model), session.progress)
         session.finish_training(result)
 
 
@@ -140,12 +140,12 @@ def score(file: File, options: Options) -> None:
     name = outputs.name_of(options.file)
     if options.engine is None:
         return Session("score", options, outputs.planned(options, name, scored=True)).run(run.score)
-    from addml.cluster.parts import score_as_told
+    from addml.cluster.parts import score_table
 
     output = options.output or f"{name}.scored"
     session = Session("score", options, Files())
     with session.screen.warned():
-        summary = score_as_told(options, output, session.progress)
+        summary = score_table(options, output, session.progress)
         rows, parts = counted(summary["rows"], "row"), counted(summary["parts"], "part")
         session.screen.say(f"{options.source}: {rows} in {parts}, {summary['scored']} scored in this run")
         session.screen.show_result(summary, {"scored": output})
