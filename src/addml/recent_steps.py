@@ -1,4 +1,4 @@
-"""The recent steps of a stream, from which its level, its references and, if need be, the scale of its views are renewed.
+"""The recent steps of a stream, from which its level, its references and, if need be, its scale are renewed.
 
 Flagged steps are left out until they are more than half of the recent ones: faults stay strange, a new level becomes
 normal. Channels whose level moved are shifted back to that of training, so that what was learned there still holds. If
@@ -67,7 +67,7 @@ class RecentSteps:
 
     def last(self) -> np.ndarray:
         """The values (window, channels) of the last window."""
-        return self.state["values"][self._order[-self.window :]]
+        return np.asarray(self.state["values"][self._order[-self.window :]])
 
     @property
     def model(self) -> Model:
@@ -107,7 +107,7 @@ class RecentSteps:
         return WindowRows(Windows.of([features], self.window))
 
     def _at_level(self, steps: np.ndarray) -> tuple[WindowRows, np.ndarray] | None:
-        """All windows, with the level of these steps (k,) moved to that of training, and which of these are normal then.
+        """All windows, with the level of these steps (k,) moved to that of training, and the steps that are normal then.
 
         None where most are not.
         """

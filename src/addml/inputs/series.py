@@ -76,7 +76,7 @@ class Windows:
         """The steps that `smoothed` averages for this one."""
         half = self.half(steps)
         near = np.arange(max(0, step - half), min(len(self), step + half + 1))
-        return near[abs(self.first[near] - self.first[step]) <= half]
+        return np.asarray(near[abs(self.first[near] - self.first[step]) <= half])
 
     def prepared(self, prepare: Callable[[np.ndarray], np.ndarray]) -> Windows:
         """The windows of steps that are prepared once, not once for each window over them."""
