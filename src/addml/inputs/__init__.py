@@ -115,6 +115,9 @@ class LazyRows(Rows):
         with rows_before(start):
             return self.prepare(self.values.slice(start, size))
 
+    def for_training(self, device: str) -> Rows:
+        return super().for_training(device) if self.prepared is None else MemoryRows(on_device(self.prepared, device))
+
 
 def as_rows(rows: Rows | np.ndarray) -> Rows:
     """Rows as they are, or an array of features as rows."""
