@@ -200,41 +200,41 @@ def commonest_number_format(
     return best, read[best]
 
 
-def are_numbers(column: pa.Array, written: NumberFormat) -> pa.Array:
+def are_numbers(column: pa.Array, style: NumberFormat) -> pa.Array:
     """Which texts are numbers in this format; False for null."""
     column = _with_minus(column)
-    if written == PLAIN_NUMBERS:
+    if style == PLAIN_NUMBERS:
         return pc.fill_null(pc.match_substring_regex(column, PLAIN), False)
     parts = pc.extract_regex(column, PARTS)
-    known = pc.and_(pc.equal(parts.field("before"), written.before), pc.equal(parts.field("after"), written.after))
-    known = pc.and_(known, pc.match_substring_regex(parts.field("number"), written.digits))
+    known = pc.and_(pc.equal(parts.field("before"), style.before), pc.equal(parts.field("after"), style.after))
+    known = pc.and_(known, pc.match_substring_regex(parts.field("number"), style.digits))
     return pc.fill_null(pc.if_else(pc.is_valid(parts), known, False), False)
 
 
-def parse_numbers(column: pa.Array, written: NumberFormat) -> tuple[np.ndarray, np.ndarray]:
+def parse_numbers(column: pa.Array, style: NumberFormat) -> tuple[np.ndarray, np.ndarray]:
     """The numbers of a text column, NaN for missing values and other texts; and which rows are other texts."""
     column = pc.utf8_trim_whitespace(column)
     column = pc.if_else(pc.equal(column, ""), None, column)
-    numbers = _cast(column, pa.float64()) if written == PLAIN_NUMBERS else None
+    numbers = _cast(column, pa.float64()) if style == PLAIN_NUMBERS else None
     wrong = np.zeros(len(column), bool)
     if numbers is None:
         column = pc.if_else(are_missing(column), None, column)
-        good = are_numbers(column, written)
+        good = are_numbers(column, style)
         wrong = np.asarray(pc.and_(pc.is_valid(column), pc.invert(good)))
-        numbers = plain_digits(pc.if_else(good, column, None), written).cast(pa.float64())
+        numbers = plain_digits(pc.if_else(good, column, None), style).cast(pa.float64())
     return np.array(numbers.to_numpy(zero_copy_only=False), np.float64), wrong
 
 
-def plain_digits(column: pa.Array, written: NumberFormat) -> pa.Array:
+def plain_digits(column: pa.Array, style: NumberFormat) -> pa.Array:
     """Numbers in this format (or null), rewritten as plain digits with a decimal point."""
     column = _with_minus(column)
-    if written == PLAIN_NUMBERS:
+    if style == PLAIN_NUMBERS:
         return column
     parts = pc.extract_regex(column, PARTS)
     digits = pc.utf8_ltrim(parts.field("number"), characters="+")
-    if written.thousands:
-        digits = pc.replace_substring(digits, written.thousands, "")
-    digits = pc.replace_substring(digits, written.decimal, ".")
+    if style.thousands:
+        digits = pc.replace_substring(digits, style.thousands, "")
+    digits = pc.replace_substring(digits, style.decimal, ".")
     minus = pc.if_else(pc.equal(parts.field("minus"), "-"), pa.scalar("-", digits.type), pa.scalar("", digits.type))
     signed = pc.binary_join_element_wise(minus, digits, pa.scalar("", digits.type))
     return pc.if_else(pc.is_valid(column), pc.replace_substring(signed, "--", ""), pa.scalar(None, digits.type))

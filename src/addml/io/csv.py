@@ -95,7 +95,6 @@ def _stream(origin: Origin, dialect: Dialect) -> Iterator[pa.RecordBatch]:
 
 
 def _options(dialect: Dialect) -> tuple[Any, ...]:
-    writing = dialect.writing
     read = csv.ReadOptions(
         column_names=list(dialect.names),
         skip_rows=dialect.skip_lines,
@@ -103,9 +102,9 @@ def _options(dialect: Dialect) -> tuple[Any, ...]:
         encoding="utf8" if dialect.encoding in UTF8 else dialect.encoding,
     )
     parse = csv.ParseOptions(
-        delimiter=writing.delimiter,
-        quote_char=writing.quote or False,
-        escape_char=writing.escape or False,
+        delimiter=dialect.format.delimiter,
+        quote_char=dialect.format.quote or False,
+        escape_char=dialect.format.escape or False,
         newlines_in_values=True,  # otherwise Arrow drops the rest of a block that ends inside quotes
         ignore_empty_lines=len(dialect.names) > 1,  # with one column, an empty line is a missing value
     )
@@ -206,27 +205,27 @@ def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
             kind = schema.field(name).type if name in schema.names else pa.string()
         if name not in batch.schema.names or pa.types.is_string(kind):
             continue
-        written = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal))
+        style = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal))
         texts, column = batch[name], dialect.names.index(name)
         if name in dialect.loose:
-            values = _with_points(texts, written)
+            values = _with_points(texts, style)
         elif name in dialect.dates:
             days = arrow.parse_dates(texts, dialect.dates[name], None)
             _refuse_others(np.isnan(days) & ~np.asarray(texts.is_null()), texts, column, "timestamp")
             values = _timestamps(days)
         else:
-            numbers, wrong = arrow.parse_numbers(texts, written)
+            numbers, wrong = arrow.parse_numbers(texts, style)
             _refuse_others(wrong, texts, column, "double")
             values = pa.array(numbers, from_pandas=True).cast(kind)
         batch = batch.set_column(batch.schema.get_field_index(name), name, values)
     return batch
 
 
-def _with_points(column: pa.Array, written: NumberFormat) -> pa.Array:
+def _with_points(column: pa.Array, style: NumberFormat) -> pa.Array:
     """The texts, numbers among them rewritten with a decimal point and without thousands separators."""
     text = pc.utf8_trim_whitespace(column)
-    is_number = arrow.are_numbers(text, written)
-    return pc.if_else(is_number, arrow.plain_digits(pc.if_else(is_number, text, None), written), text)
+    is_number = arrow.are_numbers(text, style)
+    return pc.if_else(is_number, arrow.plain_digits(pc.if_else(is_number, text, None), style), text)
 
 
 def _refuse_others(wrong: np.ndarray, texts: pa.Array, column: int, kind: str) -> None:
@@ -260,11 +259,11 @@ def explained(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:
 def unclosed_quote(origin: Origin, dialect: Dialect) -> ReadError | None:
     """The error for a quote that is never closed, or None."""
     with _text(origin, dialect) as stream:
-        last = deque(csv_rows(chain(stream, [SENTINEL]), dialect.writing), maxlen=1)[0]
+        last = deque(csv_rows(chain(stream, [SENTINEL]), dialect.format), maxlen=1)[0]
     if last.cells == [SENTINEL]:
         return None
     return ReadError(
-        f"{origin.name}, line {last.first + dialect.skip_lines}: a quote ({dialect.writing.quote}) is opened and "
+        f"{origin.name}, line {last.first + dialect.skip_lines}: a quote ({dialect.format.quote}) is opened and "
         "never closed, so the rest of the file would be one cell. Close it, or double it if it is part of the text."
     )
 
@@ -280,7 +279,7 @@ def _ragged(origin: Origin, dialect: Dialect) -> ReadError | None:
         remedy = ", or remove the lines above the table"
     return ReadError(
         f"{origin.name}, line {bad.first}: {amount} fields, {len(bad.cells)} where {width} are expected: "
-        f"{shortened(dialect.writing.delimiter.join(bad.cells), 80)!r}. Correct the line{remedy}."
+        f"{shortened(dialect.format.delimiter.join(bad.cells), 80)!r}. Correct the line{remedy}."
     )
 
 
@@ -310,7 +309,7 @@ def _undecodable(origin: Origin, dialect: Dialect) -> ReadError:
 
 def _body(origin: Origin, dialect: Dialect) -> Iterator[CsvRow]:
     with _text(origin, dialect) as stream:
-        for row in csv_rows(stream, dialect.writing):
+        for row in csv_rows(stream, dialect.format):
             yield row._replace(first=row.first + dialect.skip_lines)
 
 

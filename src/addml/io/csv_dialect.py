@@ -33,7 +33,7 @@ from addml.text import counted, listed
 SAMPLE_BYTES = 1 << 18
 SAMPLE_LIMIT = 1 << 26  # for files so wide that a smaller sample holds no three lines
 SAMPLE_ROWS = 200
-WRITING_ROWS = 60
+FORMAT_ROWS = 60
 BLOCK_BYTES = 1 << 21
 LONGEST_CELL = 1 << 30
 DELIMITERS = ",;\t|"
@@ -67,7 +67,7 @@ class CsvHints:
 
 
 @dataclass(frozen=True)
-class Writing:
+class CsvFormat:
     """How cells are delimited and quoted."""
 
     delimiter: str
@@ -87,7 +87,7 @@ class CsvRow(NamedTuple):
 class Dialect:
     """All that is needed to read a CSV."""
 
-    writing: Writing
+    format: CsvFormat
     encoding: str
     names: tuple[str, ...]
     skip_lines: int
@@ -111,15 +111,15 @@ def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
     text = "".join(islice(io.StringIO(text, newline=""), skipped, None))
     if not text.strip():
         raise NoRowsError(f"{origin.name}: is empty: it has only blank lines.")
-    writing = _find_writing(text, whole, hints.delimiter or (separator[1] if separator else None), origin.name)
-    found = sample_rows(text, whole, writing)
+    form = _detect_format(text, whole, hints.delimiter or (separator[1] if separator else None), origin.name)
+    found = sample_rows(text, whole, form)
     start, named = _find_table([row.cells for row in found], hints)
     rows, first = [row.cells for row in found[start:]], found[start]
     if named and len(rows) == 1 and whole:
         raise NoRowsError(f"{origin.name}: holds a header and no rows: {listed(rows[0], 8)}.")
     names, renamed = _names(rows) if named else (numbered_names(len(rows[0])), [])
     dialect = Dialect(
-        writing,
+        form,
         encoding,
         tuple(names),
         skip_lines=skipped + (first.last if named else first.first - 1),
@@ -127,7 +127,7 @@ def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
         block_bytes=max(BLOCK_BYTES, 4 * max(map(len, text.splitlines()))),
         texts=tuple(name for name in names if name in hints.texts),
     )
-    notes = [*_writing_notes(writing), f"encoding: {encoding_name}"]
+    notes = [*_format_notes(form), f"encoding: {encoding_name}"]
     if start:
         notes.append(f"above the table: {counted(first.first - 1, 'line')} not read (--skip-rows 0 reads them)")
     called = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
@@ -171,15 +171,15 @@ def _names(rows: list[list[str]]) -> tuple[list[str], list[str]]:
     return unique_names(first)
 
 
-def csv_rows(lines: Iterable[str], writing: Writing) -> Iterator[CsvRow]:
+def csv_rows(lines: Iterable[str], form: CsvFormat) -> Iterator[CsvRow]:
     """The rows that are not blank."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_CELL))
     reader = csv.reader(
         lines,
-        delimiter=writing.delimiter,
-        quotechar=writing.quote,
-        quoting=csv.QUOTE_NONE if writing.quote is None else csv.QUOTE_MINIMAL,
-        escapechar=writing.escape,
+        delimiter=form.delimiter,
+        quotechar=form.quote,
+        quoting=csv.QUOTE_NONE if form.quote is None else csv.QUOTE_MINIMAL,
+        escapechar=form.escape,
     )
     before = 0
     for cells in reader:
@@ -188,36 +188,49 @@ def csv_rows(lines: Iterable[str], writing: Writing) -> Iterator[CsvRow]:
         before = reader.line_num
 
 
-def sample_rows(text: str, whole: bool, writing: Writing, limit: int = SAMPLE_ROWS) -> list[CsvRow]:
+def sample_rows(text: str, whole: bool, form: CsvFormat, limit: int = SAMPLE_ROWS) -> list[CsvRow]:
     """The first rows of the sample, without a last one that may be cut off."""
-    rows = list(islice(csv_rows(io.StringIO(text, newline=""), writing), limit + 1))
+    rows = list(islice(csv_rows(io.StringIO(text, newline=""), form), limit + 1))
     return rows if whole and len(rows) <= limit else rows[:-1] or rows
 
 
 # Delimiter and quotes ---------------------------------------------------------------------------------------
-def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> Writing:
+def _detect_format(text: str, whole: bool, delimiter: str | None, name: str) -> CsvFormat:
     if delimiter is not None and len(delimiter) != 1:
         raise ReadError(f"{name}: the delimiter must be one character, not {delimiter!r}.")
+    best, rows = _best_format(text, whole, delimiter)
+    if delimiter is not None:
+        return best
+    first, *lines = (best.delimiter.join(row) for row in rows)
+    if lines and "," not in first and all(map(PLAIN_NUMBER.fullmatch, filter(None, lines))):
+        return CsvFormat(NO_DELIMITER)  # one column of numbers with decimal commas
+    table = rows[table_start(rows) :]
+    width, agreeing = _table_width(table, best.delimiter)
+    if width > 1 and (agreeing >= AGREEMENT * len(table) or len(rows[0]) > 1):
+        return best
+    _refuse_aligned(text, name)
+    return CsvFormat(",")
 
-    def first_cells(text: str, writing: Writing) -> list[list[str]]:
-        return [row.cells for row in sample_rows(text, whole, writing, WRITING_ROWS)]
+
+def _best_format(text: str, whole: bool, delimiter: str | None) -> tuple[CsvFormat, list[list[str]]]:
+    """The format in which the rows fit best, and these rows."""
+
+    def rows_in(text: str, form: CsvFormat) -> list[list[str]]:
+        return [row.cells for row in sample_rows(text, whole, form, FORMAT_ROWS)]
 
     bare = {  # the text without the content of quoted cells
         None: text,
         "'": SINGLE_QUOTED.sub(r"\1''", text),
         '"': DOUBLE_QUOTED.sub(r'\1""', text),
     }
-    parsed = {one: first_cells(text, one) for one in _possible_writings(text, delimiter)}
-    scores = {one: _score(rows, first_cells(bare[one.quote], one), one.delimiter) for one, rows in parsed.items()}
+    parsed = {form: rows_in(text, form) for form in _possible_formats(text, delimiter)}
+    scores = {form: _score(rows, rows_in(bare[form.quote], form), form.delimiter) for form, rows in parsed.items()}
     best = max(parsed, key=scores.__getitem__)
-    first, *lines = (best.delimiter.join(row) for row in parsed[best])
-    if delimiter is None and lines and "," not in first and all(map(PLAIN_NUMBER.fullmatch, filter(None, lines))):
-        return Writing(NO_DELIMITER)  # one column of numbers with decimal commas
-    table = parsed[best][table_start(parsed[best]) :]
-    width, agreeing = _table_width(table, best.delimiter)
-    is_believable = width > 1 and (agreeing >= AGREEMENT * len(table) or len(parsed[best][0]) > 1)
-    if delimiter is not None or is_believable:
-        return best
+    return best, parsed[best]
+
+
+def _refuse_aligned(text: str, name: str) -> None:
+    """Raise if all rows are numbers separated by several spaces."""
     rows = [line.split() for line in text.splitlines()[1:SAMPLE_ROWS] if line.strip()][:-1]
     width, agreeing = usual_width(rows)
     if width > 1 and agreeing == len(rows) and all(PLAIN_NUMBER.fullmatch(cell) for row in rows for cell in row):
@@ -225,10 +238,9 @@ def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> W
             f"{name}: its columns seem to be separated by several spaces, which is not supported. "
             f"Write commas instead: sed 's/^ *//; s/  */,/g' {name}"
         )
-    return Writing(",")
 
 
-def _possible_writings(text: str, delimiter: str | None) -> list[Writing]:
+def _possible_formats(text: str, delimiter: str | None) -> list[CsvFormat]:
     delimiters = [delimiter] if delimiter else [*DELIMITERS, " "]
     is_quoted = delimiter not in (None, *DELIMITERS) or DOUBLE_QUOTED.search(text) is not None
     quotes: list[str | None] = [None if '"' in text and not is_quoted else '"']  # inch signs are not quotes
@@ -236,11 +248,11 @@ def _possible_writings(text: str, delimiter: str | None) -> list[Writing]:
     if singles:  # in most lines: surely quotes; in fewer: only if the rows fit better
         quotes.insert(0 if 2 * singles > len(text.splitlines()) else 1, "'")
     escapes = [None, "\\"] if '\\"' in text else [None]
-    return [Writing(mark, quote, escape) for escape in escapes for quote in quotes for mark in delimiters]
+    return [CsvFormat(mark, quote, escape) for escape in escapes for quote in quotes for mark in delimiters]
 
 
 def _score(rows: list[list[str]], bare: list[list[str]], delimiter: str) -> tuple[bool, float]:
-    """How well a writing fits: whether the first row is as wide as most rows, then how uniform the rows are.
+    """How well a format fits: whether the first row is as wide as most rows, then how uniform the rows are.
 
     Unquoted cells with another delimiter count against it; in `bare` rows, quoted cells are empty.
     """
@@ -268,7 +280,7 @@ def _with_cells(dialect: Dialect, rows: list[list[str]], hints: CsvHints) -> tup
     """Complete the dialect by decimal mark, codes, and the numbers and dates that Arrow reads as text."""
     columns = {name: filled_cells(cells) for name, cells in zip(dialect.names, zip(*rows, strict=True), strict=False)}
     cells = [cell for own in columns.values() for cell in own]
-    decimal = hints.decimal or _decimal_mark(cells, dialect.writing.delimiter)
+    decimal = hints.decimal or _decimal_mark(cells, dialect.format.delimiter)
     codes = [name for name, own in columns.items() if hints.codes and _are_codes(own)]
     zoned = [name for name, own in columns.items() if any(map(ZONED_DATE.fullmatch, own))]
     texts = tuple(dict.fromkeys((*dialect.texts, *codes, *zoned)))
@@ -276,8 +288,8 @@ def _with_cells(dialect: Dialect, rows: list[list[str]], hints: CsvHints) -> tup
     for name, own in columns.items():
         if not own or name in texts:
             continue
-        if (written := _number_format(own, decimal)) is not None:
-            numbers[name] = written
+        if (style := _number_format(own, decimal)) is not None:
+            numbers[name] = style
         elif (form := _date_form(own, decimal)) is not None:
             dates[name] = form
     notes = [f"codes: {listed(codes, 5)}, digits with leading zeros or 0x, read as text"] if codes else []
@@ -326,10 +338,10 @@ def _date_form(cells: list[str], decimal: str) -> str | None:
     return found.form if found is not None and found.form in ("iso", DAY_FIRST, MONTH_FIRST) else None
 
 
-def _writing_notes(writing: Writing) -> list[str]:
-    notes = [f"delimiter: {DELIMITER_NAMES.get(writing.delimiter, repr(writing.delimiter))}"]
-    if writing.quote != '"':
-        notes.append("quotes: single" if writing.quote else "quotes: none, they are part of the text")
-    if writing.escape:
+def _format_notes(form: CsvFormat) -> list[str]:
+    notes = [f"delimiter: {DELIMITER_NAMES.get(form.delimiter, repr(form.delimiter))}"]
+    if form.quote != '"':
+        notes.append("quotes: single" if form.quote else "quotes: none, they are part of the text")
+    if form.escape:
         notes.append("quotes inside cells: escaped by a backslash")
     return notes

@@ -8,7 +8,7 @@ import re
 import stat
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -62,7 +62,7 @@ class Head(NamedTuple):
     size: tuple[int, int]  # height and width
     channels: int
     deep: bool
-    real: bool  # floating-point numbers, of unknown range
+    is_float: bool  # floating-point numbers, of unknown range
     transparent: bool
 
     @property
@@ -106,8 +106,9 @@ def look_at(
     files, path = image_files(os.path.expanduser(folder)), Path(os.path.expanduser(folder))
     if not files:
         raise ImageError(f"{path}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
-    known, broken = _tried(files, lambda file: _head(path, file))
-    kinds = {one.real: one.name for one in known}
+    broken = list[str]()
+    known = [head for _, head in _readable(files, lambda file: _head(path, file), broken)]
+    kinds = {one.is_float: one.name for one in known}
     if len(kinds) > 1:  # floating-point images may range from 0 to 1 or from -1000 to 1000
         raise ImageError(
             f"{path}: {kinds[True]} has floating-point pixels, {kinds[False]} 8-bit or 16-bit ones, and their scales "
@@ -137,23 +138,20 @@ class Heads:
 
     def read(self, skip_broken: bool) -> Pictures:
         """Read the pixels."""
-        heads, read = {one.file: one for one in self.known}, list[Head]()
+        heads, read, broken = {one.file: one for one in self.known}, list[Head](), list(self.broken)
         images = np.empty((len(heads), *self.shape), np.float32 if self.deep else np.uint8)
-
-        def read_next(file: str) -> None:
-            images[len(read)] = _layers(self.folder, heads[file], self.shape, self.deep)
+        pixels = _readable(heads, lambda file: _pixels(self.folder, heads[file], self.shape, self.deep), broken)
+        for file, image in pixels:
+            images[len(read)] = image
             read.append(heads[file])
-
-        _, worse = _tried(list(heads), read_next)
-        broken = sorted([*self.broken, *worse])
+        broken.sort()
         if broken and (not skip_broken or not read):
             files = len(self.known) + len(self.broken)
-            remedy = "repair or remove them, or skip them with --skip-unreadable (skip_broken=True)"
-            remedy = "are these images?" if len(broken) == files else remedy
-            words = f"{len(broken):,} of {counted(files, 'file')} cannot be read as images: {listed(broken)}"
-            raise ImageError(f"{self.folder}: {words}; {remedy}.")
-        left = [f"unreadable files left out: {listed(broken)} (--skip-unreadable)"] if broken else []
-        notes = (*left, *_passed_over(self.folder), *self._changes())
+            problem = f"{len(broken):,} of {counted(files, 'file')} cannot be read as images: {listed(broken)}"
+            remedy = "repair or remove them, or skip them with --skip-unreadable (skip_broken=True)."
+            raise ImageError(f"{self.folder}: {problem}; {remedy if len(broken) < files else 'are these images?'}")
+        left_out = [f"unreadable files left out: {listed(broken)} (--skip-unreadable)"] if broken else []
+        notes = (*left_out, *_ignored(self.folder), *self._changes())
         folder = self.folder if self.folder.is_dir() else None
         names, sizes = tuple(one.name for one in read), tuple(one.size for one in read)
         return Pictures(names, images[: len(read)], notes, sizes, folder)
@@ -166,8 +164,8 @@ class Heads:
             "made grey": sum(one.channels > channels for one in known),
             "grey images among colour images": sum(one.channels < channels for one in known),
             "transparent pixels made white": sum(one.transparent for one in known),
-            "more than 8 bits, kept as fractions": sum(one.deep and not one.real for one in known),
-            "floating-point pixels, not rescaled": sum(one.real for one in known),
+            "more than 8 bits, kept as fractions": sum(one.deep and not one.is_float for one in known),
+            "floating-point pixels, not rescaled": sum(one.is_float for one in known),
         }
         return [f"{words}: {count:,} of {counted(len(known), 'image')}" for words, count in counts.items() if count]
 
@@ -180,7 +178,7 @@ def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
             f"{path}: has {one.size[0]} x {one.size[1]} pixels (height x width), its image {size[0]} x {size[1]}; "
             "both must have the same size."
         )
-    return np.asarray(_layers(path.parent, one, Shape(1, *size), deep=True)[0] > 0)
+    return np.asarray(_pixels(path.parent, one, Shape(1, *size), deep=True)[0] > 0)
 
 
 # Files ------------------------------------------------------------------------------------------------------
@@ -242,7 +240,7 @@ def _legible(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _passed_over(folder: Path) -> list[str]:
+def _ignored(folder: Path) -> list[str]:
     """Notes on other files in a folder of images, except hidden ones."""
     others, links = list[str](), list[str]()
     for place, folders, names in os.walk(folder):
@@ -277,12 +275,12 @@ def _head(folder: Path, name: str) -> Head:
         return Head(name, size, 1 if mode in GREY else 3, mode in DEEP, mode == "F", image.has_transparency_data)
 
 
-def _layers(folder: Path, one: Head, shape: Shape, deep: bool) -> np.ndarray:
+def _pixels(folder: Path, one: Head, shape: Shape, deep: bool) -> np.ndarray:
     """An image (channels, height, width) in uint8, or in float32 from 0 to 255 if `deep`."""
     pillow = _pillow()
     with pillow.Image.open(_content(folder, one.file)) as image:
         image.load()
-        flat = _flat(pillow.ImageOps.exif_transpose(image), one, "L" if shape.channels == 1 else "RGB")
+        flat = _opaque(pillow.ImageOps.exif_transpose(image), one, "L" if shape.channels == 1 else "RGB")
     if flat.size != (shape.width, shape.height):
         flat = flat.resize((shape.width, shape.height), pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
     pixels = np.asarray(flat)
@@ -293,14 +291,14 @@ def _layers(folder: Path, one: Head, shape: Shape, deep: bool) -> np.ndarray:
     return np.ascontiguousarray(layers, np.float32 if deep else np.uint8)
 
 
-def _flat(image: Any, one: Head, mode: str) -> Any:
+def _opaque(image: Any, one: Head, mode: str) -> Any:
     """The image without transparency, in 8 bits or fractions of them; floating-point pixels are not rescaled."""
     pillow = _pillow()
     if one.deep:
         pixels = np.array(image, np.float32)
         if one.transparent:
             pixels[pixels == image.info["transparency"]] = WHITE_16
-        return pillow.Image.fromarray(pixels if one.real else pixels / np.float32(BITS_16))
+        return pillow.Image.fromarray(pixels if one.is_float else pixels / np.float32(BITS_16))
     if not one.transparent:
         return image.convert(mode)
     seen = image.convert("RGBA")
@@ -309,16 +307,16 @@ def _flat(image: Any, one: Head, mode: str) -> Any:
     return white.convert(mode)
 
 
-def _tried(files: Sequence[str], work: Callable[[str], Result]) -> tuple[list[Result], list[str]]:
-    """The results of `work` for the readable files; and the unreadable files, each with the reason."""
-    found, broken = [], []
+def _readable(files: Iterable[str], read: Callable[[str], Result], broken: list[str]) -> Iterator[tuple[str, Result]]:
+    """Each file with the result of `read`; those that fail are added to `broken`, with the reason."""
     for file in files:
         try:
-            found.append(work(file))
+            result = read(file)
         except Exception as error:  # damaged files make Pillow raise anything
             why = re.sub(r"\s+", " ", (str(error).splitlines() or [type(error).__name__])[0])[:80]
             broken.append(f"{_legible(file)} ({'not an image' if 'cannot identify' in why else why})")
-    return found, broken
+        else:
+            yield file, result
 
 
 def _pillow() -> Any:
