@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import ipc, parquet
 
 from addml.io.image_folder import SUFFIXES, kinds_of
-from addml.io.source import Origin, ReadError
+from addml.io.source import PARQUET_NAMES, Origin, ReadError
 from addml.io.values import numbered_names
 from addml.text import counted, did_you_mean
 
@@ -86,7 +86,7 @@ def parquet_files(origin: Origin) -> list[str]:
     """The Parquet files of a folder and its subfolders."""
     assert origin.path is not None
     files = sorted(path for path in origin.path.rglob("*") if path.is_file() and not path.name.startswith(("_", ".")))
-    parquet = [str(path) for path in files if path.suffix.lower() in (".parquet", ".pq")]
+    parquet = [str(path) for path in files if path.suffix.lower() in PARQUET_NAMES]
     if parquet:
         return parquet
     if any(path.suffix.lower() in SUFFIXES for path in files):
@@ -126,8 +126,6 @@ def read_arrays(origin: Origin, kind: str, key: str | None, asked: Collection[st
     try:
         with origin.open_seekable() as stream:
             arrays = _arrays(stream, kind)
-    except NotImplementedError as error:
-        raise ReadError(f"{origin.name}: is a MATLAB 7.3 (HDF5) file. Save it with save(..., '-v7').") from error
     except Exception as error:  # a damaged file may raise anything
         problem = f"the array file is damaged or cut short ({error}). Copy or save it again."
         if "pickle" in str(error):

@@ -17,12 +17,11 @@ from pyarrow import csv
 
 from addml import arrow
 from addml.arrow import DAY_FIRST, MISSING_MARKERS, MONTH_FIRST, PER_DAY, NumberFormat, first_of
-from addml.io.csv_dialect import SAMPLE_BYTES, CsvRow, Dialect, csv_rows
-from addml.io.source import Origin, ReadError
+from addml.io.csv_dialect import CsvRow, Dialect, csv_rows
+from addml.io.source import LARGEST_BLOCK, SAMPLE_BYTES, Origin, ReadError
 from addml.io.values import check_columns
 from addml.text import counted, listed, shortened
 
-LARGEST_BLOCK = 1 << 30
 STREAM_BLOCK_BYTES = 1 << 22
 UTF8 = ("utf-8", "utf-8-sig")
 NEXT_ENCODING = {"utf-8": "cp1252", "utf-8-sig": "cp1252", "cp1252": "latin-1"}  # the last takes any byte

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from addml import arrow
 from addml.arrow import DAY_FIRST, MONTH_FIRST, NumberFormat
-from addml.io.source import NoRowsError, Origin, ReadError, decoded
+from addml.io.source import LARGEST_BLOCK, SAMPLE_BYTES, NoRowsError, Origin, ReadError, decoded
 from addml.io.values import (
     AGREEMENT,
     DATE_LIKE,
@@ -30,12 +30,10 @@ from addml.io.values import (
 )
 from addml.text import counted, listed
 
-SAMPLE_BYTES = 1 << 18
 SAMPLE_LIMIT = 1 << 26  # for files so wide that a smaller sample holds no three lines
 SAMPLE_ROWS = 200
 FORMAT_ROWS = 60
 BLOCK_BYTES = 1 << 21
-LONGEST_CELL = 1 << 30
 DELIMITERS = ",;\t|"
 NO_DELIMITER = "\x1f"  # occurs in no text, so a line is one cell
 DELIMITER_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space", NO_DELIMITER: "none"}
@@ -61,8 +59,8 @@ class CsvHints:
     encoding: str | None = None
     decimal: str | None = None
     skip_rows: int | None = None  # lines above the table
-    columns: tuple[str, ...] = ()  # required columns; a row with their names is the header
-    texts: tuple[str, ...] = ()  # columns to keep as text
+    columns: Sequence[str] | None = None  # required columns; a row with their names is the header
+    texts: Sequence[str] = ()  # columns to keep as text
     codes: bool = True  # whether digits with leading zeros or 0x stay text
 
 
@@ -149,7 +147,7 @@ def _sample(origin: Origin) -> tuple[bytes, bool]:
 def _find_table(rows: list[list[str]], hints: CsvHints) -> tuple[int, bool]:
     """The number of rows above the table, and whether it has a header."""
     places = range(1 if hints.skip_rows is not None else min(len(rows), MOST_ABOVE))
-    wanted = set(hints.columns)
+    wanted = set(hints.columns or ())
     named = (place for place in places if wanted and wanted <= {cell.strip() for cell in rows[place]})
     if hints.header is not False and (place := next(named, None)) is not None:
         return place, True
@@ -173,7 +171,7 @@ def _names(rows: list[list[str]]) -> tuple[list[str], list[str]]:
 
 def csv_rows(lines: Iterable[str], form: CsvFormat) -> Iterator[CsvRow]:
     """The rows that are not blank."""
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_CELL))
+    csv.field_size_limit(max(csv.field_size_limit(), LARGEST_BLOCK))
     reader = csv.reader(
         lines,
         delimiter=form.delimiter,

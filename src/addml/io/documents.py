@@ -14,6 +14,8 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from addml.io.source import (
+    LARGEST_BLOCK,
+    SAMPLE_BYTES,
     NoRowsError,
     Origin,
     ReadError,
@@ -28,8 +30,6 @@ from addml.text import counted, did_you_mean, listed, without_password
 Rows = list[dict[str, Any]]
 
 BLOCK_BYTES = 1 << 20
-LARGEST_BLOCK = 1 << 30
-SAMPLE_BYTES = 1 << 18
 ROW_NAMES = ("features", "data", "rows", "records", "results", "items", "values")  # likely keys of a list of rows
 DEEPEST = 3  # levels of a document that are searched for rows
 

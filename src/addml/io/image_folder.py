@@ -16,12 +16,11 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from addml.io.source import Origin, zip_names
+from addml.io.source import PARQUET_NAMES, Origin, zip_names
 from addml.text import counted, listed
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
 MASKS = "ground_truth"
-TABLES = (".parquet", ".pq")
 ZIP = ".zip"
 LARGEST = 64  # pixels a side; images that all have one size up to this keep it
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")  # Pillow's modes with more than 8 bits
@@ -187,7 +186,7 @@ def is_image_folder(path: str | os.PathLike[str]) -> bool:
     path = os.path.expanduser(path)
     if os.path.isfile(path):
         return _is_image(os.path.basename(path)) or (_is_zip(path) and bool(image_files(path)))
-    if not os.path.isdir(path) or any(name.lower().endswith(TABLES) for name in os.listdir(path)):
+    if not os.path.isdir(path) or any(name.lower().endswith(PARQUET_NAMES) for name in os.listdir(path)):
         return False
     return next(_walk(path), None) is not None
 

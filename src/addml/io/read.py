@@ -15,6 +15,7 @@ from addml.io.csv import csv_batches, read_csv_table
 from addml.io.csv_dialect import CsvHints, sniff
 from addml.io.documents import is_address, read_excel, read_json, read_sql
 from addml.io.source import (
+    PARQUET_NAMES,
     NoRowsError,
     Origin,
     ReadError,
@@ -27,7 +28,7 @@ from addml.io.values import check_columns, conformed, shaped
 from addml.text import counted, without_password
 
 BATCH_ROWS = 65_536
-TAKEN_BY = {  # option: the formats that it applies to
+APPLIES_TO = {  # option: the formats that it applies to
     "part": ("excel", "npz", "mat"),
     "delimiter": ("csv",),
     "header": ("csv", "excel"),
@@ -61,7 +62,7 @@ REFUSED = {
     "html": "is a web page, not a table. It may be a login page: download the file again.",
 }
 NAMED = {
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys(PARQUET_NAMES, "parquet"),
     **dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow"),
     **dict.fromkeys((".xlsx", ".xlsm"), "excel"),
     **dict.fromkeys((".jsonl", ".ndjson", ".json", ".geojson"), "json"),
@@ -109,10 +110,10 @@ def read_table(source: str | os.PathLike[str], *, columns: Sequence[str] | None 
     `codes` is False. Label arrays in a file of arrays are dropped unless `labels` or `columns` name them: the model
     must not learn from them.
     """
-    options = FileOptions(columns=tuple(columns or ()), **known)
+    options = FileOptions(columns=columns, **known)
     if is_address(os.fspath(source)):
-        return _from_database(os.fspath(source), columns, options)
-    return _read(*_locate(source, options), columns, options)
+        return _from_database(os.fspath(source), options)
+    return _read(*_locate(source, options), options)
 
 
 def open_batches(
@@ -133,10 +134,10 @@ def open_batches(
     other number column is then an error.
     """
     wanted = schema.names if columns is None and schema is not None else columns
-    options = FileOptions(columns=tuple(wanted or ()), **known)
+    options = FileOptions(columns=wanted, **known)
     if is_address(os.fspath(source)):
-        whole = _from_database(os.fspath(source), wanted, options)
-        return _cut(whole, schema, batch_rows, without_password(os.fspath(source)))
+        whole = _from_database(os.fspath(source), options)
+        return _in_batches(whole, schema, batch_rows, without_password(os.fspath(source)))
     origin, kind, notes = _locate(source, options)
     if kind == "csv":
         dialect, more = sniff(origin, options)
@@ -144,15 +145,15 @@ def open_batches(
         chosen, found = check_columns(wanted, dialect.names, origin.name), list[str]()
         dialect = replace(dialect, loose=tuple(loose or ()), columns=chosen, schema=schema)
         batches = csv_batches(origin, dialect, notes, found if loose is None else None)
-        begun = _begun(conformed(batches, wanted, None, batch_rows, origin.name), notes, origin.name)
-        return replace(begun, loose=found)  # already in the types of the schema
+        conforming = conformed(batches, wanted, None, batch_rows, origin.name)  # csv_batches has applied the schema
+        return _started(conforming, notes, origin.name, loose=found)
     if kind not in STREAMED:
-        return _cut(_read(origin, kind, notes, wanted, options), schema, batch_rows, origin.name)
+        return _in_batches(_read(origin, kind, notes, options), schema, batch_rows, origin.name)
     if kind == "parquet":
         batches = parquet_batches(origin, wanted, batch_rows)
     else:
         batches = folder_batches(origin, wanted, batch_rows, notes)
-    return _begun(conformed(batches, wanted, schema, batch_rows, origin.name), notes, origin.name)
+    return _started(conformed(batches, wanted, schema, batch_rows, origin.name), notes, origin.name)
 
 
 def csv_columns(source: str | os.PathLike[str], **known: Any) -> list[str]:
@@ -163,7 +164,7 @@ def csv_columns(source: str | os.PathLike[str], **known: Any) -> list[str]:
 
 def refuse_idle(source: str, kind: str, known: Mapping[str, Any]) -> None:
     """Raise for options that do not apply to the source's format."""
-    for name, formats in TAKEN_BY.items():
+    for name, formats in APPLIES_TO.items():
         value = known.get(name)
         if value is not None and kind not in formats:
             what = kind if kind in ("database", "folder") else f"{kind} file"
@@ -182,8 +183,8 @@ def format_of(origin: Origin) -> tuple[str, list[str]]:
         return found, []
     if found in TEXT_FORMATS and named is not None:
         raise ReadError(
-            f"{origin.name}: is named like a {named} file but does not begin like one. "
-            "Copy it again, or correct its extension."
+            f"{origin.name}: is named like a {named} file but does not begin like one. Copy it again, or correct "
+            "its extension."
         )
     return found, [f"format: {found}, detected from its content"]
 
@@ -217,16 +218,14 @@ def _locate(source: str | os.PathLike[str], options: FileOptions) -> tuple[Origi
     return origin, kind, notes + ([f"compression: {origin.compression}{member}"] if origin.compression else [])
 
 
-def _from_database(address: str, columns: Sequence[str] | None, options: FileOptions) -> ReadResult:
+def _from_database(address: str, options: FileOptions) -> ReadResult:
     name = address.split("://")[0] + " database"
     refuse_idle(name, "database", vars(options))
-    return _finished(*read_sql(address, options.query), columns, name)
+    return _result(*read_sql(address, options.query), options.columns, name)
 
 
-def _read(
-    origin: Origin, kind: str, notes: list[str], columns: Sequence[str] | None, options: FileOptions
-) -> ReadResult:
-    asked = {*options.labels, *options.columns}
+def _read(origin: Origin, kind: str, notes: list[str], options: FileOptions) -> ReadResult:
+    columns, asked = options.columns, {*options.labels, *(options.columns or ())}
     part = None if origin.is_chosen else options.part  # it named a file of the archive
     readers: dict[str, Callable[[], tuple[pa.Table, list[str]]]] = {
         "csv": lambda: read_csv_table(origin, *sniff(origin, options), columns),
@@ -239,10 +238,10 @@ def _read(
         **dict.fromkeys(("npz", "npy", "mat"), lambda: read_arrays(origin, kind, part, asked)),
     }
     table, found = readers[kind]()
-    return _finished(table, [*notes, *found], columns, origin.name)
+    return _result(table, [*notes, *found], columns, origin.name)
 
 
-def _finished(table: pa.Table, notes: list[str], columns: Sequence[str] | None, source: str) -> ReadResult:
+def _result(table: pa.Table, notes: list[str], columns: Sequence[str] | None, source: str) -> ReadResult:
     table, changed = shaped(table, columns, source)
     size = f"{counted(table.num_rows, 'row')}, {counted(table.num_columns, 'column')}"
     if not table.num_rows or not table.num_columns:
@@ -250,15 +249,14 @@ def _finished(table: pa.Table, notes: list[str], columns: Sequence[str] | None, 
     return ReadResult(table, [*notes, *changed, f"read: {size}"])
 
 
-def _cut(whole: ReadResult, schema: pa.Schema | None, rows: int, source: str) -> Batches:
-    batches = whole.table.to_batches(max_chunksize=rows)
-    begun = _begun(conformed(batches, None, schema, rows, source), whole.notes, source)
-    return replace(begun, rows=whole.table.num_rows)
+def _in_batches(whole: ReadResult, schema: pa.Schema | None, rows: int, source: str) -> Batches:
+    batches = conformed(whole.table.to_batches(max_chunksize=rows), None, schema, rows, source)
+    return _started(batches, whole.notes, source, rows=whole.table.num_rows)
 
 
-def _begun(batches: Iterator[pa.RecordBatch], notes: list[str], source: str) -> Batches:
+def _started(batches: Iterator[pa.RecordBatch], notes: list[str], source: str, **known: Any) -> Batches:
     """The batches, the first of them already read: for its schema, and to raise errors at once."""
     first = next(batches, None)
     if first is None:
         raise NoRowsError(f"{source}: holds no rows.")
-    return Batches(first.schema, chain([first], batches), notes)
+    return Batches(first.schema, chain([first], batches), notes, **known)

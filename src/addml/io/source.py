@@ -40,6 +40,9 @@ COMPRESSION_MARKS = {
 }
 COMPRESSION_NAMES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}  # read and written
 PACKED_NAMES = {**COMPRESSION_NAMES, ".xz": "xz", ".zip": "zip"}  # read only
+PARQUET_NAMES = (".parquet", ".pq")
+SAMPLE_BYTES = 1 << 18  # the start of a text, from which its encoding and dialect are detected
+LARGEST_BLOCK = 1 << 30  # bytes; blocks grow to this to hold a long row
 
 
 class ReadError(ValueError):
@@ -292,7 +295,7 @@ def _copy_from_store(address: str, target: Path) -> None:
     files = {target: info}
     if info.type != fs.FileType.File:
         held = store.get_file_info(fs.FileSelector(path, recursive=True))
-        parquet = [one for one in held if one.is_file and one.path.lower().endswith((".parquet", ".pq"))]
+        parquet = [one for one in held if one.is_file and one.path.lower().endswith(PARQUET_NAMES)]
         files = {target / os.path.relpath(one.path, path): one for one in parquet}
     if not files:
         raise ReadError(f"{shown(address)}: is a folder without Parquet files. Name one file.")

@@ -21,12 +21,12 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from addml.io.documents import SHEET_ROWS, as_json, database, disposed
-from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special, library
+from addml.io.source import COMPRESSION_NAMES, PARQUET_NAMES, STREAMS, is_special, library
 from addml.text import listed, visible, without_password
 
 FORMATS = {
     **dict.fromkeys((".csv", ".tsv"), "csv"),
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys(PARQUET_NAMES, "parquet"),
     **dict.fromkeys((".jsonl", ".ndjson"), "json"),
     ".xlsx": "excel",
 }
