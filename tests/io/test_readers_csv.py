@@ -201,6 +201,12 @@ def test_encoding_is_found_and_said(tmp_path: Path, codec: str, said: str) -> No
     assert any(note.startswith(f"encoding: {said}") for note in result.notes)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+    assert read(tmp_path, "ort,n\nKöln,1\n".encode("utf-8-sig"), encoding="utf-8").table.column_names == ["ort", "n"]
+    bare = read(tmp_path, "1,2\n3,4\n".encode("utf-8-sig"), encoding="utf-8", header=False)
+    assert bare.table.to_pydict() == {"x0": [1, 3], "x1": [2, 4]}
+
+
 def test_windows_1252_keeps_the_euro_sign(tmp_path: Path) -> None:
     assert read(tmp_path, "a,b\n1,5 €\n".encode("cp1252")).table["b"].to_pylist() == ["5 €"]
 
