@@ -300,8 +300,8 @@ def date_format(values: pa.Array, counts: np.ndarray, day_first: bool = False) -
         return DateFormat("iso", 1.0)
     first = values[:FEW_DATES]
     likely = [form for form in FORMS if len(values) <= FEW_DATES or np.isnan(_days(first, form)).mean() <= 0.5]
-    shares = dict.fromkeys(FORMS, 0.0)
-    shares |= {form: float(~np.isnan(_days(values, form)) @ counts / counts.sum()) for form in likely}
+    read = {form: float(~np.isnan(_days(values, form)) @ counts / counts.sum()) for form in likely}
+    shares = dict.fromkeys(FORMS, 0.0) | read
     form = max(FORMS, key=shares.__getitem__)
     if shares[form] < READ_AT_LEAST:
         return None

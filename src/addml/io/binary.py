@@ -23,19 +23,17 @@ PARTIAL = "columns that some files do not have, read as missing values there"
 
 
 def read_parquet(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
-    """The table of a Parquet file."""
     with reading(origin.name), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
         return file.read(columns=readable(columns, file.schema_arrow.names)), []
 
 
 def parquet_batches(origin: Origin, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
-    """A Parquet file, at most `rows` rows at a time."""
     with reading(origin.name), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
         yield from file.iter_batches(rows, columns=readable(columns, file.schema_arrow.names))
 
 
 def read_arrow(origin: Origin, is_stream: bool = False) -> tuple[pa.Table, list[str]]:
-    """The table of an Arrow (Feather 2) file or stream."""
+    """The table of an Arrow (Feather 2) file, or of a stream."""
     with reading(origin.name, "Arrow"), origin.open_seekable() as stream:
         return (ipc.open_stream if is_stream else ipc.open_file)(stream).read_all(), []
 
@@ -50,7 +48,6 @@ def read_folder(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table
 def folder_batches(
     origin: Origin, columns: Sequence[str] | None, rows: int, notes: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The Parquet files of a folder, at most `rows` rows at a time."""
     found, more = folder_dataset(origin)
     notes.extend(more)
     with reading(origin.name):
@@ -191,7 +188,7 @@ def _columns(values: Any, name: str, source: str) -> tuple[dict[str, np.ndarray[
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or array.size == 0:
-        raise ReadError(f"{source}: array {name} has shape {array.shape}; a table needs (rows, columns), both over 0.")
+        raise ReadError(f"{source}: array {name} has shape {array.shape}; a table needs (rows, columns) and some values.")
     turned = np.ascontiguousarray(_native(array, name, source).T)
     return dict(zip(numbered_names(len(turned)), turned, strict=True)), notes
 

@@ -133,7 +133,7 @@ def _amended(origin: Origin, dialect: Dialect, error: Exception, notes: list[str
     if "straddling" in text and dialect.block_bytes < LARGEST_BLOCK and not unclosed_quote(origin, dialect):
         return replace(dialect, block_bytes=dialect.block_bytes * 8)
     undecoded = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in text
-    is_certain = dialect.encoding in UTF8 and not origin.head(SAMPLE_BYTES).isascii()  # it has decoded other letters
+    is_certain = dialect.encoding in UTF8 and not origin.head(SAMPLE_BYTES).isascii()  # valid non-ASCII text was seen
     if undecoded and dialect.encoding in NEXT_ENCODING and not (is_certain or dialect.encoding_is_given):
         encoding = NEXT_ENCODING[dialect.encoding]
         notes.append(f"encoding: not {dialect.encoding} throughout, so read as {encoding}")

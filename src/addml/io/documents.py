@@ -164,8 +164,7 @@ def read_excel(
     origin: Origin, sheet: str | None, header: bool | None, skip_rows: int | None
 ) -> tuple[pa.Table, list[str]]:
     """The table of one sheet (default: the first that is not empty), and notes."""
-    name, whole, others = _sheet_rows(origin, sheet, skip_rows or 0)
-    rows = _trimmed(whole)
+    name, rows, blank, others = _sheet_rows(origin, sheet, skip_rows or 0)
     elsewhere = f" Its other sheets: {', '.join(others)}." if others else ""
     if not rows:
         raise NoRowsError(f"{origin.name}: sheet {name!r} is empty.{elsewhere}")
@@ -182,13 +181,12 @@ def read_excel(
     notes = [f"sheet: {name}" + (f" (not read: {', '.join(others)})" if others else "")]
     notes += [f"above the table: {counted(start, 'row')} not read (--skip-rows 0 reads them)"] if start else []
     notes.append(f"header: {'first row' if named else 'none found'}")
-    blank = len(whole) - len(rows) - start  # they shift the row numbers
     notes += [f"left out: {counted(blank, 'blank row')} of the sheet"] if blank else []
     return table, [*notes, *changed]
 
 
-def _sheet_rows(origin: Origin, sheet: str | None, skipped: int) -> tuple[str, list[list[Any]], list[str]]:
-    """The sheet's name, its rows from the first to the last that is not blank, and the names of other sheets."""
+def _sheet_rows(origin: Origin, sheet: str | None, skipped: int) -> tuple[str, list[list[Any]], int, list[str]]:
+    """The sheet's name, its rows that are not blank, the number of blank rows among them, and other sheets."""
     openpyxl = library("openpyxl", "excel", f"{origin.name}: an Excel file")
     try:
         with warnings.catch_warnings(), origin.open_seekable() as stream:
@@ -199,16 +197,16 @@ def _sheet_rows(origin: Origin, sheet: str | None, skipped: int) -> tuple[str, l
                 rows = [[None if isinstance(one, str) and is_missing(one) else one for one in row] for row in cells]
                 if len(rows) > SHEET_ROWS:
                     raise ReadError(f"{origin.name}: sheet {chosen.title!r} has more than {SHEET_ROWS:,} rows.")
-                rows = rows[skipped:]
-                filled = [place for place, row in enumerate(rows) if _length(row)]
+                filled = [place for place, row in enumerate(rows[skipped:]) if _length(row)]
                 if filled:
                     break
     except ReadError:
         raise
     except Exception as error:  # a damaged file may raise anything
         raise ReadError(f"{origin.name}: the workbook is damaged ({error}). Save or copy it again.") from error
-    filled = filled or [len(rows)]
-    return chosen.title, rows[filled[0] : filled[-1] + 1], [other for other in book.sheetnames if other != chosen.title]
+    blank = filled[-1] - filled[0] + 1 - len(filled) if filled else 0
+    others = [other for other in book.sheetnames if other != chosen.title]
+    return chosen.title, _trimmed(rows[skipped:]), blank, others
 
 
 def _candidates(book: Any, sheet: str | None, source: str) -> list[Any]:

@@ -38,8 +38,8 @@ COMPRESSION_MARKS = {
     **dict.fromkeys((b"PK\x03\x04", b"PK\x05\x06"), "zip"),
     **{b"BZh%d1AY&SY" % level: "bz2" for level in range(1, 10)},
 }
-COMPRESSION_NAMES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}  # read and written
-PACKED_NAMES = {**COMPRESSION_NAMES, ".xz": "xz", ".zip": "zip"}  # read only
+COMPRESSION_NAMES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+PACKED_NAMES = {**COMPRESSION_NAMES, ".xz": "xz", ".zip": "zip"}  # the last two are only read
 PARQUET_NAMES = (".parquet", ".pq")
 SAMPLE_BYTES = 1 << 18  # the start of a text, from which its encoding and dialect are detected
 LARGEST_BLOCK = 1 << 30  # bytes; blocks grow to this to hold a long row
@@ -316,8 +316,8 @@ BYTE_ORDER_MARKS = {
 LATIN = ("cp1252", "cp1250", "cp1254")
 OTHER_SCRIPTS = ("cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr")
 POLISH = re.compile(rb"[A-Za-z][\xa3\xa5\xaf\xb3\xb9\xbf][a-z][\x00-\x7f]")  # letters in cp1250, symbols in cp1252
-LEAST_BEYOND = 12  # non-ASCII bytes; with fewer, only Windows-1252 is guessed
-BEYOND_LINES = 200  # non-ASCII lines given to charset-normalizer
+MIN_NON_ASCII = 12  # bytes; with fewer, the guess is Windows-1252
+NON_ASCII_LINES = 200  # passed to charset-normalizer
 SAME_CHAOS = 0.02  # smaller differences of charset-normalizer's measure are a tie
 NOT_WESTERN = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # undefined in Windows-1252
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
@@ -325,7 +325,7 @@ CONTROL_SHARE = 0.01  # random bytes have about ten times as many
 
 
 def decoded(raw: bytes, name: str, given: str | None = None) -> tuple[str, str, str]:
-    """The text that starts with `raw`, its codec (detected unless given), and the codec's name for people.
+    """The text of a file's first bytes, its codec (detected unless given), and the codec's name for people.
 
     `raw` may end in the middle of a character.
     """
@@ -374,10 +374,10 @@ def _legacy_encoding(raw: bytes) -> str | None:
     runs = re.findall(rb"[\x80-\xff]+", lines)
     if POLISH.search(lines):
         return "cp1250"
-    if sum(map(len, runs)) < LEAST_BEYOND:
+    if sum(map(len, runs)) < MIN_NON_ASCII:
         return None
     is_latin = 2 * sum(len(run) == 1 for run in runs) > len(runs)
-    text = b"\n".join(lines.split(b"\n")[:BEYOND_LINES])
+    text = b"\n".join(lines.split(b"\n")[:NON_ASCII_LINES])
     # One chunk: smaller ones may end inside a character.
     found = from_bytes(text, 1, len(text), cp_isolation=[*LATIN, *(() if is_latin else OTHER_SCRIPTS)])
     western = next((one.chaos for one in found if one.encoding == "cp1252"), 1.0)

@@ -172,7 +172,7 @@ class TableWriter:
         self._writer.close()
 
     def _begin(self) -> Any:
-        raise NotImplementedError
+        return self._stream
 
     def _add(self, table: pa.Table) -> None:
         self._writer.write_table(table)
@@ -233,14 +233,11 @@ class ParquetWriter(TableWriter):
 class JsonWriter(TableWriter):
     """One JSON object a line."""
 
-    def _begin(self) -> pa.NativeFile:
-        return self._stream
-
     def _add(self, table: pa.Table) -> None:
         for start in range(0, table.num_rows, JSON_ROWS):
             columns = [self._values(column) for column in table.slice(start, JSON_ROWS).columns]
             rows = (dict(zip(self._schema.names, values, strict=True)) for values in zip(*columns, strict=True))
-            self._stream.write("".join(as_json(row) + "\n" for row in rows).encode())
+            self._writer.write("".join(as_json(row) + "\n" for row in rows).encode())
 
     def _values(self, column: pa.ChunkedArray) -> list[Any]:
         if pa.types.is_floating(column.type):
