@@ -188,7 +188,7 @@ def _columns(values: Any, name: str, source: str) -> tuple[dict[str, np.ndarray[
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or array.size == 0:
-        raise ReadError(f"{source}: array {name} has shape {array.shape}; a table needs (rows, columns) and some values.")
+        raise ReadError(f"{source}: array {name} has shape {array.shape}; a table needs (rows, columns), not empty.")
     turned = np.ascontiguousarray(_native(array, name, source).T)
     return dict(zip(numbered_names(len(turned)), turned, strict=True)), notes
 
